@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import at_the_optimum_models as models
 
-from moment_calculus.objectives.by_draws import pooled
+from moment_calculus.objectives.by_draws import pooled_energy
 
 STEPS, PARTICLES, TOGETHER = 400, 10_000, 500
 OFF, ERRORS = 0.02, 3.0  # relative difference, and standard errors, that a cell may have
@@ -151,7 +151,7 @@ def measured(cell: Cell) -> Found:
         )
     looks = host.looks(objective, model, fit, data, TOGETHER, PARTICLES // TOGETHER)
     words = " ".join(sorted({warning.category.__name__ for warning in told}))
-    drawn = pooled(looks, alpha=objective.alpha)
+    drawn = pooled_energy(looks, alpha=objective.alpha)
     return Found(fit.loss, *drawn, words, time.process_time() - began)
 
 

@@ -19,7 +19,7 @@ from posteriors_models import Posterior
 
 from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.outcome import Outcome
-from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.optimisation.rounds import DeterministicLoss
 
 CHAINS, DRAWS = 4, 1000  # warm-up and sampling each
 LIMIT, COMPILED_LIMIT = 0.5, 0.05  # of NUTS' seconds
@@ -103,7 +103,7 @@ def _timed(train: Callable[[], Any], method: str) -> tuple[Any, float, float]:
     """What a training gives, its seconds, and those of its steps with what it has compiled."""
     minimise, again = METHODS[method], []
 
-    def twice(objective: Objective, outcome: Outcome, *arguments: Any) -> Any:
+    def twice(objective: DeterministicLoss, outcome: Outcome, *arguments: Any) -> Any:
         begun = copy.deepcopy(outcome)
         found, start = minimise(objective, outcome, *arguments), time.perf_counter()
         minimise(objective, begun, *arguments)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.response.solved import Solved
+from moment_calculus.response.inverse_curvature import InverseCurvature
 
 ROWS, COLUMNS, TRIALS = 10**5, 20, 5
 REGRESSION_LIMIT, HIERARCHY_LIMIT = 100, 60  # gradient evaluations
@@ -68,7 +68,7 @@ def measured(module: ModuleType, name: str, model: Callable, data: list[Any]) ->
         problem = response._problem
         elsewhere = partial(_elsewhere, problem)
         gradient = min(_seconds(elsewhere) for _ in range(10))
-        warm = min(_seconds(lambda: Solved(problem, 1.0), elsewhere) for _ in range(3))
+        warm = min(_seconds(lambda: InverseCurvature(problem, 1.0), elsewhere) for _ in range(3))
     ours = fit.seconds["fitting"] / gradient, warm / gradient
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
@@ -81,8 +81,8 @@ def measured(module: ModuleType, name: str, model: Callable, data: list[Any]) ->
 
 def _elsewhere(problem: Any) -> None:
     """A gradient at another place: what is known of the last one is forgotten."""
-    noise = 1e-9 * np.random.default_rng().normal(size=problem.place.size)
-    problem.objective.value_and_slope(problem.place + noise)
+    noise = 1e-9 * np.random.default_rng().normal(size=problem.parameters.size)
+    problem.objective.value_and_slope(problem.parameters + noise)
 
 
 def _seconds(run: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> float:

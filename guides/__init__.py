@@ -1,1 +1,1 @@
-"""Guides: what q is. ``families`` is framework-free, ``pyro`` and ``numpyro`` fit it to a host."""
+"""Guides for Pyro and NumPyro, built on the framework-independent code in ``families``."""

@@ -13,21 +13,21 @@ from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.tridiagonal import TridiagonalGuide
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
+from moment_calculus.criticism.calibration.calibration import Calibration, calibration
 from moment_calculus.criticism.calibration.classes import ClassCalibration
-from moment_calculus.criticism.calibration.outcomes import Calibration, calibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.criticism.comparison.comparison import Comparison
 from moment_calculus.criticism.containers.leave_one_out import loo_weights
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
-from moment_calculus.hosts.moments import Moments
-from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.optimisation.training import Progress
-from moment_calculus.refusals.errors import (
+from moment_calculus.errors.exceptions import (
     CovarianceDroppedWarning,
     DependenceWarning,
     LossByDrawsWarning,
     UnsupportedMoments,
 )
+from moment_calculus.hosts.moments import Moments
+from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.training import Progress
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from moment_calculus.storage.errors import StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)

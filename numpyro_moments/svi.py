@@ -1,4 +1,4 @@
-"""SVI with a default optimiser, so that the literal line runs."""
+"""NumPyro's SVI with defaults for the optimiser and the loss."""
 
 from __future__ import annotations
 
@@ -9,24 +9,29 @@ import numpyro.infer
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from moment_calculus.hosts.docstrings import BOTH_ORDERS, ORDER_ERRORS, documented
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.sites.binding import bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 
 
-@documented("NumPyro", orders=BOTH_ORDERS, errors=ORDER_ERRORS)
 class SVI(numpyro.infer.SVI):
     """NumPyro's SVI, with Adam and :class:`DeterministicELBO` as defaults.
 
-    {orders}
+    Both argument orders work: ``SVI(model, guide, loss)`` and NumPyro's own
+    ``SVI(model, guide, optim, loss)``.
+
+    Args:
+        model: NumPyro model.
+        guide: NumPyro guide.
+        *optim_and_loss: an optimiser, a loss, or both in this order.
         optim: optimiser, of NumPyro, JAX or Optax; by default Adam with learning rate 0.01.
         loss: an ELBO; by default ``DeterministicELBO()``.
         **static_kwargs: passed to :class:`numpyro.infer.SVI`: arguments of model and guide that
             stay constant.
 
-    {errors}
+    Raises:
+        TypeError: if an argument is neither an optimiser nor a loss, or is given twice.
 
     Example:
         >>> SVI(model, DVIGuide(), DeterministicELBO()).init(key, x)  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""SVI with a default optimiser, so that the literal line runs."""
+"""Pyro's SVI with defaults for the optimiser and the loss."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ import pyro.infer
 from pyro.infer.elbo import ELBO
 from pyro.optim import Adam, PyroOptim  # type: ignore[attr-defined]
 
-from moment_calculus.hosts.docstrings import BOTH_ORDERS, ORDER_ERRORS, documented
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.binding import bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 
 
-@documented("Pyro", orders=BOTH_ORDERS, errors=ORDER_ERRORS)
 class SVI(pyro.infer.SVI):
     """Pyro's SVI, with Adam and :class:`DeterministicELBO` as defaults.
 
-    {orders}
+    Both argument orders work: ``SVI(model, guide, loss)`` and Pyro's own
+    ``SVI(model, guide, optim, loss)``.
+
+    Args:
+        model: Pyro model.
+        guide: Pyro guide.
+        *optim_and_loss: an optimiser, a loss, or both in this order.
         optim: optimiser; by default Adam with learning rate 0.01.
         loss: an ELBO, or a callable as in Pyro; by default ``DeterministicELBO()``.
         **options: passed to :class:`pyro.infer.SVI`.
 
-    {errors}
+    Raises:
+        TypeError: if an argument is neither an optimiser nor a loss, or is given twice.
 
     Example:
         >>> SVI(model, DVIGuide(), DeterministicELBO()).step(x, y)  # doctest: +SKIP

@@ -1,1 +1,1 @@
-"""Families of posteriors, framework-free: parameters to moments, samples and divergences."""
+"""Posterior families of the guides, on arrays of any framework."""

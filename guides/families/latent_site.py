@@ -1,40 +1,27 @@
-"""What a guide knows of a latent site, and what it cannot serve."""
+"""Describe a latent site for a guide, and the error for a support that is not fixed."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 
 class LatentSite(NamedTuple):
-    """What the guide has to know about a latent site once the model has been seen.
-
-    Args:
-        name: the site.
-        event_dim: number of trailing axes of its unconstrained value that make up one draw.
-        support: constraint of the host.
-        plates: names of the plates that it is in.
-    """
+    """What a guide needs to know of a latent site after one run of the model."""
 
     name: str
-    event_dim: int
-    support: Any
-    plates: tuple[str, ...]
+    event_dim: int  # number of event axes of its unconstrained value
+    support: Any  # constraint object of the framework
+    plates: tuple[str, ...]  # names of the plates around it
 
 
-def moving_support(name: str, origin: str, *, host: str) -> UnsupportedMoments:
-    """The support of a latent site that depends on something else.
-
-    Args:
-        name: the site.
-        origin: what it depends on.
-        host: the module of the probabilistic language, as users write it.
-    """
+def varying_support_error(name: str, origin: str, *, framework: str) -> UnsupportedMoments:
+    """Return the error for a latent site whose support depends on ``origin``."""
     return UnsupportedMoments(
         f"site '{name}': its support depends on {origin}, but the guide's transform of a Normal to "
         "the support is fixed",
         sites=[name],
         remedy="sample a site with a fixed support and move it by arithmetic, for example "
-        f"upper * {host}.sample('u', dist.Uniform(0, 1))",
+        f"upper * {framework}.sample('u', dist.Uniform(0, 1))",
     )

@@ -1,9 +1,7 @@
-"""Dropout as a posterior: q(W) = M diag(z), a mask z of the inputs for every datum.
+"""Implement dropout as a posterior: q(W) = M diag(z), with a mask z of the inputs for every datum.
 
-Noise is inverted, z ~ Bernoulli(k)/k with k = 1 − p for the probability p to drop, so that M is the
-mean of q; or it is Gaussian with the same mean and variance, z ~ N(1, (1 − k)/k); or every weight
-has a Bernoulli mask of its own (DropConnect).
-
+Bernoulli masks are inverted, z ~ Bernoulli(k)/k with k = 1 − p, so that M is the mean of q;
+Gaussian noise has the same mean and variance; under DropConnect every weight has its own mask.
 Source: Gal and Ghahramani 2016; Li and Gal 2017, sections 2.3 and 3; Wan et al. 2013 (DropConnect);
 Gal, Hron and Kendall 2017 (learnt probabilities).
 """
@@ -14,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from guides.families.masked_wording import not_contracted, nothing_to_mask
+from guides.families.dropout_texts import not_contracted_error, nothing_to_mask_error
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import check_choice
 from moment_calculus.numerics.special import namespace
@@ -27,20 +25,8 @@ TEMPERATURE = 0.1
 Rate = float | Mapping[str, float]
 
 
-class Options:
-    """What users choose of a guide by dropout.
-
-    Args:
-        p: probability to drop an input, of all masked sites, or by site.
-        noise: one of :data:`NOISES`.
-        others: one of :data:`OTHERS`: what sites are that are not masked.
-        learn_p: whether the probabilities are parameters.
-        temperature: of the relaxed masks that are drawn where the probabilities are learnt.
-
-    Raises:
-        ValueError: if a name is unknown, a probability is not in [0, 1), or those that are learnt
-            are not in (0, 1) or of Gaussian noise; if the temperature is not positive.
-    """
+class DropoutOptions:
+    """The options of a dropout guide; raises ValueError if one of them is invalid."""
 
     def __init__(self, p: Rate, noise: str, others: str, learn_p: bool, temperature: float) -> None:
         check_choice("noise", noise, NOISES)
@@ -61,7 +47,7 @@ class Options:
         self.learn_p, self.temperature = learn_p, temperature
 
     def fixed(self) -> dict[str, Any]:
-        """What belongs to the posterior and is no parameter, for files."""
+        """Return the settings of the posterior that are not parameters, to be saved with them."""
         settings: dict[str, Any] = {"noise": self.noise, "others": self.others}
         if self.learn_p:
             return {**settings, "learn_p": True, "temperature": float(self.temperature)}
@@ -69,190 +55,104 @@ class Options:
         named = {site: float(p[site]) for site in p} if isinstance(p, Mapping) else float(p)
         return {**settings, "learn_p": False, "p": named}
 
-    def design(self, site: str, event_dim: int, weights: Weights) -> Design:
-        """What is fixed of a masked site.
-
-        Args:
-            site: its name.
-            event_dim: its number of event axes.
-            weights: what is known of the model.
-        """
-        warm = self.temperature if self.learn_p else None
+    def design(self, site: str, event_dim: int, weights: WeightSites) -> MaskedSite:
+        """Return the fixed settings of one masked site."""
+        temperature = self.temperature if self.learn_p else None
         learnt = site in weights.learnt_priors
-        return Design(site, weights.axes[site], event_dim, self.noise, warm, learnt)
+        return MaskedSite(site, weights.axes[site], event_dim, self.noise, temperature, learnt)
 
     def rates(self, contracted: Iterable[str], latent: Iterable[str]) -> dict[str, float]:
-        """The probability of every site that is masked.
-
-        Args:
-            contracted: the latent sites that the model contracts with an input.
-            latent: all of its latent sites.
-
-        Raises:
-            UnsupportedMoments: if there is none to mask, or a site that users name is none.
-        """
+        """Return the rate of each masked site; raise UnsupportedMoments if ``p`` does not fit."""
         contracted, latent = list(contracted), list(latent)
         if not isinstance(self.p, Mapping):
             if not contracted:
-                raise nothing_to_mask(latent)
+                raise nothing_to_mask_error(latent)
             return dict.fromkeys(contracted, self.p)
         for name in self.p:
             if name not in contracted:
-                raise not_contracted(name, contracted, latent)
+                raise not_contracted_error(name, contracted, latent)
         return dict(self.p)
 
 
 @dataclass(frozen=True)
-class Design:
-    """What is fixed of a masked site.
-
-    Args:
-        site: its name.
-        axis: of its inputs, negative.
-        event_dim: number of trailing axes of the site that make up one draw.
-        noise: one of :data:`NOISES`.
-        temperature: of relaxed masks, which are differentiable in p; None: masks are discrete.
-        learnt_prior: whether the scale of its prior depends on parameters or on other sites, so
-            that the constant of the prior's density is none.
-    """
+class MaskedSite:
+    """The fixed settings of one masked site."""
 
     site: str
-    axis: int
+    axis: int  # of its inputs, negative
     event_dim: int
-    noise: str = "bernoulli"
-    temperature: float | None = None
-    learnt_prior: bool = False
+    noise: str = "bernoulli"  # one of NOISES
+    temperature: float | None = None  # of relaxed masks; None: masks are discrete
+    learnt_prior: bool = False  # whether the prior's scale is random or has parameters
 
 
-class Weights(NamedTuple):
-    """What a run of a model tells of the weights among its latent sites.
+class WeightSites(NamedTuple):
+    """What one run of a model shows about the weights among its latent sites."""
 
-    Args:
-        axes: for each site that a linear map contracts, the axis where it first does so, negative.
-        learnt_priors: sites whose priors have scales that are not fixed.
-    """
-
-    axes: dict[str, int]
-    learnt_priors: frozenset[str]
+    axes: dict[str, int]  # by site, the axis (negative) along which a linear map contracts it first
+    learnt_priors: frozenset[str]  # sites whose prior scale is random or has parameters
 
 
 def prior_scale(fn: Any) -> Any:
-    """The scale of the distribution inside others; None if it has none.
-
-    Args:
-        fn: a host's distribution.
-    """
+    """Return the scale of the innermost base distribution; None if it has none."""
     while hasattr(fn, "base_dist"):
         fn = fn.base_dist
     return getattr(fn, "scale", None)
 
 
 def bernoulli(uniform: Array, p: Any) -> Array:
-    """Inverted masks, 1/k with probability k = 1 − p, else 0.
-
-    Args:
-        uniform: draws from the unit interval.
-        p: probability to drop, a number or an array that broadcasts.
-    """
+    """Return masks that are 1/(1 − p) where the uniform draw is at least p, else 0."""
     xp = namespace(uniform)
-    kept = xp.ones_like(uniform) / (1 - p)
-    return xp.where(uniform >= p, kept, xp.zeros_like(kept))
+    scaled_mask = xp.ones_like(uniform) / (1 - p)
+    return xp.where(uniform >= p, scaled_mask, xp.zeros_like(scaled_mask))
 
 
 def relaxed(uniform: Array, p: Array, temperature: float) -> Array:
-    """Masks that are differentiable in p, near 0 or 1/k (the concrete distribution).
-
-    Args:
-        uniform: draws from the open unit interval.
-        p: probability to drop, an array that broadcasts.
-        temperature: how far from 0 and 1/k they are.
-
-    Source: Maddison, Mnih and Teh 2017; Gal, Hron and Kendall 2017, eq. 5.
-    """
+    """Return masks near 0 or 1/(1 − p) that are differentiable in p (the concrete distribution)."""
+    # Maddison, Mnih and Teh 2017; Gal, Hron and Kendall 2017, eq. 5. The draws are not 0 or 1.
     xp = namespace(uniform)
     log_odds = xp.log(uniform) - xp.log1p(-uniform) + xp.log1p(-p) - xp.log(p)
     return 1 / (1 + xp.exp(-xp.clip(log_odds / temperature, min=-80.0, max=80.0))) / (1 - p)
 
 
 def gaussian(normal: Array, p: Any) -> Array:
-    """Gaussian noise of mean one and variance p/(1 − p).
-
-    Args:
-        normal: standard normal draws.
-        p: probability to drop, of which the noise has mean and variance.
-    """
+    """Return Gaussian noise of mean 1 and variance p/(1 − p) from standard normal draws."""
     return 1 + variance_ratio(p) ** 0.5 * normal
 
 
 def mask_shape(shape: tuple[int, ...], axis: int, noise: str) -> tuple[int, ...]:
-    """Shape of one mask of a weight, which broadcasts with it.
-
-    Args:
-        shape: of the weight.
-        axis: of its inputs, negative.
-        noise: one of :data:`NOISES`.
-    """
+    """Return the shape of one mask, which broadcasts with the weight; ``axis`` is negative."""
     if noise == "dropconnect":
         return shape
     return tuple(n if place - len(shape) == axis else 1 for place, n in enumerate(shape))
 
 
 def squared_deviation(loc: Array, p: Any, centre: Any) -> Array:
-    """E[(M z − μ)²] of every weight.
-
-    Args:
-        loc: M.
-        p: probability to drop.
-        centre: μ, broadcastable.
-    """
+    """Return E[(M z − μ)²] of every weight, for M = loc and μ = centre."""
     deviation = loc - centre
     return deviation * deviation + variance_ratio(p) * (loc * loc)
 
 
-def normal_cost(loc: Array, p: Any, prior_mean: Any, prior_variance: Any) -> Array:
-    """E[(M z − μ)²]/(2λ) of every weight: ‖M‖²/(2kλ) in all for a prior of mean zero.
-
-    It is the KL divergence from a Normal prior but for a constant: a discrete q has none.
-
-    Args:
-        loc: M.
-        p: probability to drop.
-        prior_mean: μ, broadcastable.
-        prior_variance: λ, broadcastable.
-
-    Source: Gal and Ghahramani 2016; Li and Gal 2017, section 3.
-    """
+def normal_divergence(loc: Array, p: Any, prior_mean: Any, prior_variance: Any) -> Array:
+    """Return E[(M z − μ)²]/(2λ) of every weight, for the prior mean μ and variance λ."""
+    # With a discrete q the KL divergence from the Normal prior is this but for a constant (Gal and
+    # Ghahramani 2016; Li and Gal 2017, section 3).
     return squared_deviation(loc, p, prior_mean) / (2 * prior_variance)
 
 
-def two_point(loc: Array, p: Any) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
-    """The values of each weight under Bernoulli noise, with their probabilities.
-
-    Args:
-        loc: M.
-        p: probability to drop.
-    """
+def mask_values(loc: Array, p: Any) -> tuple[tuple[Any, Array], tuple[Any, Array]]:
+    """Return the pairs (probability, value) of each weight under Bernoulli masks."""
     return (p, 0 * loc), (1 - p, loc / (1 - p))
 
 
 def mask_entropy(p: Array) -> Array:
-    """Entropy H(p) of one mask in nats.
-
-    Args:
-        p: probability to drop, an array with elements in (0, 1).
-    """
+    """Return the entropy H(p) of one mask in nats, for an array p in (0, 1)."""
     xp = namespace(p)
     return -p * xp.log(p) - (1 - p) * xp.log1p(-p)
 
 
-def masks_each(shape: tuple[int, ...], axis: int, noise: str) -> float:
-    """How many masks there are to one weight, so that entropies go by weights.
-
-    Args:
-        shape: of the weights.
-        axis: of their inputs, negative.
-        noise: one of :data:`NOISES`.
-    """
+def masks_per_weight(shape: tuple[int, ...], axis: int, noise: str) -> float:
+    """Return the number of masks per weight, to count the entropy of the masks by weights."""
     if noise == "dropconnect":
         return 1.0
     count = 1

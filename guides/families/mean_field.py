@@ -1,4 +1,4 @@
-"""Mean-field Gaussian family: independent components with free locations and scales."""
+"""Implement the mean-field Gaussian family: independent components with free loc and scale."""
 
 from __future__ import annotations
 
@@ -8,29 +8,18 @@ from moment_calculus.hosts.wording import dependent_posterior, ignored_dependenc
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.arithmetic import add, leaf
+from moment_calculus.operations.elementwise.arithmetic import add, site_value
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, Value
 
 
 def moments(loc: Array, scale: Array) -> tuple[Array, Array]:
-    """Mean and variance of every component.
-
-    Args:
-        loc: locations.
-        scale: standard deviations, positive.
-    """
+    """Return the mean and the variance of every component."""
     return loc, squared(scale)
 
 
 def sample(loc: Array, scale: Array, noise: Array) -> Array:
-    """Reparameterised sample.
-
-    Args:
-        loc: locations.
-        scale: standard deviations, positive.
-        noise: standard normal, broadcastable with ``loc`` from the right.
-    """
+    """Return reparameterised draws; ``noise`` is standard normal and broadcasts with ``loc``."""
     return loc + scale * noise
 
 
@@ -42,27 +31,14 @@ def site(
     *,
     shape: Sequence[int],
     event_dim: int,
-    zeros_like: Callable[[Array], Array],
-    broadcast_to: Callable[[Array, tuple[int, ...]], Array],
+    zeros_like: Callable[[Array], Array],  # of the framework
+    broadcast_to: Callable[[Array, tuple[int, ...]], Array],  # of the framework
 ) -> Gaussian:
-    """The live value of a latent site with a Normal posterior.
+    """Return the Gaussian value of a latent site with a Normal posterior.
 
-    It may be centred at another latent value: x ~ N(m, s²) with a random m is m plus an independent
-    N(0, s²), which is exact where m is Gaussian.
-
-    Args:
-        name: the site.
-        loc: location, possibly random.
-        scale: standard deviation.
-        propagation: how randomness flows from the site.
-        shape: of the site, to which both broadcast.
-        event_dim: number of trailing axes that make up one draw.
-        zeros_like: the host's function of this name.
-        broadcast_to: likewise.
-
-    Raises:
-        UnsupportedMoments: if the scale is random, or the location is and not Gaussian; in diagonal
-            mode also if the location ties the components of a vector to each other.
+    A random location m is supported where it is Gaussian: x ~ N(m, s²) is m plus an independent
+    N(0, s²). Raises UnsupportedMoments for other random locations, for a random scale, and in
+    diagonal mode for a location that makes the components of a vector dependent.
     """
     if hasattr(scale, "sites"):
         raise dependent_posterior(name, "scale", scale.sites)
@@ -72,7 +48,7 @@ def site(
     shape = tuple(shape)
     parts = moments(zeros_like(scale) if centred else loc, scale)
     mean, variance = (broadcast_to(part, shape) for part in parts)
-    gaussian = leaf(name, mean, variance, propagation, event_dim=event_dim)
+    gaussian = site_value(name, mean, variance, propagation, event_dim=event_dim)
     if not centred:
         return gaussian
     value = add(broadcast(loc, shape), gaussian).gaussian()

@@ -1,4 +1,4 @@
-"""Guides, priors and distributions in NumPyro's conventions."""
+"""Guides, priors and distributions for NumPyro."""
 
 try:
     import jax  # noqa: F401

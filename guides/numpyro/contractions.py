@@ -1,4 +1,4 @@
-"""Which latent sites a model contracts with an input, and along which of their axes."""
+"""Find the latent sites that a model contracts with an input, and the contracted axes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,19 @@ from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
 
-from guides.families.mc_dropout import Weights, prior_scale
+from guides.families.mc_dropout import WeightSites, prior_scale
 from guides.numpyro.supports import is_latent
 
-# Primitives after which a value is what it was, of another precision at most.
+# Primitives that leave a value as it is, except for its precision.
 _SAME = frozenset("convert_element_type copy copy_p optimization_barrier name".split())
 
-Site = tuple[str, tuple[int, ...]]  # its name, and its own axis at each place
+Site = tuple[str, tuple[int, ...]]  # its name, and which of its own axes is at each place
 
 
-def weights_of(model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: dict) -> Weights:
-    """Trace a model to see what it does with its latent sites.
-
-    Args:
-        model: NumPyro model, seeded.
-        trace: its sites.
-        args: arguments of the model.
-        kwargs: likewise, by name.
-    """
+def weights_of(
+    model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: dict
+) -> WeightSites:
+    """Trace a seeded model to find which latent sites of ``trace`` linear maps contract."""
     latent = {name: site["value"] for name, site in trace.items() if is_latent(site)}
     params = {n: s["value"] for n, s in trace.items() if s["type"] == "param" and _is_array(s)}
 
@@ -38,17 +33,17 @@ def weights_of(model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: 
             sites = handlers.trace(substituted).get_trace(*args, **kwargs)
         scales = [prior_scale(sites[name]["fn"]) for name in sorted(latent)]
         kinds = ("sample", "deterministic")
-        kept = [[s["value"], s.get("fn")] for s in sites.values() if s["type"] in kinds]
-        leaves = [leaf for leaf in jax.tree.leaves(kept) if isinstance(leaf, jax.Array)]
+        outputs = [[s["value"], s.get("fn")] for s in sites.values() if s["type"] in kinds]
+        leaves = [leaf for leaf in jax.tree.leaves(outputs) if isinstance(leaf, jax.Array)]
         return [0.0 if scale is None else scale for scale in scales], leaves
 
     jaxpr = jax.make_jaxpr(program)(latent, params).jaxpr
-    names = sorted(latent)  # the order in which JAX flattens dictionaries
-    found: dict[str, int] = {}
+    names = sorted(latent)  # JAX flattens dictionaries in this order
+    contracted_axes: dict[str, int] = {}
     aliases = [(name, tuple(range(-jnp.ndim(latent[name]), 0))) for name in names]
-    _follow(jaxpr, [*aliases, *[None] * (len(jaxpr.invars) - len(names))], found)
+    _follow_sites(jaxpr, [*aliases, *[None] * (len(jaxpr.invars) - len(names))], contracted_axes)
     learnt = (name for place, name in enumerate(names) if _depends(jaxpr, place))
-    return Weights(found, frozenset(learnt))
+    return WeightSites(contracted_axes, frozenset(learnt))
 
 
 def _is_array(site: dict) -> bool:
@@ -56,30 +51,30 @@ def _is_array(site: dict) -> bool:
 
 
 def _depends(jaxpr: core.Jaxpr, place: int) -> bool:
-    """Whether an output depends on any input."""
+    """Return whether any output of a program depends on its input at ``place``."""
     wanted = [number == place for number in range(len(jaxpr.outvars))]
     return any(dce_jaxpr(jaxpr, wanted)[1])
 
 
-def _follow(
-    jaxpr: core.Jaxpr, inputs: Sequence[Site | None], found: dict[str, int]
+def _follow_sites(
+    jaxpr: core.Jaxpr, inputs: Sequence[Site | None], contracted_axes: dict[str, int]
 ) -> list[Site | None]:
-    """Note what a program contracts, and return which of its outputs are sites."""
-    known = {variable: site for variable, site in zip(jaxpr.invars, inputs, strict=True) if site}
-    look = lambda v: None if isinstance(v, core.Literal) else known.get(v)  # noqa: E731
+    """Record what a program contracts in ``contracted_axes``; return the sites of its outputs."""
+    sites = {variable: site for variable, site in zip(jaxpr.invars, inputs, strict=True) if site}
+    site_of = lambda v: None if isinstance(v, core.Literal) else sites.get(v)  # noqa: E731
     for equation in jaxpr.eqns:
-        operands = [look(variable) for variable in equation.invars]
+        operands = [site_of(variable) for variable in equation.invars]
         if any(operands):
-            results = _results(equation, operands, found)
+            results = _results(equation, operands, contracted_axes)
             pairs = zip(equation.outvars, results, strict=False)
-            known.update((variable, site) for variable, site in pairs if site)
-    return [look(variable) for variable in jaxpr.outvars]
+            sites.update((variable, site) for variable, site in pairs if site)
+    return [site_of(variable) for variable in jaxpr.outvars]
 
 
-def _results(equation: Any, operands: list, found: dict[str, int]) -> list[Site | None]:
+def _results(equation: Any, operands: list, contracted_axes: dict[str, int]) -> list[Site | None]:
     name, parameters = equation.primitive.name, equation.params
     if name == "dot_general":
-        _note(parameters["dimension_numbers"], operands, found)
+        _record_contraction(parameters["dimension_numbers"], operands, contracted_axes)
     if name in _SAME:
         return operands
     if name == "transpose":
@@ -87,12 +82,12 @@ def _results(equation: Any, operands: list, found: dict[str, int]) -> list[Site 
         return [(site, tuple(order[place] for place in parameters["permutation"]))]
     for inner in core.jaxprs_in_params(parameters):
         if len(inner.invars) == len(operands):  # calls, not the bodies of loops
-            return _follow(inner, operands, found)
+            return _follow_sites(inner, operands, contracted_axes)
     return []
 
 
-def _note(dimensions: Any, operands: list, found: dict[str, int]) -> None:
+def _record_contraction(dimensions: Any, operands: list, contracted_axes: dict[str, int]) -> None:
     contracted, batch = dimensions
     for site, axes, batched in zip(operands, contracted, batch, strict=True):
         if site and len(axes) == 1 and not batched:
-            found.setdefault(site[0], site[1][axes[0]])
+            contracted_axes.setdefault(site[0], site[1][axes[0]])

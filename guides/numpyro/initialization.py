@@ -1,4 +1,4 @@
-"""Initial locations of a guide."""
+"""Choose the initial locations of a guide."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ import jax.numpy as jnp
 from numpyro.distributions import biject_to
 from numpyro.infer.util import helpful_support_errors
 
-from guides.families.initialization import spread
+from guides.families.initialization import initial_noise_scale
 from guides.numpyro.supports import is_real
-from moment_calculus.hosts.docstrings import NETWORK_START, documented
 
 
-@documented("NumPyro", start=NETWORK_START)
 def init_to_network(site: dict | None = None) -> Any:
     """Start at the prior mean; break the symmetry of weights and spread the kinks of ReLUs.
 
-    {start}
+    The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the symmetry
+    between hidden units whichever axis is the input; that of vectors ½, because units whose kinks
+    all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit.
+    Neither exceeds the prior's standard deviation. Scalars start at the prior mean, sites with
+    constrained support where their unconstrained value is zero.
+
+    Args:
+        site: NumPyro sample site; without one the function itself is returned, as NumPyro's
+            initialisers do.
 
     Returns:
         Initial value of the site; None for a site that is observed or discrete.
@@ -49,7 +55,7 @@ def _location(fn: Any, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _noise(fn: Any, shape: tuple[int, ...], key: Any) -> jax.Array:
-    limit = spread(fn.event_dim, shape)
+    limit = initial_noise_scale(fn.event_dim, shape)
     if limit == 0:
         return jnp.zeros(shape)
     noise = jax.random.normal(key, shape)

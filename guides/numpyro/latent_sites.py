@@ -1,4 +1,4 @@
-"""What a guide learns of the model's latent sites from one run of the model."""
+"""Read the latent sites, their plates and initial locations off one run of the model."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from numpyro.distributions.util import periodic_repeat
 from numpyro.infer.util import helpful_support_errors
 
 from guides.families.latent_site import LatentSite
-from guides.numpyro.started_normal import StartedNormal
+from guides.numpyro.precompiled_normal import PrecompiledNormal
 from guides.numpyro.supports import is_latent, is_real
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 
-class Run(NamedTuple):
-    """One run of the model, its latent sites at their initial values."""
+class ModelTrace(NamedTuple):
+    """One run of the model, with its latent sites at their initial values."""
 
     trace: dict[str, dict]
 
     @property
     def sites(self) -> tuple[LatentSite, ...]:
-        """The latent sites."""
+        """Return the description of every latent site."""
         return tuple(describe(site) for site in self._latent)
 
     def location(self, name: str) -> jax.Array:
-        """Unconstrained initial location of a latent site."""
+        """Return the unconstrained initial location of a latent site."""
         return initial_location(self.trace[name], self.plate_sizes)
 
     @property
     def frames(self) -> dict[str, Any]:
-        """The plates around latent sites by name."""
+        """Return the plates around latent sites by name."""
         return {frame.name: frame for site in self._latent for frame in site["cond_indep_stack"]}
 
     @property
     def plate_sizes(self) -> dict[str, int]:
-        """Full sizes of all plates by name."""
+        """Return the full sizes of all plates by name."""
         for site in self._latent:
             self._check_plates(site)
         inside_scan = {name: frame.size for name, frame in self.frames.items()}
@@ -46,7 +46,7 @@ class Run(NamedTuple):
         return inside_scan | {name: site["args"][0] for name, site in plates.items()}
 
     def _check_plates(self, site: dict) -> None:
-        """Refuse to guess the full size of a plate that NumPyro's scan does not record."""
+        """Raise UnsupportedMoments for a plate in a scan whose full size is not recorded."""
         missing = [frame.name for frame in site["cond_indep_stack"] if frame.name not in self.trace]
         if missing and site["scale"] not in (None, 1):
             raise UnsupportedMoments(
@@ -63,14 +63,7 @@ class Run(NamedTuple):
 
 
 def describe(site: dict) -> LatentSite:
-    """What the guide has to know about a latent site.
-
-    Args:
-        site: latent site of a trace.
-
-    Raises:
-        ValueError: if the site is discrete, or if its distribution is a Delta.
-    """
+    """Describe a latent site of a trace; raise ValueError if it is discrete or a Delta."""
     fn = site["fn"]
     if isinstance(fn, dist.Delta):
         raise ValueError(
@@ -86,15 +79,7 @@ def describe(site: dict) -> LatentSite:
 
 
 def initial_location(site: dict, plate_sizes: dict[str, int]) -> jax.Array:
-    """Unconstrained value of a latent site, repeated to the full size of subsampled plates.
-
-    Args:
-        site: latent site of a trace.
-        plate_sizes: full size of every plate by name.
-
-    Returns:
-        Array of the site's unconstrained shape.
-    """
+    """Return a site's unconstrained value, repeated to the full size of subsampled plates."""
     event_dim = describe(site).event_dim
     location = biject_to(site["fn"].support).inv(site["value"])
     for frame in site["cond_indep_stack"]:
@@ -104,23 +89,12 @@ def initial_location(site: dict, plate_sizes: dict[str, int]) -> jax.Array:
 
 
 def posterior(site: LatentSite, loc: jax.Array, scale: jax.Array) -> dist.Distribution:
-    """Independent Normals, transformed to the site's support.
-
-    Args:
-        site: the latent site.
-        loc: locations, of the site's unconstrained shape.
-        scale: standard deviations, of the same shape.
-    """
-    return on_support(StartedNormal(loc, scale).to_event(site.event_dim), site)
+    """Return independent Normals, transformed to the site's support."""
+    return on_support(PrecompiledNormal(loc, scale).to_event(site.event_dim), site)
 
 
 def on_support(base: dist.Distribution, site: LatentSite) -> dist.Distribution:
-    """A distribution on all real arrays, transformed to a site's support.
-
-    Args:
-        base: of the site's unconstrained value.
-        site: the latent site.
-    """
+    """Transform a distribution of a site's unconstrained value to the site's support."""
     if is_real(site.support):
         return base
     return dist.TransformedDistribution(base, biject_to(site.support))

@@ -1,4 +1,4 @@
-"""Mean-field Gaussian guides."""
+"""Define the mean-field Gaussian guide, the base class of the other guides."""
 
 from __future__ import annotations
 
@@ -18,27 +18,35 @@ from numpyro.infer.autoguide import AutoGuide
 from guides.families.initialization import checked_scale
 from guides.families.latent_site import LatentSite
 from guides.numpyro.initialization import init_to_network
-from guides.numpyro.latent_sites import Run, posterior
-from guides.numpyro.scales import filled, scale_positive
-from guides.numpyro.supports import check_fixed_supports, is_latent, sign
-from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
+from guides.numpyro.latent_sites import ModelTrace, posterior
+from guides.numpyro.scales import full_like, scale_positive
+from guides.numpyro.supports import check_fixed_supports, is_latent, slope_sign
 
 
-@documented("NumPyro", errors=GUIDE_ERRORS, options=GUIDE_OPTIONS)
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
     It differs from ``AutoNormal`` in three ways: the model may be given later (``DVIGuide()`` is
     bound by the package's ``SVI``, or by ``bind``); the default initial locations suit networks;
-    and nothing of the data is kept, for a run of the model decides only what its latent sites are.
+    and no data are kept, because a run of the model only decides what its latent sites are.
     Initial locations are drawn anew at each start, from the key of that start.
 
     Args:
         model: the NumPyro model; by default that of the first ``SVI``.
-        {options}
+        init_loc_fn: initial locations, a function of a site.
+        init_scale: initial standard deviation of every component, on the unconstrained space.
+            Small values matter: the default is far below usual priors.
+        create_plates: optional function that makes the plates, as in NumPyro's guides.
         prefix: part of the parameters' names, as in NumPyro's guides.
 
-    {errors}
+    Raises:
+        ValueError: if ``init_scale`` is not positive.
+        RuntimeError: when called without having met a model.
+
+    Source: Wu et al. 2019; factorised posterior of section 2.
+
+    Example:
+        >>> guide = DVIGuide(init_scale=0.02)
     """
 
     model: Callable | None
@@ -56,7 +64,7 @@ class DVIGuide(AutoGuide):
         self.init_scale = checked_scale(init_scale)
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
         self._sites: tuple[LatentSite, ...] | None = None
-        self._trained: frozenset[str] | None = None
+        self._trained_names: frozenset[str] | None = None  # names of trained parameters
 
     def bind(self, model: Callable) -> None:
         """Bind the guide to a model unless it has one.
@@ -68,29 +76,29 @@ class DVIGuide(AutoGuide):
             self.model = model
 
     @property
-    def _kind(self) -> str:
+    def _class_name(self) -> str:
         return type(self).__name__
 
     def restore(self, params: Mapping[str, Any]) -> None:
-        """Take the sites that have parameters for the latent ones, unless it knows them.
+        """Treat the sites that have parameters as the latent ones, unless the sites are known.
 
         A guide that meets a model without observations cannot tell them from latent sites.
 
         Args:
             params: trained parameters, from ``svi.get_params``.
         """
-        self._trained = frozenset(params) if self._sites is None else None
+        self._trained_names = frozenset(params) if self._sites is None else None
 
     def __getstate__(self) -> dict:
         """Pickle what is known of the sites, not the model: it is bound again on first use."""
         return {**super().__getstate__(), "model": None}
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Sample every latent site; arguments are the model's."""
+        """Sample every latent site; the arguments are those of the model."""
         run = cache(lambda: self._run_model(*args, **kwargs))
-        if self._starts():
-            run()  # before the plates draw keys: the same seed gives the same start again
-        sites = self._learn(run()) if self._sites is None else self._sites
+        if self._needs_initial_values():
+            run()  # before the plates draw keys, so that a seed determines the start
+        sites = self._store_sites(run()) if self._sites is None else self._sites
         plates = self._create_plates(*args, **kwargs)
         result = {}
         for site in sites:
@@ -101,59 +109,62 @@ class DVIGuide(AutoGuide):
                 result[site.name] = numpyro.sample(site.name, self._posterior(site, *parameters))
         return result
 
-    def _starts(self) -> bool:
-        """Whether no handler has parameters, so that they will be initialised."""
+    def _needs_initial_values(self) -> bool:
+        """Return whether the parameters have no values yet, so that they will be initialised."""
         if self._sites is None:
             return True
         names = [self._parameter_name(site, "loc") for site in self._sites[:1]]
         return any(numpyro.param(name) is None for name in names)
 
-    def _run_model(self, *args: Any, **kwargs: Any) -> Run:
+    def _run_model(self, *args: Any, **kwargs: Any) -> ModelTrace:
         if self.model is None:
             raise RuntimeError(
-                f"{self._kind}() has not met a model yet: pass {self._kind}(model), call "
-                "guide.bind(model), or use numpyro_moments.SVI, which binds it"
+                f"{self._class_name}() has not met a model yet: pass {self._class_name}(model), "
+                "call guide.bind(model), or use numpyro_moments.SVI, which binds it"
             )
         key = numpyro.prng_key()
         if key is None:
             raise RuntimeError(
-                f"{self._kind} needs a random key for its initial locations: call it inside "
+                f"{self._class_name} needs a random key for its initial locations: call it inside "
                 "numpyro.handlers.seed, or start with svi.init"
             )
-        with handlers.block():  # this run is not the guide's own
+        with handlers.block():  # outer handlers must not see the sites of this run
             seeded = handlers.seed(self.model, key)
             start = handlers.substitute(seeded, substitute_fn=self._initial_value)
             trace = handlers.trace(start).get_trace(*args, **kwargs)
             trace = {name: site for name, site in trace.items() if self._is_kept(site)}
             check_fixed_supports(handlers.seed(self.model, key), trace, args, kwargs)
-            run = Run(trace)
-            self._look_at(handlers.seed(self.model, key), run, args, kwargs)
+            run = ModelTrace(trace)
+            self._inspect_model(handlers.seed(self.model, key), run, args, kwargs)
         return run
 
-    def _look_at(self, model: Callable, run: Run, args: tuple, kwargs: dict) -> None:
-        """Learn more of the model than its latent sites, which a subclass may need."""
+    def _inspect_model(self, model: Callable, run: ModelTrace, args: tuple, kwargs: dict) -> None:
+        """Learn more about the model than its latent sites; subclasses override this."""
 
     def _is_kept(self, site: dict) -> bool:
-        """Whether a site is none of those that are open, and were observed in training."""
-        trained = self._trained is None or self._name(site["name"], "loc") in self._trained
+        """Return False for latent sites without trained parameters: they were observed then."""
+        trained = (
+            self._trained_names is None or self._name(site["name"], "loc") in self._trained_names
+        )
         return trained or not is_latent(site)
 
     def _initial_value(self, site: dict) -> Any:
         return self.init_loc_fn(site) if is_latent(site) else None
 
-    def _learn(self, run: Run) -> tuple[LatentSite, ...]:
-        """Keep what is fixed: the latent sites, and their plates for ``_create_plates``."""
+    def _store_sites(self, run: ModelTrace) -> tuple[LatentSite, ...]:
+        """Keep the latent sites, and their plates for ``_create_plates``; return the sites."""
         self._prototype_frames, self._prototype_frame_full_sizes = run.frames, run.plate_sizes
         sites = run.sites
-        if self._trained and not sites:
-            names = ", ".join(sorted(self._trained or ()))
+        if self._trained_names and not sites:
+            names = ", ".join(sorted(self._trained_names or ()))
             raise ValueError(f"none of the parameters {names} is of a site of the model")
+        # a traced bound of a support must not outlive its trace
         if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(sites)):
             self._sites = sites
         return sites
 
     def _declare(self, site: LatentSite, initial: Callable[[str], jax.Array]) -> tuple[Any, ...]:
-        """Location and scale; the model runs for initial ones only if no handler has others."""
+        """Declare loc and scale; ``initial`` runs the model if no handler has their values."""
         loc = numpyro.param(
             self._parameter_name(site, "loc"),
             lambda key: initial(site.name),
@@ -161,7 +172,7 @@ class DVIGuide(AutoGuide):
         )
         scale = numpyro.param(
             self._parameter_name(site, "scale"),
-            lambda key: filled(initial(site.name), self.init_scale),
+            lambda key: full_like(initial(site.name), self.init_scale),
             constraint=self.scale_constraint,
             event_dim=site.event_dim,
         )
@@ -179,13 +190,13 @@ class DVIGuide(AutoGuide):
     def _known_sites(self) -> tuple[LatentSite, ...]:
         if self._sites is None:
             raise RuntimeError(
-                f"{self._kind} does not know the model's latent sites yet: call svi.init or "
+                f"{self._class_name} does not know the model's latent sites yet: call svi.init or "
                 "svi.run first"
             )
         return self._sites
 
     def _parameters(self, params: dict[str, jax.Array]) -> list[tuple]:
-        """Every latent site with its location, and its further parameters: its scale."""
+        """Return every latent site with its location and its scale."""
         return [
             (
                 site,
@@ -198,11 +209,11 @@ class DVIGuide(AutoGuide):
     def _marginals(
         self, params: dict[str, jax.Array]
     ) -> list[tuple[LatentSite, jax.Array, jax.Array]]:
-        """Every latent site with locations and standard deviations of its components."""
+        """Return every latent site with the locations and standard deviations of its components."""
         return self._parameters(params)
 
     def get_posterior(self, params: dict[str, jax.Array]) -> dict[str, dist.Distribution]:
-        """Posterior of every latent site.
+        """Return the posterior of every latent site.
 
         Args:
             params: parameters, as ``svi.get_params`` gives them.
@@ -241,7 +252,7 @@ class DVIGuide(AutoGuide):
         }
 
     def median(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """Posterior medians by site name.
+        """Return posterior medians by site name.
 
         Args:
             params: parameters, as ``svi.get_params`` gives them.
@@ -253,7 +264,7 @@ class DVIGuide(AutoGuide):
     def quantiles(
         self, params: dict[str, jax.Array], quantiles: Sequence[float]
     ) -> dict[str, jax.Array]:
-        """Posterior quantiles.
+        """Return posterior quantiles.
 
         Args:
             params: parameters, as ``svi.get_params`` gives them.
@@ -266,6 +277,6 @@ class DVIGuide(AutoGuide):
         for site, loc, scale in self._marginals(params):
             transform = biject_to(site.support)
             levels = jnp.asarray(quantiles, loc.dtype).reshape((-1,) + (1,) * jnp.ndim(loc))
-            levels = jnp.where(sign(site.support) < 0, 1 - levels, levels)
+            levels = jnp.where(slope_sign(site.support) < 0, 1 - levels, levels)
             result[site.name] = transform(dist.Normal(loc, scale).icdf(levels))
         return result

@@ -1,4 +1,4 @@
-"""Supports of latent sites, which have to be the same whatever the other sites are."""
+"""Inspect the supports of latent sites, which must not depend on other latent sites."""
 
 from __future__ import annotations
 
@@ -11,31 +11,23 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import IndependentTransform
 from numpyro.ops.provenance import eval_provenance
 
-from guides.families.latent_site import moving_support
+from guides.families.latent_site import varying_support_error
 
 
 def is_latent(site: dict) -> bool:
-    """Whether a site of a trace, or a message on its way, is a latent sample site."""
+    """Return whether a site of a trace, or a handler message, is a latent sample site."""
     return site["type"] == "sample" and not site["is_observed"]
 
 
 def is_real(support: Any) -> bool:
-    """Whether a support is all real arrays.
-
-    Args:
-        support: constraint of a distribution.
-    """
+    """Return whether a support is all real arrays."""
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     return support is constraints.real
 
 
-def sign(support: Any) -> Any:
-    """-1 where the transform to a support falls, else 1 (also if it mixes elements).
-
-    Args:
-        support: constraint of a latent site.
-    """
+def slope_sign(support: Any) -> Any:
+    """Return -1 where the transform to a support decreases, else 1 (also if it mixes elements)."""
     transform = biject_to(support)
     while isinstance(transform, IndependentTransform):
         transform = transform.base_transform
@@ -48,19 +40,8 @@ def sign(support: Any) -> Any:
 def check_fixed_supports(
     model: Callable, trace: dict[str, dict], args: tuple, kwargs: dict
 ) -> None:
-    """Refuse supports that depend on other latent sites or on the subsample of a plate.
-
-    The guide would go on with the supports of its first run: it would be wrong in silence.
-
-    Args:
-        model: the model, seeded.
-        trace: a trace of it.
-        args: the model's arguments.
-        kwargs: the model's keyword arguments.
-
-    Raises:
-        UnsupportedMoments: if there is such a support.
-    """
+    """Raise UnsupportedMoments if a support depends on a latent site or a plate's subsample."""
+    # The guide would silently keep the supports of its first run.
     names = [name for name, site in trace.items() if is_latent(site) and _has_bounds(site)]
     causes = {name: site["value"] for name, site in trace.items() if _varies(site)}
     if not names:
@@ -70,11 +51,11 @@ def check_fixed_supports(
         run = handlers.trace(handlers.substitute(model, data=values)).get_trace(*args, **kwargs)
         return [run[name]["fn"].support for name in names]
 
-    found = eval_provenance(supports, **causes)
-    for name, support in zip(names, found, strict=True):
+    supports_with_origins = eval_provenance(supports, **causes)
+    for name, support in zip(names, supports_with_origins, strict=True):
         origins = frozenset().union(*jax.tree.leaves(support, is_leaf=_is_set))
         if origins:
-            raise moving_support(name, ", ".join(sorted(origins)), host="numpyro")
+            raise varying_support_error(name, ", ".join(sorted(origins)), framework="numpyro")
 
 
 def _has_bounds(site: dict) -> bool:

@@ -1,4 +1,4 @@
-"""The posterior of a site of which the elements are a chain."""
+"""Define the Normal distribution whose neighbouring elements are correlated."""
 
 from __future__ import annotations
 
@@ -10,17 +10,11 @@ import jax.numpy as jnp
 from numpyro.distributions import Distribution, constraints
 
 from guides.families import tridiagonal
-from guides.families.chained import Chained
+from guides.families.tridiagonal_normal import TridiagonalNormalBase
 
 
-class TridiagonalNormal(Chained, Distribution):
-    """A Normal whose neighbours in a chain through each event have the correlation ρ, in O(n).
-
-    Args:
-        loc: means, [*batch, *event].
-        scale: signed scales a, of the same shape: the covariance of neighbours is ρ a_j a_{j+1}.
-        correlation: ρ, without axes, in (−½, ½).
-        order: of the chain through an event.
+class TridiagonalNormal(TridiagonalNormalBase, Distribution):
+    """A Normal whose neighbours in a chain through each event have correlation ρ, in O(n).
 
     Source: Posch and Pilz 2020.
     """
@@ -41,36 +35,26 @@ class TridiagonalNormal(Chained, Distribution):
 
     @constraints.dependent_property(is_discrete=False)
     def support(self) -> Any:
-        """All real arrays of the event shape."""
+        """Return all real arrays of the event shape."""
         return constraints.independent(constraints.real, self.event_dim)
 
     @property
     def has_rsample(self) -> bool:
-        """Whether draws are differentiable, which they are in everything."""
+        """Return True: draws are differentiable in all parameters."""
         return True
 
     def expand(self, batch_shape: Sequence[int]) -> TridiagonalNormal:
-        """The same with another batch shape."""
+        """Return the same distribution with another batch shape."""
         shape = tuple(batch_shape) + self.event_shape
         loc, scale = jnp.broadcast_to(self.loc, shape), jnp.broadcast_to(self.scale, shape)
         return TridiagonalNormal(loc, scale, self.correlation, self.order)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Reparameterised draws.
-
-        Args:
-            key: random key.
-            sample_shape: shape of the set of draws.
-        """
+        """Return reparameterised draws [*sample_shape, *batch, *event]."""
         loc, scale, correlation = self.chains
         noise = jax.random.normal(key, tuple(sample_shape) + loc.shape, loc.dtype)
         return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
 
     def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
-        """Log-density, of the batch shape.
-
-        Args:
-            value: [..., *event].
-            intermediates: ignored.
-        """
+        """Return the log-density of values [..., *event], [...]."""
         return tridiagonal.log_density(self.order.chain(value), *self.chains)

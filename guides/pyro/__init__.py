@@ -1,4 +1,4 @@
-"""Guides, priors and distributions in Pyro's conventions."""
+"""Guides, priors and distributions for Pyro."""
 
 try:
     import pyro  # noqa: F401

@@ -1,4 +1,4 @@
-"""Which latent sites a model contracts with an input, and along which of their axes."""
+"""Find the latent sites that a model contracts with an input, and the contracted axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from pyro import poutine
 from torch.overrides import TorchFunctionMode
 
-from guides.families.mc_dropout import Weights, prior_scale
+from guides.families.mc_dropout import WeightSites, prior_scale
 
 
 def _functions(*names: str) -> set[Callable]:
@@ -25,15 +25,10 @@ _REVERSED = _functions("__rmatmul__")
 _ADDED = _functions("addmm", "addmv")
 
 
-def weights_of(model: Callable, sites: Mapping[str, dict], args: tuple, kwargs: dict) -> Weights:
-    """Run a model to see what it does with its latent sites.
-
-    Args:
-        model: Pyro model.
-        sites: its latent sites, of a trace.
-        args: arguments of the model.
-        kwargs: likewise, by name.
-    """
+def weights_of(
+    model: Callable, sites: Mapping[str, dict], args: tuple, kwargs: dict
+) -> WeightSites:
+    """Run a model to find which of its latent ``sites`` linear maps contract."""
     values = {name: site["value"].detach().clone() for name, site in sites.items()}
     for value in values.values():
         value.requires_grad_(value.is_floating_point())
@@ -43,16 +38,17 @@ def weights_of(model: Callable, sites: Mapping[str, dict], args: tuple, kwargs: 
     nodes: Any = trace.nodes
     scales = {name: prior_scale(nodes[name]["fn"]) for name in sites}
     learnt = (name for name, scale in scales.items() if getattr(scale, "requires_grad", False))
-    return Weights(spy.found, frozenset(learnt))
+    return WeightSites(spy.contracted_axes, frozenset(learnt))
 
 
 class _Contractions(TorchFunctionMode):
-    """Follows the values of sites through transposes to where they are contracted."""
+    """Mode of torch that follows the values of sites through transposes to contractions."""
 
     def __init__(self, sites: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
-        self.found: dict[str, int] = {}
-        # with the tensor, whose id it keeps: the site, and its own axis at each place
+        self.contracted_axes: dict[str, int] = {}
+        # By id: the tensor, kept so that its id is not reused, the site, and which of the site's
+        # own axes is at each place.
         self.known = {
             id(value): (value, name, tuple(range(-value.dim(), 0))) for name, value in sites.items()
         }
@@ -64,7 +60,7 @@ class _Contractions(TorchFunctionMode):
         result = func(*args, **kwargs)
         for operand, axis in _contracted(func, args, kwargs):
             if (known := self.known.get(id(operand))) is not None:
-                self.found.setdefault(known[1], known[2][axis])
+                self.contracted_axes.setdefault(known[1], known[2][axis])
         source = self.known.get(id(args[0])) if args else None
         if source is not None and (func in _SAME or func in _MOVES):
             _, name, order = source
@@ -75,13 +71,13 @@ class _Contractions(TorchFunctionMode):
 
 
 def _order(func: Callable, rank: int, rest: tuple, kwargs: dict) -> list[int]:
-    """The old axis at each new place: axes are known by their sizes."""
+    """Return the old axis at each new place, found by moving an array of distinct sizes."""
     moved = func(torch.empty(tuple(range(1, rank + 1)), device="meta"), *rest, **kwargs)
     return [size - 1 for size in moved.shape]
 
 
 def _contracted(func: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[Any, int]]:
-    """The operands of a contraction of one axis, each with that axis."""
+    """Yield the operands of a contraction of one axis, each with that axis (negative)."""
     if func is torch.nn.functional.linear:
         yield (args[1] if len(args) > 1 else kwargs["weight"]), -1
     elif func in _PRODUCTS or func in _REVERSED or func in _ADDED:
@@ -90,12 +86,12 @@ def _contracted(func: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[Any
         yield left, -1
         yield right, -min(torch.as_tensor(right).dim(), 2)
     elif func is torch.einsum and args and isinstance(args[0], str):
-        yield from _summed(args)
+        yield from _einsum_operands(args)
     elif func is torch.tensordot:
         yield from _tensordot(*args, **kwargs)
 
 
-def _summed(args: tuple) -> Iterator[tuple[Any, int]]:
+def _einsum_operands(args: tuple) -> Iterator[tuple[Any, int]]:
     operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
     inputs, _, result = args[0].replace(" ", "").partition("->")
     letters = inputs.split(",")

@@ -1,4 +1,4 @@
-"""Initial locations of a guide."""
+"""Choose the initial locations of a guide."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from typing import Any
 import torch
 from torch.distributions import biject_to
 
-from guides.families.initialization import spread
+from guides.families.initialization import initial_noise_scale
 from guides.pyro.supports import is_real
-from moment_calculus.hosts.docstrings import NETWORK_START, documented
 
 
-@documented("Pyro", start=NETWORK_START)
 def init_to_network(site: dict | None = None) -> object:
     """Start at the prior mean; break the symmetry of weights and spread the kinks of ReLUs.
 
-    {start}
+    The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the symmetry
+    between hidden units whichever axis is the input; that of vectors ½, because units whose kinks
+    all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit.
+    Neither exceeds the prior's standard deviation. Scalars start at the prior mean, sites with
+    constrained support where their unconstrained value is zero.
+
+    Args:
+        site: Pyro sample site; without one the function itself is returned, as Pyro's
+            initialisers do.
 
     Returns:
         Initial value of the site.
@@ -36,7 +42,7 @@ def init_to_network(site: dict | None = None) -> object:
 
 
 def _example(fn: Any) -> torch.Tensor:
-    """Of the shape, precision and device of a draw; an improper prior has none."""
+    """Return a draw for its shape, dtype and device; zeros if the prior is improper."""
     try:
         return fn.sample().detach()
     except NotImplementedError:
@@ -52,7 +58,7 @@ def _location(fn: torch.distributions.Distribution, like: torch.Tensor) -> torch
 
 
 def _noise(fn: Any, like: torch.Tensor) -> torch.Tensor:
-    limit = spread(fn.event_dim, like.shape)
+    limit = initial_noise_scale(fn.event_dim, like.shape)
     if limit == 0:
         return torch.zeros_like(like)
     try:

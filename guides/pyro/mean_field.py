@@ -1,4 +1,4 @@
-"""Mean-field Gaussian guides."""
+"""Define the mean-field Gaussian guide, the base class of the other guides."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ from guides.families.initialization import checked_scale
 from guides.families.latent_site import LatentSite
 from guides.pyro.initialization import init_to_network
 from guides.pyro.parameters import parameters, unvalidated
-from guides.pyro.supports import OnSupport, check_fixed_supports, is_real, sign
-from moment_calculus.hosts.docstrings import GUIDE_ERRORS, GUIDE_OPTIONS, documented
+from guides.pyro.supports import OnSupport, check_fixed_supports, is_real, slope_sign
 
 
-@documented("Pyro", errors=GUIDE_ERRORS, options=GUIDE_OPTIONS)
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
@@ -36,9 +34,19 @@ class DVIGuide(AutoGuide):
 
     Args:
         model: the Pyro model; by default that of the first evaluation.
-        {options}
+        init_loc_fn: initial locations, a function of a site.
+        init_scale: initial standard deviation of every component, on the unconstrained space.
+            Small values matter: the default is far below usual priors.
+        create_plates: optional function that makes the plates, as in Pyro's guides.
 
-    {errors}
+    Raises:
+        ValueError: if ``init_scale`` is not positive.
+        RuntimeError: when called without having met a model.
+
+    Source: Wu et al. 2019; factorised posterior of section 2.
+
+    Example:
+        >>> guide = DVIGuide(init_scale=0.02)
     """
 
     def __init__(
@@ -53,8 +61,9 @@ class DVIGuide(AutoGuide):
         super().__init__(model, create_plates=create_plates)
         self.init_loc_fn, self.init_scale = init_loc_fn, scale
         self._sites: tuple[LatentSite, ...] | None = None
-        self._saved: tuple[Mapping[str, Any], tuple, dict] | None = None
-        self._trained: tuple[str, ...] | None = None
+        # arguments of load_state_dict, kept until the first call
+        self._pending_state: tuple[Mapping[str, Any], tuple, dict] | None = None
+        self._trained_names: tuple[str, ...] | None = None  # names of trained parameters
 
     def bind(self, model: Callable) -> None:
         """Bind the guide to a model unless it has one.
@@ -72,78 +81,86 @@ class DVIGuide(AutoGuide):
         return state
 
     def __setstate__(self, state: dict) -> None:
-        """Restore the parameters."""
+        """Restore the parameters from a pickle."""
         self.__dict__.update(state)
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         if self.model is None:
             raise RuntimeError(
-                f"{self._kind}() has not met a model yet: pass {self._kind}(model), call "
-                "guide.bind(model), or evaluate an ELBO first"
+                f"{self._class_name}() has not met a model yet: pass {self._class_name}(model), "
+                "call guide.bind(model), or evaluate an ELBO first"
             )
         model = self.model
-        self._model = (InitMessenger(self._start)(model),)
+        self._model = (InitMessenger(self._initial_value)(model),)
         try:
             super()._setup_prototype(*args, **kwargs)
         finally:
             self._model = (model,)
         self.locs, self.scales = PyroModule(), PyroModule()
         trace: Any = self.prototype_trace
-        nodes = {n: site for n, site in trace.iter_stochastic_nodes() if self._is_saved(n)}
+        nodes = {
+            n: site for n, site in trace.iter_stochastic_nodes() if self._has_saved_parameters(n)
+        }
         check_fixed_supports(model, nodes, args, kwargs)
-        self._look_at(model, nodes, args, kwargs)
+        self._inspect_model(model, nodes, args, kwargs)
         sites = tuple(self._add_parameters(name, site) for name, site in nodes.items())
-        if self._saved is not None:
-            state, options, named = self._saved
+        if self._pending_state is not None:
+            state, options, named = self._pending_state
             super().load_state_dict(state, *options, **named)
-        self._sites, self._saved = sites, None
+        self._sites, self._pending_state = sites, None
         self._prototype_frames = OrderedDict(self._prototype_frames)
         self.prototype_trace = None  # it holds the data
 
     @property
-    def _kind(self) -> str:
+    def _class_name(self) -> str:
         return type(self).__name__
 
-    def _look_at(self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict) -> None:
-        """Learn more of the model than its latent sites, which a subclass may need."""
+    def _inspect_model(
+        self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
+    ) -> None:
+        """Learn more about the model than its latent sites; subclasses override this."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load parameters that :meth:`state_dict` gave, also into a guide that met no model yet.
 
-        Such a guide has no parameters before its first call; it takes these then, and the sites
-        that have some for the latent ones.
+        Such a guide has no parameters before its first call; it loads these then, and treats the
+        sites that have parameters as the latent ones.
 
         Args:
             state_dict: the parameters.
-            *args: as of :meth:`torch.nn.Module.load_state_dict`.
-            **kwargs: likewise.
+            *args: passed to :meth:`torch.nn.Module.load_state_dict`.
+            **kwargs: passed to :meth:`torch.nn.Module.load_state_dict`.
 
         Raises:
             RuntimeError: if they are not those of the guide; at its first call, if it had none.
         """
         if self._sites is None:
-            self._saved = state_dict, args, kwargs
+            self._pending_state = state_dict, args, kwargs
             return torch.nn.modules.module._IncompatibleKeys([], [])
         return super().load_state_dict(state_dict, *args, **kwargs)
 
-    def _start(self, site: dict) -> Any:
-        """An initial value; a draw of a site that is open, and was observed in training."""
-        return self.init_loc_fn(site) if self._is_saved(site["name"]) else site["fn"].sample()
+    def _initial_value(self, site: dict) -> Any:
+        """Return the initial value of a site, or a draw if it was observed in training."""
+        return (
+            self.init_loc_fn(site)
+            if self._has_saved_parameters(site["name"])
+            else site["fn"].sample()
+        )
 
     def restore(self, parameters: Iterable[str]) -> None:
-        """Take the sites that have parameters for the latent ones, unless it knows them.
+        """Treat the sites that have parameters as the latent ones, unless the sites are known.
 
         A guide that meets a model without observations cannot tell them from latent sites.
 
         Args:
-            parameters: names of trained parameters, as Pyro's store has them.
+            parameters: names of trained parameters, as in Pyro's parameter store.
         """
-        self._trained = tuple(parameters) if self._sites is None else None
+        self._trained_names = tuple(parameters) if self._sites is None else None
 
-    def _is_saved(self, site: str) -> bool:
-        if self._trained is not None:
-            return any(f".{name}".endswith(f".locs.{site}") for name in self._trained)
-        return self._saved is None or f"locs.{site}_unconstrained" in self._saved[0]
+    def _has_saved_parameters(self, site: str) -> bool:
+        if self._trained_names is not None:
+            return any(f".{name}".endswith(f".locs.{site}") for name in self._trained_names)
+        return self._pending_state is None or f"locs.{site}_unconstrained" in self._pending_state[0]
 
     def _add_parameters(self, name: str, site: dict) -> LatentSite:
         value, support = site["value"].detach(), site["fn"].support
@@ -155,18 +172,18 @@ class DVIGuide(AutoGuide):
             if full_size != frame.size:
                 loc = periodic_repeat(loc, full_size, frame.dim - event_dim).contiguous()
         deep_setattr(self.locs, name, PyroParam(loc, constraints.real, event_dim))
-        self._add_spread(name, loc, event_dim)
+        self._add_scale_parameters(name, loc, event_dim)
         plates = tuple(frame.name for frame in site["cond_indep_stack"] if frame.vectorized)
         return LatentSite(name, event_dim, support, plates)
 
-    def _add_spread(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
-        """Make what says how far a site is from its location: its scale."""
+    def _add_scale_parameters(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
+        """Create the scale of a site; subclasses may create another parameter instead."""
         scale = torch.full_like(loc, self.init_scale)
         positive = constraints.softplus_positive
         deep_setattr(self.scales, name, PyroParam(scale, positive, event_dim))
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Sample every latent site; arguments are the model's."""
+        """Sample every latent site; the arguments are those of the model."""
         if self._sites is None:
             self._setup_prototype(*args, **kwargs)
         plates = self._create_plates(*args, **kwargs)
@@ -176,19 +193,18 @@ class DVIGuide(AutoGuide):
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
                 result[site.name] = pyro.sample(
-                    site.name, self._posterior(site, *self._loc_and_scale(site.name))
+                    site.name, self._posterior(site, *self._parameters_of(site.name))
                 )
         return result
 
     def posteriors_alone(self) -> dict[str, dist.TorchDistribution] | None:
-        """What a call of the guide samples from, where it does nothing else.
+        """Return the posteriors that a call of the guide samples from, if it does nothing else.
 
-        Their parameters are not validated, which takes time: a loss that is finite shows that they
-        are valid.
+        Their parameters are not validated, to save time: a finite loss shows that they are valid.
 
         Returns:
-            Distributions by site name; None before the first call, of a guide with plates or
-            hooks, and of one that says itself how it is run.
+            Distributions by site name; None before the first call, for a guide with plates or
+            hooks, and for a subclass with its own ``forward``.
         """
         own = type(self).forward is not DVIGuide.forward
         hooked = self._forward_hooks or self._forward_pre_hooks
@@ -201,30 +217,31 @@ class DVIGuide(AutoGuide):
     def get_posterior(
         self, params: Mapping[str, torch.Tensor] | None = None
     ) -> dict[str, dist.TorchDistribution]:
-        """Posterior of every latent site.
+        """Return the posterior of every latent site.
 
         Args:
-            params: of an earlier state, as ``fit`` returns them; by default those of now.
+            params: parameters of an earlier state, as ``fit`` returns them; by default the current
+                ones.
 
         Returns:
             Distributions by site name, on the sites' supports; of all elements of the plates.
         """
         return {
-            site.name: self._posterior(site, *self._earlier(site.name, params))
+            site.name: self._posterior(site, *self._site_parameters(site.name, params))
             for site in self._known_sites()
         }
 
-    def _earlier(self, site: str, params: Mapping[str, torch.Tensor] | None) -> tuple:
+    def _site_parameters(self, site: str, params: Mapping[str, torch.Tensor] | None) -> tuple:
         if params is None:
-            return self._loc_and_scale(site)
+            return self._parameters_of(site)
         ends = {f".{name}": value for name, value in params.items()}
         return tuple(
             next(value for name, value in ends.items() if name.endswith(f".{part}"))
-            for part in self._parts(site)
+            for part in self._parameter_names(site)
         )
 
-    def _parts(self, site: str) -> tuple[str, ...]:
-        """The parameters of a site, each after the module that has it."""
+    def _parameter_names(self, site: str) -> tuple[str, ...]:
+        """Return the names of a site's parameters, each after the module that holds it."""
         return f"locs.{site}", f"scales.{site}"
 
     def _posterior(
@@ -233,9 +250,9 @@ class DVIGuide(AutoGuide):
         base = dist.Normal(loc, scale).to_event(site.event_dim)
         if is_real(site.support):
             return base
-        return OnSupport(base, biject_to(site.support).with_cache()).of(site.support)
+        return OnSupport(base, biject_to(site.support).with_cache()).with_support(site.support)
 
-    def _loc_and_scale(self, name: str) -> tuple[Any, ...]:
+    def _parameters_of(self, name: str) -> tuple[Any, ...]:
         return parameters(name, self.locs, self.scales)
 
     @torch.no_grad()
@@ -253,9 +270,9 @@ class DVIGuide(AutoGuide):
 
     @torch.no_grad()
     def median(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
-        """Posterior medians by site name; arguments are ignored, as in Pyro's guides."""
+        """Return posterior medians by site name; arguments are ignored, as in Pyro's guides."""
         return {
-            site.name: biject_to(site.support)(self._loc_and_scale(site.name)[0].clone())
+            site.name: biject_to(site.support)(self._parameters_of(site.name)[0].clone())
             for site in self._known_sites()
         }
 
@@ -263,7 +280,7 @@ class DVIGuide(AutoGuide):
     def quantiles(
         self, quantiles: Sequence[float], *args: Any, **kwargs: Any
     ) -> dict[str, torch.Tensor]:
-        """Posterior quantiles.
+        """Return posterior quantiles.
 
         Args:
             quantiles: probabilities between 0 and 1.
@@ -280,15 +297,15 @@ class DVIGuide(AutoGuide):
         levels = torch.as_tensor(quantiles, dtype=loc.dtype, device=loc.device)
         levels = levels.reshape((-1,) + (1,) * loc.dim())
         transform = biject_to(site.support)
-        levels = torch.where(sign(transform) < 0, 1 - levels, levels)
+        levels = torch.where(slope_sign(transform) < 0, 1 - levels, levels)
         return transform(dist.Normal(loc, scale).icdf(levels))
 
     def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """Locations and standard deviations of a site's components."""
-        loc, scale = self._loc_and_scale(site)
+        """Return the locations and standard deviations of a site's components."""
+        loc, scale = self._parameters_of(site)
         return loc, scale
 
     def _known_sites(self) -> tuple[LatentSite, ...]:
         if self._sites is None:
-            raise RuntimeError(f"{self._kind} has no parameters yet: evaluate an ELBO first")
+            raise RuntimeError(f"{self._class_name} has no parameters yet: evaluate an ELBO first")
         return self._sites

@@ -1,4 +1,4 @@
-"""Parameters of guides, looked up without the detours of PyroModule."""
+"""Look up the parameters of guides without PyroModule's slow attribute access."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.distributions import Distribution, transform_to
 
 @contextmanager
 def unvalidated() -> Iterator[None]:
-    """Distributions that are made here do not look at their parameters."""
+    """Create distributions within this context without validating their parameters."""
     before = Distribution._validate_args
     Distribution.set_default_validate_args(False)
     try:
@@ -25,24 +25,14 @@ def unvalidated() -> Iterator[None]:
 
 
 def parameter(module: Any, name: str) -> torch.Tensor:
-    """The parameter of a dotted name; plain dictionaries, for PyroModule's look-ups are slow.
-
-    Args:
-        module: that holds it, or modules with it.
-        name: its path.
-    """
+    """Return the parameter of a dotted name in a module."""
     return parameters(name, module)[0]
 
 
 def parameters(name: str, *modules: Any) -> tuple[torch.Tensor, ...]:
-    """The parameters of one name.
-
-    Args:
-        name: their path.
-        modules: each of which holds one; parts of one module.
-    """
+    """Return the parameter of one dotted name in each of several parts of one module."""
     *path, last = name.split(".")
-    for part in path:
+    for part in path:  # plain dictionaries, because PyroModule's look-ups are slow
         modules = tuple([module._modules[part] for module in modules])
     if modules[0]._pyro_context.active and pyro.settings.get("module_local_params"):
         return tuple([_local_parameter(module, last) for module in modules])
@@ -50,16 +40,18 @@ def parameters(name: str, *modules: Any) -> tuple[torch.Tensor, ...]:
 
 
 def _local_parameter(module: Any, name: str) -> torch.Tensor:
-    """What PyroModule does with local parameters, without its detours."""
+    """Return a module-local parameter as PyroModule does, but faster."""
     constraint, event_dim = module._pyro_params[name]
     unconstrained = module._parameters[name + "_unconstrained"]
     value = transform_to(constraint)(unconstrained)
     value.unconstrained = weakref.ref(unconstrained)
     full_name = f"{module._pyro_name}.{name}"
-    return _announced(full_name, value, constraint=constraint, event_dim=event_dim, name=full_name)
+    return _param_message(
+        full_name, value, constraint=constraint, event_dim=event_dim, name=full_name
+    )
 
 
 @effectful(type="param")
-def _announced(full_name: str, value: torch.Tensor, **_: Any) -> torch.Tensor:
-    """Show a parameter to Pyro's handlers."""
+def _param_message(full_name: str, value: torch.Tensor, **_: Any) -> torch.Tensor:
+    """Pass a parameter to Pyro's handlers."""
     return value

@@ -1,4 +1,4 @@
-"""Supports of latent sites, which have to be the same whatever the other sites are."""
+"""Inspect the supports of latent sites, which must not depend on other latent sites."""
 
 from __future__ import annotations
 
@@ -10,52 +10,40 @@ import torch
 from pyro import poutine
 from torch.distributions import constraints
 
-from guides.families.latent_site import moving_support
+from guides.families.latent_site import varying_support_error
 
 
 class OnSupport(dist.TransformedDistribution):
     """A transformed distribution that knows its support.
 
-    torch takes it for the codomain of the last transform; of several, as to the positive numbers
-    (exp, then adding zero), that is all real numbers.
+    torch takes the codomain of the last transform: for positive numbers (exp, then adding zero)
+    that would be all real numbers.
     """
 
-    def of(self, support: constraints.Constraint) -> OnSupport:
-        """Note the support.
-
-        Args:
-            support: that of the transformed values.
-        """
+    def with_support(self, support: constraints.Constraint) -> OnSupport:
+        """Set the support of the transformed values; return the distribution itself."""
         self._site_support = support
         return self
 
     @constraints.dependent_property
     def support(self) -> Any:
-        """The support, also of an expanded distribution."""
+        """Return the support."""
         return self._site_support
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> OnSupport:
-        """Expand to a batch shape."""
-        return super().expand(batch_shape, _instance).of(self._site_support)
+        """Expand to a batch shape; the support stays the same."""
+        return super().expand(batch_shape, _instance).with_support(self._site_support)
 
 
 def is_real(support: constraints.Constraint) -> bool:
-    """Whether a support is all real arrays.
-
-    Args:
-        support: constraint of a distribution.
-    """
+    """Return whether a support is all real arrays."""
     while isinstance(support, constraints.independent):
         support = support.base_constraint
-    return type(support) is type(constraints.real)  # a copied guide has another one
+    return type(support) is type(constraints.real)  # a copied guide holds a copy of the constraint
 
 
-def sign(transform: Any) -> torch.Tensor:
-    """-1 where an elementwise transform falls, else 1 (also if it mixes elements).
-
-    Args:
-        transform: to the support of a latent site.
-    """
+def slope_sign(transform: Any) -> torch.Tensor:
+    """Return -1 where a transform decreases elementwise, else 1 (also if it mixes elements)."""
     try:
         return torch.as_tensor(transform.sign)
     except NotImplementedError:
@@ -65,22 +53,11 @@ def sign(transform: Any) -> torch.Tensor:
 def check_fixed_supports(
     model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
 ) -> None:
-    """Refuse supports that depend on other latent sites or on the subsample of a plate.
-
-    The guide would go on with the supports of its first run: it would be wrong in silence.
-
-    Args:
-        model: the model.
-        sites: its latent sites by name, of a trace.
-        args: the model's arguments.
-        kwargs: the model's keyword arguments.
-
-    Raises:
-        UnsupportedMoments: if there is such a support.
-    """
+    """Raise UnsupportedMoments if a support depends on a latent site or a plate's subsample."""
+    # The guide would silently keep the supports of its first run.
     for name, site in sites.items():
         if plate := _subsample_of(site):
-            raise moving_support(name, plate, host="pyro")
+            raise varying_support_error(name, plate, framework="pyro")
     bounded = [name for name, site in sites.items() if list(_bounds(site["fn"].support))]
     if not bounded:
         return
@@ -96,11 +73,11 @@ def check_fixed_supports(
     for name in bounded:
         fn: Any = trace.nodes[name]["fn"]
         if origins := _origins(fn.support, values):
-            raise moving_support(name, ", ".join(sorted(origins)), host="pyro")
+            raise varying_support_error(name, ", ".join(sorted(origins)), framework="pyro")
 
 
 def _bounds(support: constraints.Constraint) -> Iterator[torch.Tensor]:
-    """The tensors that a constraint holds."""
+    """Yield the tensors that a constraint holds."""
     for part in vars(support).values():
         if isinstance(part, torch.Tensor):
             yield part
@@ -109,7 +86,7 @@ def _bounds(support: constraints.Constraint) -> Iterator[torch.Tensor]:
 
 
 def _origins(support: constraints.Constraint, values: dict[str, torch.Tensor]) -> set[str]:
-    """The latent sites on which the bounds of a support depend."""
+    """Return the latent sites on which the bounds of a support depend."""
     traced = [bound.sum() for bound in _bounds(support) if bound.requires_grad]
     if not traced:
         return set()
@@ -118,7 +95,7 @@ def _origins(support: constraints.Constraint, values: dict[str, torch.Tensor]) -
 
 
 def _subsample_of(site: dict) -> str | None:
-    """The subsampled plate along which a bound varies, if there is one."""
+    """Return the subsampled plate along which a bound varies; None if there is none."""
     event_dim = site["fn"].event_dim
     for frame in site["cond_indep_stack"]:
         if not frame.vectorized or (frame.full_size or frame.size) == frame.size:

@@ -1,4 +1,4 @@
-"""The posterior of a site of which the elements are a chain."""
+"""Define the Normal distribution whose neighbouring elements are correlated."""
 
 from __future__ import annotations
 
@@ -8,17 +8,11 @@ import torch
 from pyro.distributions import TorchDistribution, constraints
 
 from guides.families import tridiagonal
-from guides.families.chained import Chained
+from guides.families.tridiagonal_normal import TridiagonalNormalBase
 
 
-class TridiagonalNormal(Chained, TorchDistribution):
-    """A Normal whose neighbours in a chain through each event have the correlation ρ, in O(n).
-
-    Args:
-        loc: means, [*batch, *event].
-        scale: signed scales a, of the same shape: the covariance of neighbours is ρ a_j a_{j+1}.
-        correlation: ρ, without axes, in (−½, ½).
-        order: of the chain through an event.
+class TridiagonalNormal(TridiagonalNormalBase, TorchDistribution):
+    """A Normal whose neighbours in a chain through each event have correlation ρ, in O(n).
 
     Source: Posch and Pilz 2020.
     """
@@ -40,30 +34,22 @@ class TridiagonalNormal(Chained, TorchDistribution):
 
     @constraints.dependent_property(is_discrete=False)
     def support(self) -> Any:
-        """All real arrays of the event shape."""
+        """Return all real arrays of the event shape."""
         return constraints.independent(constraints.real, self.event_dim)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> TridiagonalNormal:
-        """The same with another batch shape."""
+        """Return the same distribution with another batch shape."""
         shape = torch.Size(batch_shape) + self.event_shape
         loc, scale = self.loc.expand(shape), self.scale.expand(shape)
         return TridiagonalNormal(loc, scale, self.correlation, self.order)
 
     def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
-        """Reparameterised draws.
-
-        Args:
-            sample_shape: shape of the set of draws.
-        """
+        """Return reparameterised draws [*sample_shape, *batch, *event]."""
         loc, scale, correlation = self.chains
         shape = torch.Size(sample_shape) + loc.shape
         noise = torch.randn(shape, dtype=loc.dtype, device=loc.device)
         return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Log-density, of the batch shape.
-
-        Args:
-            value: [..., *event].
-        """
+        """Return the log-density of values [..., *event], [...]."""
         return tridiagonal.log_density(self.order.chain(value), *self.chains)

@@ -1,1 +1,1 @@
-"""What is asked after a fit: does it agree with other samplers, and with the data."""
+"""Check a fit after training: against exact samplers, against draws and against the data."""

@@ -1,4 +1,4 @@
-"""Tables as text, whatever letters carry accents of their own."""
+"""Format rows of text as an aligned table, also with combining accents such as in k̂."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines whose columns begin at the same places.
-
-    Args:
-        rows: cells, equally many in each.
-    """
+    """Return one line for each row of cells, with the columns aligned."""
     lines = [list(row) for row in rows]
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(map(_padded, line, widths)).rstrip() for line in lines]
@@ -22,5 +18,5 @@ def _padded(cell: str, width: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Places that a text takes: a combining accent, as of k̂, takes none."""
+    """Return the printed width of a text: a combining accent, as in k̂, takes no column."""
     return sum(not unicodedata.combining(letter) for letter in text)

@@ -1,4 +1,4 @@
-"""What every activation provides: its plain function, moments and Hermite coefficients."""
+"""Base classes of activations, and helpers that their moment formulas share."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import array_api_compat
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array, outer
-from moment_calculus.numerics.execution import recursion
+from moment_calculus.numerics.execution import scan
 from moment_calculus.numerics.normal.bivariate import LIMIT
 from moment_calculus.numerics.special import namespace, safe_scale
 
 Moments = tuple[Array, Array]
-Meet = Callable[[Array, Array], Array]
+Pairing = Callable[[Array, Array], Array]
 
 
 class Activation(ABC):
@@ -27,14 +27,15 @@ class Activation(ABC):
     """
 
     name: str
-    # Places around which f changes at the scale of one, for quadrature.
+    # Places around which f changes within a distance of one; quadrature refines there.
     knots: tuple[Any, ...] = (0.0,)
-    # Bounds of f; open if f comes near a finite one exponentially at most, and never reaches it.
+    # Bounds of f. ``open_ended``: f never reaches a finite bound, and approaches it at most
+    # exponentially.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
-    fast: bool = False  # whether f grows faster than linearly
-    # whether derivatives of Hermite coefficients by μ and v are exactly the next coefficients; no
-    # parameter of f may be an array then
+    superlinear: bool = False  # whether f grows faster than linearly
+    # Whether the derivatives of Hermite coefficients by μ and v are exactly multiples of the next
+    # coefficients (Appell's property); no parameter of f may be an array then.
     appell: bool = False
 
     @abstractmethod
@@ -58,7 +59,7 @@ class Activation(ABC):
         """
 
     def expectation(self, mean: Array, variance: Array) -> Array:
-        """E f(x) alone, where that is less work than both moments.
+        """Mean of f(x) alone; a subclass overrides it where that is less work than both moments.
 
         Args:
             mean: mean of x.
@@ -75,7 +76,7 @@ class Activation(ABC):
         Args:
             mean: mean of x.
             variance: variance of x, of the same shape.
-            order: how many.
+            order: number of coefficients.
         """
 
     @abstractmethod
@@ -101,7 +102,12 @@ class Activation(ABC):
         return NotImplemented
 
     def cross_covariance(
-        self, other: Activation, first: Moments, second: Moments, covariance: Array, meet: Meet
+        self,
+        other: Activation,
+        first: Moments,
+        second: Moments,
+        covariance: Array,
+        combine: Pairing,
     ) -> Array:
         """Exact covariance of f(x) and g(y) for two functions.
 
@@ -110,25 +116,29 @@ class Activation(ABC):
             first: mean and variance of x, [..., d].
             second: mean and variance of y, [..., e].
             covariance: Cov(x, y), [..., d, e].
-            meet: how arrays of x and y meet, such as the outer product.
+            combine: combines arrays of x and y, such as the outer product.
 
         Returns:
-            Of the shape of the covariance, or NotImplemented if there is no closed form.
+            Array of the shape of the covariance, or NotImplemented if there is no closed form.
         """
         return NotImplemented
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Where f takes a value, as far as it is known, and |dx/df| there.
+        """Known solutions x of f(x) = level, each with |dx/df| there.
 
-        Chains look here for the knots of their outer function; superfluous places do no harm.
+        A chain of functions takes the knots of its outer function from here; additional places do
+        no harm.
 
         Args:
             level: the value, a number or an array.
+
+        Returns:
+            Pairs of x and |dx/df|; empty if nothing is known.
         """
         return ()
 
     def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Approximate covariance of every pair by [DVI], where the paper has one; else the exact.
+        """Covariance of every pair by the approximation of [DVI]; exact where the paper has none.
 
         Args:
             mean: means of x, [..., d].
@@ -136,29 +146,26 @@ class Activation(ABC):
             covariance: covariance of x, [..., d, d].
 
         Returns:
-            As :meth:`pair_covariance`.
+            Covariances [..., d, d] as :meth:`pair_covariance`, or NotImplemented.
         """
         return self.pair_covariance(mean, variance, covariance)
 
 
 class Delegating(Activation):
-    """A function that is another one in all that a subclass does not change.
+    """Base of a function that replaces some methods of another activation and keeps the rest.
 
-    A subclass with moments of its own needs a gain and pairs of its own too, or its covariances
-    would not belong to its variances: they are refused.
-
-    Args:
-        function: the other one.
+    A subclass that changes the moments has to define gain, hermite and pair_covariance too.
+    Otherwise its covariances would not belong to its variances: full mode does not support it.
     """
 
     def __init__(self, function: Any) -> None:
         self.function = function
-        self.name, self.fast = function.name, function.fast
+        self.name, self.superlinear = function.name, function.superlinear
         self.bounds, self.open_ended = function.bounds, function.open_ended
 
     @property
     def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """Those of the function."""
+        """Return the knots of the other function."""
         return self.function.knots
 
     def __call__(self, x: Array) -> Array:
@@ -166,33 +173,26 @@ class Delegating(Activation):
         return self.function(x)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """As of the function."""
+        """Return mean and variance by the other function."""
         return self.function.moments(mean, variance)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """As of the function."""
+        """Return the Hermite coefficients of the other function."""
         return self.function.hermite(mean, variance, order)
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """As of the function."""
+        """Return the expected derivative of the other function."""
         return self.function.gain(mean, variance)
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """As of the function."""
+        """Return the covariance of every pair by the other function."""
         return self.function.pair_covariance(mean, variance, covariance)
 
 
 def inverse_at(
     level: Any, bounds: tuple[float, float], inverse: Callable, slope: Callable
 ) -> tuple[tuple[Any, Any], ...]:
-    """Preimages under an increasing function; none of a number outside its bounds.
-
-    Args:
-        level: the value, a number or an array.
-        bounds: of the function.
-        inverse: x as a function of the namespace and the value.
-        slope: its derivative, likewise.
-    """
+    """Return (x, |dx/df|) where an increasing f takes a level; () if a number is out of bounds."""
     if not isinstance(level, int | float):
         xp = namespace(level)
         return ((inverse(xp, level), slope(xp, level)),)
@@ -206,16 +206,11 @@ def normal_hermite(
     density: Array,
     order: int,
     ratio: Array | float = 1.0,
-    kept: Callable[[Array], Array] = lambda term: term,
+    reduce: Callable[[Array], Array] = lambda term: term,
 ) -> Sequence[Array]:
-    """rⁿ He_n(h) φ(h) / √n! for n = 0 … order − 1, by a recursion that cannot overflow.
+    """Return rⁿ He_n(h) φ(h) / √n! for n = 0 … order − 1, by a recursion that cannot overflow.
 
-    Args:
-        threshold: h.
-        density: φ(h), or a multiple of it, which scales the result.
-        order: how many.
-        ratio: r.
-        kept: what is kept of each, such as a sum.
+    ``density`` is φ(h) or a multiple of it; ``reduce`` reduces every term, for example to a sum.
     """
     # clipped where φ(h) = 0 already: the gradient would multiply that zero by hⁿ = ∞
     threshold = ratio * namespace(threshold).clip(threshold, min=-LIMIT, max=LIMIT)
@@ -224,38 +219,28 @@ def normal_hermite(
     def step(state: tuple[Array, Array], numbers: Any) -> tuple[tuple[Array, Array], Array]:
         (current, previous), (root, inverse) = state, numbers
         following = (threshold * current - (square * root) * previous) * inverse
-        return (following, current), kept(current)
+        return (following, current), reduce(current)
 
     counts = np.arange(float(order))
     roots = np.stack([counts**0.5, (counts + 1) ** -0.5], axis=-1)
-    return recursion(step, roots, (density, 0.0 * density))
+    return scan(step, roots, (density, 0.0 * density))
 
 
 def correlation(variance: Array, covariance: Array) -> Array:
-    """Correlation matrix, clipped to [−1, 1].
-
-    Args:
-        variance: [..., d].
-        covariance: [..., d, d].
-    """
+    """Return the correlation matrix [..., d, d] of a covariance matrix, clipped to [−1, 1]."""
     inverse = 1 / safe_scale(variance)
-    return in_units(covariance, outer(inverse, inverse))
+    return clipped_correlation(covariance, outer(inverse, inverse))
 
 
-def in_units(covariance: Array, inverse: Array) -> Array:
-    """Correlations, clipped to [−1, 1].
-
-    Args:
-        covariance: covariances.
-        inverse: products of the inverse standard deviations, of a shape that broadcasts; not the
-            inverse of their products, whose derivative has their square in it, zero in float32.
-    """
+def clipped_correlation(covariance: Array, inverse: Array) -> Array:
+    """Return correlations: the covariance times ``inverse`` = 1/σ_x · 1/σ_y, clipped to [−1, 1]."""
+    # The derivative of 1/(σ_x σ_y) would contain (σ_x σ_y)², which is zero in float32.
     return namespace(covariance).clip(covariance * inverse, min=-1.0, max=1.0)
 
 
 @functools.cache
-def _triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows and columns above the diagonal, and the place of each matrix entry among them."""
+def _upper_triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows and columns above the diagonal, and every matrix entry's place among them."""
     rows, columns = np.triu_indices(size, 1)
     place = np.zeros((size, size), dtype=np.int64)
     place[rows, columns] = place[columns, rows] = np.arange(rows.size)
@@ -263,36 +248,31 @@ def _triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def over_pairs(function: Any, features: Any, matrix: Array) -> Array:
-    """Evaluate a symmetric function of (a_i, a_j, M_ij) once for every pair i < j.
+    """Evaluate a symmetric function of (a_i, a_j, M_ij) once for every pair i < j: [..., d, d].
 
-    Args:
-        function: elementwise function of three arguments, symmetric in the first two.
-        features: a, [..., d], or a tuple of such arrays, which is what the function then gets.
-        matrix: M, symmetric, [..., d, d].
-
-    Returns:
-        The symmetric matrix of values [..., d, d]; its diagonal is unspecified.
+    The features a are [..., d], or a tuple of such arrays; the matrix M is symmetric, [..., d, d].
+    The diagonal of the result is unspecified.
     """
     size, xp = matrix.shape[-1], namespace(matrix)
     if size < 2:
         return 0 * matrix
-    rows, columns, place = (_index(index, matrix) for index in _triangle(size))
+    rows, columns, place = (_to_framework(index, matrix) for index in _upper_triangle(size))
     flat = xp.reshape(matrix, (*matrix.shape[:-2], size * size))
     values = function(
-        _chosen(features, rows),
-        _chosen(features, columns),
+        _take_features(features, rows),
+        _take_features(features, columns),
         xp.take(flat, rows * size + columns, axis=-1),
     )
     return xp.reshape(xp.take(values, place, axis=-1), (*values.shape[:-1], size, size))
 
 
-def _chosen(features: Any, index: Array) -> Any:
+def _take_features(features: Any, index: Array) -> Any:
     if isinstance(features, tuple):
-        return tuple(_chosen(part, index) for part in features)
+        return tuple(_take_features(part, index) for part in features)
     return namespace(features).take(features, index, axis=-1)
 
 
-def _index(index: np.ndarray, like: Array) -> Array:
+def _to_framework(index: np.ndarray, like: Array) -> Array:
     """Copy an integer index to the framework and the device of an array."""
     xp = namespace(like)
     if array_api_compat.is_torch_array(like):

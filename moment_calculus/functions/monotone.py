@@ -1,4 +1,4 @@
-"""Which activations never decrease: they may change places with a largest or smallest entry."""
+"""Which activations never decrease: these commute with maxima and minima of entries."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ _INCREASING = frozenset(
 
 
 def is_increasing(activation: Activation) -> bool:
-    """Whether an activation is known to be non-decreasing, whatever its argument.
-
-    Args:
-        activation: f; of parameters that are arrays nothing is known.
-    """
+    """Return whether an activation never decreases; False if a parameter of it is an array."""
     kind = type(activation)
     if isinstance(activation, Rescaled):
         return activation.inner * activation.outer > 0 and is_increasing(activation.activation)

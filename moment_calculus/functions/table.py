@@ -1,4 +1,4 @@
-"""Activations by name; one file per family. To add one: write its class, and list it below."""
+"""The table of activations by name. To add one: write its class, and list it in ACTIVATIONS."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from moment_calculus.functions.families.piecewise import (
 from moment_calculus.functions.families.power import Power
 from moment_calculus.functions.families.relu import Heaviside, LeakyReLU, ReLU
 from moment_calculus.functions.families.trigonometric import Cos, Sin
-from moment_calculus.functions.integrated import Declared, Integrated
+from moment_calculus.functions.integrated import Integrated, IntegratedWithInverse
 from moment_calculus.functions.rescaled import Rescaled
-from moment_calculus.functions.universal import Smooth
+from moment_calculus.functions.smooth import Smooth
 
 __all__ = [
     "ACTIVATIONS",
@@ -40,7 +40,6 @@ __all__ = [
     "GELU",
     "Activation",
     "Cos",
-    "Declared",
     "Erf",
     "Erfc",
     "Exp",
@@ -48,6 +47,7 @@ __all__ = [
     "Hardswish",
     "Heaviside",
     "Integrated",
+    "IntegratedWithInverse",
     "LeakyReLU",
     "Mish",
     "NormalCdf",
@@ -74,7 +74,7 @@ def _softplus(beta: float = 1.0) -> Activation:
     return Softplus() if beta == 1 else Rescaled(Softplus(), beta, 1 / beta, name="softplus_beta")
 
 
-# What makes each activation, given its parameters.
+# Functions from the parameters of an activation to the activation.
 ACTIVATIONS: dict[str, Callable[..., Activation]] = {
     "abs": lambda: PiecewiseLinear((0.0,), (-1.0, 1.0), name="abs"),
     "celu": lambda alpha=1.0: Rescaled(ELU(), 1 / alpha, alpha, name="celu"),
@@ -115,16 +115,7 @@ ACTIVATIONS: dict[str, Callable[..., Activation]] = {
 
 
 def activation(name: str, *arguments: Any, **parameters: Any) -> Activation:
-    """Look an activation up by its name.
-
-    Args:
-        name: a key of :data:`ACTIVATIONS`.
-        *arguments: of the activation, in order.
-        **parameters: of the activation, such as ``negative_slope``.
-
-    Raises:
-        ValueError: if there is no such activation; the message lists the candidates.
-    """
+    """Return the activation of a name (ValueError if unknown), made with the given parameters."""
     if name not in ACTIVATIONS:
         raise ValueError(f"activation {name!r} is not one of {', '.join(sorted(ACTIVATIONS))}")
     return ACTIVATIONS[name](*arguments, **parameters)

@@ -1,1 +1,1 @@
-"""What both front ends say and look up alike."""
+"""Share code between the Pyro and NumPyro front ends: messages, storage, predictions."""

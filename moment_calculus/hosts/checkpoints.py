@@ -1,4 +1,4 @@
-"""Checkpoints of a fit: written between its stretches, and resumed exactly."""
+"""Write checkpoints of a fit between stretches of training, and resume a fit from one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moment_calculus.hosts.stored import StoredTraining, course_tree, fill_course
+from moment_calculus.hosts.training_files import (
+    StoredTraining,
+    course_to_dict,
+    fill_course_from_dict,
+)
 from moment_calculus.optimisation.outcome import Course
 from moment_calculus.optimisation.training import Plan, Trainer, train
 from moment_calculus.storage.errors import StoredFileError
@@ -15,38 +19,25 @@ from moment_calculus.storage.errors import StoredFileError
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A file that a fit goes on from.
-
-    Args:
-        path: the file.
-        stored: reads and writes it.
-        settings: of the fit, which those of the file have to equal.
-    """
+    """A checkpoint file of a fit, which resumes from the file if it exists."""
 
     path: Path
-    stored: StoredTraining
-    settings: dict[str, Any]
+    stored: StoredTraining  # reads and writes the file
+    settings: dict[str, Any]  # the fit's; the file must have the same
 
     def train(
         self,
         trainer: Trainer,
         course: Course,
-        plan: Callable[[Any], Plan],
-        parameters: Callable[[Any], dict[str, Any]],
+        plan: Callable[[Any], Plan],  # receives the function that writes a checkpoint
+        parameters: Callable[[Any], dict[str, Any]],  # by name, from what the trainer keeps
     ) -> None:
-        """Train, from the file if there is one.
-
-        Args:
-            trainer: the method.
-            course: new.
-            plan: what is done between the stretches, given what writes.
-            parameters: by name as they are stored, of what the trainer keeps.
-        """
+        """Train, starting from the file's state if the file exists."""
 
         def write(course: Course, kept: Any) -> None:
             tree = {
                 "parameters": parameters(trainer.keep() if kept is None else kept),
-                "course": course_tree(course),
+                "course": course_to_dict(course),
                 "trainer": trainer.state(),
                 "kept": kept,
             }
@@ -55,12 +46,12 @@ class Checkpoint:
         train(trainer, course, plan(write), self._resumed(trainer, course))
 
     def _resumed(self, trainer: Trainer, course: Course) -> Any:
-        """The best parameters so far, if the file was there."""
+        """Restore course and trainer from the file, if any, and return its best parameters."""
         if not self.path.exists():
             return None
         tree = self.stored.read(self.path, self.settings)
         try:
-            fill_course(course, tree["course"])
+            fill_course_from_dict(course, tree["course"])
             trainer.restore(tree["trainer"])
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
             raise StoredFileError(

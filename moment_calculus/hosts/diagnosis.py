@@ -1,6 +1,6 @@
-"""Why an evaluation failed: causes outside the rules, found after the failure.
+"""Explain failed evaluations by causes outside the moment rules, such as NaN among the inputs.
 
-The ``diagnosis`` modules of the front ends say how these causes are looked for in their host.
+The ``diagnosis`` modules of the front ends look for these causes in their framework.
 """
 
 from __future__ import annotations
@@ -11,103 +11,81 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 
 class Diagnosis(ABC):
-    """Looks for what made an evaluation fail, after it has."""
+    """Find out why an evaluation failed, from its inputs, its observations and its plates."""
 
-    invalid: tuple[type[Exception], ...]  # errors that invalid parameters of distributions raise
-    invalid_message: str  # part of what these say
-    misshapen: tuple[type[Exception], ...]  # errors that weights inside a plate raise
-    replacement: str  # the host's function that replaces NaN by numbers
+    invalid: tuple[type[Exception], ...]  # errors that invalid distribution parameters raise
+    invalid_message: str  # part of the message of these errors
+    shape_errors: tuple[type[Exception], ...]  # errors that weights inside a plate raise
+    replacement: str  # name of the framework's function that replaces NaN
 
     @abstractmethod
     def arrays(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, Any]]:
-        """The certain arrays among the arguments of a model, with their names."""
+        """Yield the arrays without randomness among a model's arguments, with their names."""
 
     @abstractmethod
-    def not_finite(self, data: Any) -> tuple[Sequence[Sequence[int]], int]:
-        """Indices of the elements that are NaN or infinite, [count, axes]; the size of all.
+    def indices_not_finite(self, data: Any) -> tuple[Sequence[Sequence[int]], int]:
+        """Return the indices [count, axes] of NaN or infinite elements, and the number of elements.
 
-        There are none in what is random or not known.
+        Values that are random, or not known while a program is traced, have no such elements.
         """
 
     @abstractmethod
     def weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict
     ) -> Iterator[tuple[str, str]]:
-        """Names of weights that are sampled inside a plate, each with that of the plate."""
+        """Yield the name of every weight that is sampled inside a plate, and the plate's name."""
 
     @contextmanager
-    def diagnosed(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[None]:
-        """Replace the errors of a run by refusals that name the cause, where it is known.
-
-        Args:
-            model: of the host.
-            args: its arguments.
-            kwargs: its keyword arguments.
-
-        Raises:
-            UnsupportedMoments: if the batch is empty, an input is not finite, or weights were read
-                inside a plate; any other error passes unchanged.
-        """
+    def diagnose_errors(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[None]:
+        """Replace errors of a run by UnsupportedMoments that names the cause, where it is known."""
         try:
             yield
         except ZeroDivisionError as error:
             self.refuse_empty_inputs(model, args, kwargs, error)
             raise
-        except (*self.invalid, *self.misshapen) as error:
+        except (*self.invalid, *self.shape_errors) as error:
             if isinstance(error, self.invalid) and self.invalid_message in str(error):
-                self.refuse_infinite_inputs(model, args, kwargs, error)
-            if isinstance(error, self.misshapen):
+                self.refuse_nonfinite_inputs(model, args, kwargs, error)
+            if isinstance(error, self.shape_errors):
                 self._refuse_weights_in_plates(model, args, kwargs, error)
             raise
 
     def refuse_empty_inputs(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception
     ) -> None:
-        """Refuse a batch without elements; arguments as in :meth:`diagnosed`."""
+        """Raise UnsupportedMoments if an input has no elements."""
         for name, array in self.arrays(model, args, kwargs):
             if 0 in array.shape:
                 raise empty_batch(name, array.shape) from error
 
-    def refuse_infinite_inputs(
+    def refuse_nonfinite_inputs(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception | None = None
     ) -> None:
-        """Refuse certain inputs that are NaN or infinite; arguments as in :meth:`diagnosed`."""
+        """Raise UnsupportedMoments if an input has NaN or infinite elements."""
         for name, array in self.arrays(model, args, kwargs):
             self._refuse_infinite(f"input '{name}' of the model", array, error)
 
     def refuse_infinite_data(self, name: str, site: Any) -> None:
-        """Refuse observations that are NaN or infinite, if they are known.
-
-        Args:
-            name: the observed site.
-            site: of the model's trace.
-        """
+        """Raise UnsupportedMoments if a site's observations are NaN or infinite."""
         self._refuse_infinite(f"the data of observed site '{name}'", site["value"])
 
     def explain_infinite_loss(
         self, sites: Mapping[str, Any], model: Callable, args: tuple, kwargs: dict
     ) -> None:
-        """Refuse the data or the inputs that made a loss infinite or NaN, if they did.
-
-        Args:
-            sites: of the model's trace, by name.
-            model: of the host.
-            args: its arguments.
-            kwargs: its keyword arguments.
-        """
+        """Raise UnsupportedMoments if observations or inputs made a loss NaN or infinite."""
         for name, site in sites.items():
             if site["type"] == "sample" and site["is_observed"]:
                 self.refuse_infinite_data(name, site)
-        self.refuse_infinite_inputs(model, args, kwargs)
+        self.refuse_nonfinite_inputs(model, args, kwargs)
 
     def _refuse_infinite(self, what: str, data: Any, error: Exception | None = None) -> None:
-        places, size = self.not_finite(data)
-        if len(places):
-            raise not_finite(what, places, size, replacement=self.replacement) from error
+        indices, size = self.indices_not_finite(data)
+        if len(indices):
+            raise not_finite(what, indices, size, replacement=self.replacement) from error
 
     def _refuse_weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception
@@ -118,13 +96,7 @@ class Diagnosis(ABC):
 
 
 def named_arguments(function: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
-    """The arguments of a call by the names that the function gives them, or by place.
-
-    Args:
-        function: what is called.
-        args: its arguments.
-        kwargs: its keyword arguments.
-    """
+    """Return a call's arguments by parameter name; by position where the call does not fit."""
     try:
         return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):
@@ -132,12 +104,7 @@ def named_arguments(function: Callable, args: tuple, kwargs: dict) -> dict[str, 
 
 
 def empty_batch(name: str, shape: Sequence[int]) -> UnsupportedMoments:
-    """An input without elements.
-
-    Args:
-        name: the input.
-        shape: its shape.
-    """
+    """Return the error for an input without elements."""
     return UnsupportedMoments(
         f"the batch is empty: input '{name}' has shape {tuple(shape)}, and a plate needs an "
         "element",
@@ -146,19 +113,12 @@ def empty_batch(name: str, shape: Sequence[int]) -> UnsupportedMoments:
 
 
 def not_finite(
-    what: str, places: Sequence[Sequence[int]], size: int, *, replacement: str
+    what: str, indices: Sequence[Sequence[int]], size: int, *, replacement: str
 ) -> UnsupportedMoments:
-    """An input or an observation that is NaN or infinite.
-
-    Args:
-        what: its description.
-        places: indices of the elements that are, [count, axes].
-        size: number of all elements.
-        replacement: the host's function that replaces NaN by numbers.
-    """
+    """Return the error for NaN or infinite elements, at ``indices`` [count, axes] of an array."""
     return UnsupportedMoments(
-        f"{what} has {len(places)} NaN or infinite element(s) of {size}, the first at index "
-        f"{tuple(int(index) for index in places[0])}",
+        f"{what} has {len(indices)} NaN or infinite element(s) of {size}, the first at index "
+        f"{tuple(int(index) for index in indices[0])}",
         remedy="leave such rows out, or impute them; where a mask hides them, replace them by any "
         f"number ({replacement}), because a masked NaN still enters the gradients",
     )
@@ -167,19 +127,11 @@ def not_finite(
 def weights_in_plates(
     sites: Iterable[tuple[str, str]], error: Exception
 ) -> UnsupportedMoments | None:
-    """Weights that were sampled inside a plate, if they are the cause of an error.
-
-    Args:
-        sites: the names of weights, each with that of the plate it is inside.
-        error: what failed; a refusal knows its sites, and others are not its cause.
-
-    Returns:
-        The refusal, for one of the plates; None if there is no such weight.
-    """
+    """Return the error for (weight, plate) pairs that caused an error; None if there are none."""
     plates: dict[str, list[str]] = {}
     for name, plate in sites:
         plates.setdefault(plate, []).append(name)
-    if isinstance(error, UnsupportedMoments):
+    if isinstance(error, UnsupportedMoments):  # it names its sites; others are not the cause
         plates = {plate: names for plate, names in plates.items() if {*names} & {*error.sites}}
     for plate, names in plates.items():
         headline = str(error).partition("\n")[0]

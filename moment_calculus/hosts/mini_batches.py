@@ -1,4 +1,7 @@
-"""How much a mini-batch counts: as many rows as the data has, unless the model says so itself."""
+"""Scale the log-likelihood of a mini-batch up to all rows, unless the model does so itself.
+
+It also finds the latent sites whose earlier posterior is the prior of new data.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,22 @@ from typing import Any
 
 from moment_calculus.optimisation.outcome import Fit
 
-Plates = Sequence[tuple[str, int]]  # names and sizes
+Plates = Sequence[tuple[str, int]]  # pairs of name and size
 
 
-def streamed_priors(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
-    """The posterior of an earlier fit, of the latent sites that are in no plate with observations.
-
-    Those inside are of the rows, and other data have other rows.
-
-    Args:
-        sites: of the model, as the host's traces have them, by name.
-        fit: the fit.
-
-    Raises:
-        ValueError: if it does not give its posterior.
-    """
+def priors_from_fit(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
+    """Return the posteriors of an earlier fit for the latent sites outside plates of data."""
     if not hasattr(fit.guide, "get_posterior"):
         raise ValueError(
             f"a {type(fit.guide).__name__} does not give its posterior as distributions by site, "
             "which prior=... takes: fit the earlier data with a DVIGuide"
         )
-    if reason := getattr(fit.guide, "no_prior", ""):
+    if reason := getattr(fit.guide, "why_no_prior", ""):
         raise ValueError(
             f"a {type(fit.guide).__name__} {reason}, which prior=... takes for the prior of new "
             "data: fit the earlier data with a DVIGuide"
         )
+    # Sites inside a plate of observations belong to its rows, and new data have other rows.
     rows = {plate for site in sites.values() if site["is_observed"] for plate in _plates(site)}
     return {
         name: posterior
@@ -45,63 +39,35 @@ def _plates(site: Any) -> set[str]:
     return {frame.name for frame in site["cond_indep_stack"]}
 
 
-def subsampled(
-    stack: Sequence[Any], plate: str, rows: int, part: Callable[[Any], Any]
+def enlarge_plate(
+    stack: Sequence[Any], plate: str, rows: int, enlarge: Callable[[Any], Any]
 ) -> tuple[list[Any], float]:
-    """The frames around a site with a plate as the subsample of a larger one; the factor to it.
-
-    Args:
-        stack: frames of the host around the site.
-        plate: name of the plate.
-        rows: full size of the plate.
-        part: makes the frame that knows the full size, of the plate's.
-    """
+    """Return the frames with one plate as a subsample of ``rows`` elements, and its scale."""
     (frame,) = (frame for frame in stack if frame.name == plate)
-    frames = [part(frame) if other is frame else other for other in stack]
+    frames = [enlarge(frame) if other is frame else other for other in stack]
     return frames, rows / frame.size
 
 
 class PlateScaling:
-    """Scales the plate whose elements are the rows of a mini-batch up to all rows.
+    """Find the plate whose elements are the rows of a mini-batch, to scale it up to all rows.
 
-    A model that scales itself, by a plate with a subsample or by a handler, is left as it is.
-
-    Args:
-        rows: of all data; None if that is not known.
-        plate: name of the plate of the rows; by default the one around what is observed that has
-            as many elements as the mini-batch has rows.
+    A model that scales itself, by a subsampling plate or by a handler, is left as it is.
     """
 
     def __init__(self, rows: int | None, plate: str | None = None) -> None:
+        # ``rows`` of all data may be unknown; by default the plate is the one of the batch's size.
         self.rows, self.plate = rows, plate
-        self._latent: dict[str, str] = {}  # a latent site by plate
+        self._latent: dict[str, str] = {}  # by plate: a latent site inside it
         self._observes = False
 
     def latent(self, name: str, plates: Plates) -> None:
-        """Note a latent site.
-
-        Args:
-            name: of the site.
-            plates: around it.
-        """
+        """Note a latent site and the plates around it."""
         self._latent |= {plate: name for plate, _ in plates}
 
-    def part(self, name: str, scale: Any, plates: Plates, batch: int | None) -> str | None:
-        """The plate around an observed site that is a part of that of all rows.
-
-        Args:
-            name: of the site.
-            scale: that it has; None for one.
-            plates: around it.
-            batch: rows of the mini-batch; None if there is no array in it.
-
-        Returns:
-            The plate's name; None if the site is not to be scaled.
-
-        Raises:
-            ValueError: if it is not clear how the site is to be scaled; the message names the
-                site, its plates, and the remedy.
-        """
+    def plate_to_scale(
+        self, name: str, scale: Any, plates: Plates, batch: int | None
+    ) -> str | None:
+        """Return the plate by which an observed site must be scaled; None if it must not be."""
         self._observes = True
         if self._scales_itself(name, scale, batch) or (self.rows == batch and self.rows):
             return None
@@ -125,11 +91,7 @@ class PlateScaling:
         return plate
 
     def check_observed(self) -> None:
-        """Refuse a model that observed nothing of a mini-batch.
-
-        Raises:
-            ValueError: saying so.
-        """
+        """Raise ValueError if the model observed nothing of a mini-batch."""
         if not self._observes:
             raise ValueError(
                 "the model observes nothing of the mini-batch: pass the observations as well"
@@ -139,7 +101,7 @@ class PlateScaling:
         return plate == self.plate if self.plate is not None else size == batch
 
     def _scales_itself(self, name: str, scale: Any, batch: int | None) -> bool:
-        """Whether a scale is that of a mini-batch."""
+        """Return whether a site already has the scale of its mini-batch."""
         if scale is None or (isinstance(scale, int | float) and scale == 1):
             return False
         if not isinstance(scale, int | float) or self.rows is None or not batch:
@@ -153,9 +115,9 @@ class PlateScaling:
         return True
 
     def _unclear(self, name: str, plates: Plates, batch: int | None) -> ValueError:
-        found = ", ".join(f"'{plate}' ({size})" for plate, size in plates) or "none"
+        names = ", ".join(f"'{plate}' ({size})" for plate, size in plates) or "none"
         return ValueError(
             f"the mini-batch has {batch} rows, and it is not clear which plate around site "
-            f"'{name}' is theirs (there: {found}): put the rows into a plate of their own and "
+            f"'{name}' is theirs (there: {names}): put the rows into a plate of their own and "
             "name it, fit(..., plate='data'), or scale the site in the model"
         )

@@ -1,4 +1,4 @@
-"""Moments: what a user passes in and gets out, outside any model."""
+"""Moments as a user passes and receives them, and their conversion to values that propagate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moment_calculus.numerics.arrays import (
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 
 
 class Moments:
@@ -52,41 +52,29 @@ class Moments:
         self.variance = positive_part(diagonal(covariance)) if variance is None else variance
 
     def __repr__(self) -> str:
-        """Shape and kind."""
+        """Return the shape, and whether variances or covariances were given."""
         kind = "variance" if self.covariance is None else "covariance"
         return f"Moments(shape={tuple(self.mean.shape)}, {kind})"
 
 
 def as_value(moments: Moments, name: str, propagation: Propagation) -> Gaussian:
-    """The live value of uncertain inputs.
-
-    Args:
-        moments: what is known of the inputs.
-        name: the name under which messages report them.
-        propagation: how randomness flows; in full mode a vector carries a covariance, so that
-            it is not taken for the weights of a linear map.
-    """
+    """Return moments as a Gaussian value that propagates and that messages call ``name``."""
     covariance, variance = moments.covariance, moments.variance
     if covariance is None and len(moments.mean.shape) == 1:
+        # Without a covariance a vector would be taken for the weights of a linear map.
         covariance = lambda: diagonal_matrix(variance)  # noqa: E731
     return Gaussian(
         moments.mean,
         Spread(variance, covariance if propagation.full else None),
         axis=-1 if len(moments.mean.shape) else None,
-        support=whole([name]),
+        support=all_elements([name]),
         ties=Ties.NONE if moments.covariance is None else Ties.FEATURES,
         propagation=propagation,
     )
 
 
-def as_moments(value: Value | Array) -> Moments:
-    """The moments of a live value; a certain array has variance zero.
-
-    In full mode a value whose trailing axis is its feature axis has its covariance.
-
-    Args:
-        value: live value or array.
-    """
+def moments_of_value(value: Value | Array) -> Moments:
+    """Return the moments of a value; the variance of an array without randomness is zero."""
     if not hasattr(value, "gaussian"):
         return Moments(value, variance=namespace(value).zeros_like(value))
     gaussian = value.gaussian()
@@ -100,33 +88,25 @@ def as_moments(value: Value | Array) -> Moments:
     return Moments(gaussian.mean, variance=gaussian.variance)
 
 
-def draws_of(moments: Moments, noise: Array) -> Array:
-    """Draws of a Gaussian with such moments.
-
-    Args:
-        moments: of one draw, [..., d].
-        noise: standard normal, [draws, ..., d].
-    """
+def draws_from(moments: Moments, noise: Array) -> Array:
+    """Return Gaussian draws [draws, ..., d] from standard normal noise of that shape."""
     if moments.covariance is None:
         return moments.mean + standard_deviation(moments.variance) * noise
     values, vectors = namespace(noise).linalg.eigh(moments.covariance)
-    root = vectors * standard_deviation(values)[..., None, :]  # singular covariances have one, too
+    root = vectors * standard_deviation(values)[..., None, :]  # also of a singular covariance
     return moments.mean + (root @ noise[..., None])[..., 0]
 
 
-def moments_over(draws: Array, full: bool) -> Moments:
-    """Mean and variance of draws, or covariance over their trailing axis; of one draw zero.
-
-    Args:
-        draws: [draws, ...].
-        full: whether the covariance is wanted; scalars have none.
-    """
+def moments_of_draws(draws: Array, full: bool) -> Moments:
+    """Return the moments of draws [draws, ...], in full mode with the trailing covariance."""
     xp = namespace(draws)
     if draws.shape[0] == 1:
-        return as_moments(draws[0])
+        return moments_of_value(draws[0])  # with variance zero
     mean = xp.mean(draws, axis=0)
-    apart = draws - mean
+    deviations = draws - mean
     if not full or len(mean.shape) == 0:
-        return Moments(mean, variance=xp.sum(apart * apart, axis=0) / (draws.shape[0] - 1))
-    products = xp.sum(outer(apart, apart), axis=0)
+        return Moments(
+            mean, variance=xp.sum(deviations * deviations, axis=0) / (draws.shape[0] - 1)
+        )
+    products = xp.sum(outer(deviations, deviations), axis=0)
     return Moments(mean, covariance=products / (draws.shape[0] - 1))

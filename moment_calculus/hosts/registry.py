@@ -1,4 +1,4 @@
-"""Tables of rules that are looked up by the class of an object."""
+"""Tables that register rules by class of object and find the rule of an object."""
 
 from __future__ import annotations
 
@@ -16,17 +16,10 @@ def _unknown(name: str, fn: Any) -> Marginal:
 
 
 class Table(dict[Key, Callable]):
-    """Functions by what they serve."""
+    """A dictionary from keys to functions, filled by a decorator."""
 
     def register(self, *keys: Key) -> Callable[[Callable], Callable]:
-        """Decorate the function that serves some keys.
-
-        Args:
-            keys: what it serves.
-
-        Returns:
-            The decorator.
-        """
+        """Return the decorator that registers a function for the given keys."""
 
         def decorate(function: Callable) -> Callable:
             self.update(dict.fromkeys(keys, function))
@@ -39,42 +32,31 @@ class ClassTable(Table[type]):
     """Functions by class; an object is served by its nearest registered class."""
 
     def nearest(self, instance: Any) -> Callable | None:
-        """Return the function of the nearest registered class of an object, if there is one.
-
-        Args:
-            instance: any object.
-        """
+        """Return the function of an object's nearest registered class, None if there is none."""
         kind = self.kind(instance)
         return None if kind is None else self[kind]
 
     def kind(self, instance: Any) -> type | None:
-        """The nearest registered class of an object, if there is one.
-
-        Args:
-            instance: any object.
-        """
+        """Return the nearest registered class of an object, None if there is none."""
         return next((kind for kind in type(instance).__mro__ if kind in self), None)
 
 
 class LikelihoodTables:
-    """Expected log-probabilities and predictive moments by class of distribution.
-
-    Args:
-        host: name of the probabilistic language, see :mod:`moment_calculus.hosts.wording`.
-        univariate: gives the predictive moments of any univariate distribution.
-        marginal: gives, from the name of a site and such a distribution, what else is known.
-        unpredicted: classes of distributions without predictive moments of their own.
-    """
+    """Expected log-probabilities and predictive moments by class of distribution."""
 
     def __init__(
         self,
-        host: str,
-        univariate: Callable[[Any], tuple],
-        marginal: Callable[[str, Any], Marginal],
-        unpredicted: tuple[type, ...],
+        framework: str,  # "Pyro" or "NumPyro"
+        univariate: Callable[[Any], tuple],  # predictive moments of a univariate distribution
+        marginal: Callable[[str, Any], Marginal],  # of a site by name and distribution
+        needs_rule: tuple[type, ...],  # classes that need a registered rule for predictions
     ) -> None:
-        self.expected, self.predictives, self._marginals = ClassTable(), ClassTable(), ClassTable()
-        self.host, self.unpredicted = host, unpredicted
+        self.expected, self.prediction_rules, self._marginals = (
+            ClassTable(),
+            ClassTable(),
+            ClassTable(),
+        )
+        self.framework, self.needs_rule = framework, needs_rule
         self.univariate, self._univariate_marginal = univariate, marginal
 
     def expected_log_prob(self, *types: type) -> Callable[[Callable], Callable]:
@@ -96,64 +78,49 @@ class LikelihoodTables:
     def predictive_moments(
         self, *types: type, marginal: Callable[[str, Any], Marginal] = _unknown
     ) -> Callable[[Callable], Callable]:
-        """Register the predictive moments of distribution types that are not univariate, or closer.
+        """Register predictive moments of distributions, in place of quadrature for univariate ones.
 
         The function is called with the distribution object; it returns the mean, the epistemic and
         the aleatoric variance, and a function from observations to their log predictive density,
-        or, for predictions that can be drawn, the predictive distribution of the host.
+        or, for predictions that can be drawn, the framework's predictive distribution.
 
         Args:
             types: distribution classes.
             marginal: from the name of a site and its distribution to what is known of the
-                predictive distribution of an element; by default nothing more than the moments.
+                predictive distribution of an element; by default only the moments are known.
 
         Returns:
             The decorator.
         """
         self._marginals.update(dict.fromkeys(types, marginal))
-        return self.predictives.register(*types)
+        return self.prediction_rules.register(*types)
 
     def marginal(self, name: str, fn: Any) -> Marginal:
-        """What is known of the predictive distribution of an element of a site.
-
-        Args:
-            name: the site.
-            fn: its distribution.
-        """
-        kinds = (kind for kind in type(fn).__mro__ if kind in self.predictives)
-        kind = next(kinds, None)  # the class whose predictive moments serve
+        """Return what is known of the predictive distribution of a site's elements."""
+        kinds = (kind for kind in type(fn).__mro__ if kind in self.prediction_rules)
+        kind = next(kinds, None)  # the nearest class with predictive moments
         make = self._univariate_marginal if kind is None else self._marginals.get(kind, _unknown)
         return make(name, fn)
 
     def is_predicted(self, kind: type) -> bool:
-        """Whether distributions of a class have predictive moments, registered or by quadrature.
-
-        Args:
-            kind: class of distributions.
-        """
-        return kind in self.predictives or not issubclass(kind, self.unpredicted)
+        """Return whether a class has predictive moments, registered or by quadrature."""
+        return kind in self.prediction_rules or not issubclass(kind, self.needs_rule)
 
     def predictive(self, name: str, fn: Any) -> tuple:
-        """The same as :meth:`predicted`, with a log density in any case."""
-        *moments, law = self.predicted(name, fn)
+        """Return :meth:`moments_and_law`, always with the log predictive density as last one."""
+        *moments, law = self.moments_and_law(name, fn)
         return *moments, getattr(law, "log_prob", law)
 
-    def predicted(self, name: str, fn: Any) -> tuple:
-        """Predictive moments of one site, see :meth:`predictive_moments`.
-
-        Args:
-            name: the site, for messages.
-            fn: its distribution.
-
-        Raises:
-            UnsupportedMoments: if the distribution has none; the message lists those that have.
-        """
-        rule = self.predictives.nearest(fn)
+    def moments_and_law(self, name: str, fn: Any) -> tuple:
+        """Return the predictive moments of a site, as :meth:`predictive_moments` describes them."""
+        rule = self.prediction_rules.nearest(fn)
         if rule is not None:
             return rule(fn)
         if fn.event_dim:
-            raise no_predictive_moments(name, fn, self.predictives, host=self.host)
+            raise no_predictive_moments(name, fn, self.prediction_rules, framework=self.framework)
         try:
             return self.univariate(fn)
-        except NotImplementedError:  # the host knows no mean of it
-            raise no_predictive_moments(name, fn, self.predictives, host=self.host) from None
+        except NotImplementedError:  # the framework has no mean of it
+            raise no_predictive_moments(
+                name, fn, self.prediction_rules, framework=self.framework
+            ) from None

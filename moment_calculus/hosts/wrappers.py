@@ -1,4 +1,4 @@
-"""Distributions inside others: masks, expansions and independent dimensions."""
+"""Take masks, expansions and independent dimensions off a distribution."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from typing import Any
 
 @functools.cache
 def _is_one_of(kind: type, wrappers: tuple[Any, ...]) -> bool:
-    """By class: the hosts' answers to ``isinstance`` are slow."""
+    """Return whether a class is a wrapper; cached, because isinstance of the frameworks is slow."""
     return issubclass(kind, wrappers)
 
 
 def unwrapped(fn: Any, wrappers: tuple[Any, ...]) -> tuple[Any, int]:
-    """The distribution inside wrappers, and how many axes these sum over.
-
-    Args:
-        fn: a distribution.
-        wrappers: the host's classes of distributions that are another one with more axes.
-    """
+    """Return the distribution inside wrappers, and the number of axes that they sum over."""
     inner, summed = fn, 0
     kind: Any = type(fn)
     while _is_one_of(kind, wrappers):

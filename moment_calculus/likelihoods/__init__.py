@@ -1,13 +1,11 @@
-"""Expected log-likelihoods E_q[log p(y | f)] and predictive moments, for functions of Gaussians.
+"""Expected log-likelihoods E_q[log p(y | f)] and predictive moments of functions of Gaussians.
 
-One file for each family. Parameters are live values or certain arrays; parameters that depend on
-each other enter with their exact covariance. A family is a function from an observation and its
-parameters to the expected log density; predictive moments and densities of every univariate
-likelihood come from :func:`moments_of_observation` and :func:`log_expectation`.
+A family is a function from an observation and its parameters (random values or certain arrays) to
+the expected log density. Parameters that depend on each other enter with their exact covariance.
 """
 
 from moment_calculus.likelihoods.classes import one_hot_moments
-from moment_calculus.likelihoods.drivers import drawn
+from moment_calculus.likelihoods.drivers import draw_arguments
 from moment_calculus.likelihoods.expectations import (
     expectation,
     expected_probability,
@@ -51,7 +49,7 @@ __all__ = [
     "bernoulli",
     "binomial",
     "cauchy",
-    "drawn",
+    "draw_arguments",
     "expectation",
     "expected_probability",
     "expected_surprisal",

@@ -1,4 +1,4 @@
-"""Entropies and expected log priors of latent sites that are Gaussian, or functions of one."""
+"""Entropies and expected log priors of latent sites: Gaussians, or functions of a Gaussian."""
 
 from __future__ import annotations
 
@@ -6,37 +6,26 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.functions.algebra import Scaled
+from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.table import Exp, Sigmoid, Softplus
-from moment_calculus.likelihoods.links import expected_log_odds
+from moment_calculus.likelihoods.links import expected_log_sigmoids
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.values import Deferred
 from moment_calculus.values.deferred import unscaled
 
-FAR = 1e4  # where the logistic function is at its ends
-ROUNDING = 8  # units in the last place
+SATURATED = 1e4  # argument at which the logistic function has reached its end
+ROUNDING = 8  # tolerated units in the last place
 
 
 def gaussian_entropy(variance: Array) -> Array:
-    """Entropy ½ log(2πe v) of every component.
-
-    Args:
-        variance: of any shape.
-    """
+    """Return the entropy ½ log(2πe v) of every component."""
     return 0.5 * (1 + math.log(2 * math.pi) + namespace(variance).log(variance))
 
 
 def gaussian_kl(mean: Array, variance: Array, prior_mean: Array, prior_variance: Array) -> Array:
-    """KL(N(m, v) ‖ N(m₀, v₀)) of every component.
-
-    Args:
-        mean: posterior mean.
-        variance: posterior variance.
-        prior_mean: broadcastable with ``mean``.
-        prior_variance: broadcastable with ``mean``.
-    """
+    """Return KL(N(m, v) ‖ N(m₀, v₀)) of every component."""
     deviation = mean - prior_mean
     spread = (variance + deviation * deviation) / prior_variance
     return 0.5 * (spread - 1 - namespace(variance).log(variance / prior_variance))
@@ -45,17 +34,9 @@ def gaussian_kl(mean: Array, variance: Array, prior_mean: Array, prior_variance:
 def empirical_bayes_variance(
     mean: Array, variance: Array, alpha: Any, beta: Any, axes: tuple[int, ...]
 ) -> Array:
-    """Prior variance λ* = (Q + 2β)/(D + 2α + 2) of a set of D weights, Q = Σ(v + m²).
+    """Return the prior variance λ* = (Q + 2β)/(D + 2α + 2) of D weights, Q = Σ(v + m²).
 
-    Args:
-        mean: posterior means.
-        variance: posterior variances.
-        alpha: shape of the inverse-Gamma hyperprior, a number or an array that broadcasts with
-            the means once the axes have size one.
-        beta: scale of the inverse-Gamma hyperprior, likewise.
-        axes: the axes that make up one set; they are kept with size one.
-
-    Source: Wu et al. 2019, eqs. 11-13.
+    α and β are shape and scale of its inverse-Gamma hyperprior (Wu et al. 2019, eqs. 11-13).
     """
     xp = namespace(mean)
     total = xp.sum(variance + mean * mean, axis=axes, keepdims=True)
@@ -66,14 +47,7 @@ def empirical_bayes_variance(
 def empirical_bayes_log_prior(
     mean: Array, variance: Array, alpha: Any, beta: Any, axes: tuple[int, ...]
 ) -> Array:
-    """E_q[log N(w; 0, λ*)] summed over one set of weights, λ* being differentiated through.
-
-    Args:
-        mean: as of :func:`empirical_bayes_variance`, and so the others.
-        variance: posterior variances.
-        alpha: of the hyperprior.
-        beta: of the hyperprior.
-        axes: the axes that make up one set.
+    """Return E_q[log N(w; 0, λ*)] summed over ``axes``; the gradient flows through λ*.
 
     Source: Wu et al. 2019, eq. 13.
     """
@@ -86,17 +60,8 @@ def empirical_bayes_log_prior(
 def student_t_log_prob(
     squared_norm: Array, count: int, alpha: Any, beta: Any, log_gamma: Callable[[Any], Any]
 ) -> Array:
-    """Log density of D weights whose variance has an inverse-Gamma(α, β) hyperprior.
-
-    The marginal is a multivariate Student-t with 2α degrees of freedom and squared scale β/α.
-
-    Args:
-        squared_norm: Σ w² over the set.
-        count: number D of weights in the set.
-        alpha: shape of the hyperprior, a number or an array for several sets.
-        beta: scale of the hyperprior, likewise.
-        log_gamma: log Γ of what ``alpha`` is.
-    """
+    """Return the log density of D weights whose variance has an inverse-Gamma(α, β) hyperprior."""
+    # The marginal is a multivariate Student-t with 2α degrees of freedom and squared scale β/α.
     half = alpha + 0.5 * count
     log_beta = math.log(beta) if isinstance(beta, int | float) else namespace(beta).log(beta)
     constant = log_gamma(half) - log_gamma(alpha) - 0.5 * count * (math.log(2 * math.pi) + log_beta)
@@ -104,22 +69,15 @@ def student_t_log_prob(
 
 
 def uniform_prior(value: Any, low: Any, high: Any) -> Array:
-    """E[log Uniform(x; low, high)] of an affine image x of a logistic function of a Gaussian.
+    """Return E[log Uniform(x; low, high)], x = an affine map of a Gaussian's logistic function.
 
-    Args:
-        value: x.
-        low: array or number.
-        high: likewise.
-
-    Returns:
-        Array of the broadcast shape, −∞ where x may leave the interval by more than rounding;
-        NotImplemented for any other value, and for random ends.
+    NotImplemented for any other value and for random ends; −∞ where x may leave the interval.
     """
     sigmoid = isinstance(value, Deferred) and isinstance(unscaled(value.function), Sigmoid)
     if not sigmoid or _any_random(low, high):
         return NotImplemented
     low, high = (_array(part, value) for part in (low, high))
-    xp, far = namespace(low), FAR + 0.0 * value.base.mean
+    xp, far = namespace(low), SATURATED + 0.0 * value.base.mean
     first, last = value(-far), value(far)
     room = high - low + 0 * first
     slack = ROUNDING * float(xp.finfo(room.dtype).eps) * (xp.abs(low) + xp.abs(high))
@@ -129,14 +87,9 @@ def uniform_prior(value: Any, low: Any, high: Any) -> Array:
 
 
 def expected_log_slope(value: Any) -> Array | None:
-    """E[log |f′(x)|] of a value f(x) in closed form; None if there is none.
+    """Return E[log |f′(x)|] of a value f(x) in closed form; None if there is none.
 
-    Args:
-        value: a function of a Gaussian: affine maps of the exponential or logistic function, or of
-            the softplus.
-
-    Source: log f′ is x for the exponential function, log S(x) + log S(−x) for the logistic one S,
-        and log S(x) for the softplus.
+    log f′ is x for exp, log S(x) + log S(−x) for the logistic function S, log S(x) for softplus.
     """
     if not isinstance(value, Deferred):
         return None
@@ -147,7 +100,7 @@ def expected_log_slope(value: Any) -> Array | None:
         return total + value.base.mean
     if not isinstance(function, Sigmoid | Softplus):
         return None
-    one, zero = expected_log_odds(value.base)
+    one, zero = expected_log_sigmoids(value.base)
     return total + one + (zero if isinstance(function, Sigmoid) else 0.0)
 
 

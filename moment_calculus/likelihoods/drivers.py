@@ -1,4 +1,4 @@
-"""The Gaussians behind the random parameters of a likelihood, and quadrature over them."""
+"""Drivers (Gaussians behind the random parameters of a likelihood), and quadrature over them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.functions.chains import Bounds, Knots, merged
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.function_bounds import Bounds, Knots, merge_knots
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.quadrature import POINTS, asked, even, nodes
-from moment_calculus.numerics.special import double, namespace, safe_scale
+from moment_calculus.numerics.quadrature import POINTS, even_nodes, nodes, rule_on_trial
+from moment_calculus.numerics.special import namespace, safe_scale, to_float64
 from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.ancestry import branches_of, shifted_from
 from moment_calculus.values.deferred import as_function
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
 
-NESTED = 6  # points of a panel where two rules are nested
+NESTED = 6  # points of a panel if two rules are nested
 
 HEADS_REMEDY = (
     "make every random parameter a function of one Gaussian, or of two heads sliced from one "
@@ -31,108 +31,75 @@ HEADS_REMEDY = (
 
 @dataclass(frozen=True)
 class Grid:
-    """Points of the drivers with their weights, nodes on the leading axes.
+    """Quadrature points of the drivers with their weights; the nodes are the leading axes."""
 
-    Args:
-        weights: [nodes, ..., *shape], of sum one over the leading axes.
-        points: of every driver, broadcastable to the weights.
-        axes: the leading axes.
-    """
-
-    weights: Array
-    points: tuple[Array, ...]
-    axes: tuple[int, ...]
+    weights: Array  # [nodes, ..., *shape]; they sum to one over the leading axes
+    points: tuple[Array, ...]  # of every driver, broadcastable to the weights
+    axes: tuple[int, ...]  # the leading axes
 
 
 @dataclass(frozen=True)
 class Drivers:
-    """Arguments of a function as functions of at most two jointly Gaussian drivers.
+    """Arguments of a function, as functions of at most two jointly Gaussian drivers."""
 
-    Args:
-        gaussians: the drivers, of one shape.
-        arguments: maps points of the drivers to every argument.
-        knots: where the arguments bend, for each driver.
-    """
-
-    gaussians: tuple[Gaussian, ...]
-    arguments: tuple[Callable[[Sequence[Array]], Any], ...]
-    knots: tuple[Knots, ...]
+    gaussians: tuple[Gaussian, ...]  # the drivers, of one shape
+    arguments: tuple[Callable[[Sequence[Array]], Any], ...]  # from points of the drivers
+    knots: tuple[Knots, ...]  # for each driver, where the arguments bend
 
     def at(self, points: Sequence[Array]) -> list[Any]:
-        """All arguments at points of the drivers."""
+        """Return all arguments at points of the drivers."""
         return [argument(points) for argument in self.arguments]
 
     def grid(self, knots: Knots = ()) -> Grid:
-        """Quadrature over the drivers in double precision: the second, then the first given it.
-
-        Args:
-            knots: further places around which the function of the first driver changes.
-        """
+        """Return nodes over the drivers in double precision, around ``knots`` of the first, too."""
         first = self.gaussians[0]
-        own = merged(self.knots[0], knots)
+        own = merge_knots(self.knots[0], knots)
         if len(self.gaussians) == 1:
             points, weights = points_of(first, own)
             return Grid(weights, (points,), (0,))
-        second = self.gaussians[1]
+        second = self.gaussians[1]  # the outer rule; the inner one is conditional on its points
         outer, outer_weights = points_of(second, self.knots[1], NESTED)
         mean, variance = conditional(first, second, outer)
-        points, weights = even(mean, variance) if asked() else nodes(mean, variance, own, NESTED)
+        points, weights = (
+            even_nodes(mean, variance) if rule_on_trial() else nodes(mean, variance, own, NESTED)
+        )
         return Grid(weights * outer_weights, (points, outer), (0, 1))
 
 
-def is_function(operand: Any) -> bool:
-    """Whether an operand is a function of a Gaussian, or switched by a mask: no Gaussian.
-
-    Args:
-        operand: value, array or number.
-    """
+def is_not_gaussian(operand: Any) -> bool:
+    """Tell whether a value is a function of a Gaussian, or switched by a mask of dropout."""
     if isinstance(operand, Gaussian):
         return branches_of(operand) is not None
     return isinstance(operand, Deferred)
 
 
 def points_of(driver: Gaussian, knots: Knots, count: int = POINTS) -> tuple[Array, Array]:
-    """Points and weights of a driver, under either outcome of a mask that switches it.
-
-    Args:
-        driver: the value.
-        knots: as of :func:`moment_calculus.numerics.quadrature.nodes`.
-        count: points in every panel.
-    """
-    known = branches_of(driver)
-    if known is None:
-        moments = double(driver.mean), double(driver.variance)
-        return even(*moments) if asked() else nodes(*moments, knots, count)
-    xp, chance = namespace(driver.mean), double(known.mask.mean)
-    on, off = (_points_of_branch(part, knots, count) for part in (known.on, known.off))
+    """Return points and weights [nodes, ...] of a driver, for either outcome of its mask."""
+    branches = branches_of(driver)
+    if branches is None:
+        moments = to_float64(driver.mean), to_float64(driver.variance)
+        return even_nodes(*moments) if rule_on_trial() else nodes(*moments, knots, count)
+    xp, chance = namespace(driver.mean), to_float64(branches.mask.mean)
+    on, off = (_points_of_branch(part, knots, count) for part in (branches.on, branches.off))
     weights = xp.concat([chance * on[1], (1 - chance) * off[1]], axis=0)
     return xp.concat([on[0], off[0]], axis=0), weights
 
 
 def _points_of_branch(branch: Any, knots: Knots, count: int) -> tuple[Array, Array]:
     if not is_value(branch):
-        points = double(branch)[None]
+        points = to_float64(branch)[None]
         return points, namespace(points).ones_like(points)
     source = as_function(branch)
     if isinstance(source, Gaussian):
         return points_of(source, knots, count)
-    points, weights = points_of(source.base, merged(source.function.knots, (0.0,)), count)
+    points, weights = points_of(source.base, merge_knots(source.function.knots, (0.0,)), count)
     return source.function(points), weights
 
 
 def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array, Array]:
-    """Mean and variance of the first of two jointly Gaussian values, given the second.
-
-    Args:
-        first: a value.
-        second: a value of the same shape.
-        points: of the second, [nodes, *shape].
-
-    Raises:
-        UnsupportedMoments: if their covariance is not known.
-    """
+    """Return mean and variance [nodes, *shape] of one value given ``points`` of the other."""
     covariance = elementwise_covariance(*aligned(first, second)[:2])
-    if branches_of(first) is not None or (overlap(first, second) and is_function(second)):
+    if branches_of(first) is not None or (overlap(first, second) and is_not_gaussian(second)):
         raise UnsupportedMoments(
             "a parameter of a likelihood comes straight from dropout and is integrated together "
             "with another one that is random",
@@ -146,33 +113,19 @@ def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array
             sites=first.sites & second.sites,
             remedy=HEADS_REMEDY,
         )
-    deviation = safe_scale(double(second.variance))
+    deviation = safe_scale(to_float64(second.variance))
     slope = covariance / deviation
     mean = first.mean + slope / deviation * (points - second.mean)
-    variance = positive_part(double(first.variance) - slope * slope)
+    variance = positive_part(to_float64(first.variance) - slope * slope)
     return mean, variance + 0 * points
 
 
-def drawn(
+def draw_arguments(
     arguments: Sequence[Any], count: int, noise: Callable[[tuple[int, ...]], Array]
 ) -> list[Any]:
-    """Draws of the arguments of a likelihood, element by element.
-
-    What belongs to one element is drawn jointly, different elements independently.
-
-    Args:
-        arguments: values, arrays or numbers that broadcast with each other.
-        count: how many draws.
-        noise: makes fresh standard normal numbers of a shape.
-
-    Returns:
-        One array [count, ...] for each argument that is random; the others as they are.
-
-    Raises:
-        UnsupportedMoments: as :func:`drivers_of` and :func:`conditional`.
-    """
+    """Draw the random arguments [count, ...]: jointly in an element, independently between them."""
     drivers = drivers_of(*arguments)
-    if any(map(is_function, drivers.gaussians)):
+    if any(map(is_not_gaussian, drivers.gaussians)):
         raise UnsupportedMoments(
             "draws of a parameter of a likelihood that comes straight from dropout",
             sites=frozenset().union(*(driver.sites for driver in drivers.gaussians)),
@@ -180,7 +133,7 @@ def drawn(
         )
     points: list[Array] = []
     for driver in reversed(drivers.gaussians):
-        mean, variance = double(driver.mean), double(driver.variance)
+        mean, variance = to_float64(driver.mean), to_float64(driver.variance)
         if points:
             mean, variance = conditional(driver, drivers.gaussians[1], points[0])
         points.insert(0, mean + variance**0.5 * noise((count, *driver.shape)))
@@ -188,56 +141,51 @@ def drawn(
 
 
 def drivers_of(*arguments: Any) -> Drivers:
-    """Find the Gaussians of which the arguments are elementwise functions.
-
-    Args:
-        arguments: values, arrays or numbers that broadcast with each other.
-
-    Raises:
-        UnsupportedMoments: if there are more than two, or an argument has no moments.
-    """
+    """Find the (at most two) Gaussians of which the arguments are elementwise functions."""
     shape = broadcast_shape(*(shape_of(argument) for argument in arguments), ())
-    found: list[Gaussian] = []
+    gaussians: list[Gaussian] = []
     knots: list[Knots] = []
-    functions = tuple(_function(argument, shape, found, knots) for argument in arguments)
-    if len(found) > 2:
+    functions = tuple(
+        _as_function_of_drivers(argument, shape, gaussians, knots) for argument in arguments
+    )
+    if len(gaussians) > 2:
         raise UnsupportedMoments(
-            f"the parameters of a likelihood are functions of {len(found)} different Gaussians; "
-            "at most two are integrated",
-            sites=frozenset().union(*(gaussian.sites for gaussian in found)),
+            f"the parameters of a likelihood are functions of {len(gaussians)} different "
+            "Gaussians; at most two are integrated",
+            sites=frozenset().union(*(gaussian.sites for gaussian in gaussians)),
             remedy=HEADS_REMEDY,
         )
-    return Drivers(tuple(found), functions, tuple(knots))
+    return Drivers(tuple(gaussians), functions, tuple(knots))
 
 
-def _function(
-    argument: Any, shape: tuple[int, ...], found: list[Gaussian], knots: list[Knots]
+def _as_function_of_drivers(
+    argument: Any, shape: tuple[int, ...], drivers: list[Gaussian], knots: list[Knots]
 ) -> Callable[[Sequence[Array]], Any]:
-    """An argument as a function of the drivers found so far; a new driver is added."""
+    """Return an argument as a function of the drivers' points; append its driver if it is new."""
     if not is_value(argument):
         if hasattr(argument, "gaussian"):
-            argument.gaussian()  # which refuses
+            argument.gaussian()  # raises UnsupportedMoments
         return lambda points: argument
     wide = broadcast(argument, shape)
     base = wide.base if isinstance(wide, Deferred) else wide
     bends = wide.function.knots if isinstance(wide, Deferred) else ()
-    for place, driver in enumerate(found):
+    for place, driver in enumerate(drivers):
         if driver is base or shifted_from(driver) is shifted_from(base):
             shift = 0.0 if driver is base else base.mean - driver.mean
-            knots[place] = merged(knots[place], bends)
-            return lambda points: _at(wide, points[place] + shift)
-    found.append(base)
+            knots[place] = merge_knots(knots[place], bends)
+            return lambda points: _value_at(wide, points[place] + shift)
+    drivers.append(base)
     knots.append(bends)
-    new = len(found) - 1
-    return lambda points: _at(wide, points[new])
+    last = len(drivers) - 1
+    return lambda points: _value_at(wide, points[last])
 
 
-def _at(value: Any, points: Array) -> Array:
+def _value_at(value: Any, points: Array) -> Array:
     return _inside(value(points), value.bounds) if isinstance(value, Deferred) else points
 
 
 def _inside(values: Array, bounds: Bounds) -> Array:
-    """Values of an interval without its ends, which rounding reaches and where densities vanish."""
+    """Clip values to an open interval: rounding reaches its ends, where densities vanish."""
     if not bounds.open_ended or math.inf in (-bounds.low, bounds.high):
         return values
     xp = namespace(values)

@@ -1,8 +1,8 @@
-"""Which function serves which distribution: one line for each family, for both hosts.
+"""Table of families: which functions compute the expectations of which distribution.
 
-A front end looks the classes of these names up in its host, reads their parameters, and registers
-the function on the classes: dispatch is on types. What has no line here (a univariate distribution)
-is integrated by quadrature on its own density; so are random values without a prior here.
+A front end looks up the class of each name in its framework, reads the parameters, and registers
+the functions on the class. Univariate distributions and random values that have no entry here are
+integrated by quadrature over their own density.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from moment_calculus.likelihoods.predictive.cumulative import (
     normal_marginal,
     student_t_marginal,
 )
-from moment_calculus.likelihoods.predictive.existence import LEAST
+from moment_calculus.likelihoods.predictive.existence import SMALLEST_POSITIVE
 from moment_calculus.likelihoods.predictive.log_normal import (
     log_normal_marginal,
     log_normal_predictive,
@@ -63,27 +63,27 @@ from moment_calculus.values import Value
 
 @dataclass(frozen=True)
 class Family:
-    """A family of distributions, with the functions that serve it.
+    """A family of distributions with the functions that compute its expectations.
 
     Args:
-        name: of its class; where a host has one class for logits and one for probabilities, what
-            their names begin with.
-        expected: from an observation and the parameters to the expected log density; by default
-            by quadrature.
+        name: name of its class; if a framework has one class for logits and one for
+            probabilities, the beginning of their names.
+        expected: takes an observation and the parameters, and returns the expected log density;
+            None for quadrature.
         parameters: names of the attributes that hold the parameters, in the order in which
             ``expected`` takes them, separated by spaces.
-        odds: whether it has logits or probabilities besides, which ``expected`` takes as
+        odds: whether it also has logits or probabilities, which ``expected`` takes as
             ``logits=`` or ``probs=``.
-        latent: the same for random values, those of latent sites; what it does not know it returns
-            NotImplemented for, and is integrated by quadrature, as it is without.
-        predictive: from the parameters to the predictive mean, the epistemic and aleatoric
-            variance, and the log predictive density; by default by quadrature.
-        marginal: from the name of a site and the parameters to its predictive distribution
-            function and the like, given if ``predictive`` is.
-        tempered: from a power a, a certain observation and the parameters to (1/a) log E[pᵃ]; by
-            default by quadrature.
-        exists: the parameter that decides whether there are predictive moments, and what it is at
-            least where there is a mean, and where there is a variance; None if there always are.
+        latent: like ``expected``, for random values, those of latent sites; None, or a result
+            NotImplemented, selects quadrature.
+        predictive: takes the parameters, and returns the predictive mean, the epistemic and the
+            aleatoric variance, and the log predictive density; None for quadrature.
+        marginal: takes the name of a site and the parameters, and returns the predictive
+            distribution function and the like; required if ``predictive`` is given.
+        tempered: takes a power a, a certain observation and the parameters, and returns
+            (1/a) log E[pᵃ]; None for quadrature.
+        exists: name of the parameter that decides whether predictive moments exist, the bound
+            above which the mean exists, and that of the variance; None if both always exist.
     """
 
     name: str
@@ -194,7 +194,11 @@ FAMILIES = (
         weibull,
         "scale concentration",
         latent=weibull,
-        exists=("concentration", LEAST, LEAST),  # whose inverse the moments are factorials of
+        exists=(
+            "concentration",
+            SMALLEST_POSITIVE,
+            SMALLEST_POSITIVE,
+        ),  # moments are factorials of its inverse
     ),
     Family("Pareto", None, "scale alpha", exists=("alpha", 1.0, 2.0)),
     Family("Uniform", None, "low high", latent=uniform_prior),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.functions.algebra import Composed, Scaled
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.combinators import Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import smaller_softplus
 from moment_calculus.functions.table import Integrated, Rescaled, activation
@@ -14,12 +15,11 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_ndtr, namespace
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.ancestry import branches_of
-from moment_calculus.values.applied import ruled
+from moment_calculus.values.applied import with_rule_book
 
-LINEAR = -30.0  # below it log softplus(x) is x to 5e-14
+LINEAR = -30.0  # below it x is log softplus(x) up to 5e-14
 
 
 def _log_softplus(x: Array) -> Array:
@@ -32,38 +32,30 @@ LOG_NDTR = Integrated(log_ndtr)
 
 
 def log(operand: Any) -> Any:
-    """Logarithm of a positive operand: value, array or number.
+    """Return the logarithm of a value, array or number; raise if a value may not be positive.
 
     Logarithms of multiples of exp, softplus, sigmoid and Φ are recognised and do not underflow.
-
-    Args:
-        operand: a rate, scale or probability.
-
-    Raises:
-        UnsupportedMoments: if a value may be zero or negative.
     """
     if not is_value(operand):
         if hasattr(operand, "gaussian"):
-            operand.gaussian()  # which refuses
+            operand.gaussian()  # raises UnsupportedMoments
         return math.log(operand) if isinstance(operand, int | float) else _log(operand)
-    made = operand.function if isinstance(operand, Deferred) else None
-    if isinstance(made, Scaled) and _is_zero(made.shift):
-        return scale_shift(log(operand.of(made.inner)), 1.0, log(made.scale))
-    function, argument = outermost(operand)
+    transform = operand.function if isinstance(operand, Deferred) else None
+    if isinstance(transform, Scaled) and _is_zero(transform.shift):
+        return scale_shift(log(operand.of(transform.inner)), 1.0, log(transform.scale))
+    function, argument = last_function(operand)
     if function == activation("softplus"):
         return apply(LOG_SOFTPLUS, argument)
     if function in (activation("sigmoid"), activation("ndtr")):
         return log_probabilities(operand)[0]
-    if _is_undeclared(made):
+    if _has_unknown_range(transform):
         return apply(Integrated(_log), operand)
     return positive.log(operand)
 
 
-def _is_undeclared(function: Any) -> bool:
-    """Whether nobody said how large a function is: then it is the user's word that it is positive.
-
-    So it is with the transforms of the host, which make sites positive.
-    """
+def _has_unknown_range(function: Any) -> bool:
+    """Tell whether a function declares no range; then the user vouches that it is positive."""
+    # Such are the transforms of the frameworks that make sites positive.
     return type(function) is Integrated and function.bounds == (-math.inf, math.inf)
 
 
@@ -75,41 +67,30 @@ def _is_zero(shift: Any) -> bool:
     return isinstance(shift, int | float) and shift == 0
 
 
-def outermost(value: Any) -> tuple[Any, Any]:
-    """The last function of a chain, and its argument; None for another value.
-
-    Args:
-        value: a value.
-    """
+def last_function(value: Any) -> tuple[Any, Any]:
+    """Return the last function of a chain and its argument; (None, None) for another value."""
     if not isinstance(value, Deferred) or isinstance(value.function, Scaled):
         return None, None
     if isinstance(value.function, Composed) and not value.is_recognised:
         return value.function.outer, value.of(value.function.inner)
-    return _unscaled(value.settled, value.base)
+    return _without_inner_scale(value.recognised_function, value.base)
 
 
-def _unscaled(function: Any, argument: Any) -> tuple[Any, Any]:
-    """f and bx for f(bx)."""
+def _without_inner_scale(function: Any, argument: Any) -> tuple[Any, Any]:
+    """Return (f, b x) for a function x ↦ f(b x)."""
     if isinstance(function, Rescaled) and (function.outer, function.shift) == (1, 0):
         return function.activation, scale_shift(argument, function.inner)
     return function, argument
 
 
 def log_probabilities(probability: Any) -> tuple[Any, Any]:
-    """log p and log(1 − p) of a probability: value or array.
-
-    Args:
-        probability: the logistic function or Φ of a value, or another function between 0 and 1.
-
-    Raises:
-        UnsupportedMoments: if the value may leave the interval.
-    """
+    """Return log p and log(1 − p); raise UnsupportedMoments if a value p may leave [0, 1]."""
     if not is_value(probability):
         return _log(probability), namespace(probability).log1p(-probability)
-    logits = log_ratio(probability)
+    logits = logit_of(probability)
     if logits is not None:
-        return log_odds(logits)
-    function, argument = outermost(probability)
+        return log_sigmoids(logits)
+    function, argument = last_function(probability)
     deviation = _normal_deviation(probability)
     if deviation is not None:
         function, argument = activation("ndtr"), deviation
@@ -125,27 +106,23 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
     return log(probability), log(scale_shift(probability, -1.0, 1.0))
 
 
-def log_ratio(probability: Any) -> Any:
-    """x of a probability S(x); None of another value.
-
-    Args:
-        probability: a value.
-    """
-    function, argument = outermost(probability)
+def logit_of(probability: Any) -> Any:
+    """Return x of a probability S(x) of the logistic function S; None for another value."""
+    function, argument = last_function(probability)
     return argument if function == activation("sigmoid") else None
 
 
 def _normal_deviation(value: Any) -> Any:
-    """z of Φ(z), as distributions write it: ½ (1 + erf(x)) or ½ erfc(−x), with z = √2 x."""
+    """Return z of Φ(z) = ½ (1 + erf(x)) = ½ erfc(−x), z = √2 x; None for another value."""
     scale: Any = 1.0
     shift: Any = 0.0
     while isinstance(value, Deferred) and isinstance(value.function, Scaled):
-        made = value.function
-        scale, shift = scale * made.scale, shift + scale * made.shift
-        value = value.of(made.inner)
+        transform = value.function
+        scale, shift = scale * transform.scale, shift + scale * transform.shift
+        value = value.of(transform.inner)
     if not (isinstance(scale, int | float) and isinstance(shift, int | float)) or scale != 0.5:
         return None
-    function, argument = outermost(value)
+    function, argument = last_function(value)
     if shift == 0.5 and function == activation("erf"):
         return scale_shift(argument, math.sqrt(2))
     if shift == 0 and function == activation("erfc"):
@@ -153,54 +130,39 @@ def _normal_deviation(value: Any) -> Any:
     return None
 
 
-def log_odds(logits: Any) -> tuple[Any, Any]:
-    """log S(x) and log S(−x) for the logistic function S of a value or array.
-
-    Args:
-        logits: x.
-    """
+def log_sigmoids(logits: Any) -> tuple[Any, Any]:
+    """Return log S(x) and log S(−x) for the logistic function S of a value or array x."""
     if not is_value(logits):
         return -log_1p_exp(-logits), -log_1p_exp(logits)
     sigmoid = activation("logsigmoid")
     return apply(sigmoid, logits), apply(sigmoid, scale_shift(logits, -1.0))
 
 
-def expected_log_odds(logits: Any) -> tuple[Array, Array]:
-    """E[log S(x)] and E[log S(−x)] for the logistic function S of a value or array.
-
-    Args:
-        logits: x.
-    """
+def expected_log_sigmoids(logits: Any) -> tuple[Array, Array]:
+    """Return E[log S(x)] and E[log S(−x)] for the logistic function S of a value or array x."""
     if _is_gaussian(logits):
-        return expected_trials(logits, 1, 0, 1), expected_trials(logits, 0, 1, 1)
-    one, zero = log_odds(logits)
+        return expected_log_trials(logits, 1, 0, 1), expected_log_trials(logits, 0, 1, 1)
+    one, zero = log_sigmoids(logits)
     return expected_value(one), expected_value(zero)
 
 
-def expected_trials(logits: Any, successes: Any, failures: Any, total: Any) -> Array:
-    """s E[log S(x)] + f E[log S(−x)] for the logistic function S of a value or array.
-
-    Args:
-        logits: x.
-        successes: s, a number or an array.
-        failures: f, likewise.
-        total: s + f, likewise.
-    """
+def expected_log_trials(logits: Any, successes: Any, failures: Any, total: Any) -> Array:
+    """Return s E[log S(x)] + f E[log S(−x)] for a value or array x; ``total`` is s + f."""
     if _is_gaussian(logits):
-        smaller, right = _smaller(logits)
+        smaller, right = _memoised_softplus(logits)
         return (successes - total * right) * logits.mean - total * smaller
-    one, zero = expected_log_odds(logits)
+    one, zero = expected_log_sigmoids(logits)
     return successes * one + failures * zero
 
 
 def _is_gaussian(logits: Any) -> bool:
     softplus = activation("softplus")
     plain = isinstance(logits, Gaussian) and branches_of(logits) is None
-    return plain and ruled(logits, softplus) is softplus
+    return plain and with_rule_book(logits, softplus) is softplus
 
 
-def _smaller(logits: Gaussian) -> tuple[Array, Array]:
-    known = logits.memo.arrays
-    if smaller_softplus not in known:
-        known[smaller_softplus] = smaller_softplus(logits.mean, logits.variance)
-    return known[smaller_softplus]
+def _memoised_softplus(logits: Gaussian) -> tuple[Array, Array]:
+    arrays = logits.memo.arrays
+    if smaller_softplus not in arrays:
+        arrays[smaller_softplus] = smaller_softplus(logits.mean, logits.variance)
+    return arrays[smaller_softplus]

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.normal import LOG_2PI
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 
 
 def multivariate_normal(value: Any, loc: Any, scale_tril: Array) -> Array:
-    """E[log N(value; loc, L Lᵀ)] for a location and a value that may be random: exact.
+    """Return E[log N(value; loc, L Lᵀ)], [...], for a certain L [..., d, d]: exact.
 
-    Args:
-        value: observation [..., d], array or value with its covariance over the trailing axis.
-        loc: location, likewise.
-        scale_tril: L, lower triangular [..., d, d], certain.
-
-    Returns:
-        Array of the batch shape.
-
-    Raises:
-        UnsupportedMoments: if L is random, or the covariance of the residual is over another axis.
-
-    Source: −½ (d log 2π + log |Σ| + rᵀ Σ⁻¹ r + tr(Σ⁻¹ C)).
+    It is −½ (d log 2π + log |Σ| + rᵀ Σ⁻¹ r + tr(Σ⁻¹ C)), r and C moments of the residual.
     """
     check_certain(scale_tril=scale_tril)
     xp = namespace(scale_tril)
@@ -45,15 +34,7 @@ def multivariate_normal(value: Any, loc: Any, scale_tril: Array) -> Array:
 def multivariate_normal_predictive(
     loc: Any, scale_tril: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Predictive mean, epistemic and aleatoric variance, and the covariance of an observation.
-
-    Args:
-        loc: location [..., d], array or value with its covariance over the trailing axis.
-        scale_tril: L, lower triangular [..., d, d], certain.
-
-    Raises:
-        UnsupportedMoments: as :func:`multivariate_normal`.
-    """
+    """Return predictive mean, epistemic and aleatoric variance, covariance [..., d, d]."""
     check_certain(scale_tril=scale_tril)
     noise = scale_tril @ scale_tril.mT
     zero = namespace(scale_tril).zeros_like(noise)
@@ -63,14 +44,7 @@ def multivariate_normal_predictive(
 
 
 def moments_of_features(value: Any) -> tuple[Array, Array]:
-    """Mean and covariance over the trailing axis.
-
-    Args:
-        value: value [..., d].
-
-    Raises:
-        UnsupportedMoments: if its dependent components are on another axis.
-    """
+    """Return mean [..., d] and covariance [..., d, d] of a value over its trailing axis."""
     matched = value.gaussian()
     if matched.axis == -1:
         return matched.mean, matched.joint_covariance()
@@ -85,7 +59,7 @@ def moments_of_features(value: Any) -> tuple[Array, Array]:
 
 
 def _trace(residual: Any, scale_tril: Array) -> tuple[Array, Array]:
-    """Mean of the residual and tr(Σ⁻¹ C)."""
+    """Return the mean of the residual and tr(Σ⁻¹ C)."""
     mean, covariance = moments_of_features(residual)
     xp = namespace(scale_tril)
     root = xp.linalg.inv(scale_tril)

@@ -1,28 +1,28 @@
-"""The Normal and the log-normal likelihood: residual and scale random, and dependent."""
+"""Normal, log-normal and half-normal likelihoods of random, dependent residuals and scales."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from moment_calculus.functions.families.exponential import capped_exp, infinite_where_held
-from moment_calculus.likelihoods.drivers import conditional, is_function, points_of
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.families.exponential import capped_exp, infinite_where_capped
+from moment_calculus.likelihoods.drivers import conditional, is_not_gaussian, points_of
 from moment_calculus.likelihoods.expectations import expected_value, log_expectation
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.residual import (
     check_positive,
     difference,
+    product_or_zero,
     scaled_expectation,
-    zero_with,
 )
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import log_mean_exp
-from moment_calculus.numerics.special import in_precision_of, namespace
+from moment_calculus.numerics.special import cast_clipped, namespace
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, shape_of
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, elementwise_covariance
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
@@ -31,34 +31,19 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 def normal(value: Any, loc: Any, scale: Any) -> Array:
-    """E[log N(value; loc, scale)], any of the three random.
+    """Return E[log N(value; loc, scale)], any of the three random (Wu et al. 2019, eq. 8).
 
-    Closed form for a certain scale and for scale = k·exp(rh) with h Gaussian and jointly Gaussian
-    with the location; for any other positive function of one Gaussian by one-dimensional
-    quadrature over it. A location that is itself a function of a Gaussian and depends on a
-    random scale is integrated together with it, see :func:`expectation`.
-
-    Args:
-        value: observation, array or value.
-        loc: location, array or value.
-        scale: standard deviation, array, number or a positive function of a Gaussian.
-
-    Returns:
-        Array of the broadcast shape.
-
-    Raises:
-        UnsupportedMoments: if the scale is Gaussian itself, hence not positive, or depends on the
-            location in an unknown way.
-
-    Source: Wu et al. 2019, eq. 8.
+    Closed form for a certain scale, and for scale = k·exp(rh) if h is Gaussian, jointly with the
+    location. Quadrature over the Gaussian behind another positive scale, and over a location that
+    is a function of a Gaussian and depends on the scale.
     """
     residual = difference(value, loc)
     if not is_value(scale):
         return _normal_density(*_moments(residual), scale)
     check_positive(scale)
     found = positive.exponential_parts(scale)
-    jointly_gaussian = not is_function(residual) or not overlap(residual, scale)
-    if found is not None and jointly_gaussian and not is_function(found[0]):
+    jointly_gaussian = not is_not_gaussian(residual) or not overlap(residual, scale)
+    if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found
         return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
     squared = scaled_expectation(_expected_square, _square, value, loc, scale)
@@ -74,25 +59,13 @@ def _expected_square(mean: Array, variance: Array) -> Array:
 
 
 def log_normal(value: Any, loc: Any, scale: Any) -> Array:
-    """E[log LogNormal(value; loc, scale)]: :func:`normal` of the logarithm.
-
-    Args:
-        value: positive observation, or positive function of a Gaussian.
-        loc: mean of its logarithm, array or value.
-        scale: standard deviation of its logarithm, array, number or positive function of a
-            Gaussian.
-    """
+    """Return E[log LogNormal(value; loc, scale)], by :func:`normal` of the logarithm."""
     logs = positive.log(value) if is_value(value) else namespace(value).log(value)
     return normal(logs, loc, scale) - expected_value(logs)
 
 
 def half_normal(value: Any, scale: Any) -> Array:
-    """E[log HalfNormal(value; scale)]: twice the density of :func:`normal` at zero.
-
-    Args:
-        value: positive observation, or positive function of a Gaussian.
-        scale: of the Normal, array, number or positive function of a Gaussian.
-    """
+    """Return E[log HalfNormal(value; scale)]: twice the density of :func:`normal` at zero."""
     return math.log(2) + normal(value, 0.0, scale)
 
 
@@ -109,16 +82,16 @@ def _moments(residual: Any) -> tuple[Array, Any]:
 
 
 def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
-    """E[exp(−2h)(r² + …)] by completing the square: the mean of r shifts by −2 Cov(r, h)."""
-    mean, variance, covariance = _with(residual, driver)
-    shifted = mean - 2 * covariance
-    weight = infinite_where_held(capped_exp(2 * (driver.variance - driver.mean))) / factor**2
-    squared = zero_with(shifted * shifted + variance, weight)
+    """Return E[log N] for scale = factor · exp(h), h the driver, by completing the square."""
+    mean, variance, covariance = _moments_with_driver(residual, driver)
+    shifted = mean - 2 * covariance  # the mean of r under the weight exp(−2h)
+    weight = infinite_where_capped(capped_exp(2 * (driver.variance - driver.mean))) / factor**2
+    squared = product_or_zero(shifted * shifted + variance, weight)
     return -0.5 * (LOG_2PI + squared) - driver.mean - log(factor)
 
 
-def _with(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
-    """Mean and variance of the residual, and its covariance with the driver of the scale."""
+def _moments_with_driver(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
+    """Return mean and variance of the residual, and its covariance with the scale's driver."""
     if not is_value(residual):
         return residual, 0.0, 0.0
     residual = residual.gaussian()
@@ -138,11 +111,7 @@ def _with(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
 
 
 def normal_predictive(loc: Any, scale: Any) -> tuple[Array, Array, Array]:
-    """Predictive mean, epistemic variance Var[f] and aleatoric variance E[scale²].
-
-    Args:
-        loc: location, array or value.
-        scale: standard deviation, array, number or a positive function of a Gaussian.
+    """Return predictive mean, epistemic variance Var[f] and aleatoric variance E[scale²].
 
     Source: Wu et al. 2019, eq. 9.
     """
@@ -155,33 +124,27 @@ def normal_predictive(loc: Any, scale: Any) -> tuple[Array, Array, Array]:
 
 
 def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.0) -> Array:
-    """(1/a) log E_q[N(value; f, scale)ᵃ] for a power a: the log predictive density where a is one.
+    """Return (1/a) log E_q[N(value; f, scale)ᵃ]: the log predictive density for ``power`` a = 1.
 
-    Exact for a certain scale, log N(y; m, v + s²/a) + ½ (1 − a) log 2πs² − ½ log a over a, written
-    so that nothing cancels where a is small; else quadrature over the scale. Of a location that is
-    itself a function of a Gaussian by :func:`log_expectation`.
-
-    Args:
-        value: observation.
-        loc: location, array or value.
-        scale: standard deviation, array, number or a positive function of a Gaussian.
-        power: a, positive number or array.
+    Exact for a certain scale s: (log N(y; m, v + s²/a) + ½ (1 − a) log 2πs² − ½ log a) / a,
+    written without cancellation for small a. Quadrature over a random scale, and over a location
+    that is a function of a Gaussian.
     """
-    if is_function(loc):
+    if is_not_gaussian(loc):
         check_positive(scale)
         return log_expectation(_plain_density, value, loc, scale, power=power)
     residual = difference(value, loc)
     if not is_value(scale):
         mean, variance = _moments(residual)
         return _log_power_mean(mean, variance, scale, power)
-    return _log_over_scale(residual, scale, power)
+    return _log_integrate_scale(residual, scale, power)
 
 
 def _plain_density(value: Array, loc: Array, scale: Any) -> Array:
     return _normal_density(value - loc, 0.0, scale)
 
 
-def _log_over_scale(residual: Any, scale: Any, power: Any) -> Array:
+def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
     check_positive(scale)
     shape = broadcast_shape(tuple(residual.shape), scale.shape, shape_of(power))
     scale = broadcast(scale, shape)
@@ -191,17 +154,17 @@ def _log_over_scale(residual: Any, scale: Any, power: Any) -> Array:
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)
     terms = power * _log_power_mean(mean, variance, scale(points), power)
-    return in_precision_of(log_mean_exp(terms, weights) / power, driver.mean)
+    return cast_clipped(log_mean_exp(terms, weights) / power, driver.mean)
 
 
 def _log_power_mean(residual: Array, variance: Any, scale: Any, power: Any) -> Array:
-    """−½ (log 2πs² + log(1 + a v/s²)/a + r²/(s² + a v))."""
+    """Return −½ (log 2πs² + log(1 + a v/s²)/a + r²/(s² + a v)), a the power."""
     xp = namespace(residual)
     zero = xp.zeros_like(residual)
     squared = xp.clip(scale * scale + zero, min=float(xp.finfo(residual.dtype).tiny))
     added = power * variance + zero
     total = squared + added
-    large = added > squared  # where the quotient may overflow
+    large = added > squared  # there added / squared may overflow
     ratio = xp.where(large, xp.ones_like(added), added) / xp.where(large, total, squared)
     growth = xp.where(large, xp.log(total) - xp.log(squared), xp.log1p(ratio))
     spread = xp.log(squared) + growth / power

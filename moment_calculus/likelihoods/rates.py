@@ -11,8 +11,8 @@ from typing import Any
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
-from moment_calculus.likelihoods.links import expected_trials, log
-from moment_calculus.likelihoods.residual import zero_with
+from moment_calculus.likelihoods.links import expected_log_trials, log
+from moment_calculus.likelihoods.residual import product_or_zero
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, namespace
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
@@ -20,81 +20,34 @@ from moment_calculus.operations.elementwise.positive import power as power_of
 
 
 def poisson(value: Array, rate: Any) -> Array:
-    """E[log Poisson(value; rate)].
-
-    Exact: closed form for rate = k·exp(h), one-dimensional quadrature for another rate.
-
-    Args:
-        value: counts.
-        rate: positive function of a Gaussian, array or number.
-
-    Returns:
-        Array of the broadcast shape.
-
-    Raises:
-        UnsupportedMoments: if the rate may be negative.
-
-    Source: y E[log λ] − E[λ] − log y!.
-    """
+    """Return E[log Poisson(value; rate)] = y E[log λ] − E[λ] − log y!."""
     return value * expected_value(log(rate)) - expected_value(rate) - gammaln(value + 1.0)
 
 
 def exponential(value: Array, rate: Any) -> Array:
-    """E[log Exponential(value; rate)]; arguments, exactness and refusals as :func:`poisson`.
-
-    Args:
-        value: waiting times, or a positive function of a Gaussian.
-        rate: positive function of a Gaussian, array or number.
-
-    Source: E[log λ] − y E[λ].
-    """
+    """Return E[log Exponential(value; rate)] = E[log λ] − y E[λ]."""
     if is_value(value) and is_value(rate):
         return expectation(_log_gamma, value, 1.0, rate)
-    return expected_value(log(rate)) - zero_with(expected_value(value), expected_value(rate))
+    return expected_value(log(rate)) - product_or_zero(expected_value(value), expected_value(rate))
 
 
 def gamma(value: Array, concentration: Any, rate: Any) -> Array:
-    """E[log Gamma(value; concentration, rate)].
+    """Return E[log Gamma(value; concentration, rate)].
 
-    Exact as :func:`poisson` for a certain concentration; a random one is integrated together with
-    the rate, see :func:`expectation`.
-
-    Args:
-        value: positive observations, or a positive function of a Gaussian.
-        concentration: array, number or positive function of a Gaussian.
-        rate: likewise.
-
-    Returns:
-        Array of the broadcast shape.
-
-    Raises:
-        UnsupportedMoments: if a parameter may be negative, or the two depend on each other in an
-            unknown way.
-
-    Source: k E[log λ] + (k − 1) log y − y E[λ] − log Γ(k).
+    For certain k it is k E[log λ] + (k − 1) log y − y E[λ] − log Γ(k); else quadrature.
     """
     if is_value(concentration) or (is_value(value) and is_value(rate)):
-        log(concentration)  # which refuses what is not positive
+        log(concentration)  # raises UnsupportedMoments if it may not be positive
         log(rate)
         return expectation(_log_gamma, value, concentration, rate)
     log_value, log_rate = expected_value(log(value)), expected_value(log(rate))
     shape = concentration + 0.0 * log_value
     powers = shape * log_rate + (shape - 1) * log_value
-    return powers - zero_with(expected_value(value), expected_value(rate)) - gammaln(shape)
+    return powers - product_or_zero(expected_value(value), expected_value(rate)) - gammaln(shape)
 
 
 def inverse_gamma(value: Any, concentration: Any, rate: Any) -> Array:
-    """E[log InverseGamma(value; concentration, rate)]: the gamma density of the inverse.
-
-    Exact as :func:`gamma`.
-
-    Args:
-        value: positive observations, or a positive function of a Gaussian.
-        concentration: array, number or positive function of a Gaussian.
-        rate: likewise.
-
-    Source: log Gamma(1/y) − 2 log y.
-    """
+    """Return E[log InverseGamma(value; concentration, rate)] = E[log Gamma(1/y) − 2 log y]."""
     inverse = power_of(value, -1.0) if is_value(value) else 1 / value
     return gamma(inverse, concentration, rate) - 2 * expected_value(log(value))
 
@@ -106,19 +59,9 @@ def _log_gamma(value: Array, concentration: Array, rate: Array) -> Array:
 
 
 def weibull(value: Array, scale: Any, concentration: Any) -> Array:
-    """E[log Weibull(value; scale, concentration)] for a certain concentration.
+    """Return E[log Weibull(value; scale, concentration)] for a certain concentration k.
 
-    Exact: closed form for scale = k·exp(h), one-dimensional quadrature for another scale.
-
-    Args:
-        value: positive observations.
-        scale: positive function of a Gaussian, array or number.
-        concentration: k, array or number.
-
-    Raises:
-        UnsupportedMoments: if the concentration is random, or the scale may be negative.
-
-    Source: log k − k E[log s] + (k − 1) log y − E[exp(k (log y − log s))].
+    It is log k − k E[log s] + (k − 1) log y − E[exp(k (log y − log s))].
     """
     check_certain(concentration=concentration)
     log_scale, log_value = log(scale), log(value)
@@ -135,38 +78,20 @@ def weibull(value: Array, scale: Any, concentration: Any) -> Array:
 
 
 def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
-    """E[log GammaPoisson(value; concentration, rate)], one or both functions of Gaussians.
+    """Return E[log GammaPoisson(value; concentration, rate)]; a random k needs quadrature.
 
-    Args:
-        value: counts.
-        concentration: as of :func:`gamma`.
-        rate: likewise.
-
-    Returns:
-        Array of the broadcast shape.
-
-    Raises:
-        UnsupportedMoments: as :func:`gamma`.
-
-    Source: the Poisson-gamma mixture, (λ/(1 + λ))ᵏ (1 + λ)⁻ʸ; both random by quadrature, see
-        :func:`expectation`.
+    Source: the Poisson-gamma mixture, (λ/(1 + λ))ᵏ (1 + λ)⁻ʸ.
     """
     if is_value(concentration):
-        log(concentration)  # which refuses what is not positive
+        log(concentration)  # raises UnsupportedMoments if it may not be positive
         return expectation(log_gamma_poisson_density, value, concentration, log(rate))
     shape = concentration + 0.0 * value
     ways = gammaln(value + shape) - gammaln(shape) - gammaln(value + 1.0)
-    return ways + expected_trials(log(rate), shape, value, shape + value)
+    return ways + expected_log_trials(log(rate), shape, value, shape + value)
 
 
 def log_gamma_poisson_density(value: Array, concentration: Any, log_rate: Any) -> Array:
-    """Logarithm of Γ(k + y) / (Γ(k) y!) (λ/(1 + λ))ᵏ (1 + λ)⁻ʸ.
-
-    Args:
-        value: counts y.
-        concentration: k, array or number.
-        log_rate: log λ, likewise.
-    """
+    """Return the logarithm of Γ(k + y) / (Γ(k) y!) (λ/(1 + λ))ᵏ (1 + λ)⁻ʸ."""
     log_rate = log_rate + 0.0 * value
     log_total = log_1p_exp(log_rate)
     shape = concentration + 0.0 * value

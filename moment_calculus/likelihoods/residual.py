@@ -1,4 +1,4 @@
-"""What a location and a scale have in common: the residual in units of the scale."""
+"""The residual of an observation from its location, in units of its scale."""
 
 from __future__ import annotations
 
@@ -6,63 +6,46 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.likelihoods.drivers import NESTED, conditional, is_function, points_of
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.likelihoods.drivers import NESTED, conditional, is_not_gaussian, points_of
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.choices import nowhere
+from moment_calculus.numerics.choices import known_all_false
 from moment_calculus.numerics.special import (
-    double,
-    in_precision_of,
-    infinite_beyond,
+    cast_clipped,
     namespace,
+    restore_infinities,
     stop_gradient,
+    to_float64,
 )
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from moment_calculus.values.layout import broadcast_shape
 
-NEGLIGIBLE = 1e-9  # part of an expectation that may come from scales close to zero
+SMALL_SCALE_SHARE = 1e-9  # share of an expectation that may come from scales close to zero
 
 
 def difference(value: Any, loc: Any) -> Any:
-    """The residual value − loc, a value if one of them is, component by component.
-
-    Args:
-        value: array or value.
-        loc: likewise.
-    """
+    """Return value − loc, component by component: a value if one of them is, else an array."""
     random = is_value(value) or is_value(loc)
     return subtract(value, loc, elementwise=True) if random else value - loc
 
 
-def zero_with(factor: Any, weight: Any) -> Any:
-    """The product of two numbers, zero where the first is even if the second is infinite.
-
-    Args:
-        factor: array or number, such as an observation.
-        weight: array or number, such as the mean of a rate beyond every number of the dtype.
-    """
+def product_or_zero(factor: Any, weight: Any) -> Any:
+    """Return factor · weight, which is zero where ``factor`` is, even if ``weight`` is infinite."""
     product = factor * weight
     if not hasattr(factor, "shape"):
         return product
     xp = namespace(factor)
-    if hasattr(weight, "shape") and nowhere(~xp.isfinite(weight)):
+    if hasattr(weight, "shape") and known_all_false(~xp.isfinite(weight)):
         return product
     nothing = xp.zeros_like(product)
     return xp.where(factor + nothing == 0, nothing, product)
 
 
 def check_positive(scale: Any) -> None:
-    """Refuse a scale that is a Gaussian, hence not positive.
-
-    Args:
-        scale: array, number or value.
-
-    Raises:
-        UnsupportedMoments: if it is a Gaussian, or may be negative.
-    """
+    """Raise UnsupportedMoments if a scale is a Gaussian, hence not positive."""
     if isinstance(scale, Gaussian):
         raise UnsupportedMoments(
             "the scale is a Gaussian value, or matched by one, which is not positive",
@@ -72,62 +55,49 @@ def check_positive(scale: Any) -> None:
 
 
 def scaled_expectation(
-    expected: Callable[[Array, Array], Array],
-    plain: Callable[[Array], Array],
+    expected: Callable[[Array, Array], Array],  # E[g(x)] from mean and variance of Gaussian x
+    plain: Callable[[Array], Array],  # g itself
     value: Any,
     loc: Any,
     scale: Any,
 ) -> Array:
-    """E[g((value − loc)/scale)] of a residual in units of its scale.
-
-    Args:
-        expected: E[g(x)] from mean and variance of Gaussian x.
-        plain: g itself.
-        value: observation, array or value.
-        loc: location, array or value.
-        scale: array, number or positive function of a Gaussian.
-
-    Returns:
-        Array of the broadcast shape.
-
-    Raises:
-        UnsupportedMoments: if the scale may be negative, or depends on the residual in an unknown
-            way.
-    """
+    """Return E[g((value − loc)/scale)] of a residual in units of its scale."""
     check_positive(scale)
-    if is_function(value) or is_function(loc):
+    if is_not_gaussian(value) or is_not_gaussian(loc):
         return expectation(lambda y, m, s: plain((y - m) / s), value, loc, scale)
     residual = difference(value, loc)
     if is_value(scale):
-        return _over_scale(expected, residual, scale)
+        return _integrate_scale(expected, residual, scale)
     if not is_value(residual):
         return plain(residual / scale)
     return expected(residual.mean / scale, residual.variance / (scale * scale))
 
 
-def _over_scale(expected: Callable, residual: Any, scale: Any) -> Array:
-    """Quadrature over the Gaussian behind the scale, of what is known given the scale."""
+def _integrate_scale(expected: Callable, residual: Any, scale: Any) -> Array:
+    """Integrate an expectation given the scale over the Gaussian behind the scale."""
     shape = broadcast_shape(tuple(residual.shape), scale.shape)
     scale = broadcast(scale, shape)
     driver = scale.base
     points, weights = points_of(driver, scale.function.knots, NESTED)
-    # where a weight underflows nothing counts, nor should what overflows there
-    points = namespace(points).where(weights > 0, points, double(driver.mean))
+    # Points of zero weight move to the mean, so that nothing overflows there.
+    points = namespace(points).where(weights > 0, points, to_float64(driver.mean))
     if is_value(residual):
         mean, variance = conditional(broadcast(residual, shape), driver, points)
     else:
         mean, variance = residual + 0 * points, 0 * points
     total, rest = _summed(expected, weights, (mean, variance), scale(points))
-    xp, result = namespace(points), infinite_beyond(in_precision_of(total, driver.mean))
-    return xp.where(rest > NEGLIGIBLE * xp.abs(total), xp.zeros_like(result) + math.inf, result)
+    xp, result = namespace(points), restore_infinities(cast_clipped(total, driver.mean))
+    return xp.where(
+        rest > SMALL_SCALE_SHARE * xp.abs(total), xp.zeros_like(result) + math.inf, result
+    )
 
 
 def _summed(
     expected: Callable, weights: Array, moments: tuple[Array, Array], unit: Array
 ) -> tuple[Array, Array]:
-    """E g(x/s), with s held where 1/s² leaves the range of the dtype; and what comes from there."""
+    """Return E g(x/s), with s bounded from below, and the part of it that has the bound."""
     xp, (mean, variance) = namespace(unit), moments
-    floor = 1e3 / math.sqrt(float(xp.finfo(unit.dtype).max))
+    floor = 1e3 / math.sqrt(float(xp.finfo(unit.dtype).max))  # 1/s² must stay finite
     held = ~(unit > floor)
     inverse = 1 / xp.where(held, floor + xp.zeros_like(unit), unit)
     terms = weights * expected(mean * inverse, variance * inverse * inverse)

@@ -1,6 +1,6 @@
-"""Likelihoods of binary outcomes and of how often they happen.
+"""Likelihoods of binary outcomes, of numbers of successes, of ordered classes, and of shares.
 
-All are linear in E[log p] and E[log(1 − p)]; for p = S(f) these are −E[softplus(∓f)].
+Most are linear in E[log p] and E[log(1 − p)]; for p = S(f) these are −E[softplus(∓f)].
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from moment_calculus.likelihoods.expectations import (
     moments_of_observation,
 )
 from moment_calculus.likelihoods.links import (
-    expected_trials,
+    expected_log_trials,
     log,
-    log_odds,
     log_probabilities,
-    log_ratio,
+    log_sigmoids,
+    logit_of,
 )
 from moment_calculus.likelihoods.residual import difference
 from moment_calculus.numerics.arrays import Array
@@ -29,87 +29,39 @@ from moment_calculus.operations.elementwise.arithmetic import is_value
 
 
 def _expected(logits: Any, probs: Any, successes: Any, failures: Any, total: Any) -> Array:
-    """s E[log p] + f E[log(1 − p)], of a logit or of a probability."""
+    """Return s E[log p] + f E[log(1 − p)] from a logit or a probability."""
     if logits is None and is_value(probs):
-        logits = log_ratio(probs)
+        logits = logit_of(probs)
     if logits is not None:
-        return expected_trials(logits, successes, failures, total)
+        return expected_log_trials(logits, successes, failures, total)
     one, zero = map(expected_value, log_probabilities(probs))
     return successes * one + failures * zero
 
 
 def bernoulli(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
-    """E[log Bernoulli(value)], exact: by one-dimensional quadrature.
-
-    Measured relative error for |μ/σ| ≤ 8: 1e-9 for σ from 1e-3 to 1e2, probit; 1e-8 for σ up to 3,
-    logit, where the absolute error is 3e-10 at any σ (in single precision 5e-5 and 5e-7).
-
-    Args:
-        value: zeros and ones.
-        logits: value or array; or
-        probs: probability of one: the logistic function or Φ of a value (logistic and probit
-            regression), or another function between 0 and 1.
-
-    Returns:
-        Array of the broadcast shape.
-
-    Raises:
-        UnsupportedMoments: if a probability may leave the interval from 0 to 1.
-
-    Source: y E[log p] + (1 − y) E[log(1 − p)].
-    """
+    """Return E[log Bernoulli(value)] from ``logits`` or ``probs``, value or array."""
+    # Measured relative error for |μ/σ| ≤ 8: probit 1e-9 for σ from 1e-3 to 1e2; logit 1e-8 for σ up
+    # to 3, with an absolute error of 3e-10 at any σ (in single precision 5e-5 and 5e-7).
     return _expected(logits, probs, value, 1 - value, 1)
 
 
-def log_choose(total: Any, value: Array) -> Array:
-    """Logarithm of the binomial coefficient.
-
-    Args:
-        total: number of trials, array or number.
-        value: number of successes.
-    """
+def log_binomial_coefficient(total: Any, value: Array) -> Array:
+    """Return the logarithm of the binomial coefficient."""
     total = total + 0.0 * value
     return gammaln(total + 1) - gammaln(value + 1.0) - gammaln(total - value + 1)
 
 
 def binomial(value: Array, total_count: Any, *, logits: Any = None, probs: Any = None) -> Array:
-    """E[log Binomial(value; total_count)]; parameters as of :func:`bernoulli`.
-
-    Args:
-        value: number of successes.
-        total_count: number of trials, certain.
-        logits: value or array; or
-        probs: probability of a success.
-
-    Returns:
-        Array of the broadcast shape.
-
-    Raises:
-        UnsupportedMoments: if the number of trials is random, or a probability may leave the
-            interval from 0 to 1.
-    """
+    """Return E[log Binomial(value; total_count)] for a certain number of trials."""
     check_certain(total_count=total_count)
     trials = _expected(logits, probs, value, total_count - value, total_count)
-    return log_choose(total_count, value) + trials
+    return log_binomial_coefficient(total_count, value) + trials
 
 
 def negative_binomial(
     value: Array, total_count: Any, *, logits: Any = None, probs: Any = None
 ) -> Array:
-    """E[log NegativeBinomial(value; total_count)], successes before so many failures.
-
-    Args:
-        value: number of successes.
-        total_count: number of failures, positive and certain.
-        logits: value or array, of a success; or
-        probs: probability of a success.
-
-    Returns:
-        Array of the broadcast shape.
-
-    Raises:
-        UnsupportedMoments: as :func:`binomial`.
-    """
+    """Return E[log NegativeBinomial(value; total_count)]: successes before so many failures."""
     check_certain(total_count=total_count)
     total = total_count + 0.0 * value
     ways = gammaln(total + value) - gammaln(value + 1.0) - gammaln(total)
@@ -117,37 +69,15 @@ def negative_binomial(
 
 
 def geometric(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
-    """E[log Geometric(value)], failures before the first success.
-
-    Args:
-        value: number of failures.
-        logits: value or array, of a success; or
-        probs: probability of a success.
-
-    Raises:
-        UnsupportedMoments: as :func:`bernoulli`.
-    """
+    """Return E[log Geometric(value)]: failures before the first success."""
     return _expected(logits, probs, 1, value, 1 + value)
 
 
 def ordered_logistic(value: Array, predictor: Any, cutpoints: Array) -> Array:
-    """E[log OrderedLogistic(value; predictor, cutpoints)], exact.
+    """Return E[log OrderedLogistic(value; predictor, cutpoints)], exact (model: McCullagh 1980).
 
     With consecutive cut points b < a the probability S(a − f) − S(b − f) of a class is
     S(a − f) S(f − b) (1 − e^{b − a}), so that its expected logarithm needs two softpluses only.
-
-    Args:
-        value: class indices, [...].
-        predictor: value or array f, [...].
-        cutpoints: certain, ascending, [..., classes − 1].
-
-    Returns:
-        Array of the broadcast shape.
-
-    Raises:
-        UnsupportedMoments: if the cut points are random.
-
-    Source: McCullagh 1980 for the model; the factorisation is elementary.
     """
     check_certain(cutpoints=cutpoints)
     xp, last = namespace(cutpoints), cutpoints.shape[-1] - 1
@@ -157,51 +87,31 @@ def ordered_logistic(value: Array, predictor: Any, cutpoints: Array) -> Array:
     gap = xp.where(inner, upper - lower, xp.ones_like(upper))
     zero = xp.zeros_like(gap)
     total = xp.where(inner, xp.log(-xp.expm1(-gap)), zero)
-    total = total + xp.where(value <= last, expected_value(log_odds(below)[0]), zero)
-    return total + xp.where(value > 0, expected_value(log_odds(above)[0]), zero)
+    total = total + xp.where(value <= last, expected_value(log_sigmoids(below)[0]), zero)
+    return total + xp.where(value > 0, expected_value(log_sigmoids(above)[0]), zero)
 
 
 def ordered_probabilities(predictor: Any, cutpoints: Array) -> tuple[Array, Array]:
-    """Mean and variance of the probability of every class of :func:`ordered_logistic`.
-
-    Args:
-        predictor: value or array f, [...].
-        cutpoints: certain, ascending, [..., classes − 1].
-
-    Returns:
-        Two arrays [..., classes]; the means sum to one.
-
-    Raises:
-        UnsupportedMoments: if the cut points are random.
-
-    Source: one-dimensional quadrature over f for every class.
-    """
+    """Return mean and variance [..., classes] of the class probabilities, by quadrature over f."""
     parts = [
         moments_of_observation(share, lambda f: 0 * f, predictor)
-        for share in class_shares(cutpoints)
+        for share in class_probability_functions(cutpoints)
     ]
-    xp = namespace(parts[0][0])  # the cut points may be constants of NumPy in a program of JAX
+    xp = namespace(parts[0][0])  # in a JAX program the cut points may be NumPy constants
     mean, variance = (xp.stack([part[i] for part in parts], axis=-1) for i in (0, 1))
     return mean / xp.sum(mean, axis=-1, keepdims=True), variance
 
 
-def class_shares(cutpoints: Array) -> list[Callable[[Array], Array]]:
-    """From f to the probability of each class of :func:`ordered_logistic`, in their order.
-
-    Args:
-        cutpoints: certain, ascending, [..., classes − 1].
-
-    Raises:
-        UnsupportedMoments: if the cut points are random.
-    """
+def class_probability_functions(cutpoints: Array) -> list[Callable[[Array], Array]]:
+    """Return for each class, in order, the function from f to its probability."""
     check_certain(cutpoints=cutpoints)
     places = [cutpoints[..., i] for i in range(cutpoints.shape[-1])]
     ends = zip([None, *places], [*places, None], strict=True)
-    return [partial(_share, lower, upper) for lower, upper in ends]
+    return [partial(_class_probability, lower, upper) for lower, upper in ends]
 
 
-def _share(lower: Any, upper: Any, f: Array) -> Array:
-    """Probability of the class between two cut points; None is an end."""
+def _class_probability(lower: Any, upper: Any, f: Array) -> Array:
+    """Return the probability of the class between two cut points; None is an infinite one."""
     if upper is None:
         return expit(f - lower)
     below = expit(upper - f)
@@ -215,17 +125,12 @@ def _cut(cutpoints: Array, index: Array) -> Array:
 
 
 def beta(value: Any, concentration1: Any, concentration0: Any) -> Array:
-    """E[log Beta(value; a, b)]: exact for certain a and b, else see :func:`.expectation`.
+    """Return E[log Beta(value; a, b)], exact for certain a and b, else by quadrature.
 
-    Args:
-        value: share between 0 and 1, or such a function of a Gaussian.
-        concentration1: a, array, number or positive function of a Gaussian.
-        concentration0: b, likewise.
-
-    Source: (a − 1) E[log y] + (b − 1) E[log(1 − y)] − log B(a, b).
+    It is (a − 1) E[log y] + (b − 1) E[log(1 − y)] − log B(a, b).
     """
     if is_value(concentration1) or is_value(concentration0):
-        log(concentration1), log(concentration0)  # which refuse what is not positive
+        log(concentration1), log(concentration0)  # raise if one may not be positive
         return expectation(_beta_density, *log_probabilities(value), concentration1, concentration0)
     a, b = concentration1, concentration0
     powers = _expected(None, value, a - 1, b - 1, a + b - 2)

@@ -1,1 +1,1 @@
-"""Arrays of any framework, special functions, derivatives, quadrature, the normal distribution."""
+"""Numerical functions for arrays of any framework."""

@@ -1,4 +1,4 @@
-"""Small helpers on arrays of any framework; a trailing [d, d] holds a covariance."""
+"""Define small functions of arrays of any framework; a trailing [d, d] holds a covariance."""
 
 from __future__ import annotations
 
@@ -13,49 +13,36 @@ Array = Any
 
 
 def device(array: Array) -> Any:
-    """Device for arrays made beside this one; None for a JAX tracer, which does not know it."""
+    """Return the device for arrays made beside this one; None for a JAX tracer, which has none."""
     return getattr(array, "device", None)
 
 
 def outer(left: Array, right: Array) -> Array:
-    """Outer product over the trailing axis: [..., d] and [..., e] to [..., d, e]."""
+    """Return the outer product over the trailing axis: [..., d] and [..., e] to [..., d, e]."""
     return left[..., :, None] * right[..., None, :]
 
 
 def diagonal(matrix: Array) -> Array:
-    """Diagonal of trailing square matrices: [..., d, d] to [..., d]."""
+    """Return the diagonal of trailing square matrices: [..., d, d] to [..., d]."""
     if matrix.shape[-1] == 1:
         return matrix[..., 0]
     return namespace(matrix).linalg.diagonal(matrix)
 
 
 def set_diagonal(matrix: Array, values: Any) -> None:
-    """Overwrite the diagonal of trailing square matrices of NumPy or torch.
-
-    Args:
-        matrix: [..., d, d].
-        values: what broadcasts to [..., d].
-    """
+    """Overwrite the diagonal of NumPy or torch matrices [..., d, d] in place."""
     torch = array_api_compat.is_torch_array(matrix)
     view = diagonal(matrix) if torch else np.einsum("...ii->...i", matrix)
     view[...] = values
 
 
 def diagonal_matrix(vector: Array) -> Array:
-    """Diagonal matrices over the trailing axis: [..., d] to [..., d, d]."""
+    """Return diagonal matrices over the trailing axis: [..., d] to [..., d, d]."""
     return vector[..., None] * identity_like(vector)
 
 
 def diagonal_blocks(matrix: Array, parts: tuple[int, ...]) -> Array:
-    """Diagonal blocks of trailing square matrices, for an axis that is split into others.
-
-    Args:
-        matrix: [..., d, d].
-        parts: sizes k, …, s of the axes, with k · … · s = d.
-
-    Returns:
-        ``[..., k, …, s, s]``.
-    """
+    """Return the diagonal blocks [..., k, …, s, s] of matrices [..., d, d], for parts (k, …, s)."""
     xp, lead, last = namespace(matrix), tuple(matrix.shape[:-2]), parts[-1]
     count = matrix.shape[-1] // last
     pairs = xp.reshape(matrix, (*lead, count, last, count, last))
@@ -64,7 +51,7 @@ def diagonal_blocks(matrix: Array, parts: tuple[int, ...]) -> Array:
 
 
 def identity_like(vector: Array) -> Array:
-    """Identity matrix of the size of the trailing axis, with the vector's dtype and device."""
+    """Return the identity matrix [d, d] for a vector [..., d], with its dtype and device."""
     size = vector.shape[-1]
     xp = namespace(vector)
     return xp.eye(size, dtype=vector.dtype, device=device(vector))
@@ -76,26 +63,22 @@ def transpose(matrix: Array) -> Array:
 
 
 def off_diagonal_mask(vector: Array) -> Array:
-    """Whether an entry of a matrix of the size of the trailing axis is beside its diagonal."""
-    # built by hand because an array traced by jax.jit has no device to ask for
+    """Return whether an entry of a [d, d] matrix is off the diagonal, for a vector [..., d]."""
+    # made by NumPy, because an array that jax.jit traces has no device
     return constants(np.eye(vector.shape[-1]), vector) == 0
 
 
 def contract(matrix: Array, covariance: Array) -> Array:
-    """M C Mᵀ for matrices M [o, d] and covariances C [..., d, d]: [..., o, o]."""
+    """Return M C Mᵀ, [..., o, o], for matrices M [o, d] and covariances C [..., d, d]."""
     return matrix @ covariance @ matrix.mT
 
 
 def positive_part(array: Array) -> Array:
-    """Elementwise maximum with zero, for variances that rounding pushed below it."""
+    """Return the maximum with zero, for variances that rounding made negative."""
     return namespace(array).clip(array, min=0.0)
 
 
 def standard_deviation(variance: Array) -> Array:
-    """Square root with a finite derivative, zero, where the variance is.
-
-    Args:
-        variance: not negative.
-    """
+    """Return the square root of variances, with a zero derivative where they are zero."""
     xp = namespace(variance)
     return xp.sqrt(xp.clip(variance, min=float(xp.finfo(variance.dtype).tiny)))

@@ -1,6 +1,6 @@
-"""How a program chooses between two ways to compute the same.
+"""Choose between two ways to compute the same values.
 
-A framework is imported only when one of its arrays arrives.
+A framework is imported only when one of its arrays is passed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,8 @@ from moment_calculus.numerics.execution import LARGE
 Array = Any
 
 
-def nowhere(condition: Array) -> bool:
-    """Whether a condition is seen to hold for no element, so that a choice by it is none.
-
-    Never in a program that is traced, or on a GPU, where nobody looks.
-
-    Args:
-        condition: truth values.
-    """
+def known_all_false(condition: Array) -> bool:
+    """Return whether a condition is seen to hold for no element; False if traced or on a GPU."""
     if array_api_compat.is_jax_array(condition) or not may_branch(condition):
         return False
     return not condition.any()
@@ -32,50 +26,36 @@ def nowhere(condition: Array) -> bool:
 def where_cheap(
     condition: Array, cheap: Callable[..., tuple], general: Callable[..., tuple], *arrays: Array
 ) -> tuple:
-    """An elementwise function by a cheap rule where that holds, by a general one elsewhere.
-
-    Under JAX by the cheap one if it holds for all elements, of a large array; small ones are not
-    worth the time to compile both.
-
-    Args:
-        condition: where the cheap rule holds.
-        cheap: elementwise function, to a tuple.
-        general: likewise, of the same results to rounding.
-        arrays: of one shape, that of the condition.
-    """
+    """Return cheap(*arrays) where the condition holds and general(*arrays) elsewhere, as tuples."""
     if array_api_compat.is_jax_array(condition):
+        # Small arrays are not worth the time to compile both rules.
         if condition.size < LARGE:
             return general(*arrays)
         import jax
 
         return jax.lax.cond(condition.all(), cheap, general, *arrays)
     if not may_branch(condition):
-        return general(*arrays)
+        return general(*arrays)  # to rounding the same as the cheap rule where that holds
     if condition.all():
         return cheap(*arrays)
     rest = ~condition
     parts = general(*(array[rest] for array in arrays))
-    return tuple(_replaced(*results, rest) for results in zip(cheap(*arrays), parts, strict=True))
+    return tuple(
+        _masked_scatter(*results, rest) for results in zip(cheap(*arrays), parts, strict=True)
+    )
 
 
-def either(
+def cond(
     condition: Array, cheap: Callable[..., Array], general: Callable[..., Array], *arrays: Array
 ) -> Array:
-    """One of two functions of JAX arrays, chosen when the program runs.
-
-    Args:
-        condition: one truth value.
-        cheap: the function where it holds.
-        general: the function elsewhere.
-        arrays: their arguments.
-    """
+    """Return cheap(*arrays) if one JAX truth value holds at run time, else general(*arrays)."""
     import jax
 
     return jax.lax.cond(condition, cheap, general, *arrays)
 
 
-def _replaced(array: Array, part: Array, places: Array) -> Array:
-    """A NumPy or torch array with other elements in some places; differentiable."""
+def _masked_scatter(array: Array, part: Array, places: Array) -> Array:
+    """Replace the elements of a NumPy or torch array at ``places``; differentiable."""
     if array_api_compat.is_torch_array(array):
         return array.masked_scatter(places, part)
     array[places] = part

@@ -1,4 +1,4 @@
-"""Entropies of distributions by what is known of them: probabilities, or a density on panels."""
+"""Compute entropies from probabilities, or from densities by quadrature."""
 
 from __future__ import annotations
 
@@ -9,57 +9,39 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.execution import accumulated, repeated
+from moment_calculus.numerics.execution import fold, while_loop
 from moment_calculus.numerics.quadrature import POINTS, legendre
-from moment_calculus.numerics.quantiles import COUNTED, block_of
+from moment_calculus.numerics.quantiles import MAX_COUNTS, counts_per_round
 from moment_calculus.numerics.special import constants, expit, namespace
 
-VALUES = 2**9  # of a density that are looked at together
-MISSED = 1e-4  # of the mass of a density: then it is not what the panels have seen
-SHORT, NEGLIGIBLE = (
-    1e-4,
-    1e-9,
-)  # mass that may be left where a sum ends, and −p log p times the count
+VALUES = 2**9  # values of a density that are computed together
+MASS_TOLERANCE = 1e-4  # error of the mass from which on the panels do not resolve a density
+TAIL_MASS = 1e-4  # largest mass left at the end of a sum
+TAIL_TERM = 1e-9  # largest −p log p times the count there
 
 
 def surprisal(probability: Array) -> Array:
-    """−p log p of probabilities in nats, zero where they are zero.
-
-    Args:
-        probability: any array; what is not positive counts as zero, NaN stays.
-    """
+    """Return −p log p in nats, zero where p is not positive; NaN stays."""
     xp = namespace(probability)
     nothing = probability <= 0
     return xp.where(nothing, 0.0, -probability * xp.log(xp.where(nothing, 1.0, probability)))
 
 
 def surprisal_of_log(log_probability: Array) -> Array:
-    """−p log p from log p, zero where the logarithm is −∞ or does not exist.
-
-    Args:
-        log_probability: any array.
-    """
+    """Return −p log p from log p, zero where the logarithm is −∞ or NaN."""
     xp = namespace(log_probability)
-    known = log_probability > -math.inf
-    finite = xp.where(known, log_probability, 0.0)
-    return xp.where(known, -xp.exp(finite) * finite, 0.0)
+    is_positive = log_probability > -math.inf
+    finite = xp.where(is_positive, log_probability, 0.0)
+    return xp.where(is_positive, -xp.exp(finite) * finite, 0.0)
 
 
 def class_entropy(probabilities: Array) -> Array:
-    """Entropy of classes in nats.
-
-    Args:
-        probabilities: [..., classes].
-    """
+    """Return the entropy in nats of probabilities [..., classes]."""
     return namespace(probabilities).sum(surprisal(probabilities), axis=-1)
 
 
 def binary_entropy(probability: Array) -> Array:
-    """Entropy of an outcome with a probability, and of its opposite, in nats.
-
-    Args:
-        probability: [...].
-    """
+    """Return the entropy in nats of an event with a probability [...]."""
     return surprisal(probability) + surprisal(1 - probability)
 
 
@@ -68,34 +50,25 @@ def density_entropy(
     edges: Array,
     bounds: tuple[Any, Any] = (-math.inf, math.inf),
 ) -> Array:
-    """−∫ p log p of densities in nats, by Gauss-Legendre on panels.
+    """Return −∫ p log p [*shape] in nats, by Gauss-Legendre on panels between ``edges``.
 
-    In coordinates in which tails are exponential, and densities that are infinite at a bound too:
-    c + w sinh t, b + w exp t from a lower bound b, the logistic function between two bounds.
-
-    Args:
-        log_density: from values [values, *shape] to the logarithms of their densities.
-        edges: ends of the panels, [edges, *shape], between which all of the mass is; what lies
-            between two of them should be no more than a tenth of it.
-        bounds: numbers or arrays between which all values are.
-
-    Returns:
-        Array [*shape]; NaN where 1e-4 of the mass or more is missing or too much, because
-        the density is narrower than the panels, or has jumps or atoms.
+    All of the mass is between the edges [edges, *shape], at most a tenth of it between two of them.
+    ``log_density`` maps values [values, *shape] to log densities. The result is NaN where the mass
+    is wrong by 1e-4: the density is narrower than the panels, or has jumps or atoms.
     """
     xp = namespace(edges)
     edges, stretched = _coordinates(xp.sort(edges, axis=0), bounds)
     shape = tuple(edges.shape[1:])
     size = max(VALUES // (POINTS * max(math.prod(shape), 1)), 1)
     size = min(size, edges.shape[0] - 1)
-    empty = -(edges.shape[0] - 1) % size  # panels in the end, so that all groups are of a size
+    empty = -(edges.shape[0] - 1) % size  # empty panels at the end make all groups equally large
     edges = xp.concat([edges, *[edges[-1:, ...]] * empty], axis=0)
     low, high = (xp.reshape(part, (-1, size, *shape)) for part in (edges[:-1, ...], edges[1:, ...]))
     places, weights = (
         constants(part.reshape((-1, 1) + (1,) * len(shape)), edges) for part in legendre(POINTS)
     )
 
-    def further(total: Array, ends: tuple[Array, Array]) -> Array:
+    def body(total: Array, ends: tuple[Array, Array]) -> Array:
         half = (ends[1] - ends[0]) / 2
         points = ends[0] + half * (1 + places)
         values, slopes = stretched(points)
@@ -107,15 +80,17 @@ def density_entropy(
         parts = (xp.exp(log_p), surprisal_of_log(log_p))
         return total + xp.stack([xp.sum(mass * part, axis=(0, 1)) for part in parts])
 
-    mass, entropy = accumulated(further, (low, high), xp.stack([0 * edges[0, ...]] * 2))
-    return xp.where(xp.abs(mass - 1) < MISSED, entropy, math.nan)
+    mass, entropy = fold(body, (low, high), xp.stack([0 * edges[0, ...]] * 2))
+    return xp.where(xp.abs(mass - 1) < MASS_TOLERANCE, entropy, math.nan)
 
 
 Stretched = Callable[[Array], tuple[Array, Array]]
 
 
 def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, Stretched]:
-    """Coordinates of edges, and from coordinates to values with their slopes."""
+    """Return edges in smooth coordinates, and the map from these to values and slopes."""
+    # Tails become exponential, and densities that are infinite at a bound too: c + w sinh t without
+    # bounds, b ± w exp t from one bound b, the logistic function of t between two bounds.
     xp, (low, high) = namespace(edges), bounds
     is_low, is_high = (not isinstance(end, int | float) or math.isfinite(end) for end in bounds)
     centre = edges[edges.shape[0] // 2, ...]
@@ -148,47 +123,38 @@ def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, Stretche
 
 
 def _distance(places: Array, bound: Any) -> Array:
-    """Distance of places from a bound, which they do not reach by rounding."""
+    """Return the distance of places from a bound, kept positive despite rounding."""
     xp = namespace(places)
     info, bound = xp.finfo(places.dtype), bound + 0 * places
     least = 4 * float(info.eps) * xp.abs(bound) + float(info.smallest_normal)
     return xp.maximum(xp.abs(places - bound), least)
 
 
-def count_total(
+def sum_over_counts(
     terms: Callable[[Array], tuple[Array, Array]],
     mean: Array,
     variance: Array,
     bounds: tuple[Any, Any] = (0, math.inf),
 ) -> Array:
-    """Σ t(k) over all counts k, of terms that vanish with their probabilities.
+    """Return Σ t(k) [*shape] over all counts k, of terms that vanish with their probabilities.
 
-    It ends beyond the mean, where all but 1e-4 of the mass has been seen and −p log p times the
-    count is below 1e-9, or at the bound of Cantelli's inequality for 1e-4. The work is
-    proportional to the largest count.
-
-    Args:
-        terms: from counts [counts, *shape] to their probabilities and terms.
-        mean: of the counts, [*shape].
-        variance: of the counts, likewise.
-        bounds: the smallest count there is, a number, and the largest, number or array.
-
-    Returns:
-        Array [*shape]; NaN where the moments are not finite, or four millions do not suffice.
+    ``terms`` maps counts [counts, *shape] to their probabilities and terms. The sum ends at the
+    bound of Cantelli's inequality for 1e-4, or earlier where the rest is negligible; the work is
+    proportional to the largest count. NaN: no finite moments, or more than four million counts.
     """
     xp = namespace(mean)
     first, last = bounds
-    size = block_of(tuple(mean.shape))
+    size = counts_per_round(tuple(mean.shape))
     ramp = constants(np.arange(size).reshape((-1,) + (1,) * mean.ndim), mean)
     last = last + 0 * mean
-    limit = xp.minimum(1 + xp.floor(mean + (variance / SHORT) ** 0.5), last)
-    wanted = xp.isfinite(mean + variance)
+    limit = xp.minimum(1 + xp.floor(mean + (variance / TAIL_MASS) ** 0.5), last)
+    is_finite = xp.isfinite(mean + variance)
 
-    def unfinished(state: tuple) -> Array:
+    def condition(state: tuple) -> Array:
         start, _, _, going = state
-        return xp.any(going) & (start - first < COUNTED)
+        return xp.any(going) & (start - first < MAX_COUNTS)
 
-    def further(state: tuple) -> tuple:
+    def body(state: tuple) -> tuple:
         start, mass, total, going = state
         counts = start + ramp
         probability, term = terms(xp.minimum(counts + 0 * mean, last))
@@ -196,11 +162,11 @@ def count_total(
         mass = mass + xp.sum(xp.where(inside, probability, 0.0), axis=0)
         term = xp.where(inside, term, 0.0)
         rest = surprisal(probability[-1, ...]) * counts[-1, ...]
-        ends = (counts[-1, ...] > mean) & (1 - mass < SHORT) & (rest < NEGLIGIBLE)
+        ends = (counts[-1, ...] > mean) & (1 - mass < TAIL_MASS) & (rest < TAIL_TERM)
         ends = ends | (counts[-1, ...] >= limit) | xp.isnan(mass)
         return start + size, mass, total + xp.sum(term, axis=0), going & ~ends
 
     zero = 0 * mean
-    state = (constants(float(first), mean), zero, zero, wanted)
-    _, mass, total, going = repeated(unfinished, further, state)
-    return xp.where(wanted & ~going & ~xp.isnan(mass), total, math.nan)
+    state = (constants(float(first), mean), zero, zero, is_finite)
+    _, mass, total, going = while_loop(condition, body, state)
+    return xp.where(is_finite & ~going & ~xp.isnan(mass), total, math.nan)

@@ -1,6 +1,6 @@
-"""How a computation is carried out where its steps would take too much memory.
+"""Run computations in loops or pieces, to save memory or compile time.
 
-A framework is imported only when one of its arrays arrives.
+A framework is imported only when one of its arrays is passed.
 """
 
 from __future__ import annotations
@@ -18,17 +18,8 @@ from moment_calculus.numerics.special import constants, namespace
 Array = Any
 
 
-def sequentially(function: Callable[..., tuple], arrays: list[Array], size: int) -> tuple:
-    """An elementwise function, of a number of elements at a time, to bound the memory.
-
-    Args:
-        function: of arrays [size], to a tuple of such arrays.
-        arrays: of one shape.
-        size: how many elements.
-
-    Returns:
-        The results, of the shape of the arrays.
-    """
+def map_chunks(function: Callable[..., tuple], arrays: list[Array], size: int) -> tuple:
+    """Apply an elementwise function, to a tuple, to ``size`` elements at a time to save memory."""
     xp, shape = namespace(arrays[0]), arrays[0].shape
     flat = [xp.reshape(array, (-1,)) for array in arrays]
     count = flat[0].shape[0]
@@ -47,13 +38,7 @@ def sequentially(function: Callable[..., tuple], arrays: list[Array], size: int)
 
 
 def plus_product(summand: Array, first: Array, second: Array) -> Array:
-    """a + b c, in one pass where the framework has it.
-
-    Args:
-        summand: a.
-        first: b.
-        second: c.
-    """
+    """Return a + b c, in one pass where the framework has it."""
     if not array_api_compat.is_torch_array(summand):
         return summand + first * second
     import torch
@@ -62,11 +47,7 @@ def plus_product(summand: Array, first: Array, second: Array) -> Array:
 
 
 def threads(array: Array) -> int:
-    """How many threads share an operation on an array, as far as that is known.
-
-    Args:
-        array: of any framework.
-    """
+    """Return how many threads share an operation on an array; 1 if that is not known."""
     if not array_api_compat.is_torch_array(array):
         return 1
     import torch
@@ -74,22 +55,19 @@ def threads(array: Array) -> int:
     return torch.get_num_threads()
 
 
-LARGE = 4096  # elements of a JAX array, from which on it pays to compile more for speed
-UNROLLED = 4  # terms in one round of a compiled loop: of one alone, the rounds take the time
+LARGE = 4096  # JAX arrays of so many elements are worth more compiling for speed
+UNROLLED = 4  # terms per round of a compiled loop, so that the rounds cost little
 
 
-def summed(term: Callable[..., Array], nodes: Sequence[tuple[float, float]], like: Array) -> Array:
-    """Σ term(node, weight); under JAX in a loop, for the time to compile.
-
-    Args:
-        term: of two numbers, to an array; not to be differentiated itself.
-        nodes: pairs of numbers.
-        like: an array of the shape and dtype of the terms.
-    """
+def sum_over_nodes(
+    term: Callable[..., Array], nodes: Sequence[tuple[float, float]], like: Array
+) -> Array:
+    """Return Σ term(node, weight) over pairs of numbers; it is not to be differentiated."""
     if not array_api_compat.is_jax_array(like):
         return sum((term(*pair) for pair in nodes[1:]), term(*nodes[0]))
     import jax
 
+    # A loop takes less time to compile.
     pairs = jax.numpy.asarray(nodes, like.dtype)
     return jax.lax.fori_loop(
         0,
@@ -100,24 +78,16 @@ def summed(term: Callable[..., Array], nodes: Sequence[tuple[float, float]], lik
     )
 
 
-def sums(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple[Array, ...]:
-    """Σ term(*row) over rows of numbers, of terms that are not to be differentiated themselves.
-
-    At once; of large JAX arrays in a loop, as XLA vectorises it over the elements then.
-
-    Args:
-        term: of as many numbers as a row has, or of arrays of them on a new leading axis, to a
-            tuple of arrays.
-        rows: numbers, [terms, columns].
-        like: an array of the shape and dtype of the terms.
-    """
+def sum_over_rows(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple[Array, ...]:
+    """Return Σ term(*row), a tuple, over rows [terms, columns]; it is not to be differentiated."""
     if array_api_compat.is_jax_array(like) and like.size >= LARGE:
-        return _summed_in_a_loop(term, rows, like)
+        # XLA vectorises a loop over the elements of the array.
+        return _sum_in_a_loop(term, rows, like)
     columns = constants(rows.T.reshape((*rows.T.shape, *(1,) * len(like.shape))), like)
     return tuple(namespace(like).sum(part, axis=0) for part in term(*columns))
 
 
-def _summed_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple:
+def _sum_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple:
     import jax
 
     numbers = constants(rows, like)
@@ -130,61 +100,38 @@ def _summed_in_a_loop(term: Callable[..., tuple], rows: np.ndarray, like: Array)
     return jax.lax.fori_loop(0, len(rows), body, start, unroll=min(UNROLLED, len(rows)))
 
 
-def accumulated(
-    step: Callable[[Array, Any], Array], columns: tuple[Array, ...], start: Array
-) -> Array:
-    """The last of step(… step(start, first), …); under JAX in a loop, a tenth of the compiling.
-
-    Args:
-        step: from the result so far and an item, a row of each column, to the next result, of the
-            shape of the start.
-        columns: arrays [items, …].
-        start: to begin with.
-    """
+def fold(step: Callable[[Array, Any], Array], columns: tuple[Array, ...], start: Array) -> Array:
+    """Return the last of step(… step(start, first), …), for the rows of ``columns``."""
     if array_api_compat.is_jax_array(start):
         import jax
 
+        # A loop takes a tenth of the time to compile.
         return jax.lax.scan(lambda total, item: (step(total, item), None), start, columns)[0]
     return functools.reduce(step, zip(*columns, strict=True), start)
 
 
-def recursion(
-    step: Callable[[Any, Any], tuple], numbers: np.ndarray, state: Any
-) -> Sequence[Array]:
-    """What every step of a recursion gives; under JAX in a loop, on a new leading axis.
-
-    Args:
-        step: from a state and a row of numbers to the next state and an array.
-        numbers: rows of numbers, [steps, columns].
-        state: tuple of arrays to begin with.
-    """
+def scan(step: Callable[[Any, Any], tuple], numbers: np.ndarray, state: Any) -> Sequence[Array]:
+    """Return the outputs of all steps; ``step`` maps a state and a row to a state and an output."""
     if array_api_compat.is_jax_array(state[0]):
         import jax
 
         return jax.lax.scan(step, state, constants(numbers, state[0]))[1]
-    found = []
+    outputs = []
     for row in numbers.tolist():
         state, one = step(state, row)
-        found.append(one)
-    return found
+        outputs.append(one)
+    return outputs
 
 
-def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
-    """An elementwise function whose intermediate results stay in a processor's cache.
+def in_cpu_chunks(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
+    """Cut an elementwise function into pieces that stay in a CPU's cache, for JAX arrays."""
 
-    XLA keeps each of them whole otherwise, which takes five times as long on a million elements.
-    Other frameworks, and other devices than CPUs, are not concerned.
-
-    Args:
-        function: of arrays of one shape, to a tuple of such arrays.
-        size: elements that are computed together.
-    """
-
+    # XLA would store each intermediate result whole: on a million elements five times as slow.
     def whole(*arrays: Array) -> tuple:
         return function(*arrays)
 
     def cut(*arrays: Array) -> tuple:
-        return sequentially(function, list(arrays), size)
+        return map_chunks(function, list(arrays), size)
 
     @functools.wraps(function)
     def wrapped(*arrays: Array) -> tuple:
@@ -197,57 +144,36 @@ def in_cache(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
     return wrapped
 
 
-def by_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
-    """A function of JAX arrays, some rows of the batch at a time, to bound the memory.
-
-    It is computed anew for its gradient. All rows at once where they may be spread over several
-    devices, each of which has its own, or live on a GPU.
-
-    Args:
-        function: of arrays [batch, ...], row by row.
-        size: elements of the result that are computed together.
-    """
+def checkpointed_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
+    """Apply a function of JAX arrays [batch, ...] by rows, recomputed for its gradient."""
     import jax
 
-    anew = jax.checkpoint(function, prevent_cse=False)
+    checkpointed = jax.checkpoint(function, prevent_cse=False)
 
     def cut(*arrays: Array) -> Array:
         rows, result = len(arrays[0]), jax.eval_shape(function, *arrays)
-        together = max(1, size * rows // result.size)
-        count = max(part for part in range(1, min(rows, together) + 1) if rows % part == 0)
+        chunk_size = max(1, size * rows // result.size)
+        count = max(part for part in range(1, min(rows, chunk_size) + 1) if rows % part == 0)
         grouped = [array.reshape(-1, count, *array.shape[1:]) for array in arrays]
-        return jax.lax.map(lambda parts: anew(*parts), grouped).reshape(result.shape)
+        return jax.lax.map(lambda parts: checkpointed(*parts), grouped).reshape(result.shape)
 
-    return cut if jax.default_backend() == "cpu" and jax.device_count() == 1 else anew
+    # All rows at once on a GPU, and where they may be spread over several devices.
+    return cut if jax.default_backend() == "cpu" and jax.device_count() == 1 else checkpointed
 
 
-def repeated(unfinished: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
-    """The state after as many steps as it takes; under JAX in a compiled loop.
-
-    Args:
-        unfinished: from a state to whether another step is needed.
-        step: from a state to the next one, of the same shapes and dtypes.
-        state: tuple of arrays to begin with.
-    """
+def while_loop(condition: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
+    """Apply ``step`` to a state as long as ``condition`` holds, under JAX in a compiled loop."""
     if any(map(array_api_compat.is_jax_array, state)):
         import jax
 
-        return jax.lax.while_loop(unfinished, step, state)
-    while unfinished(state):
+        return jax.lax.while_loop(condition, step, state)
+    while condition(state):
         state = step(state)
     return state
 
 
-def in_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
-    """A function of arrays row by row, of at most so many rows at a time to bound the memory.
-
-    Of more rows than that, intermediate results are computed anew for the gradient.
-
-    Args:
-        function: of arrays [rows, ...], to an array [rows, ...].
-        arrays: its arguments.
-        size: rows that are computed together.
-    """
+def in_row_chunks(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
+    """Apply a function of arrays [rows, ...] to at most ``size`` rows at a time to save memory."""
     rows = arrays[0].shape[0]
     if rows <= size or (array_api_compat.is_torch_array(arrays[0]) and not _is_eager()):
         return function(*arrays)
@@ -263,24 +189,24 @@ def in_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int) 
 
 
 def _is_eager() -> bool:
-    """Whether torch carries operations out: not for a tracer, and not under torch.func."""
+    """Return whether torch executes eagerly: without a tracer or torch.func."""
     return is_untraced() and not is_transformed()
 
 
 def _jax_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
-    """Rows that are missing in the last piece are copies of the last row."""
+    """Do what :func:`in_row_chunks` does, for JAX; copies of the last row fill the last piece."""
     import jax
 
     rows = arrays[0].shape[0]
     rounds = -(-rows // size)
-    together = -(-rows // rounds)
-    missing = rounds * together - rows
+    chunk_size = -(-rows // rounds)
+    missing = rounds * chunk_size - rows
     pieces = [
         jax.numpy.pad(array, [(0, missing), *[(0, 0)] * (array.ndim - 1)], mode="edge").reshape(
-            rounds, together, *array.shape[1:]
+            rounds, chunk_size, *array.shape[1:]
         )
         for array in arrays
     ]
-    anew = jax.checkpoint(function, prevent_cse=False)
-    found = jax.lax.map(lambda piece: anew(*piece), pieces)
-    return found.reshape(-1, *found.shape[2:])[:rows]
+    checkpointed = jax.checkpoint(function, prevent_cse=False)
+    result = jax.lax.map(lambda piece: checkpointed(*piece), pieces)
+    return result.reshape(-1, *result.shape[2:])[:rows]

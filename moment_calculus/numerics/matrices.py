@@ -1,4 +1,4 @@
-"""Linear maps of arrays, in the form that each framework runs fastest."""
+"""Compute products and solutions with matrices in the form that each framework runs fastest."""
 
 from __future__ import annotations
 
@@ -12,20 +12,13 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 
 BLOCK = 20_000  # elements of a matrix that are squared together
-LARGE = 8  # blocks from which on that is worth a loop
-FEW = 2  # outputs of a map that are computed one by one
-SMALL = 20_000  # elements of inputs up to which they are
+LARGE = 8  # number of blocks from which on a loop over them pays
+FEW = 2  # maps with at most so many outputs compute them one by one ...
+SMALL = 20_000  # ... if the inputs have at most so many elements
 
 
 def squared(x: Array) -> Array:
-    """x∘x.
-
-    XLA takes a third of the time on a CPU for a kernel with a constant in it, here a bound that
-    holds anyway, than for a product of whole arrays alone.
-
-    Args:
-        x: any real array.
-    """
+    """Return x∘x."""
     return _jax_squared()(x) if array_api_compat.is_jax_array(x) else x * x
 
 
@@ -33,21 +26,15 @@ def squared(x: Array) -> Array:
 def _jax_squared() -> Callable[[Array], Array]:
     import jax
 
+    # XLA on a CPU takes a third of the time for a kernel with a constant in it, here a bound that
+    # holds anyway, than for a product of whole arrays alone.
     bounded = jax.custom_jvp(lambda x: jax.numpy.maximum(abs(x), 0) * abs(x))
     bounded.defjvp(lambda primals, tangents: (bounded(*primals), 2 * primals[0] * tangents[0]))
     return bounded
 
 
 def squared_products(x: Array, vector: Array) -> Array:
-    """(x∘x) v: what rows of x do to variances.
-
-    Under JAX block by block if x is large: the squares, and again those of the backward pass, then
-    stay in a processor's cache instead of filling new memory of the size of x.
-
-    Args:
-        x: [..., k].
-        vector: v, [k].
-    """
+    """Return (x∘x) v for x [..., k] and v [k]."""
     block = BLOCK // max(x.shape[-1], 1)
     if array_api_compat.is_jax_array(x) and len(x.shape) == 2 and x.shape[0] >= LARGE * block > 0:
         return _jax_squared_products(x, vector, block)
@@ -57,6 +44,7 @@ def squared_products(x: Array, vector: Array) -> Array:
 def _jax_squared_products(x: Array, vector: Array, block: int) -> Array:
     import jax
 
+    # Squares of one block, also those of the backward pass, stay in the processor's cache.
     @jax.checkpoint
     def products(vector: Array, start: Array) -> Array:
         rows = jax.lax.dynamic_slice_in_dim(x, start, block)
@@ -64,50 +52,32 @@ def _jax_squared_products(x: Array, vector: Array, block: int) -> Array:
 
     count = x.shape[0] // block
     starts = block * jax.numpy.arange(count)
-    _, found = jax.lax.scan(lambda _, start: (None, products(vector, start)), None, starts)
+    _, products_of_blocks = jax.lax.scan(
+        lambda _, start: (None, products(vector, start)), None, starts
+    )
     rest = x[count * block :]
-    return jax.numpy.concatenate([found.reshape(-1), (rest * rest) @ vector])
+    return jax.numpy.concatenate([products_of_blocks.reshape(-1), (rest * rest) @ vector])
 
 
 def affine(inputs: Array, matrix: Array, shift: Array | None = None) -> Array:
-    """M x + c over the trailing axis of x, as one operation where the framework has it.
-
-    Args:
-        inputs: x, [..., in].
-        matrix: M, [..., out, in].
-        shift: c, [out] or broadcastable with the result, or None.
-    """
+    """Return M x + c, [..., out], for x [..., in], M [..., out, in] and c [out] or None."""
     alike = len(matrix.shape) == 2 and (shift is None or len(shift.shape) == 1)
     if alike and array_api_compat.is_torch_array(matrix):
         return _torch_linear()(inputs, matrix, shift)
-    mapped = _mapped(inputs, matrix)
+    mapped = _product(inputs, matrix)
     return mapped if shift is None else mapped + shift
 
 
 def affine_squared(inputs: Array, matrix: Array) -> Array:
-    """(M∘M) x over the trailing axis of x: what M does to variances.
-
-    Args:
-        inputs: x, [..., in].
-        matrix: M, [..., out, in].
-    """
+    """Return (M∘M) x, [..., out]: what M [..., out, in] does to variances x [..., in]."""
     if array_api_compat.is_torch_array(matrix):
         return affine(inputs, matrix * matrix)
-    # The layout in which JAX models hold weights: XLA would copy the squares.
-    return _mapped(inputs, squared(matrix.mT).mT)
+    # JAX models hold weights [in, out]: without the transposes XLA would copy the squares.
+    return _product(inputs, squared(matrix.mT).mT)
 
 
 def pairs_of_rows(inputs: Array, left: Array, right: Array) -> Array:
-    """Σ_k l_ik r_jk x_k over the trailing axis of x: what a map does to variances.
-
-    Args:
-        inputs: x, [..., in].
-        left: l, [rows, in].
-        right: r, [columns, in].
-
-    Returns:
-        [..., rows, columns].
-    """
+    """Return Σ_k l_ik r_jk x_k, [..., rows, columns], for x [..., in] and l, r with rows [in]."""
     rows, columns, size = left.shape[0], right.shape[0], left.shape[1]
     xp = namespace(left)
     pairs = xp.reshape(left[:, None, :] * right[None, :, :], (rows * columns, size))
@@ -115,8 +85,8 @@ def pairs_of_rows(inputs: Array, left: Array, right: Array) -> Array:
     return xp.reshape(mapped, (*mapped.shape[:-1], rows, columns))
 
 
-def _mapped(inputs: Array, matrix: Array) -> Array:
-    """x Mᵀ, a few columns of small inputs one by one: XLA on a CPU takes long for thin matrices."""
+def _product(inputs: Array, matrix: Array) -> Array:
+    """Return x Mᵀ; few columns of small inputs one by one, as XLA is slow for thin matrices."""
     few = len(matrix.shape) == 2 and 1 < matrix.shape[0] <= FEW
     if not few or math.prod(inputs.shape) > SMALL or not array_api_compat.is_jax_array(matrix):
         return inputs @ matrix.mT
@@ -132,23 +102,15 @@ def _torch_linear() -> Callable[..., Array]:
 
 
 def row_sums(x: Array) -> Array:
-    """Sums over the trailing axis.
-
-    XLA computes a product with ones together with what it sums, a sum of a matrix apart from it.
-
-    Args:
-        x: JAX array with an axis at least.
-    """
+    """Return the sums over the trailing axis of a JAX array."""
     import jax.numpy as jnp
 
+    # XLA computes a product with ones together with what it sums, but a sum separately.
     return jnp.matmul(x, jnp.ones(x.shape[-1], x.dtype), precision="highest")
 
 
 def cholesky(matrix: Array) -> Array:
-    """Lower triangular root of matrices [..., d, d]; NaN of those that are not definite.
-
-    NumPy raises an error there, and so does torch without a look at what it reports instead.
-    """
+    """Return lower Cholesky factors [..., d, d]; if not definite, NaN (an error in NumPy)."""
     xp = namespace(matrix)
     if not array_api_compat.is_torch_array(matrix):
         return xp.linalg.cholesky(matrix)
@@ -159,7 +121,7 @@ def cholesky(matrix: Array) -> Array:
 
 
 def solve(matrix: Array, vector: Array) -> Array:
-    """The solution x of A x = b, [..., d, d] and [..., d]; not finite where A is singular."""
+    """Return the solution x [..., d] of A x = b for A [..., d, d] and b [..., d]."""
     columns = vector[..., None]
     if not array_api_compat.is_torch_array(matrix):
         return namespace(matrix).linalg.solve(matrix, columns)[..., 0]

@@ -1,4 +1,4 @@
-"""Pareto-smoothed importance weights."""
+"""Smooth importance weights by a Pareto distribution and judge whether they are reliable."""
 
 from __future__ import annotations
 
@@ -9,135 +9,94 @@ from scipy.special import logsumexp
 
 from moment_calculus.numerics.arrays import Array
 
-ROWS = 2**18  # numbers of rows that are smoothed at once
-CONSTANT = 1e-3  # log weights that differ by less are one another's equals
-LEAST = 11  # draws of which weights are made
-FEWEST = 5  # draws of a tail that has a shape
-EVEN = 0.9  # share of effective draws above which no tail of the weights matters
+ROWS = 2**18  # numbers in the rows that are smoothed together
+CONSTANT = 1e-3  # log weights that differ by less count as equal
+LEAST = 11  # smallest number of draws that weights are made for
+FEWEST = 5  # smallest number of draws in a tail with a shape
+EVEN = 0.9  # share of effective draws above which the tail does not matter
 FEW = 0.1  # share of effective draws below which k̂ itself is not reliable
-PRIOR_SHAPE, PRIOR_DRAWS = 0.5, 10  # what k̂ is drawn to, and by how many draws' worth
+PRIOR_SHAPE, PRIOR_DRAWS = 0.5, 10  # k̂ is shrunk to it, by a prior worth so many draws
 
 
 @dataclass(frozen=True)
-class Weights:
+class ImportanceWeights:
     """Pareto-smoothed importance weights of independent draws.
-
-    k̂ alone does not tell whether they can be trusted. Weights that are all but constant have a tail
-    of any shape, which does not matter: with an effective share s no mean under the weights is
-    further than √(1 / s − 1) standard deviations of the draws from the plain one, a third with 0.9.
-    And a proposal that is far too narrow never draws what would give its weights their tail: of
-    mean-field guides of correlated regressions k̂ was 0.55 to 0.61 with shares of 0.02 to 0.06,
-    where weighted standard deviations were 0.58 to 0.69 of the right ones. So weights are reliable
-    with a share above 0.9, or with k̂ ≤ 0.7 (less for few draws) and a share of at least 0.1.
-
-    Args:
-        log: logarithms, normalised, [..., draws].
-        shape: k̂ of their tails, [...]: zero where weights are constant, infinite where all but a
-            few are nothing, and of up to 20 draws.
 
     Source: Vehtari et al. 2024, Pareto smoothed importance sampling; Kish 1965 (share).
     """
 
-    log: np.ndarray
+    log: np.ndarray  # normalised log weights, [..., draws]
+    # k̂ of the tails, [...]: zero of constant weights, infinite of up to 20 draws, and where nearly
+    # all weights vanish
     shape: np.ndarray
 
     @property
     def share(self) -> np.ndarray:
-        """Number of draws that the weighted ones are worth over their number, [...]."""
+        """Return the effective number of draws over their number, [...]."""
         return np.exp(-logsumexp(2 * self.log, axis=-1)) / self.log.shape[-1]
 
     @property
     def is_reliable(self) -> np.ndarray:
-        """Whether expectations under the weights can be trusted, [...]."""
+        """Return whether expectations under the weights can be trusted, [...]."""
+        # k̂ alone does not decide. With a share s no weighted mean is further than √(1/s − 1)
+        # standard deviations from the plain mean, a third for s = 0.9: any tail is harmless then.
+        # And a proposal that is far too narrow never draws the tail: for mean-field guides of
+        # correlated regressions k̂ was 0.55 to 0.61 with shares of 0.02 to 0.06, where the weighted
+        # standard deviations were 0.58 to 0.69 of the right ones.
         return ~self.is_heavy & (self.share >= FEW)
 
     @property
     def is_heavy(self) -> np.ndarray:
-        """Whether they have a tail that matters, [...]."""
-        return (self.shape > good_shape(self.log.shape[-1])) & (self.share <= EVEN)
+        """Return whether the weights have a tail that matters, [...]."""
+        return (self.shape > largest_reliable_shape(self.log.shape[-1])) & (self.share <= EVEN)
 
     def __str__(self) -> str:
-        """Of one set of weights, k̂ and the share."""
+        """Show k̂ and the share of one set of weights."""
         return f"{float(self.shape):.2f}, {float(self.share):.0%} effective"
 
-    def places(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        """Draw with replacement by one set of weights, [count], each as often as it weighs.
-
-        Args:
-            generator: of NumPy.
-            count: how many.
-
-        Source: Kitagawa 1996 (systematic resampling).
-        """
+    def resample_indices(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """Draw ``count`` indices with replacement by systematic resampling (Kitagawa 1996)."""
         ends = np.cumsum(np.exp(self.log))
         levels = (generator.uniform() + np.arange(count)) / count * ends[-1]
-        found = np.minimum(np.searchsorted(ends, levels, side="right"), len(ends) - 1)
-        return generator.permutation(found)
+        indices = np.minimum(np.searchsorted(ends, levels, side="right"), len(ends) - 1)
+        return generator.permutation(indices)
 
     def mean(self, values: np.ndarray) -> np.ndarray:
-        """Of draws under one set of weights.
-
-        Args:
-            values: [draws, ...].
-        """
+        """Return the mean of values [draws, ...] under one set of weights."""
         return np.tensordot(np.exp(self.log), values, 1)
 
-    def second(self, apart: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Mean product of draws without their means, unbiased for as many as they are worth.
-
-        Args:
-            apart: [draws, ...].
-            other: broadcastable to it.
-        """
+    def product_moment(self, deviations: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Return the mean product of centred draws [draws, ...], corrected for their centring."""
         spent = np.exp(logsumexp(2 * self.log))
-        return self.mean(apart * other) / (1 - spent)
+        return self.mean(deviations * other) / (1 - spent)
 
     def covariance(self, values: np.ndarray) -> np.ndarray:
-        """Over the trailing axis of draws under one set of weights, [..., d, d].
-
-        Args:
-            values: [draws, ..., d].
-        """
-        apart = values - self.mean(values)
-        rows = [self.second(apart, apart[..., [at]]) for at in range(values.shape[-1])]
+        """Return the covariance [..., d, d] of values [draws, ..., d] under one set of weights."""
+        deviations = values - self.mean(values)
+        rows = [
+            self.product_moment(deviations, deviations[..., [at]]) for at in range(values.shape[-1])
+        ]
         return np.stack(rows, -2)
 
     def standard_deviation(self, values: np.ndarray) -> np.ndarray:
-        """Of draws under one set of weights.
-
-        Args:
-            values: [draws, ...].
-        """
-        apart = values - self.mean(values)
-        return np.sqrt(self.second(apart, apart))
+        """Return the standard deviation of values [draws, ...] under one set of weights."""
+        deviations = values - self.mean(values)
+        return np.sqrt(self.product_moment(deviations, deviations))
 
 
-def smoothed(log_ratios: Array) -> Weights:
-    """Smooth the largest of importance ratios as quantiles of a Pareto distribution.
-
-    Args:
-        log_ratios: of independent draws, [..., draws].
-
-    Source: Vehtari et al. 2024, Pareto smoothed importance sampling, section 2.
-    """
+def smooth_weights(log_ratios: Array) -> ImportanceWeights:
+    """Return smoothed weights from the log importance ratios [..., draws] of independent draws."""
     ratios = np.array(log_ratios, np.float64)
     rows = ratios.reshape(-1, ratios.shape[-1])
     step = max(1, ROWS // max(1, rows.shape[-1]))
     shapes = np.concatenate(
         [np.zeros(0), *(_smooth(rows[at : at + step]) for at in range(0, len(rows), step))]
     )
-    return Weights(rows.reshape(ratios.shape), shapes.reshape(ratios.shape[:-1]))
+    return ImportanceWeights(rows.reshape(ratios.shape), shapes.reshape(ratios.shape[:-1]))
 
 
-def checked_ratios(log_ratios: np.ndarray) -> np.ndarray:
-    """Log ratios of densities of draws, of which weights can be made.
-
-    Args:
-        log_ratios: log p − log q, [draws].
-
-    Raises:
-        ValueError: if they are too few, or not finite.
-    """
+def check_ratios(log_ratios: np.ndarray) -> np.ndarray:
+    """Return log ratios [draws] as they are; raise ValueError if too few or not finite."""
     if len(log_ratios) < LEAST:
         raise ValueError(f"{len(log_ratios)} draws have no importance weights: they take {LEAST}")
     if np.isnan(log_ratios).any() or not np.isfinite(log_ratios).any():
@@ -147,28 +106,22 @@ def checked_ratios(log_ratios: np.ndarray) -> np.ndarray:
     return log_ratios
 
 
-def good_shape(draws: int) -> float:
-    """The largest k̂ of weights that can be trusted.
-
-    Args:
-        draws: their number.
-
-    Source: Vehtari et al. 2024, section 3.2.4.
-    """
+def largest_reliable_shape(draws: int) -> float:
+    """Return the largest k̂ that can be trusted (Vehtari et al. 2024, section 3.2.4)."""
     return min(1 - 1 / np.log10(draws), 0.7)
 
 
 def _smooth(rows: np.ndarray) -> np.ndarray:
-    """Smooth and normalise log ratios in their place; returns k̂ of each row."""
+    """Smooth and normalise log ratios [rows, draws] in place; return k̂ of each row."""
     rows -= rows.max(-1, keepdims=True)
     is_constant = rows.min(-1) > -CONSTANT
     count = rows.shape[-1]
     tail = int(np.ceil(min(count / 5, 3 * np.sqrt(count))))
     order = np.argpartition(rows, count - tail - 1, axis=-1)
-    places, before = order[:, count - tail :], order[:, count - tail - 1 : count - tail]
+    tail_indices, before = order[:, count - tail :], order[:, count - tail - 1 : count - tail]
     cut = np.maximum(np.take_along_axis(rows, before, -1), np.log(np.finfo(float).tiny))
-    values = np.take_along_axis(rows, places, -1)
-    places = np.take_along_axis(places, np.argsort(values, axis=-1), -1)
+    values = np.take_along_axis(rows, tail_indices, -1)
+    tail_indices = np.take_along_axis(tail_indices, np.argsort(values, axis=-1), -1)
     values = np.sort(values, axis=-1)
     excess = np.exp(values) - np.exp(cut)
     has_tail = (excess[:, -1] > np.finfo(float).eps) & (tail >= FEWEST)
@@ -177,13 +130,13 @@ def _smooth(rows: np.ndarray) -> np.ndarray:
     is_fitted = (has_tail & np.isfinite(shapes))[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
         values = np.where(is_fitted, np.log(quantiles + np.exp(cut)), values)
-    np.put_along_axis(rows, places, np.minimum(values, 0.0), -1)
+    np.put_along_axis(rows, tail_indices, np.minimum(values, 0.0), -1)
     rows -= logsumexp(rows, axis=-1, keepdims=True)
     return np.where(is_constant, 0.0, np.where(is_fitted[:, 0], shapes, np.inf))
 
 
 def _quantiles(shapes: np.ndarray, scales: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Of generalised Pareto distributions, [rows, levels]."""
+    """Return quantiles of generalised Pareto distributions, [rows, levels]."""
     rates, shape = -np.log1p(-levels), shapes[:, None]
     flat = np.abs(shape) < 1e-12
     with np.errstate(invalid="ignore"):
@@ -192,20 +145,16 @@ def _quantiles(shapes: np.ndarray, scales: np.ndarray, levels: np.ndarray) -> np
 
 
 def _pareto(excess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Shape and scale of generalised Pareto distributions.
+    """Fit generalised Pareto distributions to ascending excesses [rows, n]; return shape and scale.
 
-    The posterior mean of θ = −shape / scale on a grid, whose prior is made of a quartile.
-
-    Args:
-        excess: over a threshold, ascending, [rows, n].
-
+    The fit is the posterior mean of θ = −shape / scale on a grid; its prior is made of a quartile.
     Source: Zhang and Stephens 2009; Vehtari et al. 2024, appendix C (prior of the shape).
     """
     n = excess.shape[-1]
     size = 30 + int(np.sqrt(n))
     quartile, largest = excess[:, int(n / 4 + 0.5) - 1], excess[:, -1]
     grid = 1 - np.sqrt(size / (np.arange(size) + 0.5))
-    with np.errstate(all="ignore"):  # of a quartile that is zero, whose shape is not finite
+    with np.errstate(all="ignore"):  # a quartile of zero gives a shape that is not finite
         grid = grid / (3 * quartile[:, None]) + 1 / largest[:, None]
         columns = [np.log1p(-grid[:, at, None] * excess).mean(-1) for at in range(size)]
         shapes = np.stack(columns, -1)

@@ -1,6 +1,6 @@
-"""Polynomials with fixed coefficients, on NumPy, torch and JAX arrays.
+"""Evaluate polynomials with fixed coefficients on NumPy, torch and JAX arrays.
 
-A framework is imported only when one of its arrays arrives.
+A framework is imported only when one of its arrays is passed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,7 @@ Array = Any
 
 
 def polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
-    """A polynomial by Horner's rule.
-
-    Args:
-        coefficients: from that of x⁰ on.
-        x: any array.
-
-    Returns:
-        Its values, of the shape of ``x``.
-    """
+    """Evaluate a polynomial by Horner's rule; the coefficient of x⁰ comes first."""
     if array_api_compat.is_torch_array(x) and _is_plain(x):
         return _in_torch(coefficients, x)
     *lower, total = coefficients
@@ -40,9 +32,10 @@ def _is_plain(x: Array) -> bool:
 
 
 def _in_torch(coefficients: tuple[float, ...], x: Array) -> Array:
-    """One operation a coefficient; a number would be copied into a tensor for each."""
+    """Evaluate a polynomial of a torch tensor with one operation per coefficient."""
     import torch
 
+    # The constants are tensors: a number would be copied into a new one by every operation.
     *lower, total = _constants(coefficients, x.dtype)
     for coefficient in reversed(lower):
         total = torch.addcmul(coefficient, total, x)
@@ -53,5 +46,5 @@ def _in_torch(coefficients: tuple[float, ...], x: Array) -> Array:
 def _constants(coefficients: tuple[float, ...], dtype: Any) -> tuple[Array, ...]:
     import torch
 
-    with torch.inference_mode(False):  # they are kept for programs that are differentiated
+    with torch.inference_mode(False):  # the cache also serves differentiated programs
         return tuple(torch.tensor(coefficient, dtype=dtype) for coefficient in coefficients)

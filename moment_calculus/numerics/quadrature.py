@@ -1,9 +1,8 @@
-"""Quadrature over a Gaussian for any elementwise function, at any scale: the universal rule.
+"""Compute Gaussian expectations of any elementwise function, at any scale: the universal rule.
 
-The window of ±REACH standard deviations is cut into panels, at fixed numbers of standard
-deviations (which resolve the Gaussian) and at fixed distances from the knots of the function
-(which resolve the function); each panel has a Gauss-Legendre rule. A kink or jump at a knot is
-therefore no loss.
+The window of ±REACH standard deviations is cut into panels, at fixed numbers of standard deviations
+(to resolve the Gaussian) and at fixed distances from the knots of the function (to resolve the
+function). Each panel has a Gauss-Legendre rule: a kink or jump at a knot costs no accuracy.
 """
 
 from __future__ import annotations
@@ -34,60 +33,43 @@ DEVIATIONS = (-REACH, -10.0, -7.0, -5.0, -3.5, -2.0, -0.7, 0.7, 2.0, 3.5, 5.0, 7
 DISTANCES = (0.0, 0.7, 1.5, 3.0, 6.0, 12.0, 20.0, 36.0)
 OFFSETS = (*(-distance for distance in DISTANCES[:0:-1]), *DISTANCES)
 POINTS = 10
-# Evenly spaced points that are tried, and how far out they go: what is cut off shows.
-EVEN = (24, 6.5), (36, 8.5), (56, 10.5), (112, 12.5)
+# Counts of evenly spaced points to try, and how many standard deviations they reach: both grow, so
+# that a tail that is cut off shows as a change.
+EVEN_RULES = (24, 6.5), (36, 8.5), (56, 10.5), (112, 12.5)
 
 
 @dataclass
-class Even:
-    """A rule of evenly spaced points that is tried.
+class EvenRule:
+    """A rule of evenly spaced points that :func:`adaptive_integral` tries."""
 
-    Args:
-        count: of points over each Gaussian.
-        edge: standard deviations from the mean to the outermost.
-        used: whether there was an integral to take.
-    """
-
-    count: int
-    edge: float
-    used: bool = False
+    count: int  # points over each Gaussian
+    edge: float  # standard deviations from the mean to the outermost point
+    used: bool = False  # whether an integral was taken by it
 
 
-_TRIED: ContextVar[Even | None] = ContextVar("tried", default=None)
+_RULE_ON_TRIAL: ContextVar[EvenRule | None] = ContextVar("tried", default=None)
 
 
 @functools.cache
 def legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places and weights of the Gauss-Legendre rule between −1 and 1.
-
-    Args:
-        points: how many.
-    """
+    """Return nodes and weights of the Gauss-Legendre rule on [−1, 1]."""
     return np.polynomial.legendre.leggauss(points)
 
 
 @functools.cache
 def low_discrepancy(count: int, axes: int) -> np.ndarray:
-    """Standard normal points of equal weight that fill the space evenly; always the same.
-
-    Args:
-        count: how many, a power of two.
-        axes: how many coordinates a point has; the first ascends from point to point if it is the
-            only one.
-
-    Returns:
-        Array [count, axes].
-
-    Source: Sobol 1967, moved by half a step, through the normal quantile function.
-    """
+    """Return fixed standard normal points [count, axes] of equal weight, evenly spread (Sobol)."""
     from scipy.stats import qmc  # which takes long to import
 
+    # Sobol 1967, moved by half a step; the count has to be a power of two.
     cube = qmc.Sobol(axes, scramble=False).random(count) + 0.5 / count
     return ndtri(np.sort(cube, axis=0) if axes == 1 else cube)
 
 
 def _near(knot: Any, mean: Array, scale: Array) -> Array:
-    """Edges around a knot, in standard deviations from the mean, on a new leading axis."""
+    """Return panel edges around a knot, in standard deviations from the mean, [edges, ...]."""
+    # A knot is a place where f bends, jumps or leaves its asymptotes, at the scale of one, or a
+    # pair of a place and another scale; places are numbers or arrays broadcastable to the mean.
     xp = namespace(mean)
     place, width = knot if isinstance(knot, tuple) else (knot, 1.0)
     edges = (place + _ramp(OFFSETS, mean) * width - mean) / scale
@@ -96,43 +78,31 @@ def _near(knot: Any, mean: Array, scale: Array) -> Array:
 
 
 def _ramp(numbers: Sequence[float], like: Array) -> Array:
-    """Numbers on a new leading axis before those of an array."""
+    """Return numbers on a new leading axis before those of an array."""
     return constants(np.reshape(numbers, (-1,) + (1,) * len(like.shape)), like)
 
 
 def _edges(mean: Array, scale: Array, knots: Sequence[Any]) -> Array:
-    """Ends of the panels in standard deviations from the mean, ascending on a new leading axis."""
+    """Return the ends of the panels in standard deviations, ascending, [edges, ...]."""
     xp = namespace(mean)
     fixed = xp.zeros_like(mean) + _ramp(DEVIATIONS, mean)
     near = [_near(knot, mean, scale) for knot in knots]
     return xp.sort(xp.concat([fixed, *near], axis=0), axis=0)
 
 
-def steps(
+def standard_nodes(
     mean: Array, scale: Array, knots: Sequence[Any] = (0.0,), points: int = POINTS
 ) -> tuple[Array, Array]:
-    """Steps z and weights w with E[f(x)] = Σ w f(μ + σz) for x ~ N(μ, σ²); no gradients.
-
-    Args:
-        mean: mean of x.
-        scale: standard deviation of x, of the same shape, positive.
-        knots: as in :func:`nodes`.
-        points: in every panel.
-
-    Returns:
-        Steps and weights, nodes on a new leading axis.
-
-    Source: the universal rule, Gauss-Legendre on panels.
-    """
+    """Return z and w, [nodes, ...], with E[f(x)] = Σ w f(μ + σz) for x ~ N(μ, σ²); no gradients."""
     xp = namespace(mean)
     edges = stop_gradient(_edges(mean, scale, knots))
     half = (edges[1:] - edges[:-1])[:, None] / 2
     centre = (edges[1:] + edges[:-1])[:, None] / 2
-    places, weights = (
+    panel_nodes, weights = (
         constants(part.reshape((1, -1) + (1,) * len(mean.shape)), mean) for part in legendre(points)
     )
     flat = (half.shape[0] * points, *mean.shape)  # no -1, for arrays without elements
-    found = xp.reshape(centre + half * places, flat)
+    found = xp.reshape(centre + half * panel_nodes, flat)
     mass = xp.reshape(half * weights, flat) * xp.exp(-0.5 * found**2) / math.sqrt(2 * math.pi)
     return found, mass
 
@@ -140,47 +110,25 @@ def steps(
 def nodes(
     mean: Array, variance: Array, knots: Sequence[Any] = (0.0,), points: int = POINTS
 ) -> tuple[Array, Array]:
-    """Points x and weights w with E[f(x)] = Σ w f(x) for x ~ N(mean, variance).
-
-    Gradients by the mean and the variance flow through the points; where the panels are cut is
-    held fixed, which leaves the gradient exact for every continuous f.
-
-    Args:
-        mean: mean of x.
-        variance: variance of x, of the same shape; zero puts all points at the mean.
-        knots: places, numbers or arrays broadcastable to the mean, around which f changes at
-            the scale of one: where it bends, jumps, or leaves its asymptotes; a pair is a place
-            and another scale.
-        points: in every panel.
-
-    Returns:
-        Points and weights, nodes on a new leading axis.
-
-    Source: the universal rule, Gauss-Legendre on panels.
-    """
+    """Return x and w, [nodes, ...], with E[f(x)] = Σ w f(x) for x ~ N(mean, variance)."""
     scale = safe_scale(variance)
-    found, mass = steps(mean, scale, knots, points)
+    # Fixed panels leave the gradient, which flows through the points, exact for every continuous f.
+    found, mass = standard_nodes(mean, scale, knots, points)
     return mean + scale * found, mass
 
 
-def asked() -> Even | None:
-    """The rule of evenly spaced points, where :func:`settled` tries it."""
-    return _TRIED.get()
+def rule_on_trial() -> EvenRule | None:
+    """Return the rule that :func:`adaptive_integral` is trying; None outside of it."""
+    return _RULE_ON_TRIAL.get()
 
 
-def even(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """As :func:`nodes`, by evenly spaced points, as many as are tried.
-
-    Args:
-        mean: mean of x.
-        variance: variance of x, of the same shape.
-
-    Source: the trapezoidal rule, whose error for analytic functions falls exponentially with the
-        number of points (Trefethen and Weideman 2014).
-    """
-    rule = _TRIED.get()
+def even_nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Return what :func:`nodes` does, by the evenly spaced points of the rule on trial."""
+    rule = _RULE_ON_TRIAL.get()
     assert rule is not None, "a rule that is tried"
     rule.used = True
+    # The trapezoidal rule: for analytic functions its error falls exponentially with the number of
+    # points (Trefethen and Weideman 2014).
     places = np.linspace(-rule.edge, rule.edge, rule.count)
     weights = np.exp(-0.5 * places**2)
     parts = (places, weights / weights.sum())
@@ -188,34 +136,32 @@ def even(mean: Array, variance: Array) -> tuple[Array, Array]:
     return mean + safe_scale(variance) * points, mass + 0 * mean
 
 
-def settled(compute: Callable[[], Array], tolerance: float, *, relative: bool = False) -> Array:
-    """Integrals over Gaussians by few evenly spaced points, where these suffice.
+def adaptive_integral(
+    compute: Callable[[], Array], tolerance: float, *, relative: bool = False
+) -> Array:
+    """Compute integrals over Gaussians by few evenly spaced points where these suffice.
 
-    Others are tried until that changes nothing; else, and in a program that is traced, they are by
-    panels, which resolve anything, and of two Gaussians take a hundred times as long.
-
-    Args:
-        compute: makes an array of such integrals.
-        tolerance: how much of a change is nothing; of single precision 1e-5 at least.
-        relative: whether in proportion to the result.
+    More points are tried until the result changes by no more than ``tolerance``, in float32 by
+    1e-5. Otherwise, and in traced programs, the integrals are by panels, which resolve anything
+    but take a hundred times as long for two Gaussians.
     """
-    if asked() is not None:
+    if rule_on_trial() is not None:
         return compute()
     before = None
-    for count, edge in EVEN:
-        rule = Even(count, edge)
-        token = _TRIED.set(rule)
+    for count, edge in EVEN_RULES:
+        rule = EvenRule(count, edge)
+        token = _RULE_ON_TRIAL.set(rule)
         try:
-            found = compute()
+            result = compute()
         finally:
-            _TRIED.reset(token)
+            _RULE_ON_TRIAL.reset(token)
         if not rule.used:
-            return found
-        if is_jitted(found) or not may_branch(found):
+            return result
+        if is_jitted(result) or not may_branch(result):
             break
-        if before is not None and _is_close(before, found, tolerance, relative):
-            return found
-        before = found
+        if before is not None and _is_close(before, result, tolerance, relative):
+            return result
+        before = result
     return compute()
 
 
@@ -228,28 +174,17 @@ def _is_close(first: Array, second: Array, tolerance: float, relative: bool) -> 
 
 
 def log_weights(weights: Array) -> Array:
-    """Logarithm of the weights of a quadrature, with a floor under those that underflow.
-
-    Args:
-        weights: in double precision.
-    """
+    """Return the log of quadrature weights in float64, with a floor against underflow."""
     xp = namespace(weights)
     return xp.log(xp.clip(weights, min=1e-300))
 
 
 def log_mean_exp(exponents: Array, weights: Array, axes: int = 1) -> Array:
-    """log of the weighted mean of exponentials, relatively accurate also of small exponents.
+    """Return the log [*shape] of the weighted mean of e^g, relatively accurate for small g too.
 
-    As log(1 + E[e^(g − E g) − 1]) + E g where no exponent exceeds the mean by more than one, so
-    that nothing cancels; else by the logsumexp.
-
-    Args:
-        exponents: g, [nodes, ..., *shape].
-        weights: non-negative, broadcastable to them; they need not sum to one.
-        axes: number of leading axes with nodes.
-
-    Returns:
-        Array [*shape].
+    The first ``axes`` axes of g [nodes, ..., *shape] are nodes; the weights need not sum to one.
+    Where no g exceeds the mean by more than one, it is log(1 + E[e^(g − E g) − 1]) + E g, in which
+    nothing cancels; elsewhere it is the logsumexp.
     """
     xp, places = namespace(exponents), tuple(range(axes))
     shares = weights / xp.sum(weights, axis=places, keepdims=True)
@@ -258,8 +193,8 @@ def log_mean_exp(exponents: Array, weights: Array, axes: int = 1) -> Array:
     centre = xp.where(xp.isfinite(centre), centre, xp.zeros_like(centre))
     rises = exponents - centre
     moderate = xp.all((rises <= 1) | (shares <= 0), axis=places)
-    held = xp.where(rises <= 1, rises, xp.ones_like(rises))
-    close = xp.sum(xp.where(shares > 0, shares * xp.expm1(held), 0 * shares), axis=places)
+    capped = xp.where(rises <= 1, rises, xp.ones_like(rises))
+    close = xp.sum(xp.where(shares > 0, shares * xp.expm1(capped), 0 * shares), axis=places)
     close = xp.where(moderate, close, xp.zeros_like(close))
     small = xp.log1p(close) + xp.reshape(centre, close.shape)
     wide = exponents + log_weights(shares)

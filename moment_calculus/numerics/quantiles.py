@@ -1,4 +1,4 @@
-"""Quantiles and sums of distributions by what is known of them: densities or probabilities."""
+"""Compute quantiles and cumulative probabilities of distributions, by search or summation."""
 
 from __future__ import annotations
 
@@ -9,24 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.execution import repeated
+from moment_calculus.numerics.execution import while_loop
 from moment_calculus.numerics.special import constants, namespace, ndtri
 
-FURTHEST = 1e30  # moments that are larger say nothing of where the quantiles are
+FURTHEST = 1e30  # larger moments do not tell where the quantiles are
 WIDER = 4.0  # factor by which a bracket grows
-ROUNDS = 500  # in which a bracket is widened and halved
+ROUNDS = 500  # most rounds of widening and halving a bracket
 LEFT, RIGHT, HALVING, FAILED = 0, 1, 2, 3  # phases of a search
-AT_ONCE, ROUND, COUNTED = 2**13, 32, 2**22  # elements and counts in one round; counts at most
+MAX_ELEMENTS = 2**13  # most elements in a round
+MAX_ROUND = 32  # most counts in a round
+MAX_COUNTS = 2**22
 
 
 def normal_quantile(mean: Array, variance: Array, levels: Array) -> Array:
-    """Quantiles of Normals.
-
-    Args:
-        mean: [...].
-        variance: [...].
-        levels: between 0 and 1, broadcastable to the mean.
-    """
+    """Return quantiles of Normals; the levels in (0, 1) broadcast to mean and variance."""
     return mean + variance**0.5 * ndtri(levels)
 
 
@@ -38,64 +34,54 @@ def inverse(
     bounds: tuple[Any, Any] = (-math.inf, math.inf),
     slack: Array | float = -1.0,
 ) -> Array:
-    """Where an increasing function takes some values: a bracket is widened, then halved.
+    """Return where an increasing function takes the values ``levels``; NaN where it is NaN.
 
-    The function is called at one place of the program only, for the time to compile in JAX.
-
-    Args:
-        increasing: from an array of the shape of the levels to one like it.
-        levels: the values that it is to take.
-        centre: where to begin, of the same shape and dtype; at zero, if it is NaN or huge.
-        width: how far to look first, likewise; one, if it is NaN, huge or zero.
-        bounds: numbers or arrays between which the result is.
-        slack: how far from the levels the function may be, broadcastable to them; by default the
-            bracket is halved as far as it goes.
-
-    Returns:
-        Array of the shape of the levels, as precise as the function; NaN where that is.
+    A bracket around ``centre`` with half ``width`` is widened, then halved until the function is
+    within ``slack`` of the levels, by default as far as its precision goes.
     """
     xp = namespace(levels)
     centre = xp.where(xp.abs(centre) < FURTHEST, centre, xp.zeros_like(centre))
     width = xp.where((width < FURTHEST) & (width > 0), width, xp.ones_like(width))
     lower, upper = (xp.zeros_like(centre) + bound for bound in bounds)
 
+    # The function is called at this one place only, to save JAX's compile time.
     def step(search: _Search) -> _Search:
         x = xp.minimum(xp.maximum(search.place(xp, centre), lower), upper)
         return search.narrowed(xp, x, increasing(x) - levels, slack, (x <= lower, x >= upper))
 
     zero = xp.zeros_like(centre)
     start = _Search(zero, zero, -width, zero, constants(0.0, centre))
-    found = repeated(lambda search: search.is_open(xp), step, start)
+    found = while_loop(lambda search: search.is_open(xp), step, start)
     return xp.where(found.phase == FAILED, math.nan, found.middle())
 
 
 class _Search(NamedTuple):
-    """A search for a place between two ends: first for the lower, then for the upper one."""
+    """A search for a bracket: first for its lower end, then for the upper; then it is halved."""
 
     low: Array
     high: Array
-    step: Array  # from the centre
-    phase: Array
+    step: Array  # from the centre to the next place
+    phase: Array  # LEFT, RIGHT, HALVING or FAILED
     rounds: Array
 
     def middle(self) -> Array:
         return self.low + (self.high - self.low) / 2
 
     def is_open(self, xp: Any) -> Array:
-        """Whether any bracket is not yet there, or wide."""
+        """Return whether any bracket is incomplete or wide, with rounds left."""
         size = xp.maximum(xp.abs(self.low), xp.abs(self.high))
         wide = self.high - self.low > 4 * float(xp.finfo(size.dtype).eps) * size
         busy = (self.phase < HALVING) | ((self.phase == HALVING) & wide)
         return xp.any(busy) & (self.rounds < ROUNDS)
 
     def place(self, xp: Any, centre: Array) -> Array:
-        """Where to look next."""
+        """Return where to evaluate the function next."""
         return xp.where(self.phase < HALVING, centre + self.step, self.middle())
 
     def narrowed(
         self, xp: Any, x: Array, excess: Array, slack: Array | float, at_bounds: tuple
     ) -> _Search:
-        """What is known when the function has been seen at a place."""
+        """Return the search after the function's ``excess`` over the levels at x is known."""
         below, above = (excess < 0) | at_bounds[0], (excess >= 0) | at_bounds[1]
         left, right = self.phase == LEFT, self.phase == RIGHT
         halving = self.phase == HALVING
@@ -120,141 +106,100 @@ def count_quantile(
     variance: Array,
     bounds: tuple[Any, Any] = (0, math.inf),
 ) -> Array:
-    """The smallest counts whose cumulative probabilities reach some levels, by summation.
+    """Return the smallest counts [*shape] whose cumulative probabilities reach ``levels``.
 
-    The work is proportional to the largest count. Where the sum of the probabilities falls short
-    of a level by rounding, the result is the bound of Cantelli's inequality.
-
-    Args:
-        probability: from counts [counts, *shape] to their probabilities.
-        levels: between 0 and 1, [*shape].
-        mean: of the counts, likewise.
-        variance: of the counts, likewise.
-        bounds: the smallest count there is, a number, and the largest, number or array.
-
-    Returns:
-        Counts as floating-point numbers [*shape]; NaN where they exceed four millions, or a
-        probability is NaN.
+    ``probability`` maps counts [counts, *shape] to probabilities. Where rounding keeps their sum
+    below a level, the result is the bound of Cantelli's inequality. The work is proportional to
+    the largest count; the result is NaN beyond four millions, or where a probability is NaN.
     """
     xp = namespace(levels)
     first, last = bounds
-    size = block_of(tuple(levels.shape))
+    size = counts_per_round(tuple(levels.shape))
     ramp = constants(np.arange(size).reshape((-1,) + (1,) * levels.ndim), levels)
     bound = 1 + xp.floor(mean + (variance * levels / (1 - levels)) ** 0.5)
     limit = xp.minimum(bound, last + xp.zeros_like(bound))
-    wanted = xp.isfinite(mean + variance)
+    is_finite = xp.isfinite(mean + variance)
 
-    def unfinished(state: tuple) -> Array:
-        start, _, found = state
-        open_ = wanted & xp.isnan(found) & (start <= limit) & (start - first < COUNTED)
+    def condition(state: tuple) -> Array:
+        start, _, quantile = state
+        open_ = is_finite & xp.isnan(quantile) & (start <= limit) & (start - first < MAX_COUNTS)
         return xp.any(open_)
 
-    def further(state: tuple) -> tuple:
-        start, total, found = state
+    def body(state: tuple) -> tuple:
+        start, total, quantile = state
         counts = start + ramp
-        # what a distribution says beyond its largest count comes too late to be found
+        # A count beyond the largest is replaced by the largest, which comes before it.
         within = xp.minimum(counts + 0 * levels, last + 0 * levels)
         sums = total + xp.cumulative_sum(probability(within), axis=0)
         reached = sums >= levels
         hit = xp.min(xp.where(reached, within, math.inf), axis=0)
-        found = xp.where(xp.isnan(found) & xp.isfinite(hit), hit, found)
-        return start + size, sums[-1, ...], found
+        quantile = xp.where(xp.isnan(quantile) & xp.isfinite(hit), hit, quantile)
+        return start + size, sums[-1, ...], quantile
 
     zero = 0 * levels
     state = (constants(float(first), levels), zero, zero + math.nan)
-    start, total, found = repeated(unfinished, further, state)
-    short = xp.isnan(found) & (start > limit) & ~xp.isnan(total)
-    return xp.where(short, limit, found)
+    start, total, quantile = while_loop(condition, body, state)
+    short = xp.isnan(quantile) & (start > limit) & ~xp.isnan(total)
+    return xp.where(short, limit, quantile)
 
 
 def count_cumulative(
     probability: Callable[[Array], Array], values: Array, bounds: tuple[Any, Any] = (0, math.inf)
 ) -> Array:
-    """Probabilities of counts up to some values, by summation.
+    """Return the probabilities [*shape] of counts up to real ``values`` [*shape], by summation.
 
-    The work is proportional to the largest value below the largest count.
-
-    Args:
-        probability: from counts [counts, *shape] to their probabilities.
-        values: real numbers [*shape].
-        bounds: the smallest count there is, a number, and the largest, number or array.
-
-    Returns:
-        Array [*shape]; NaN where a value is, or exceeds four millions without being the largest.
+    ``probability`` maps counts [counts, *shape] to probabilities. The work is proportional to the
+    largest value; the result is NaN where a value is, or exceeds four millions but not the bound.
     """
     xp = namespace(values)
     first, last = float(bounds[0]), bounds[1] + xp.zeros_like(values)
-    summed, many = (values >= first) & (values < last), values - first >= COUNTED
+    summed, many = (values >= first) & (values < last), values - first >= MAX_COUNTS
     top = xp.where(summed & ~many, xp.floor(values), first - 1)
-    size = block_of(tuple(values.shape))
+    size = counts_per_round(tuple(values.shape))
     ramp = constants(np.arange(size).reshape((-1,) + (1,) * values.ndim), values)
 
-    def unfinished(state: tuple) -> Array:
+    def condition(state: tuple) -> Array:
         return xp.any(state[0] <= top)
 
-    def further(state: tuple) -> tuple:
+    def body(state: tuple) -> tuple:
         counts = state[0] + ramp + xp.zeros_like(values)
-        found = probability(xp.minimum(counts, last))
-        return state[0] + size, state[1] + xp.sum(xp.where(counts <= top, found, 0.0), axis=0)
+        probabilities = probability(xp.minimum(counts, last))
+        return state[0] + size, state[1] + xp.sum(
+            xp.where(counts <= top, probabilities, 0.0), axis=0
+        )
 
     start = constants(first, values), xp.zeros_like(values)
-    _, total = repeated(unfinished, further, start)
-    found = xp.where(values >= last, 1.0, xp.clip(total, max=1.0))
-    return xp.where(xp.isnan(values) | (summed & many), math.nan, found)
+    _, total = while_loop(condition, body, start)
+    cumulative = xp.where(values >= last, 1.0, xp.clip(total, max=1.0))
+    return xp.where(xp.isnan(values) | (summed & many), math.nan, cumulative)
 
 
-def block_of(shape: tuple[int, ...]) -> int:
-    """How many counts are looked at together.
-
-    Args:
-        shape: of the elements that each of them is looked at for.
-    """
-    return min(max(AT_ONCE // max(math.prod(shape), 1), 1), ROUND)
+def counts_per_round(shape: tuple[int, ...]) -> int:
+    """Return how many counts are evaluated together for elements of a shape."""
+    return min(max(MAX_ELEMENTS // max(math.prod(shape), 1), 1), MAX_ROUND)
 
 
 def class_quantile(probabilities: Array, levels: Array) -> Array:
-    """The first of some ordered classes whose cumulative probabilities reach some levels.
-
-    Args:
-        probabilities: [..., classes].
-        levels: between 0 and 1, broadcastable to the leading axes.
-
-    Returns:
-        Indices of classes as floating-point numbers.
-    """
+    """Return the first classes, as floats, whose cumulative probabilities reach ``levels``."""
     xp = namespace(probabilities)
     sums = xp.cumulative_sum(probabilities, axis=-1)[..., :-1]
     return xp.sum(xp.astype(sums < levels[..., None], probabilities.dtype), axis=-1)
 
 
 def class_cumulative(probabilities: Array, values: Array) -> Array:
-    """Probabilities of ordered classes up to some values.
-
-    Args:
-        probabilities: [..., classes].
-        values: indices of classes, broadcastable to the leading axes; NaN stays NaN.
-    """
+    """Return the probabilities of classes up to ``values``; NaN stays NaN."""
     xp = namespace(probabilities)
     classes = constants(np.arange(probabilities.shape[-1]), probabilities)
-    found = xp.sum(xp.where(classes <= values[..., None], probabilities, 0.0), axis=-1)
-    last = xp.where(values >= probabilities.shape[-1] - 1, 1.0, found)
+    cumulative = xp.sum(xp.where(classes <= values[..., None], probabilities, 0.0), axis=-1)
+    last = xp.where(values >= probabilities.shape[-1] - 1, 1.0, cumulative)
     return xp.where(xp.isnan(values), math.nan, last)
 
 
 def empirical_quantile(values: Array, levels: np.ndarray) -> Array:
-    """Quantiles of points of equal weight, linear between them; beyond them the outermost ones.
-
-    Args:
-        values: points, [points, ...].
-        levels: numbers between 0 and 1, [levels].
-
-    Returns:
-        Array [levels, ...].
-
-    Source: Hazen's rule, by which the i-th of n is the quantile at (i − ½)/n.
-    """
+    """Return quantiles [levels, ...] of points [points, ...], linear between them."""
     xp, count = namespace(values), values.shape[0]
     ordered = xp.sort(values, axis=0)
+    # Hazen's rule: the i-th of n points is the quantile at (i − ½)/n.
     places = np.clip(levels * count - 0.5, 0, count - 1)
     low = np.floor(places).astype(int)
     high = np.minimum(low + 1, count - 1)

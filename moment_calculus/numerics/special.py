@@ -1,6 +1,6 @@
-"""Special functions that the array API standard lacks, on NumPy, torch and JAX arrays.
+"""Define functions that the array API standard lacks, on NumPy, torch and JAX arrays.
 
-A framework is imported only when one of its arrays arrives.
+A framework is imported only when one of its arrays is passed.
 """
 
 from __future__ import annotations
@@ -41,14 +41,7 @@ TINY_VARIANCE = 1e-30  # its root and the inverse of its root are normal float32
 
 
 def namespace(*arrays: Array) -> Any:
-    """Array API namespace of the arrays; Python numbers are ignored.
-
-    Args:
-        arrays: arrays of one framework.
-
-    Raises:
-        TypeError: if no argument is an array, or if frameworks are mixed.
-    """
+    """Return the array API namespace of arrays of one framework; it ignores Python numbers."""
     if len(arrays) == 1:
         kind: Any = type(arrays[0])
         return _namespace_of(kind) or array_api_compat.array_namespace(arrays[0])
@@ -57,22 +50,14 @@ def namespace(*arrays: Array) -> Any:
 
 @functools.cache
 def _namespace_of(kind: type) -> Any:
-    """The namespace of torch tensors and NumPy arrays: the look-up is a cost in eager programs."""
+    """Return the namespace of torch or NumPy, cached: eager programs look it up often."""
     module = kind.__module__.partition(".")[0]
-    known = module in ("numpy", "torch")
-    return importlib.import_module(f"array_api_compat.{module}") if known else None
+    is_supported = module in ("numpy", "torch")
+    return importlib.import_module(f"array_api_compat.{module}") if is_supported else None
 
 
 def constants(values: Any, like: Array) -> Array:
-    """Copy fixed numbers into the framework, the dtype and the device of another array.
-
-    Args:
-        values: numbers that NumPy understands.
-        like: the array to imitate.
-
-    Returns:
-        The array of the shape of ``values``.
-    """
+    """Copy fixed numbers to the framework, the dtype and the device of another array."""
     xp = namespace(like)
     values = np.asarray(values)
     if array_api_compat.is_torch_array(like):
@@ -81,21 +66,13 @@ def constants(values: Any, like: Array) -> Array:
 
 
 def safe_scale(variance: Array) -> Array:
-    """Standard deviation, kept above 1e-15 so that quotients and gradients stay finite.
-
-    Args:
-        variance: variances, zero allowed; there the gradient is zero.
-    """
+    """Return the standard deviation, kept above 1e-15 so that quotients stay finite."""
     xp = namespace(variance)
     return xp.sqrt(xp.clip(variance, min=TINY_VARIANCE))  # XLA takes long for the power −½
 
 
 def has_double(array: Array) -> bool:
-    """Whether double precision exists where an array lives: not in JAX without ``jax_enable_x64``.
-
-    Args:
-        array: any array.
-    """
+    """Return whether float64 exists where an array lives: not in JAX without jax_enable_x64."""
     if array_api_compat.is_jax_array(array):
         import jax
 
@@ -103,45 +80,28 @@ def has_double(array: Array) -> bool:
     return getattr(array_api_compat.device(array), "type", "") != "mps"
 
 
-def double(array: Array) -> Array:
-    """The same numbers in double precision, where the framework and the device have it.
-
-    Args:
-        array: floating-point numbers.
-    """
+def to_float64(array: Array) -> Array:
+    """Return the numbers in float64, where the framework and the device have it."""
     xp = namespace(array)
     return xp.astype(array, xp.float64, copy=False) if has_double(array) else array
 
 
-def in_precision_of(array: Array, like: Array) -> Array:
-    """The same numbers in the precision of another array, held within its finite range.
-
-    Args:
-        array: floating-point numbers.
-        like: the array to imitate; beyond a quarter of its range the gradient is zero.
-    """
+def cast_clipped(array: Array, like: Array) -> Array:
+    """Return the numbers in the dtype of ``like``, clipped to a quarter of its finite range."""
     xp = namespace(array)
     largest = float(xp.finfo(like.dtype).max) / 4
     return xp.astype(xp.clip(array, min=-largest, max=largest), like.dtype, copy=False)
 
 
-def infinite_beyond(array: Array) -> Array:
-    """The same numbers, infinite where :func:`in_precision_of` held them within the range.
-
-    Args:
-        array: results with which nothing else is computed.
-    """
+def restore_infinities(array: Array) -> Array:
+    """Return ±∞ where :func:`cast_clipped` clipped, for results that are final."""
     xp = namespace(array)
-    held = xp.abs(array) >= float(xp.finfo(array.dtype).max) / 4
-    return xp.where(held, xp.sign(stop_gradient(array)) * math.inf, array)
+    clipped = xp.abs(array) >= float(xp.finfo(array.dtype).max) / 4
+    return xp.where(clipped, xp.sign(stop_gradient(array)) * math.inf, array)
 
 
 def stop_gradient(array: Array) -> Array:
-    """The same numbers, held fixed by differentiation.
-
-    Args:
-        array: any array.
-    """
+    """Return the numbers as constants of differentiation."""
     if array_api_compat.is_torch_array(array):
         return array.detach()
     if array_api_compat.is_jax_array(array):
@@ -152,18 +112,12 @@ def stop_gradient(array: Array) -> Array:
 
 
 def is_traced_once(array: Array) -> bool:
-    """Whether programs on such arrays are traced once and run often.
-
-    A look at what they compute then costs nothing when they run.
-
-    Args:
-        array: any array.
-    """
+    """Return whether programs on such arrays are traced once and run often."""
     return array_api_compat.is_jax_array(array)
 
 
 def _dispatch(of_scipy: str, of_torch: str, of_jax: str) -> Callable[[Array], Array]:
-    """Function of one array that looks its implementation up by the array's framework."""
+    """Return a function of one array that calls its framework's implementation."""
 
     def function(x: Array) -> Array:
         if array_api_compat.is_torch_array(x):
@@ -201,36 +155,22 @@ ndtri = _dispatch("ndtri", "ndtri", "ndtri")
 
 
 def log1p(x: Array) -> Array:
-    """log(1 + x) for x ≥ 0, in the form that each framework runs fastest; not to be differentiated.
-
-    Args:
-        x: non-negative array.
-
-    Source: Kahan's quotient, which takes XLA half the time of its own function.
-    """
+    """Return log(1 + x) for x ≥ 0, as each framework runs it fastest; not differentiable."""
     xp = namespace(x)
     if not array_api_compat.is_jax_array(x):
         return xp.log1p(x)
+    # Kahan's quotient takes XLA half the time of its own function.
     rise = (1 + x) - 1
     return xp.where(rise == 0, x, xp.log(1 + x) * x / xp.where(rise == 0, xp.ones_like(x), rise))
 
 
 def ndtr(x: Array) -> Array:
-    """Standard normal distribution function, relatively accurate in the lower tail.
-
-    Args:
-        x: any array.
-    """
+    """Return the standard normal distribution function, relatively accurate in the lower tail."""
     return 0.5 * erfc(x * -math.sqrt(0.5))
 
 
 def logsumexp(x: Array, *, axis: int = -1) -> Array:
-    """log Σ eˣ over one axis, without overflow.
-
-    Args:
-        x: finite values.
-        axis: the axis that is summed over.
-    """
+    """Return log Σ eˣ over one axis of finite values, without overflow."""
     xp = namespace(x)
     largest = stop_gradient(xp.max(x, axis=axis, keepdims=True))  # its gradient would cancel
     total = xp.log(xp.sum(xp.exp(x - largest), axis=axis, keepdims=True))
@@ -238,18 +178,13 @@ def logsumexp(x: Array, *, axis: int = -1) -> Array:
 
 
 def log_softmax(x: Array, *, axis: int = -1) -> Array:
-    """Logarithm of the softmax over one axis.
-
-    Args:
-        x: finite logits.
-        axis: the axis of the classes.
-    """
+    """Return the logarithm of the softmax of finite logits over one axis."""
     return x - namespace(x).expand_dims(logsumexp(x, axis=axis), axis=axis)
 
 
 @functools.cache
 def _erfcx_series(degree: int = 29, centre: float = 3.0) -> np.ndarray:
-    """Chebyshev coefficients of erfcx in (t - c)/(t + c), after the factor 1/(1 + t)."""
+    """Return Chebyshev coefficients of (1 + t) erfcx(t) in (t − c)/(t + c)."""
 
     def target(u: np.ndarray) -> np.ndarray:
         t = centre * (1 + u) / (1 - u)
@@ -259,7 +194,7 @@ def _erfcx_series(degree: int = 29, centre: float = 3.0) -> np.ndarray:
 
 
 def _jax_erfcx(x: Array) -> Array:
-    """exp(x²) erfc(x) for JAX, which has none; overflows for x below about -9 in float32."""
+    """Return exp(x²) erfc(x), which JAX lacks; it overflows for x < −9 or so in float32."""
     xp = namespace(x)
     t = xp.abs(x)
     u = 1 - 6.0 / (t + 3.0)

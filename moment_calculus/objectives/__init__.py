@@ -1,1 +1,1 @@
-"""What objectives are made of: the data and their plates, means of powers, options."""
+"""Building blocks of objectives: the data and their plates, power means, options, checks."""

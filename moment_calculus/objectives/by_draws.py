@@ -1,4 +1,4 @@
-"""What a trained loss is by draws: the check of the approximations on the way, after every fit."""
+"""Check of a trained loss, after every fit: its closed form against draws of the guide."""
 
 from __future__ import annotations
 
@@ -13,226 +13,197 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.objectives.powers import energy, log_mean_power
-from moment_calculus.optimisation.batches import Arguments, Loaded, Shuffled, Whole, rows_of
+from moment_calculus.errors.exceptions import LossByDrawsWarning, UnsupportedMoments
+from moment_calculus.objectives.powers import bb_alpha_energy, log_mean_power
+from moment_calculus.optimisation.batches import (
+    AllData,
+    Arguments,
+    LoaderBatches,
+    ShuffledBatches,
+    rows_of,
+)
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import INVALID, ByDraws, Fit
-from moment_calculus.refusals.errors import LossByDrawsWarning, UnsupportedMoments
 
-PARTICLES = 32  # of a look
-LOOKS = 32  # at most
-LEAST = 8  # particles, however long they take
-TOGETHER = 16_000  # rows of particles that are run at once
-ROWS = 2000  # that are drawn
-SHARE = 0.1  # of the time of the fit
-SECONDS = 1.0  # which may always be used
+PARTICLES = 32  # of one look at every batch
+LOOKS = 32  # largest number of looks
+LEAST = 8  # smallest number of particles, however long they take
+TOGETHER = 16_000  # particles times rows that are evaluated at once
+ROWS = 2000  # of the data, which are checked
+TIME_SHARE = 0.1  # of the time of the fit, which the check may take
+SECONDS = 1.0  # which the check may always take
 SEED = 0
 
 
 class _Clock:
-    """Time that may be taken, once it runs."""
+    """A time limit in seconds, which begins with :meth:`start`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.began = seconds, math.inf
 
     def start(self) -> None:
-        """Start it, unless it runs."""
+        """Start the clock, unless it runs."""
         self.began = min(self.began, time.perf_counter())
 
     def has_run(self, seconds: float) -> bool:
-        """Whether it runs for longer than that."""
+        """Tell whether the clock has run for more than ``seconds``."""
         return time.perf_counter() > self.began + seconds
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is over."""
+        """Tell whether the time limit has passed."""
         return self.has_run(self.seconds)
 
 
 @dataclass(frozen=True)
 class Evaluations:
-    """How a front end evaluates a trained objective.
+    """How a front end evaluates a trained objective."""
 
-    Args:
-        particles: draws: of arguments, a number of particles and the number of calls before, it
-            makes the arguments of ``energy``, with particles on the first axis.
-        loss: the loss of arguments in closed form; it takes the number of calls before as well.
-        is_last: whether that is the last loss of the fit.
-    """
-
+    # From data, a number of particles and the number of earlier calls to the arguments of
+    # ``energy``, with particles on the first axis.
     particles: Callable[[Arguments, int, int], tuple[np.ndarray, ...]]
+    # From data and the number of earlier calls to the loss in closed form.
     loss: Callable[[Arguments, int], float]
-    is_last: bool
+    is_last: bool  # whether that loss is the last loss of the fit
 
 
 @dataclass
 class _Batch:
-    """Looks at the particles of one batch of the data, and its loss in closed form."""
+    """One batch of the data: its loss in closed form, and the particles drawn for it."""
 
     data: Arguments
     loss: float
     looks: list[tuple[np.ndarray, ...]]
 
-    def add(self, drawn: tuple[np.ndarray, ...]) -> None:
-        """Keep a look, unless its time was over before it was as large as the first."""
-        if len(drawn[0]) == len(self.looks[0][0]):
-            self.looks.append(drawn)
+    def add(self, particles: tuple[np.ndarray, ...]) -> None:
+        """Keep a look at particles, unless time ran out before it was as large as the first."""
+        if len(particles[0]) == len(self.looks[0][0]):
+            self.looks.append(particles)
 
     def result(self, alpha: float) -> ByDraws:
-        """The loss by all draws."""
-        return ByDraws(*pooled(self.looks, alpha=alpha), self.loss, "")
+        """Return the loss by all draws."""
+        return ByDraws(*pooled_energy(self.looks, alpha=alpha), self.loss, "")
 
 
-def checked(fit: Fit, objective: Any, source: Whole, evaluations: Evaluations) -> ByDraws:
-    """The loss by draws, within a tenth of the time of the fit, or one second.
+def check_loss(fit: Fit, objective: Any, source: AllData, evaluations: Evaluations) -> ByDraws:
+    """Return the loss by draws, within a tenth of the time of the fit, or one second.
 
-    Eight particles are drawn in any case; the clock starts after the first, which are compiled. Of
-    mini-batches as many are taken as have 2000 rows together. After 32 particles others are added,
-    as long as three standard errors exceed the one per cent that is looked for, which may take a
-    tenth of the time, or as draws contradict the loss: of exact moments three standard errors are
-    exceeded once in 400 fits.
-
-    Args:
-        fit: the trained guide.
-        objective: that it was trained by.
-        source: of the data.
-        evaluations: of the trained objective.
+    More than 32 particles are drawn as long as three standard errors exceed one per cent of the
+    loss (for at most a tenth of the time), or as draws contradict the loss: with exact moments
+    three standard errors are exceeded once in 400 fits.
     """
-    turns = itertools.count()
+    call_counter = itertools.count()
     try:
-        found = _looked(fit, objective, source, evaluations, turns)
-    except UnsupportedMoments as refusal:
-        return ByDraws(note=f"not run: {refusal.cause}")
-    if not found.is_off:
-        return found
-    again = [evaluations.loss(next(_batches(source)), next(turns)) for _ in range(2)]
+        result = _run_looks(fit, objective, source, evaluations, call_counter)
+    except UnsupportedMoments as error:
+        return ByDraws(note=f"not run: {error.cause}")
+    if not result.is_off:
+        return result
+    again = [evaluations.loss(next(_batches(source)), next(call_counter)) for _ in range(2)]
     if not math.isclose(*again, rel_tol=1e-5):
         return ByDraws(note="not run: the model draws subsamples, of which every loss has its own")
-    return found._replace(note=remedies(objective.propagation))
+    return result._replace(note=remedies(objective.propagation))
 
 
-def _looked(
-    fit: Fit, objective: Any, source: Whole, evaluations: Evaluations, turns: Iterator[int]
+def _run_looks(
+    fit: Fit, objective: Any, source: AllData, evaluations: Evaluations, call_counter: Iterator[int]
 ) -> ByDraws:
-    share = SHARE * sum(fit.seconds.values())
+    share = TIME_SHARE * sum(fit.seconds.values())
     clock, batches = _Clock(max(SECONDS, share)), list[_Batch]()
     for data in _batches(source):
         if batches and clock.is_over:
             break
-        drawn = _drawn(evaluations, data, turns, clock)
-        loss = fit.loss if evaluations.is_last else evaluations.loss(data, next(turns))
-        batches.append(_Batch(data, loss, [drawn]))
+        particles = _draw_particles(evaluations, data, call_counter, clock)
+        loss = fit.loss if evaluations.is_last else evaluations.loss(data, next(call_counter))
+        batches.append(_Batch(data, loss, [particles]))
     for looks in itertools.count(1):
-        found = _mean([batch.result(objective.alpha) for batch in batches])
-        enough = found.is_precise or clock.has_run(share)
-        if looks == LOOKS or clock.is_over or (enough and not found.is_off):
+        result = _mean([batch.result(objective.alpha) for batch in batches])
+        enough = result.is_precise or clock.has_run(share)
+        if looks == LOOKS or clock.is_over or (enough and not result.is_off):
             break
         for batch in batches:
-            batch.add(_drawn(evaluations, batch.data, turns, clock))
-    return found
+            batch.add(_draw_particles(evaluations, batch.data, call_counter, clock))
+    return result
 
 
-def _mean(found: list[ByDraws]) -> ByDraws:
-    """The mean of independent values."""
-    values, errors, losses = np.transpose([part[:3] for part in found])
+def _mean(results: list[ByDraws]) -> ByDraws:
+    """Return the mean of independent results."""
+    values, errors, losses = np.transpose([part[:3] for part in results])
     error = float(np.sqrt(np.sum(errors**2)) / len(errors))
     return ByDraws(float(values.mean()), error, float(losses.mean()), "")
 
 
-def attempts(source: Whole, take: Callable[[Any, Any], Any]) -> list[Whole]:
-    """What of the data is drawn, as a mini-batch if 2000 rows can be cut out; the best first.
-
-    Args:
-        source: of the data.
-        take: picks rows of an array.
-    """
-    if type(source) is not Whole:
+def sources_to_try(source: AllData, take: Callable[[Any, Any], Any]) -> list[AllData]:
+    """Return the sources to check, best first: a mini-batch of 2000 rows if possible, then all."""
+    if type(source) is not AllData:
         return [source]
     try:
         rows = rows_of([*source.args, *source.named.values()])
-    except ValueError:  # what is no array of rows
+    except ValueError:  # an argument is no array of rows
         return [source]
     few = rows is None or rows <= ROWS
-    return [source] if few else [Shuffled(source.args, source.named, ROWS, SEED, take), source]
+    return (
+        [source] if few else [ShuffledBatches(source.args, source.named, ROWS, SEED, take), source]
+    )
 
 
-def first_possible(source: Whole, take: Callable, check: Callable[[Whole], ByDraws]) -> ByDraws:
-    """The check of 2000 rows; of all data where the model does not run on fewer.
-
-    Args:
-        source: of the data.
-        take: picks rows of an array.
-        check: of data from a source.
-    """
-    *cut, whole = attempts(source, take)
-    for part in cut:
-        with contextlib.suppress(Exception):  # whatever a model says of fewer rows than it has
-            return check(part)
+def check_first_possible(
+    source: AllData, take: Callable, check: Callable[[AllData], ByDraws]
+) -> ByDraws:
+    """Check 2000 rows, or all data if the model does not run on fewer rows."""
+    *smaller, whole = sources_to_try(source, take)
+    for rows in smaller:
+        with contextlib.suppress(Exception):  # models may fail in any way on fewer rows
+            return check(rows)
     return check(whole)
 
 
-def reason_against(fit: Fit, objective: Any, source: Whole) -> str:
-    """Why a trained loss is not drawn; empty if it is.
-
-    Args:
-        fit: the trained guide.
-        objective: that it was trained by.
-        source: of the data.
-    """
+def why_not_checked(fit: Fit, objective: Any, source: AllData) -> str:
+    """Return why a trained loss is not checked by draws; empty if it is."""
     if not getattr(objective, "in_closed_form", False):
         return f"not run: {type(objective).__name__} was not evaluated by moments alone"
     if not fit.losses or not math.isfinite(fit.loss) or INVALID in fit.reason:
         return "not run: the training left no finite loss"
-    if isinstance(source, Loaded) and source.last is None:
+    if isinstance(source, LoaderBatches) and source.last is None:
         return "not run: no mini-batch was loaded"
     return ""
 
 
-def _batches(source: Whole) -> Iterator[Arguments]:
-    """All data, mini-batches of an epoch up to 2000 rows, or the last one that was loaded."""
-    if isinstance(source, Loaded):
+def _batches(source: AllData) -> Iterator[Arguments]:
+    """Yield all data, mini-batches of an epoch up to 2000 rows, or the last loaded mini-batch."""
+    if isinstance(source, LoaderBatches):
         assert source.last is not None
         yield source.last
-    elif isinstance(source, Shuffled):
+    elif isinstance(source, ShuffledBatches):
         for step in range(min(source.per_epoch, max(1, ROWS // source.size))):
             yield source.arguments(step)
     else:
         yield source.arguments(0)
 
 
-def is_last(fit: Fit, source: Whole, options: Options) -> bool:
-    """Whether the last loss is that of all data, with the parameters of the fit.
-
-    Args:
-        fit: the trained guide.
-        source: of the data.
-        options: of the fit.
-    """
-    return type(source) is Whole and fit.best is None and options.warm_up is None
+def is_last(fit: Fit, source: AllData, options: Options) -> bool:
+    """Tell whether the last loss is that of all data, with the parameters of the fit."""
+    return type(source) is AllData and fit.best is None and options.warm_up is None
 
 
-def _drawn(
-    evaluations: Evaluations, data: Arguments, turns: Iterator[int], clock: _Clock
+def _draw_particles(
+    evaluations: Evaluations, data: Arguments, call_counter: Iterator[int], clock: _Clock
 ) -> tuple[np.ndarray, ...]:
-    """Particles as arguments of ``energy``, as many as there is time for."""
+    """Return particles as arguments of ``energy``, as many as there is time for."""
     rows = rows_of([*data[0], *data[1].values()], whole=False) or 1
     together = min(LEAST, max(1, TOGETHER // max(1, rows)))
-    parts: list[tuple[np.ndarray, ...]] = []
+    particles: list[tuple[np.ndarray, ...]] = []
     count = 0
     while count < LEAST or (count < PARTICLES and not clock.is_over):
-        parts.append(evaluations.particles(data, together, next(turns)))
-        clock.start()
+        particles.append(evaluations.particles(data, together, next(call_counter)))
+        clock.start()  # after the first particles, whose evaluation may be compiled
         count += together
-    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+    return tuple(np.concatenate(part) for part in zip(*particles, strict=True))
 
 
-def pooled(looks: Sequence[tuple[np.ndarray, ...]], *, alpha: float) -> tuple[float, float]:
-    """The energy of all looks together, and its standard error, by a jackknife of groups.
-
-    Args:
-        looks: as many particles each, as of ``jackknife``; one of each look makes a group.
-        alpha: the power.
-    """
+def pooled_energy(looks: Sequence[tuple[np.ndarray, ...]], *, alpha: float) -> tuple[float, float]:
+    """Return the energy of all looks together, and its standard error."""
+    # A jackknife of groups: one particle of each look makes a group.
     data, latent, scale = (np.stack(part) for part in zip(*looks, strict=True))
     return jackknife(log_mean_power(data, alpha), latent.mean(0), scale[0], alpha=alpha)
 
@@ -240,48 +211,34 @@ def pooled(looks: Sequence[tuple[np.ndarray, ...]], *, alpha: float) -> tuple[fl
 def jackknife(
     data: np.ndarray, latent: np.ndarray, scale: np.ndarray, *, alpha: float
 ) -> tuple[float, float]:
-    """An energy without its bias of O(1/K), and its standard error.
+    """Return an energy without its bias of O(1/K), and its standard error, from K particles.
 
-    Args:
-        data: log-densities of K particles, [K, ...].
-        latent: what the latent sites contribute, [K].
-        scale: how many data each stands for, [K].
-        alpha: the power; the mean of α = 0 has no bias.
-
-    Source: Efron 1982, chapters 2 and 3.
+    Source: Efron 1982, chapters 2 and 3. The mean of α = 0 has no bias.
     """
-    whole, count = float(energy(data, latent, scale, alpha)), len(data)
+    whole, count = float(bb_alpha_energy(data, latent, scale, alpha)), len(data)
     if not np.isfinite(whole):
         return whole, np.nan
     others = ~np.eye(count, dtype=bool)
-    without = np.array([energy(data[k], latent[k], scale[k], alpha) for k in others])
+    without = np.array([bb_alpha_energy(data[k], latent[k], scale[k], alpha) for k in others])
     value = count * whole - (count - 1) * without.mean()
     return float(value), float(np.sqrt((count - 1) * without.var()))
 
 
 def remedies(propagation: Any) -> str:
-    """What may bring moments and draws together.
-
-    Args:
-        propagation: settings of the objective.
-    """
+    """Return the options that may bring moments and draws together."""
     full = ['covariance="full"'] if propagation.covariance == "diagonal" else []
     coarse = propagation.categorical in ("delta", "jensen")
     classes = ['for classes categorical="points"'] if coarse else []
     return " or ".join([*full, *classes, 'propagation="sampled"'])
 
 
-def warn_if_off(found: ByDraws) -> None:
-    """Warn of a loss that draws do not confirm, at the line that called the caller.
-
-    Args:
-        found: by draws.
-    """
-    if found.is_off:
+def warn_if_off(result: ByDraws) -> None:
+    """Warn of a loss that draws do not confirm, at the line that called the caller."""
+    if result.is_off:
         warnings.warn(
-            f"the loss is {found}: an approximation on the way is off, and the optimum may be too; "
-            f"use {found.note}; moment_accuracy shows which layer "
-            "is off, by_draws=False leaves this check out",
+            f"the loss is {result}: an approximation on the way is off, and the optimum may be "
+            f"too; use {result.note}; moment_accuracy shows which layer is off, by_draws=False "
+            "leaves this check out",
             LossByDrawsWarning,
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""The data of a model: which plates they lie in, and what each contributes."""
+"""The data of a model: the plates in which they lie, and what each datum contributes."""
 
 from __future__ import annotations
 
@@ -7,110 +7,76 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.refusals.notices import warn_user
 
 
 @dataclass(frozen=True)
 class Plate:
-    """A plate around a site.
-
-    Args:
-        name: of the plate.
-        dim: its axis among those of the batch, negative.
-        size: its elements, those of its subsample if it has one.
-        full_size: all of its elements.
-    """
+    """A plate around a site."""
 
     name: str
-    dim: int
-    size: int
-    full_size: int
+    dim: int  # its batch axis, negative
+    size: int  # number of its elements, or of those in its subsample
+    full_size: int  # number of all its elements
 
     @property
     def scale(self) -> float:
-        """How many elements of the full size each one stands for."""
+        """Return how many elements of the full size each element stands for."""
         return self.full_size / self.size
 
 
 @dataclass(frozen=True)
 class DataPlates:
-    """The plates whose elements are the data.
+    """The plates whose elements are the data; none where all observations are one datum."""
 
-    Args:
-        plates: in the order of their axes; none where all observations are one datum.
-    """
-
-    plates: tuple[Plate, ...]
+    plates: tuple[Plate, ...]  # in the order of their axes
 
     @property
     def names(self) -> frozenset[str]:
-        """Their names."""
+        """Return the names of the plates."""
         return frozenset(plate.name for plate in self.plates)
 
     @property
     def scale(self) -> float:
-        """How many data of the full size each one stands for."""
+        """Return how many data of the full size each datum stands for."""
         return math.prod((plate.scale for plate in self.plates), start=1.0)
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """Their axes among those of the batch, negative."""
+        """Return the (negative) batch axes of the plates."""
         return tuple(plate.dim for plate in self.plates)
 
-    def without(self, around: Sequence[Plate]) -> tuple[str, ...]:
-        """Names of the plates around a site whose elements are no data.
-
-        Args:
-            around: the site.
-        """
+    def other_plate_names(self, around: Sequence[Plate]) -> tuple[str, ...]:
+        """Return the names of those plates around a site whose elements are no data."""
         return tuple(plate.name for plate in around if plate.name not in self.names)
 
-    def exponent(self, scale: Any) -> Any:
-        """The scale of a site without that of the data: the user's, and that of inner plates.
-
-        Args:
-            scale: of the site; None for one.
-        """
+    def relative_scale(self, scale: Any) -> Any:
+        """Return a site's scale over that of the data: the user's, and that of inner plates."""
         return (1.0 if scale is None else scale) / self.scale
 
-    def each(self, terms: Array, scale: Any) -> Array:
-        """The log-density of a site for each datum: [data plates].
+    def per_datum(self, terms: Array, scale: Any) -> Array:
+        """Return scale · terms, a site's log-density, for each datum, [data plates]."""
+        return sum_except(terms * self.relative_scale(scale), self.dims)
 
-        Args:
-            terms: its log-densities, of its batch shape, zero where it is masked.
-            scale: by which they are multiplied, that of its plates included; None for one.
-        """
-        return summed(terms * self.exponent(scale), self.dims)
+    def share_per_datum(self, terms: Array, scale: Any, around: Sequence[Plate]) -> Array:
+        """Return each datum's share of the log-density of a site, [data plates].
 
-    def share(self, terms: Array, scale: Any, around: Sequence[Plate]) -> Array:
-        """Each datum's share of the log-density of a site: [data plates].
-
-        A site inside all the plates belongs to its datum. Any other is divided among all the data
-        of the full sizes that share it, and its axes of plates that are not around it are one.
-
-        Args:
-            terms: as of :meth:`each`.
-            scale: likewise.
-            around: the plates around the site.
+        A site inside all data plates belongs to its datum. Any other is divided among all the data
+        of the full sizes that share it; its axes of plates that are not around it have size one.
         """
         names = {plate.name for plate in around}
-        own = DataPlates(tuple(plate for plate in self.plates if plate.name in names))
+        own_plates = DataPlates(tuple(plate for plate in self.plates if plate.name in names))
         sharing = math.prod(plate.full_size for plate in self.plates if plate.name not in names)
-        each = own.each(terms, scale) / sharing
-        sizes = iter(each.shape)
+        per_datum = own_plates.per_datum(terms, scale) / sharing
+        sizes = iter(per_datum.shape)
         shape = tuple(next(sizes) if plate.name in names else 1 for plate in self.plates)
-        return namespace(each).reshape(each, shape)
+        return namespace(per_datum).reshape(per_datum, shape)
 
 
-def summed(terms: Array, dims: Sequence[int]) -> Array:
-    """Sum over all axes but some.
-
-    Args:
-        terms: of any shape.
-        dims: the axes that remain, negative, in ascending order; those that are missing are one.
-    """
+def sum_except(terms: Array, dims: Sequence[int]) -> Array:
+    """Sum over all axes but ``dims`` (negative, ascending); those that are missing get size one."""
     xp, rank = namespace(terms), len(terms.shape)
     wide = max([rank, *(-dim for dim in dims)])
     terms = xp.reshape(terms, (1,) * (wide - rank) + tuple(terms.shape))
@@ -119,40 +85,22 @@ def summed(terms: Array, dims: Sequence[int]) -> Array:
 
 
 def common_plates(sites: Mapping[str, Sequence[Plate]]) -> DataPlates:
-    """The plates around all of some sites.
-
-    Args:
-        sites: the plates around each.
-    """
-    found = [{plate.name: plate for plate in plates} for plates in sites.values()]
-    first = found[0] if found else {}
-    common = (plate for name, plate in first.items() if all(name in part for part in found))
+    """Return the plates around all sites, in the order of their axes."""
+    by_name = [{plate.name: plate for plate in plates} for plates in sites.values()]
+    first = by_name[0] if by_name else {}
+    common = (plate for name, plate in first.items() if all(name in part for part in by_name))
     return DataPlates(tuple(sorted(common, key=lambda plate: plate.dim)))
 
 
-class Data:
-    """Finds the plates whose elements are the data: those around all observed sites, or the user's.
-
-    Args:
-        datum: name of the plate whose elements are the data; by default all common ones.
-    """
+class DataPlateFinder:
+    """Finds the data plates: the user's plate ``datum``, or those around all observed sites."""
 
     def __init__(self, datum: str | None = None) -> None:
         self.datum = datum
         self._warned: set[frozenset[str]] = set()
 
     def __call__(self, observed: Mapping[str, Sequence[Plate]]) -> DataPlates:
-        """The plates of the data of one program.
-
-        Args:
-            observed: the plates around each observed site.
-
-        Raises:
-            ValueError: if the plate is not around all observed sites, or nothing is observed.
-
-        Warns:
-            UserWarning: once for each set of observed sites, if all of them together are one datum.
-        """
+        """Return the data plates of one program from the plates around each observed site."""
         if not observed:
             raise ValueError("the model observes nothing: there are no data")
         common = common_plates(observed)
@@ -165,16 +113,8 @@ class Data:
         return common
 
 
-def refuse_subsamples(sites: Mapping[str, Sequence[Plate]], common: DataPlates) -> None:
-    """Refuse subsamples in plates that are not around all sites.
-
-    Args:
-        sites: the plates around each site.
-        common: those around all of them.
-
-    Raises:
-        ValueError: naming the plate and the site.
-    """
+def check_subsamples(sites: Mapping[str, Sequence[Plate]], common: DataPlates) -> None:
+    """Raise ValueError for a subsample in a plate that is not around all sites."""
     for name, plates in sites.items():
         for plate in plates:
             if plate.scale != 1 and plate.name not in common.names:

@@ -1,4 +1,4 @@
-"""Masks of dropout belong to data: which rows of inputs are data."""
+"""Check that masks of dropout belong to data: that the rows of their inputs are data."""
 
 from __future__ import annotations
 
@@ -7,56 +7,43 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
+from moment_calculus.errors.exceptions import OR_DRAW_ONE_MASK, UnsupportedMoments
 from moment_calculus.objectives.data import Plate
-from moment_calculus.refusals.errors import OR_DRAW_ONE_MASK, UnsupportedMoments
 
 
-class Observed(NamedTuple):
-    """Where the data of an observed site are.
-
-    Args:
-        plates: around it.
-        shape: of its value.
-    """
+class ObservedPlates(NamedTuple):
+    """The plates around an observed site, and the shape of its value."""
 
     plates: Sequence[Plate]
     shape: tuple[int, ...]
 
-    def counts(self) -> set[int]:
-        """How many rows data may have: elements of the plates around it, or of some of them.
-
-        The rows may be those of a plate's subsample, or all of them. Without a plate the axes of
-        the site are as good.
-        """
+    def possible_rows(self) -> set[int]:
+        """Return the numbers of rows that the data may have."""
+        # Rows are elements of the plates around the site, or of some of them; of the subsample or
+        # of the full size. Without a plate the axes of the site serve.
         axes = [{plate.size, plate.full_size} for plate in self.plates]
         axes = axes or [{size} for size in self.shape]
         chosen = set(product(*({None, *sizes} for sizes in axes))) - {(None,) * len(axes)}
         return {math.prod(n or 1 for n in sizes) for sizes in chosen} or {1}
 
-    def words(self) -> str:
-        """The same for a message."""
+    def description(self) -> str:
+        """Describe the plates for a message."""
         found = (f"'{plate.name}' of {plate.size} elements" for plate in self.plates)
         return f"plate {', '.join(found)}" if self.plates else f"no plate, of shape {self.shape}"
 
 
-def refuse_other_rows(weights: Mapping[str, Any], observed: Mapping[str, Observed]) -> None:
-    """Refuse masks of rows that are no data, of which each has one mask.
-
-    Args:
-        weights: the masked sites by name, each with the ``mask`` of its use.
-        observed: where the data are, by observed site; none where that is not known.
-
-    Raises:
-        UnsupportedMoments: naming the site, its rows and the plates.
-    """
-    counts: set[int] = set().union(*(site.counts() for site in observed.values()))
+def check_rows_are_data(weights: Mapping[str, Any], observed: Mapping[str, ObservedPlates]) -> None:
+    """Raise UnsupportedMoments for a mask of rows that are no data; each row has one mask."""
+    counts: set[int] = set().union(*(site.possible_rows() for site in observed.values()))
     for name, weight in weights.items():
         if weight.mask.uses and counts and weight.mask.rows not in counts:
             raise _no_data(name, weight.mask.rows, observed.items())
 
 
-def _no_data(name: str, rows: int, observed: Iterable[tuple[str, Observed]]) -> UnsupportedMoments:
-    around = "; ".join(f"'{site}' in {data.words()}" for site, data in observed)
+def _no_data(
+    name: str, rows: int, observed: Iterable[tuple[str, ObservedPlates]]
+) -> UnsupportedMoments:
+    around = "; ".join(f"'{site}' in {data.description()}" for site, data in observed)
     return UnsupportedMoments(
         f"the masked site '{name}' of MCDropoutGuide maps {rows} row(s) of inputs, which are not "
         f"the data ({around}): a mask is drawn for each datum, and rows of one datum share it",

@@ -1,4 +1,4 @@
-"""Options that objectives have in common, and their errors."""
+"""Checks of the options that objectives have in common, with their error messages."""
 
 from __future__ import annotations
 
@@ -16,16 +16,7 @@ _OF_MOMENTS = ("covariance", "rules", "categorical", "categorical_draws", "memor
 
 
 def check_alpha(alpha: Any, objective: str) -> float:
-    """The power of a BB-α energy as a number.
-
-    Args:
-        alpha: the power, a number or an array of one.
-        objective: for the message.
-
-    Raises:
-        TypeError: if it is no number.
-        ValueError: if it is not between 0 and 1.
-    """
+    """Return the power of a BB-α energy as a number; raise if it is not between 0 and 1."""
     alpha = _number(alpha, objective)
     if not 0 <= alpha <= 1:
         raise ValueError(
@@ -37,15 +28,7 @@ def check_alpha(alpha: Any, objective: str) -> float:
 
 
 def check_order(alpha: Any) -> float:
-    """The order of a Rényi bound as a number.
-
-    Args:
-        alpha: the order, a number or an array of one.
-
-    Raises:
-        TypeError: if it is no number.
-        ValueError: if it is negative, infinite, or 1.
-    """
+    """Return the order of a Rényi bound as a number; raise if it is negative, infinite, or 1."""
     alpha = _number(alpha, "RenyiELBO")
     if alpha == 1:
         raise ValueError(
@@ -67,16 +50,8 @@ def _number(alpha: Any, objective: str) -> float:
     raise TypeError(f"{objective}(alpha={alpha!r}): alpha is one number, not a {kind}")
 
 
-def check_drawn(propagation: str, objective: str) -> None:
-    """Check that an objective is sampled which has no other way.
-
-    Args:
-        propagation: how randomness is to flow.
-        objective: for the message.
-
-    Raises:
-        ValueError: if it is unknown, or another one.
-    """
+def check_sampled(propagation: str, objective: str) -> None:
+    """Raise ValueError unless ``propagation`` is "sampled", the only way of this objective."""
     check_choice("propagation", propagation, PROPAGATIONS)
     if propagation != "sampled":
         raise ValueError(
@@ -85,17 +60,8 @@ def check_drawn(propagation: str, objective: str) -> None:
         )
 
 
-def check_energy(energy: str, propagation: str, given: Collection[str]) -> None:
-    """Check which of the black-box α energies is meant, and that the options go with it.
-
-    Args:
-        energy: its name.
-        propagation: how randomness is to flow.
-        given: names of the other options that the user gave.
-
-    Raises:
-        ValueError: if it is unknown, or another option has no meaning for it.
-    """
+def check_energy(energy: str, propagation: str, options: Collection[str]) -> None:
+    """Raise ValueError if the energy is unknown, or given options have no meaning for it."""
     check_choice("energy", energy, ENERGIES)
     if energy != "cavity":
         return
@@ -106,22 +72,15 @@ def check_energy(energy: str, propagation: str, given: Collection[str]) -> None:
             "p(θ) / q(θ) is taken at draws of the weights, and has no closed form; pass "
             "propagation='sampled' and num_particles >= 2, or leave energy out"
         )
-    if named := [name for name in _OF_MOMENTS if name in given]:
+    if named := [name for name in _OF_MOMENTS if name in options]:
         raise ValueError(
             f"BBAlphaELBO(energy='cavity') takes log-densities at draws, without moments: "
             f"{', '.join(named)} would have no effect; leave out what moments need, or energy"
         )
 
 
-def warn_collapse(alpha: float, num_particles: int, propagation: str, energy: str) -> None:
-    """Warn of a sampled power mean of one particle, which is that particle.
-
-    Args:
-        alpha: the power.
-        num_particles: number of draws.
-        propagation: how randomness flows.
-        energy: which of the energies.
-    """
+def warn_one_particle(alpha: float, num_particles: int, propagation: str, energy: str) -> None:
+    """Warn of a sampled power mean of one particle, which is that particle."""
     if propagation == "sampled" and num_particles < 2 and alpha:
         instead = ', or propagation="analytic"' if energy == "reparameterised" else ""
         warnings.warn(
@@ -133,13 +92,8 @@ def warn_collapse(alpha: float, num_particles: int, propagation: str, energy: st
         )
 
 
-def warn_single(alpha: float, num_particles: int) -> None:
-    """Warn of a Rényi bound of one particle, whose mean is that particle.
-
-    Args:
-        alpha: the order.
-        num_particles: number of draws.
-    """
+def warn_one_particle_renyi(alpha: float, num_particles: int) -> None:
+    """Warn of a Rényi bound of one particle, whose mean is that particle."""
     if num_particles < 2:
         warnings.warn(
             f"RenyiELBO(alpha={alpha}, num_particles={num_particles}) is the ELBO's estimator, "
@@ -150,16 +104,7 @@ def warn_single(alpha: float, num_particles: int) -> None:
 
 
 def check_propagation(propagation: str, sample_sites: object, num_particles: int) -> None:
-    """Check how randomness is to flow.
-
-    Args:
-        propagation: what the user chose.
-        sample_sites: names of the sites that are drawn under analytic propagation.
-        num_particles: number of draws.
-
-    Raises:
-        ValueError: if it is unknown, or options contradict it.
-    """
+    """Raise ValueError if the propagation is unknown, or other options contradict it."""
     check_choice("propagation", propagation, PROPAGATIONS)
     if propagation != "analytic" and sample_sites:
         raise ValueError(
@@ -171,44 +116,20 @@ def check_propagation(propagation: str, sample_sites: object, num_particles: int
 
 
 def check_compiled(compiled: bool, propagation: str) -> None:
-    """Check that a loss can be captured.
-
-    Args:
-        compiled: whether it is to be compiled.
-        propagation: how randomness flows.
-
-    Raises:
-        ValueError: if it is sampled.
-    """
+    """Raise ValueError if a loss is to be compiled without analytic propagation."""
     if compiled and propagation != "analytic":
         raise ValueError(f"compiled=True needs propagation='analytic', not {propagation!r}")
 
 
 def check_particles(propagation: str, num_particles: int) -> None:
-    """Check how predictions are to be made.
-
-    Args:
-        propagation: what the user chose.
-        num_particles: number of draws.
-
-    Raises:
-        ValueError: if it is unknown, or there are no draws.
-    """
+    """Raise ValueError if the propagation of predictions is unknown, or there are no draws."""
     check_choice("propagation", propagation, PROPAGATIONS)
     if num_particles < 1:
         raise ValueError(f"num_particles={num_particles} must be at least 1")
 
 
 def check_draws_of_inputs(propagation: str, num_particles: int) -> None:
-    """Check how uncertain inputs are to be propagated.
-
-    Args:
-        propagation: what the user chose.
-        num_particles: number of draws.
-
-    Raises:
-        ValueError: if it is unknown, or there are too few draws for a variance.
-    """
+    """Raise ValueError if the propagation of uncertain inputs is unknown, or has too few draws."""
     check_choice("propagation", propagation, PROPAGATIONS)
     if propagation == "sampled" and num_particles < 2:
         raise ValueError(f"num_particles={num_particles}: a variance needs two draws at least")

@@ -1,1 +1,1 @@
-"""Minimising a deterministic loss to convergence, by SciPy: what both front ends share."""
+"""Training that both front ends share: the data of every step, the loop, minimisation by SciPy."""

@@ -1,4 +1,4 @@
-"""Where the data of each step come from: all at once, shuffled mini-batches, or a loader."""
+"""Sources of the data of every step: all data at once, shuffled mini-batches, or a loader."""
 
 from __future__ import annotations
 
@@ -13,16 +13,11 @@ Arguments = tuple[tuple, dict[str, Any]]  # positional, and by name
 
 
 class Exhausted(Exception):
-    """There are no more mini-batches; the message says of what."""
+    """Raised when a loader has no more mini-batches."""
 
 
-class Whole:
-    """All data in every step.
-
-    Args:
-        args: arguments of model and guide.
-        named: likewise, by name.
-    """
+class AllData:
+    """All data in every step: the arguments of model and guide, positional and by name."""
 
     size: int | None = None  # rows of a mini-batch
 
@@ -30,29 +25,22 @@ class Whole:
         self.args, self.named = args, named
 
     def arguments(self, step: int) -> Arguments:
-        """Arguments of a step, the first being 0."""
+        """Return the arguments of a step, the first being 0."""
         return self.args, self.named
 
     def state(self) -> Any:
-        """What later steps depend on."""
+        """Return what later steps depend on."""
         return None
 
     def restore(self, state: Any) -> None:
         """Go on from a state."""
 
 
-class Shuffled(Whole):
-    """Mini-batches of the rows of arrays, shuffled anew in every epoch.
+class ShuffledBatches(AllData):
+    """Mini-batches of the rows of arrays, shuffled again in every epoch.
 
     The order follows from the seed and the number of the epoch. Rows that fill no mini-batch are
     left out of an epoch.
-
-    Args:
-        args: arguments of model and guide.
-        named: likewise, by name.
-        size: rows of a mini-batch.
-        seed: of the order.
-        take: picks rows of an array.
     """
 
     def __init__(
@@ -63,12 +51,12 @@ class Shuffled(Whole):
         if not 1 <= size <= self.rows:
             raise ValueError(f"batch_size must be between 1 and {self.rows} rows, got {size}")
         self.size: int = size
-        self.seed, self.take = seed, take
+        self.seed, self.take = seed, take  # ``take`` picks rows of an array
         self.per_epoch = self.rows // size
         self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))
 
     def indices(self, step: int) -> np.ndarray:
-        """Rows of a step's mini-batch, [size]."""
+        """Return the rows of a step's mini-batch, [size]."""
         epoch, place = divmod(step, self.per_epoch)
         if self._order[0] != epoch:
             random = np.random.default_rng([self.seed, epoch])
@@ -76,45 +64,34 @@ class Shuffled(Whole):
         return self._order[1][place * self.size : (place + 1) * self.size]
 
     def arguments(self, step: int) -> Arguments:
-        """Arguments of a step, the first being 0."""
+        """Return the arguments of a step, the first being 0."""
         return self.rows_at(self.indices(step))
 
     def rows_at(self, indices: Any) -> Arguments:
-        """The arguments' rows.
-
-        Args:
-            indices: of the rows, [size].
-        """
+        """Return the arguments at row indices [size]."""
         args = tuple(self.take(part, indices) for part in self.args)
         return args, {name: self.take(part, indices) for name, part in self.named.items()}
 
 
-class Loaded(Whole):
-    """Mini-batches of a DataLoader, of another iterable, or of an iterator.
-
-    Args:
-        loader: iterated once for each epoch; an iterator once.
-        named: further arguments, the same for all mini-batches.
-        random: the host's global random state, which a DataLoader shuffles by; None if it has none.
-        convert: makes arrays of the host of a mini-batch.
-    """
+class LoaderBatches(AllData):
+    """Mini-batches of a DataLoader or another iterable, once per epoch, or of an iterator, once."""
 
     def __init__(
         self,
         loader: Any,
-        named: dict[str, Any],
-        random: RandomState | None,
-        convert: Callable[[Any], Any],
+        named: dict[str, Any],  # arguments that are the same for all mini-batches
+        random: RandomState | None,  # the global state by which a DataLoader may shuffle
+        convert: Callable[[Any], Any],  # makes arrays of the framework of a mini-batch
     ) -> None:
         super().__init__((), named)
         self.convert = convert
         self.loader = Rewinding(loader, random)
-        self.is_iterator = iter_is_itself(loader)
+        self.is_iterator = is_single_pass(loader)
         self._next: Arguments | None = None
-        self.last: Arguments | None = None  # that was given
+        self.last: Arguments | None = None  # those of the latest step
 
     def first(self) -> Arguments:
-        """The arguments of the next step, which stay the next."""
+        """Return the arguments of the next step without going on."""
         args, named = self._first()
         return args, {**self.named, **named}
 
@@ -124,13 +101,9 @@ class Loaded(Whole):
         return self._next
 
     def arguments(self, step: int) -> Arguments:
-        """Arguments of the next step.
-
-        Raises:
-            Exhausted: if there are no more.
-        """
-        found, self._next = self._first(), None
-        args, named = found
+        """Return the arguments of the next step; raise Exhausted if there are no more."""
+        arguments, self._next = self._first(), None
+        args, named = arguments
         self.size = rows_of([*args, *named.values()], whole=False)
         self.last = args, {**self.named, **named}
         return self.last
@@ -147,10 +120,10 @@ class Loaded(Whole):
             )
         if batch is None:
             raise Exhausted(f"there were no more mini-batches after {self.loader.total}")
-        return arguments_of(self.convert(batch))
+        return batch_arguments(self.convert(batch))
 
     def state(self) -> Any:
-        """What later steps depend on: where in which order the loader is."""
+        """Return what later steps depend on: the position of the loader, and its order."""
         return self.loader.state()
 
     def restore(self, state: Any) -> None:
@@ -159,25 +132,17 @@ class Loaded(Whole):
         self.loader.restore(state)
 
     def check_resumable(self, shuffles_globally: bool) -> None:
-        """Refuse a loader whose order cannot be restored; see :func:`check_resumable`."""
+        """Raise ValueError if the loader's order cannot be restored."""
         check_resumable(self.loader.loader, shuffles_globally)
 
 
-def first_of(source: Whole) -> Arguments:
-    """The arguments of the first step, which stay the first.
-
-    Args:
-        source: of the data.
-    """
-    return source.first() if isinstance(source, Loaded) else source.arguments(0)
+def first_arguments(source: AllData) -> Arguments:
+    """Return the arguments of the first step without going on."""
+    return source.first() if isinstance(source, LoaderBatches) else source.arguments(0)
 
 
-def arguments_of(batch: Any) -> Arguments:
-    """A mini-batch as arguments: by name if it is a dictionary, in order if it is a list.
-
-    Args:
-        batch: as a loader gives it.
-    """
+def batch_arguments(batch: Any) -> Arguments:
+    """Return a mini-batch as arguments: by name if it is a mapping, in order if it is a list."""
     if isinstance(batch, Mapping):
         return (), dict(batch)
     if isinstance(batch, tuple | list):
@@ -186,44 +151,34 @@ def arguments_of(batch: Any) -> Arguments:
 
 
 def is_loader(argument: Any) -> bool:
-    """Whether an argument is a source of mini-batches: an iterable that is no data.
-
-    Args:
-        argument: of the model; lists, tuples, dictionaries, arrays and strings are data.
-    """
+    """Tell whether an argument is a source of mini-batches: an iterable that is no data."""
     data = isinstance(argument, list | tuple | Mapping | str | bytes | range | set)
     known = any(hasattr(argument, name) for name in ("__array__", "shape", "keys"))
     return isinstance(argument, Iterable) and not data and not known
 
 
-def iter_is_itself(loader: Any) -> bool:
-    """Whether a loader can be iterated once only."""
+def is_single_pass(loader: Any) -> bool:
+    """Tell whether a loader can be iterated only once."""
     return isinstance(loader, Iterator)
 
 
 def rows_of(parts: Any, whole: bool = True) -> int | None:
-    """The number of rows that arrays have in common.
-
-    Args:
-        parts: arrays, and dictionaries, lists and tuples of arrays.
-        whole: whether there may be nothing but arrays of as many rows.
-
-    Raises:
-        ValueError: if the arrays do not have as many rows each, or something is no array.
-    """
-    found = [*_rows_in(parts)]
-    shapes = {shape[0] for _, shape in found if shape}
-    if whole and (len(shapes) != 1 or not all(shape for _, shape in found)):
-        named = ", ".join(f"{kind}{[*shape] if shape is not None else ''}" for kind, shape in found)
+    """Return the number of rows of arrays; if ``whole``, all must have the same number."""
+    leaves = [*_rows_in(parts)]
+    shapes = {shape[0] for _, shape in leaves if shape}
+    if whole and (len(shapes) != 1 or not all(shape for _, shape in leaves)):
+        kinds = ", ".join(
+            f"{kind}{[*shape] if shape is not None else ''}" for kind, shape in leaves
+        )
         raise ValueError(
             "batch_size cuts every argument along its first axis, which must have as many rows in "
-            f"all of them, got {named}: bind the others with functools.partial"
+            f"all of them, got {kinds}: bind the others with functools.partial"
         )
-    return next((shape[0] for _, shape in found if shape), None)
+    return next((shape[0] for _, shape in leaves if shape), None)
 
 
 def _rows_in(part: Any) -> Iterator[tuple[str, tuple[int, ...] | None]]:
-    """The kind of every leaf, and its shape if it is an array."""
+    """Yield the kind of every leaf, and its shape if it is an array."""
     if isinstance(part, Mapping):
         part = list(part.values())
     if isinstance(part, tuple | list):

@@ -1,11 +1,11 @@
-"""Loaders that are rewound: an epoch's order follows from the random state at its start."""
+"""Loaders that can be rewound: an epoch's order follows from the random state at its start."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-# Samplers of torch whose order follows from a generator, or from nothing.
+# Samplers of torch whose order is fixed or follows from a generator.
 SAMPLERS = (
     "SequentialSampler",
     "RandomSampler",
@@ -19,19 +19,14 @@ class RandomState(Protocol):
     """A global random state."""
 
     def get(self) -> Any:
-        """As dictionaries, lists, arrays and numbers."""
+        """Return the state as dictionaries, lists, arrays and numbers."""
 
     def set(self, state: Any) -> None:
-        """Restore it."""
+        """Restore a state that :meth:`get` returned."""
 
 
 class Rewinding:
-    """Iterates a loader, and can return to where it was.
-
-    Args:
-        loader: iterable of mini-batches.
-        random: the host's global random state; None if it has none.
-    """
+    """Iterates a loader epoch by epoch, and can return to an earlier position."""
 
     def __init__(self, loader: Any, random: RandomState | None) -> None:
         self.loader, self.random = loader, random
@@ -41,10 +36,10 @@ class Rewinding:
 
     @property
     def rows(self) -> int | None:
-        """Rows of all data; None if the loader does not tell."""
+        """Return the number of rows of all data; None if the loader does not tell."""
         batches = getattr(self.loader, "batch_sampler", None)
         if batches is not None and type(batches).__name__ != "BatchSampler":
-            return None  # one of the user's own may leave rows out
+            return None  # a user's own batch sampler may leave rows out
         sampler = getattr(batches, "sampler", getattr(self.loader, "sampler", None))
         kind = type(sampler).__name__
         of_all = sampler is None or (kind in SAMPLERS and kind != "SubsetRandomSampler")
@@ -56,12 +51,12 @@ class Rewinding:
         self.epoch, self.taken = self.epoch + 1, 0
         sampler: Any = getattr(self.loader, "sampler", None)
         if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(self.epoch)  # as torch's DistributedSampler wants it
+            sampler.set_epoch(self.epoch)  # torch's DistributedSampler requires it
         self._start = self._random_state()
         self._batches = iter(self.loader)
 
     def next(self) -> Any:
-        """The next mini-batch; None at the end of an epoch."""
+        """Return the next mini-batch; None at the end of an epoch."""
         if self._batches is None:
             self.begin()
         batch = next(self._batches, None)  # type: ignore[arg-type]
@@ -70,7 +65,7 @@ class Rewinding:
         return batch
 
     def state(self) -> dict[str, Any]:
-        """Epoch, mini-batches taken of it, and the random state at its start."""
+        """Return the epoch, the mini-batches taken of it, and the random state at its start."""
         own = self.loader.state_dict() if _keeps_state(self.loader) else None
         return {
             "epoch": self.epoch,
@@ -81,11 +76,7 @@ class Rewinding:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Return to a state; mini-batches taken before are loaded again, and skipped.
-
-        Args:
-            state: as :meth:`state` gives it.
-        """
+        """Return to a state; mini-batches taken before it are loaded again, and skipped."""
         if state["epoch"] < 0:
             return
         self.epoch = state["epoch"] - 1
@@ -124,7 +115,7 @@ def _samplers(loader: Any) -> list[Any]:
 
 
 def _generators(loader: Any) -> list[Any]:
-    """The generators of a loader and of its samplers, each once."""
+    """Return the generators of a loader and of its samplers, each once."""
     found = [getattr(part, "generator", None) for part in (loader, *_samplers(loader))]
     return [*{id(generator): generator for generator in found if generator is not None}.values()]
 
@@ -134,15 +125,8 @@ def _keeps_state(loader: Any) -> bool:
 
 
 def check_resumable(loader: Any, shuffles_globally: bool) -> None:
-    """Refuse a loader whose order cannot be restored.
-
-    Args:
-        loader: of mini-batches.
-        shuffles_globally: whether the host keeps torch's global random state.
-
-    Raises:
-        ValueError: naming the part, and what can be restored.
-    """
+    """Raise ValueError if the order of a loader cannot be restored."""
+    # ``shuffles_globally``: the framework stores torch's global random state with a checkpoint.
     if _keeps_state(loader):
         return
     samplers = _samplers(loader)

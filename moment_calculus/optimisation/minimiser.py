@@ -1,4 +1,4 @@
-"""Newton's method and L-BFGS as trainers."""
+"""The trainer of ``fit`` that minimises a deterministic loss by Newton's method or L-BFGS."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from moment_calculus.optimisation.lbfgs import lbfgs
 from moment_calculus.optimisation.newton import newton
 from moment_calculus.optimisation.outcome import Course, Outcome
 from moment_calculus.optimisation.progress import Bar
-from moment_calculus.optimisation.rounds import Objective
-from moment_calculus.optimisation.saddle import beside
+from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_calculus.optimisation.saddle import step_off_saddle
 
 METHODS = {"newton": newton, "lbfgs": lbfgs}
 
@@ -22,16 +22,7 @@ BY_ADAM = "train by method='adam', or use an objective without them"
 
 
 def check_deterministic(one: float, other: float, remedy: str = BY_ADAM) -> None:
-    """Refuse a loss that is another one when it is evaluated again.
-
-    Args:
-        one: the loss.
-        other: the loss with other random numbers.
-        remedy: what to do about it.
-
-    Raises:
-        ValueError: naming both.
-    """
+    """Raise ValueError if a loss (``one``) is another one with other random numbers (``other``)."""
     if one != other:
         raise ValueError(
             f"the loss is not deterministic: {one} and {other} with different random numbers. "
@@ -42,25 +33,15 @@ def check_deterministic(one: float, other: float, remedy: str = BY_ADAM) -> None
 
 @dataclass
 class Minimiser:
-    """A deterministic method; every stretch begins a new round of it.
+    """A :class:`.Trainer` by a deterministic method; every stretch begins a new round of it."""
 
-    Args:
-        objective: the loss.
-        outcome: where it is.
-        method: its name.
-        tolerance: as of the method.
-        values_at: parameters by name, of a flat vector.
-        terms_at: what each site contributes to the ELBO, likewise.
-        score_at: held-out log-likelihood, likewise.
-    """
-
-    objective: Objective
-    outcome: Outcome
-    method: str
+    objective: DeterministicLoss
+    outcome: Outcome  # where the training is
+    method: str  # a key of METHODS
     tolerance: float | None
-    values_at: Callable[[np.ndarray], dict[str, Any]]
-    terms_at: Callable[[np.ndarray], dict[str, float]]
-    score_at: Callable[[np.ndarray], float]
+    values_at: Callable[[np.ndarray], dict[str, Any]]  # parameters by name, of a flat vector
+    terms_at: Callable[[np.ndarray], dict[str, float]]  # what each site contributes to the ELBO
+    score_at: Callable[[np.ndarray], float]  # held-out log-likelihood
 
     def advance(self, course: Course, steps: int, bar: Bar) -> None:
         """Go on to a number of steps."""
@@ -71,9 +52,12 @@ class Minimiser:
             course.reason = ""
 
     def step_off(self) -> bool:
-        """Step off a saddle, if it stopped at one; Newton's method has looked at the curvature."""
+        """Step off a saddle if L-BFGS stopped at one; tell whether it did."""
         at = self.outcome
-        lower = None if self.method == "newton" else beside(self.objective, at.place, at.loss)
+        # Newton's method has looked at the curvature itself.
+        lower = (
+            None if self.method == "newton" else step_off_saddle(self.objective, at.place, at.loss)
+        )
         if lower is None:
             return False
         at.place, loss = lower
@@ -82,19 +66,19 @@ class Minimiser:
         return True
 
     def values(self) -> dict[str, Any]:
-        """The parameters by name."""
+        """Return the parameters by name."""
         return self.values_at(self.outcome.place)
 
     def terms(self) -> dict[str, float]:
-        """What each site contributes to the ELBO."""
+        """Return what each site contributes to the ELBO."""
         return self.terms_at(self.outcome.place)
 
     def score(self) -> float:
-        """Held-out log-likelihood."""
+        """Return the held-out log-likelihood."""
         return self.score_at(self.outcome.place)
 
     def keep(self) -> np.ndarray:
-        """The parameters."""
+        """Return a copy of the parameters."""
         return self.outcome.place.copy()
 
     def revert(self, kept: np.ndarray) -> None:
@@ -102,12 +86,12 @@ class Minimiser:
         self.outcome.place = kept
 
     def state(self) -> Any:
-        """All that the next steps depend on, as every stretch begins a new round."""
-        return {"place": self.outcome.place, "begun": self.outcome.begun}
+        """Return all that the next steps depend on."""
+        return {"place": self.outcome.place, "begun": self.outcome.full_start}
 
     def restore(self, state: Any) -> None:
         """Go on from a state."""
-        self.outcome.place, self.outcome.begun = np.asarray(state["place"]), state["begun"]
+        self.outcome.place, self.outcome.full_start = np.asarray(state["place"]), state["begun"]
 
     def finish(self, course: Course) -> None:
-        """Nothing is left to be written down."""
+        """Do nothing: all losses are known."""

@@ -1,4 +1,4 @@
-"""Newton's method, by SciPy."""
+"""Newton's method in a trust region, by SciPy."""
 
 from __future__ import annotations
 
@@ -13,39 +13,31 @@ from moment_calculus.optimisation.decrement import (
 )
 from moment_calculus.optimisation.outcome import Outcome
 from moment_calculus.optimisation.rounds import (
-    Objective,
+    DeterministicLoss,
     Report,
     Round,
     in_rounds,
-    limits,
-    started,
+    initial_outcome,
+    with_defaults,
 )
 
-DENSE = 1000  # parameters up to which it takes the dense Hessian
+DENSE = 1000  # largest number of parameters for the dense Hessian
 
 
 def newton(
-    objective: Objective,
+    objective: DeterministicLoss,
     start: np.ndarray | Outcome,
-    steps: int | None = None,
-    tolerance: float | None = None,
-    report: Report = None,
+    steps: int | None = None,  # 500 by default
+    tolerance: float | None = None,  # Newton decrement in nats; 1e-9 by default
+    report: Report = None,  # called with the loss after every step
 ) -> Outcome:
-    """Newton's method in a trust region.
+    """Minimise a loss by Newton's method in a trust region, from parameters or an outcome.
 
     Up to 1000 parameters it takes the dense Hessian (SciPy's ``trust-exact``), beyond that its
     products with directions (``trust-ncg``).
-
-    Args:
-        objective: the loss.
-        start: parameters to begin with, or an outcome to go on from.
-        steps: largest number of steps; by default 500.
-        tolerance: Newton decrement at which it has converged, in nats; by default 1e-9, and never
-            below what the precision of the loss shows.
-        report: told of the loss after every step.
     """
-    steps, tolerance = limits(steps, tolerance, 500)
-    outcome = started(objective, start)
+    steps, tolerance = with_defaults(steps, tolerance, 500)
+    outcome = initial_outcome(objective, start)
     objective, size = _without_nan(objective), outcome.place.size
     decrement = _dense_decrement if size <= DENSE else _products_decrement
 
@@ -56,20 +48,20 @@ def newton(
         return f"the Newton decrement is {outcome.decrement:.1e}" if found else ""
 
     if size <= DENSE:
-        options = _region(1.0, 0.0)
+        options = _trust_region_options(1.0, 0.0)
         return in_rounds(objective, outcome, steps, finished, "trust-exact", options, report)
-    # Beside trust-krylov: as long (logistic regressions of 1000 and 3000 covariates 2.6 and 2.5
-    # seconds, 17 and 20), the optimum of a network 13-50-1 lower by two seeds of three; nothing
-    # of its directions is kept, for which trust-krylov sets aside twice the square of the number
-    # of parameters. This radius, a scale for each parameter, saves a quarter of the steps.
+    # Why not trust-krylov: it takes as long (trust-ncg 2.6 and 17 seconds, trust-krylov 2.5 and 20,
+    # for logistic regressions of 1000 and 3000 covariates), finds higher optima of a network
+    # 13-50-1 for two seeds of three, and stores its directions, twice the squared number of
+    # parameters. The radius, a scale for each parameter, saves a quarter of the steps.
     radius = float(np.sqrt(size))
-    options = _region(radius, np.finfo(float).tiny)
+    options = _trust_region_options(radius, np.finfo(float).tiny)
     in_rounds(objective, outcome, steps, finished, "trust-ncg", options, report)
-    return _looked_at_again(objective, outcome)
+    return _final_decrement(objective, outcome)
 
 
-def _without_nan(objective: Objective) -> Objective:
-    """Infinite where the loss is NaN: from there a trust region shrinks, from NaN it does not."""
+def _without_nan(objective: DeterministicLoss) -> DeterministicLoss:
+    """Return the objective, infinite where it is NaN: only then a trust region shrinks."""
 
     def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:
         value, slope = objective.value_and_slope(place)
@@ -78,25 +70,25 @@ def _without_nan(objective: Objective) -> Objective:
     return replace(objective, value_and_slope=value_and_slope)
 
 
-def _region(radius: float, least_slope: float) -> dict[str, float]:
+def _trust_region_options(radius: float, least_slope: float) -> dict[str, float]:
     return {"initial_trust_radius": radius, "max_trust_radius": 1e6, "gtol": least_slope}
 
 
 def _dense_decrement(current: Round, at: np.ndarray, enough: float) -> float:
-    return newton_decrement(current.value_and_slope(at)[1], current.curvature(at))
+    return newton_decrement(current.value_and_slope(at)[1], current.hessian(at))
 
 
 def _products_decrement(current: Round, at: np.ndarray, enough: float) -> float:
     return decrement_by_products(
         current.value_and_slope(at)[1],
-        lambda direction: current.curvature_along(at, direction),
+        lambda direction: current.hessian_product(at, direction),
         enough,
         current.objective.precision,
     )
 
 
-def _looked_at_again(objective: Objective, outcome: Outcome) -> Outcome:
-    """With the whole decrement where it stopped, of which only a part may be known."""
+def _final_decrement(objective: DeterministicLoss, outcome: Outcome) -> Outcome:
+    """Complete the decrement where the method stopped, which may be known in part only."""
     if not outcome.reason.startswith("converged: the Newton decrement"):
         at = np.zeros_like(outcome.place)
         outcome.decrement = _products_decrement(Round(objective, outcome.place), at, np.inf)

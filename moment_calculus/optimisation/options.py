@@ -1,4 +1,4 @@
-"""What a user may ask of a fit, and what of it goes together."""
+"""Options of ``fit``: their checks, and the objects that a fit builds from them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from moment_calculus.optimisation.batches import Loaded, Shuffled, Whole, is_loader
+from moment_calculus.optimisation.batches import AllData, LoaderBatches, ShuffledBatches, is_loader
 from moment_calculus.optimisation.loaders import RandomState
 from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.training import Plan, Progress
-from moment_calculus.optimisation.warm_up import WarmUp, warm_up
+from moment_calculus.optimisation.warm_up import WarmUp, parse_warm_up
 
 STEPS = {"adam": 2000, "lbfgs": 5000, "newton": 500}
 LEARNING_RATE = 1e-2
@@ -21,11 +21,7 @@ STRETCH = 100
 
 @dataclass(frozen=True)
 class Options:
-    """The options of ``fit`` that both hosts share, checked.
-
-    Raises:
-        ValueError: if one is out of range, or two do not go together; the message names them.
-    """
+    """The options of ``fit`` that both frameworks share; ValueError if they do not go together."""
 
     method: str = "adam"
     steps: int | None = None
@@ -48,11 +44,7 @@ class Options:
 
     @classmethod
     def among(cls, arguments: dict[str, Any]) -> Options:
-        """The options among the arguments of a function.
-
-        Args:
-            arguments: by name.
-        """
+        """Return the options among the arguments of a function, by name."""
         names = [part.name for part in fields(cls)]
         return cls(**{name: arguments[name] for name in names})
 
@@ -82,7 +74,7 @@ class Options:
             raise ValueError("restarts are not stored: checkpoint one fit after the other")
 
     def _check_deterministic(self) -> None:
-        """Refuse what only steps along noisy gradients need."""
+        """Raise ValueError for options that only methods with noisy gradients need."""
         names = ("learning_rate", "optimiser", "batch_size", "epochs", "kl_warm_up", "rows")
         given = [name for name in names if getattr(self, name) is not None]
         if given:
@@ -92,13 +84,8 @@ class Options:
             )
 
     def settings(self, data: str, objective: Any, float64: bool) -> dict[str, Any]:
-        """What a resumed fit has to have in common with the one before.
-
-        Args:
-            data: their digest.
-            objective: the ELBO.
-            float64: whether it computes in double precision.
-        """
+        """Return what a resumed fit must have in common with the one before."""
+        # ``data`` is a digest of the data.
         names = ("method", "batch_size", "kl_warm_up", "seed", "rows", "plate", "patience")
         rate = self.learning_rate
         return {
@@ -116,12 +103,12 @@ class Options:
 
     @property
     def warm_up(self) -> WarmUp | None:
-        """Of the KL divergence."""
-        return warm_up(self.kl_warm_up)
+        """Return the warm-up of the KL divergence; None if there is none."""
+        return parse_warm_up(self.kl_warm_up)
 
     @property
     def stretch(self) -> int | None:
-        """Steps between two looks at the training; None for a single stretch."""
+        """Return the number of steps between two looks at the training; None for one stretch."""
         if self.every is not None or self.method == "adam":
             return self.every or STRETCH
         looks = (self.held_out, self.callback, self.checkpoint)
@@ -129,28 +116,20 @@ class Options:
 
     def source(
         self,
-        data: tuple,
+        data: tuple,  # positional arguments
         named: dict[str, Any],
-        take: Callable[[Any, Any], Any],
-        convert: Callable[[Any], Any],
-        random: RandomState | None,
-    ) -> Whole:
-        """Where the data of every step come from.
-
-        Args:
-            data: positional arguments.
-            named: the others.
-            take: picks rows of arrays.
-            convert: makes arrays of what a loader gives.
-            random: the host's global random state, if it has one.
-        """
+        take: Callable[[Any, Any], Any],  # picks rows of an array
+        convert: Callable[[Any], Any],  # makes arrays of the framework of a loader's mini-batch
+        random: RandomState | None,  # the framework's global random state, if it has one
+    ) -> AllData:
+        """Return the source of the data of every step."""
         if not any(map(is_loader, data)):
             if self.batch_size is not None:
-                return Shuffled(data, named, self.batch_size, self.seed, take)
+                return ShuffledBatches(data, named, self.batch_size, self.seed, take)
             for name in ("epochs", "rows"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} is of mini-batches: give a batch_size or a loader")
-            return Whole(data, named)
+            return AllData(data, named)
         if len(data) > 1:
             raise ValueError(
                 "a loader of mini-batches is the only positional argument: give what is the same "
@@ -158,45 +137,32 @@ class Options:
             )
         if self.method != "adam" or self.batch_size is not None:
             raise ValueError("a loader makes mini-batches itself, of method='adam'")
-        source = Loaded(data[0], named, random, convert)
+        source = LoaderBatches(data[0], named, random, convert)
         if source.is_iterator and self.restarts > 1:
             raise ValueError("an iterator runs once, which is not enough for restarts")
         return source
 
-    def number_of_steps(self, source: Whole) -> int:
-        """How many steps are made at most.
-
-        Args:
-            source: of the data.
-        """
+    def number_of_steps(self, source: AllData) -> int:
+        """Return the largest number of steps."""
         if self.epochs is None:
             return self.steps or STEPS[self.method]
-        if isinstance(source, Shuffled):
+        if isinstance(source, ShuffledBatches):
             return self.epochs * source.per_epoch
         try:
             return self.epochs * len(source.loader.loader)  # type: ignore[attr-defined]
         except TypeError:
             raise ValueError("the loader does not know its length: give steps") from None
 
-    def rows_of(self, source: Whole) -> int | None:
-        """Rows of all data; None if that is not known.
-
-        Args:
-            source: of the data.
-        """
+    def rows_of(self, source: AllData) -> int | None:
+        """Return the number of rows of all data; None if it is unknown."""
         if self.rows is not None:
             return self.rows
-        if isinstance(source, Loaded):
+        if isinstance(source, LoaderBatches):
             return source.loader.rows
-        return source.rows if isinstance(source, Shuffled) else None
+        return source.rows if isinstance(source, ShuffledBatches) else None
 
-    def plan(self, source: Whole, write: Any = None) -> Plan:
-        """What is done between the stretches.
-
-        Args:
-            source: of the data.
-            write: stores the training.
-        """
+    def plan(self, source: AllData, write: Any = None) -> Plan:
+        """Return what is done between the stretches; ``write`` stores the training."""
         return Plan(
             self.number_of_steps(source),
             self.stretch,
@@ -218,7 +184,7 @@ def _check_number(name: str, value: Any) -> None:
 
 
 def _described(optimiser: Any) -> str | None:
-    """What of an optimiser can be said in words."""
+    """Describe an optimiser in words, as far as possible; None for the default."""
     if isinstance(optimiser, partial):
         named = ", ".join(f"{name}={value!r}" for name, value in sorted(optimiser.keywords.items()))
         return f"{getattr(optimiser.func, '__name__', optimiser.func)}({named})"

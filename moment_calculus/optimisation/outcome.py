@@ -1,4 +1,4 @@
-"""What a training found, and why it stopped, in words."""
+"""Results of a training: losses, why it stopped, and the check of the loss by draws."""
 
 from __future__ import annotations
 
@@ -10,73 +10,54 @@ from typing import Any, NamedTuple
 import numpy as np
 
 INVALID = "a parameter left what it is constrained to"
-RECENT = 100  # losses of mini-batches that are compared
-ERRORS = 3.0  # standard errors from which draws contradict a loss, together with
-SHARE = 0.01  # of the loss
+RECENT = 100  # losses of mini-batches that are averaged for a comparison
+ERRORS = 3.0  # draws contradict a loss if they differ by so many standard errors, and by
+LOSS_SHARE = 0.01  # this share of the loss
 
 
 class ByDraws(NamedTuple):
-    """What a loss is by draws of the guide, beside its closed form.
+    """The loss by draws of the guide, beside its closed form."""
 
-    Args:
-        value: the loss by draws; NaN if they were not run.
-        standard_error: Monte Carlo standard error of ``value``.
-        loss: the closed form, of the same rows of data.
-        note: why draws were not run; where they contradict the closed form, the remedies.
-    """
-
-    value: float = math.nan
-    standard_error: float = math.nan
-    loss: float = math.nan
+    value: float = math.nan  # the loss by draws; NaN if they were not run
+    standard_error: float = math.nan  # Monte Carlo standard error of ``value``
+    loss: float = math.nan  # the closed form, of the same rows of data
+    # Why draws were not run; remedies where they contradict the closed form.
     note: str = "not run, as by_draws=False"
 
     @property
     def is_off(self) -> bool:
-        """Whether draws contradict the loss: by three standard errors and one per cent of it."""
+        """Tell whether draws contradict the loss, by three standard errors and one per cent."""
         if math.isnan(self.loss):
             return False
-        certain = max(SHARE * abs(self.loss), ERRORS * self.standard_error)
-        return not abs(self.value - self.loss) <= certain  # also where draws are no numbers
+        certain = max(LOSS_SHARE * abs(self.loss), ERRORS * self.standard_error)
+        return not abs(self.value - self.loss) <= certain  # true for a value of NaN, too
 
     @property
     def is_precise(self) -> bool:
-        """Whether draws would tell one per cent of the loss from nothing."""
-        return ERRORS * self.standard_error <= SHARE * abs(self.loss)
+        """Tell whether the draws are precise enough to see a difference of one per cent."""
+        return ERRORS * self.standard_error <= LOSS_SHARE * abs(self.loss)
 
     def __str__(self) -> str:
-        """In words."""
+        """Describe the check in words."""
         if math.isnan(self.loss):
             return f"by draws: {self.note}"
         drawn = f"by draws {self.value:.5g} ± {self.standard_error:.2g}"
-        return f"{drawn}, by moments {self.loss:.5g}"  # which may be of fewer rows
+        return f"{drawn}, by moments {self.loss:.5g}"  # both perhaps of fewer rows than the fit
 
 
 @dataclass
 class Course:
-    """How a training went so far.
+    """The course of a training so far."""
 
-    Args:
-        losses: of the steps; with mini-batches each of its own batch.
-        steps: how many were made.
-        converged: whether it stopped because nothing is left to gain.
-        reason: why it stopped, in words; empty while it goes on.
-        change: relative change of the loss at the end; None if it was not looked at.
-        decrement: Newton decrement ½ gᵀ H⁻¹ g, in nats: what one more step would gain; None if it
-            was not computed.
-        held_out: held-out log-likelihood by the number of steps before it.
-        best: number of steps at the best of these.
-        saddles: how many saddles it stepped off.
-    """
-
-    losses: list[float] = field(default_factory=list)
-    steps: int = 0
-    converged: bool = False
-    reason: str = ""
-    change: float | None = None
-    decrement: float | None = None
-    held_out: dict[int, float] = field(default_factory=dict)
-    best: int | None = None
-    saddles: int = 0
+    losses: list[float] = field(default_factory=list)  # of the steps, each of its own batch
+    steps: int = 0  # number of steps made
+    converged: bool = False  # whether it stopped because nothing is left to gain
+    reason: str = ""  # why it stopped, in words; empty while it goes on
+    change: float | None = None  # relative change of the loss at the end
+    decrement: float | None = None  # ½ gᵀ H⁻¹ g in nats: what one more Newton step would gain
+    held_out: dict[int, float] = field(default_factory=dict)  # log-likelihood by steps before it
+    best: int | None = None  # number of steps at the best of these
+    saddles: int = 0  # how many saddles it stepped off
 
     @property
     def loss(self) -> float:
@@ -84,17 +65,17 @@ class Course:
         return self.losses[-1]
 
     def stop(self, converged: bool, why: str) -> None:
-        """Write down why it stopped.
+        """Write down why the training stopped.
 
         Args:
             converged: whether nothing is left to gain.
-            why: in words.
+            why: the reason, in words.
         """
         self.converged = converged
         self.reason = f"{'converged' if converged else 'stopped'}: {why}"
 
     def fit(self, guide: Any, params: dict[str, Any], started: float, prepared: float) -> Fit:
-        """The result for the user, now.
+        """Return the result for the user.
 
         Args:
             guide: the guide.
@@ -109,15 +90,10 @@ class Course:
 
 @dataclass
 class Outcome(Course):
-    """Where a deterministic method is.
+    """The course of a deterministic method, and its present parameters."""
 
-    Args:
-        place: parameters, flat.
-        begun: for L-BFGS, number of steps after which all parameters move; None before.
-    """
-
-    place: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    begun: int | None = None
+    place: np.ndarray = field(default_factory=lambda: np.zeros(0))  # parameters, flat
+    full_start: int | None = None  # L-BFGS: number of steps after which all parameters move
 
 
 @dataclass(kw_only=True)
@@ -126,7 +102,7 @@ class Fit(Course):
 
     Args:
         guide: the guide.
-        params: its parameters and the model's by name, in the host's conventions.
+        params: its parameters and the model's by name, in the framework's conventions.
         seconds: wall-clock time by part: ``"preparing"`` (initialising, compiling) and
             ``"fitting"``.
         losses: negative ELBO at the start and after every step; with mini-batches before every
@@ -135,9 +111,9 @@ class Fit(Course):
         converged: whether the training stopped because nothing was left to gain.
         reason: why it stopped, in words.
         change: relative change of the loss at the end; None for methods that do not look at it.
-        decrement: Newton decrement at the end, in nats; None for methods that do not know it.
+        decrement: Newton decrement at the end, in nats; None for methods that do not compute it.
         held_out: held-out log-likelihood by the number of steps before it.
-        best: number of steps after which it was highest; ``params`` are those of then.
+        best: number of steps after which it was highest; ``params`` are those after these steps.
         saddles: how many saddles the training stepped off, along a negative curvature.
         by_draws: the loss by draws of the trained guide, or why there is none.
     """
@@ -150,9 +126,9 @@ class Fit(Course):
 
     @property
     def rank(self) -> float:
-        """Of several fits of one model the best has the lowest.
+        """Number by which fits of one model are compared: the best fit has the lowest.
 
-        The held-out log-likelihood, if there is one; or the mean of the last losses.
+        The negative held-out log-likelihood, if there is one; else the mean of the last losses.
         """
         if self.best is not None:
             return -self.held_out[self.best]

@@ -9,23 +9,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-SECONDS = 1.0  # between two evaluations of the parts of the ELBO, at least
+SECONDS = 1.0  # least time between two evaluations of the parts of the ELBO
 
 
 class Bar:
-    """A bar over the steps of a training.
-
-    Args:
-        steps: most that are made.
-        done: those made before.
-        shown: whether it is; None on a terminal only.
-        terms: gives what each site contributes to the ELBO.
-    """
+    """A progress bar over the steps of a training."""
 
     def __init__(
         self, steps: int, done: int, shown: bool | None, terms: Callable[[], dict[str, float]]
     ) -> None:
-        disable = None if shown is None else not shown
+        disable = None if shown is None else not shown  # None: tqdm shows it on a terminal only
         self._bar = tqdm(total=steps, initial=done, disable=disable, desc="fit", unit="step")
         self._terms, self._parts, self._looked = terms, "", 0.0
 
@@ -36,12 +29,7 @@ class Bar:
         self._bar.close()
 
     def report(self, steps: int, loss: float) -> None:
-        """Show steps.
-
-        Args:
-            steps: how many were made since the last report.
-            loss: the last loss.
-        """
+        """Show that ``steps`` more steps were made, and the last loss."""
         if self._bar.disable:
             return
         if time.monotonic() - self._looked > SECONDS:
@@ -51,26 +39,13 @@ class Bar:
 
 
 def last_line(text: str, shown: bool | None) -> None:
-    """Write a line below a bar.
-
-    Args:
-        text: the line.
-        shown: whether the bar is; None on a terminal only.
-    """
+    """Write a line below a progress bar, if the bar is shown."""
     if shown or (shown is None and sys.stderr.isatty()):
         tqdm.write(text, file=sys.stderr)
 
 
 def parts_in_words(terms: dict[str, float]) -> str:
-    """The sites' contributions to an ELBO, the largest first.
-
-    Args:
-        terms: by site.
-
-    Example:
-        >>> parts_in_words({"weight": -3.5, "obs": -20.0})
-        ': obs -20, weight -3.5'
-    """
+    """Describe the sites' contributions to an ELBO, the largest first: ": obs -20, weight -3.5"."""
     largest = sorted(terms.items(), key=lambda term: -abs(term[1]))
     shown = [f"{name} {value:.4g}" for name, value in largest[:4]]
     rest = sum(value for _, value in largest[4:])

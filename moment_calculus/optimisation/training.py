@@ -1,4 +1,4 @@
-"""The loop around all methods: stretches of steps, and what is looked at between them."""
+"""The training loop around all methods: stretches of steps, and checks between them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from moment_calculus.optimisation.outcome import RECENT, Course
 from moment_calculus.optimisation.progress import Bar
 
-SADDLES = 5  # that a training steps off
-STALL = 1e-5  # relative change of the mean loss of a hundred steps, from which Adam stands still
+SADDLES = 5  # largest number of saddles that a training steps off
+STALL = 1e-5  # Adam stands still if the mean loss of a hundred steps changes by less, relatively
 
 
 class Trainer(Protocol):
@@ -23,28 +23,28 @@ class Trainer(Protocol):
         """Go on to a number of steps, writing losses and the reason to stop into the course."""
 
     def step_off(self) -> bool:
-        """Step off a saddle; say whether there was one."""
+        """Step off a saddle; tell whether there was one."""
 
     def values(self) -> dict[str, Any]:
-        """The parameters by name, in the host's conventions."""
+        """Return the parameters by name, in the framework's conventions."""
 
     def terms(self) -> dict[str, float]:
-        """What each site contributes to the ELBO; empty if the objective does not tell."""
+        """Return what each site contributes to the ELBO; empty if the objective does not tell."""
 
     def score(self) -> float:
-        """Held-out log-likelihood."""
+        """Return the held-out log-likelihood."""
 
     def keep(self) -> Any:
-        """The parameters, for :meth:`revert`."""
+        """Return the parameters, for :meth:`revert`."""
 
     def revert(self, kept: Any) -> None:
-        """Return to parameters."""
+        """Return to the parameters that :meth:`keep` returned."""
 
     def state(self) -> Any:
-        """All that the next steps depend on, as dictionaries, lists and arrays."""
+        """Return all that the next steps depend on, as dictionaries, lists and arrays."""
 
     def restore(self, state: Any) -> None:
-        """Go on from a state."""
+        """Go on from a state that :meth:`state` returned."""
 
     def finish(self, course: Course) -> None:
         """Write down the last loss, if it is known only now."""
@@ -52,11 +52,11 @@ class Trainer(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback sees of a training.
+    """The progress of a training, which a callback receives.
 
     Args:
         course: its losses, steps and held-out log-likelihoods so far.
-        trainer: for what is computed only if asked for.
+        trainer: computes the parameters and the terms of the ELBO when they are asked for.
     """
 
     course: Course
@@ -74,7 +74,7 @@ class Progress:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters by name, in the host's conventions."""
+        """The parameters by name, in the framework's conventions."""
         return self.trainer.values()
 
     @property
@@ -85,38 +85,22 @@ class Progress:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done between the stretches of a training.
+    """What is done between the stretches of a training."""
 
-    Args:
-        steps: most that are made.
-        every: steps of a stretch; None for a single one.
-        tolerance: relative change of the mean loss from one stretch to the next at which it has
-            converged; None if that is the method's own affair.
-        patience: held-out evaluations without a rise after which it stops; None if none is held
-            out.
-        callback: told of the progress; it ends the training by returning True.
-        write: stores course and trainer, with the best parameters so far.
-        progress_bar: whether one is shown; None on a terminal only.
-    """
-
-    steps: int
-    every: int | None = None
+    steps: int  # largest number of steps
+    every: int | None = None  # steps of a stretch; None for a single stretch
+    # Relative change of the mean loss between stretches at which training has converged; None if
+    # the method itself decides.
     tolerance: float | None = None
+    # Held-out evaluations without a rise after which training stops; None without held-out data.
     patience: int | None = None
-    callback: Callable[[Progress], Any] | None = None
-    write: Callable[[Course, Any], None] | None = None
-    progress_bar: bool | None = None
+    callback: Callable[[Progress], Any] | None = None  # ends the training by returning True
+    write: Callable[[Course, Any], None] | None = None  # stores course and best parameters
+    progress_bar: bool | None = None  # None shows it on a terminal only
 
 
 def train(trainer: Trainer, course: Course, plan: Plan, kept: Any = None) -> None:
-    """Train until a reason to stop is found.
-
-    Args:
-        trainer: the method.
-        course: of an earlier part of the same training, or new.
-        plan: what is done between the stretches.
-        kept: best parameters of an earlier part.
-    """
+    """Train until there is a reason to stop; ``kept`` are the best parameters so far."""
     with Bar(plan.steps, course.steps, plan.progress_bar, trainer.terms) as bar:
         while not course.reason and course.steps < plan.steps:
             before = course.steps
@@ -125,9 +109,9 @@ def train(trainer: Trainer, course: Course, plan: Plan, kept: Any = None) -> Non
             if course.losses and math.isnan(course.loss):
                 course.stop(False, "the loss is not a number")
                 break
-            kept = _scored(trainer, course, plan, kept)
-            _compared(course, plan, course.steps - before)
-            _left(trainer, course, course.steps - before)
+            kept = _check_held_out(trainer, course, plan, kept)
+            _check_convergence(course, plan, course.steps - before)
+            _leave_saddle(trainer, course, course.steps - before)
             asked = plan.callback is not None and plan.callback(Progress(course, trainer))
             if plan.write is not None:
                 plan.write(course, kept)
@@ -140,8 +124,8 @@ def train(trainer: Trainer, course: Course, plan: Plan, kept: Any = None) -> Non
         trainer.revert(kept)
 
 
-def _scored(trainer: Trainer, course: Course, plan: Plan, kept: Any) -> Any:
-    """Look at the held-out data; return the best parameters."""
+def _check_held_out(trainer: Trainer, course: Course, plan: Plan, kept: Any) -> Any:
+    """Evaluate the held-out data; return the best parameters so far."""
     if plan.patience is None:
         return kept
     score = trainer.score()
@@ -157,8 +141,8 @@ def _scored(trainer: Trainer, course: Course, plan: Plan, kept: Any) -> Any:
     return kept
 
 
-def _compared(course: Course, plan: Plan, taken: int) -> None:
-    """Compare the mean losses of two stretches."""
+def _check_convergence(course: Course, plan: Plan, taken: int) -> None:
+    """Compare the mean losses of the last two stretches."""
     if plan.tolerance is None or len(course.losses) < 2 * taken or not taken:
         return
     before, now = np.reshape(course.losses[-2 * taken :], (2, taken)).mean(1)
@@ -167,8 +151,8 @@ def _compared(course: Course, plan: Plan, taken: int) -> None:
         course.stop(True, f"the mean loss of {taken} steps changed by {course.change:.1e}")
 
 
-def _left(trainer: Trainer, course: Course, taken: int) -> None:
-    """Go on beside a saddle, where the training has come to rest at one."""
+def _leave_saddle(trainer: Trainer, course: Course, taken: int) -> None:
+    """Go on beside a saddle, if the training has come to rest at one."""
     if not (course.converged or _has_stalled(course, taken)) or not trainer.step_off():
         return
     course.saddles += 1
@@ -178,7 +162,7 @@ def _left(trainer: Trainer, course: Course, taken: int) -> None:
 
 
 def _has_stalled(course: Course, taken: int) -> bool:
-    """Whether the last hundred losses are those before, for the first time; asked once in each."""
+    """Tell, once in a hundred steps, whether their mean loss stays the same for the first time."""
     if course.reason or course.steps // RECENT == (course.steps - taken) // RECENT:
         return False
     last = course.losses[-(len(course.losses) // RECENT) * RECENT :][-3 * RECENT :]

@@ -1,20 +1,26 @@
-"""Parts of composite functions, which hosts spell out in sums, exponentials and quotients."""
+"""Recognition of softmax, logsumexp and normalisations written in elementary operations."""
 
 from moment_calculus.recognition import dispersion, features, normalisation, softmax, stabilisers
 from moment_calculus.recognition.base import Symbolic, View
-from moment_calculus.recognition.steps import STEPS, VECTOR_FUNCTIONS, resolved, step, take_step
+from moment_calculus.recognition.rules import (
+    RULES,
+    VECTOR_FUNCTIONS,
+    apply_rule,
+    recognition_rule,
+    resolved,
+)
 
 __all__ = [
-    "STEPS",
+    "RULES",
     "VECTOR_FUNCTIONS",
     "Symbolic",
     "View",
+    "apply_rule",
     "dispersion",
     "features",
     "normalisation",
+    "recognition_rule",
     "resolved",
     "softmax",
     "stabilisers",
-    "step",
-    "take_step",
 ]

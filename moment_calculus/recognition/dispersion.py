@@ -1,8 +1,7 @@
-"""Sums of squares that are part of no known normalisation: they are not divided by.
+"""Sums of squares that belong to no known normalisation; values are not divided by their roots.
 
-Their own moments are known, but not those of what is divided by their root. The root of the
-positive part of a sum that is matched by a Gaussian has moments too, but they are far from those of
-a standard deviation, as much of its reciprocal's comes from where it is almost zero.
+The root of a sum of squares that is matched by a Gaussian has moments, but they are far from those
+of a standard deviation: its reciprocal depends on where the sum is nearly zero.
 """
 
 from __future__ import annotations
@@ -11,30 +10,21 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.recognition.base import Symbolic
 from moment_calculus.recognition.features import Quadratic, Square
-from moment_calculus.recognition.steps import fallback
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.recognition.rules import fallback_rule
 
 
-class Dispersion(Symbolic):
-    """A sum of squares that is not one of the parts of a normalisation.
-
-    Args:
-        shape: its shape.
-        sites: names of the latent sites it depends on.
-    """
+class SumOfSquares(Symbolic):
+    """A sum of squares that is not one of the parts of a normalisation."""
 
     def __init__(self, shape: tuple[int, ...], sites: frozenset[str]) -> None:
         super().__init__(shape, lambda: np.zeros(shape), sites)
 
 
-def refuse(sites: frozenset[str]) -> NoReturn:
-    """Refuse the root of a sum of squares that is no part of a normalisation.
-
-    Args:
-        sites: names of the latent sites it depends on.
-    """
+def raise_unrecognised(sites: frozenset[str]) -> NoReturn:
+    """Raise UnsupportedMoments for the root of a sum of squares outside of a normalisation."""
     raise UnsupportedMoments(
         "a standard deviation or norm of random components depends on what it is divided into, "
         "and this is not recognised as a normalisation",
@@ -45,26 +35,26 @@ def refuse(sites: frozenset[str]) -> NoReturn:
     )
 
 
-_PARTS = (Square, Quadratic, Dispersion)
+_PARTS = (Square, Quadratic, SumOfSquares)
 _COMBINED = ("add", "subtract", "multiply", "maximum", "select")
 
 
-@fallback
+@fallback_rule
 def _dispersion(operation: str, *operands: Any, axes: tuple[int, ...] = ()) -> Any:
-    """Sums, multiples and selections of squares, which nothing else recognised."""
+    """Recognise sums, multiples and selections of squares that no other rule recognises."""
     parts = [operand for operand in operands if isinstance(operand, _PARTS)]
     others = [operand for operand in operands if not isinstance(operand, _PARTS)]
     if not parts or any(hasattr(other, "sites") for other in others):
         return None
     sites = frozenset().union(*(part.sites for part in parts))
-    if operation in ("sqrt", "rsqrt") and isinstance(parts[0], Dispersion):
-        refuse(sites)
+    if operation in ("sqrt", "rsqrt") and isinstance(parts[0], SumOfSquares):
+        raise_unrecognised(sites)
     if operation == "reduce_sum":
-        kept = [n for axis, n in enumerate(parts[0].shape) if axis not in axes]
-        return Dispersion(tuple(kept), sites)
+        result_shape = [n for axis, n in enumerate(parts[0].shape) if axis not in axes]
+        return SumOfSquares(tuple(result_shape), sites)
     if operation in ("add", "subtract") and all(type(part) is Square for part in parts):
-        return None  # x² + c before any sum is a function of x, as in sqrt(x² + c)
+        return None  # x² + c is an elementwise function of x, as in sqrt(x² + c)
     if operation in _COMBINED or (operation == "divide" and operands[0] is parts[0]):
         shapes = [tuple(getattr(operand, "shape", ())) for operand in operands]
-        return Dispersion(np.broadcast_shapes(*shapes), sites)
+        return SumOfSquares(np.broadcast_shapes(*shapes), sites)
     return None

@@ -1,7 +1,7 @@
-"""The parts of a normalisation: first and second moments of features over groups of them.
+"""The parts of a normalisation: first and second moments of features over groups.
 
-With M₁ = Σ x/n and M₂ = Σ x²/n, a centred feature is x − M₁, a variance M₂ − M₁². The coefficients
-are kept, so that every spelling is found: two passes or one, any scale, n or n − 1.
+With M₁ = Σ x/n and M₂ = Σ x²/n, a centred feature is x − M₁, and a variance is M₂ − M₁². The parts
+keep their coefficients, so that one pass or two, any scale, and n or n − 1 are recognised.
 """
 
 from __future__ import annotations
@@ -12,81 +12,50 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.recognition.base import Entries, Grouped, Reduction, View, reduction_of
-from moment_calculus.recognition.steps import Certain, step
+from moment_calculus.recognition.base import ElementPart, GroupPart, Reduction, View, reduction_of
+from moment_calculus.recognition.rules import Certain, recognition_rule
 
-ROUNDING = 1e-6  # of coefficients that are computed in single precision
+ROUNDING = 1e-6  # of coefficients in single precision
 
 
-class Mean(Grouped):
-    """β M₁ over groups.
+class Mean(GroupPart):
+    """The part β M₁ over groups."""
 
-    Args:
-        reduction: the groups.
-        slope: β.
-        like: a part whose layout it has.
-    """
-
-    def __init__(self, reduction: Reduction, slope: float, like: Grouped | None = None) -> None:
+    def __init__(self, reduction: Reduction, beta: float, like: GroupPart | None = None) -> None:
         super().__init__(reduction, like)
-        self.slope = slope
+        self.beta = beta
 
 
-class Centred(Entries):
-    """α x + β M₁.
+class Centred(ElementPart):
+    """The part α x + β M₁."""
 
-    Args:
-        view: x.
-        reduction: the groups of the mean.
-        scale: α.
-        slope: β.
-    """
-
-    def __init__(self, view: View, reduction: Reduction, scale: float, slope: float) -> None:
+    def __init__(self, view: View, reduction: Reduction, alpha: float, beta: float) -> None:
         super().__init__(view)
-        self.reduction, self.scale, self.slope = reduction, scale, slope
+        self.reduction, self.alpha, self.beta = reduction, alpha, beta
 
 
-class Square(Entries):
-    """(α x + β M₁)².
+class Square(ElementPart):
+    """The part (α x + β M₁)², or x² without groups."""
 
-    Args:
-        view: x.
-        reduction: the groups of the mean, or None for x² itself.
-        scale: α.
-        slope: β.
-    """
-
-    def __init__(self, view: View, reduction: Reduction | None, scale: float, slope: float) -> None:
+    def __init__(self, view: View, reduction: Reduction | None, alpha: float, beta: float) -> None:
         super().__init__(view)
-        self.reduction, self.scale, self.slope = reduction, scale, slope
+        self.reduction, self.alpha, self.beta = reduction, alpha, beta
 
 
-class Quadratic(Grouped):
-    """a M₂ + b M₁² + e.
-
-    Args:
-        reduction: the groups.
-        coefficients: a, b and e; e may be an array of one element.
-        like: a part whose layout it has.
-    """
+class Quadratic(GroupPart):
+    """The part a M₂ + b M₁² + e."""
 
     def __init__(
         self,
         reduction: Reduction,
         coefficients: tuple[float, float, Any],
-        like: Grouped | None = None,
+        like: GroupPart | None = None,
     ) -> None:
         super().__init__(reduction, like)
-        self.coefficients = coefficients
+        self.coefficients = coefficients  # a, b and e; e may be an array of one element
 
     def scaled(self, factor: float, by: Callable = operator.mul) -> Quadratic:
-        """The multiple by a number.
-
-        Args:
-            factor: the number.
-            by: how it enters, ``operator.mul`` or ``operator.truediv``.
-        """
+        """Return the product with a number, or the quotient for ``operator.truediv``."""
         a, b, e = self.coefficients
         return Quadratic(self.reduction, (by(a, factor), by(b, factor), by(e, factor)), self)
 
@@ -98,103 +67,94 @@ class Quadratic(Grouped):
 
 
 def is_number(operand: Any) -> bool:
-    """Whether an operand is a known number.
-
-    Args:
-        operand: anything.
-    """
+    """Whether an operand is a known number."""
     return isinstance(operand, int | float) and not isinstance(operand, bool)
 
 
-@step("reduce_sum", View)
+@recognition_rule("reduce_sum", View)
 def _sum(view: View, axes: tuple[int, ...]) -> Any:
     reduction = reduction_of(view, axes)
     return None if reduction is None else Mean(reduction, reduction.count)
 
 
-@step("reduce_sum", Centred)
+@recognition_rule("reduce_sum", Centred)
 def _sum_of_centred(features: Centred, axes: tuple[int, ...]) -> Any:
     reduction = reduction_of(features.view, axes)
     if reduction is None or not reduction.same(features.reduction):
         return None
-    return Mean(reduction, reduction.count * (features.scale + features.slope))
+    return Mean(reduction, reduction.count * (features.alpha + features.beta))
 
 
-@step("reduce_sum", Square)
+@recognition_rule("reduce_sum", Square)
 def _sum_of_squares(squares: Square, axes: tuple[int, ...]) -> Any:
     reduction = reduction_of(squares.view, axes)
     if reduction is None or not (squares.reduction is None or reduction.same(squares.reduction)):
         return None
-    scale, slope = squares.scale, squares.slope
-    coefficients = (scale**2, (2 * scale + slope) * slope, 0.0)
+    alpha, beta = squares.alpha, squares.beta
+    coefficients = (alpha**2, (2 * alpha + beta) * beta, 0.0)
     return Quadratic(reduction, coefficients).scaled(reduction.count)
 
 
-@step("multiply", Mean, Certain, commutes=True)
+@recognition_rule("multiply", Mean, Certain, commutes=True)
 def _scaled_mean(mean: Mean, factor: Any) -> Any:
-    return Mean(mean.reduction, mean.slope * factor, mean) if is_number(factor) else None
+    return Mean(mean.reduction, mean.beta * factor, mean) if is_number(factor) else None
 
 
-@step("divide", Mean, Certain)
+@recognition_rule("divide", Mean, Certain)
 def _divided_mean(mean: Mean, divisor: Any) -> Any:
-    return Mean(mean.reduction, mean.slope / divisor, mean) if is_number(divisor) else None
+    return Mean(mean.reduction, mean.beta / divisor, mean) if is_number(divisor) else None
 
 
-@step("subtract", View, Mean)
+@recognition_rule("subtract", View, Mean)
 def _centred(view: View, mean: Mean) -> Any:
-    return Centred(view, mean.reduction, 1.0, -mean.slope) if is_own(view, mean) else None
+    return Centred(view, mean.reduction, 1.0, -mean.beta) if is_own(view, mean) else None
 
 
-@step("subtract", Mean, View)
+@recognition_rule("subtract", Mean, View)
 def _negative_centred(mean: Mean, view: View) -> Any:
-    return Centred(view, mean.reduction, -1.0, mean.slope) if is_own(view, mean) else None
+    return Centred(view, mean.reduction, -1.0, mean.beta) if is_own(view, mean) else None
 
 
-def is_own(view: View, part: Grouped) -> bool:
-    """Whether a part is of the groups of a view, each beside its elements.
-
-    Args:
-        view: the elements.
-        part: indexed by groups.
-    """
+def is_own(view: View, part: GroupPart) -> bool:
+    """Whether a part belongs to groups of a view, with its components beside their elements."""
     reduction = part.reduction
-    return view.source is reduction.view.source and reduction.belongs(part, view.index)
+    return view.source is reduction.view.source and reduction.is_aligned(part, view.index)
 
 
-@step("square", View)
+@recognition_rule("square", View)
 def _square(view: View) -> Square:
     return Square(view, None, 1.0, 0.0)
 
 
-@step("square", Centred)
+@recognition_rule("square", Centred)
 def _square_of_centred(features: Centred) -> Square:
-    return Square(features.view, features.reduction, features.scale, features.slope)
+    return Square(features.view, features.reduction, features.alpha, features.beta)
 
 
-@step("square", Mean)
+@recognition_rule("square", Mean)
 def _square_of_mean(mean: Mean) -> Quadratic:
-    return Quadratic(mean.reduction, (0.0, mean.slope**2, 0.0), mean)
+    return Quadratic(mean.reduction, (0.0, mean.beta**2, 0.0), mean)
 
 
-@step("multiply", View, View)
+@recognition_rule("multiply", View, View)
 def _product(left: View, right: View) -> Any:
-    return _square(left) if left.sees(right) else None
+    return _square(left) if left.shows_same(right) else None
 
 
-@step("multiply", Centred, Centred)
+@recognition_rule("multiply", Centred, Centred)
 def _product_of_centred(left: Centred, right: Centred) -> Any:
-    same = left.reduction.same(right.reduction) and left.view.sees(right.view)
-    same = same and (left.scale, left.slope) == (right.scale, right.slope)
+    same = left.reduction.same(right.reduction) and left.view.shows_same(right.view)
+    same = same and (left.alpha, left.beta) == (right.alpha, right.beta)
     return _square_of_centred(left) if same else None
 
 
-@step("multiply", Mean, Mean)
+@recognition_rule("multiply", Mean, Mean)
 def _product_of_means(left: Mean, right: Mean) -> Any:
-    coefficients = 0.0, left.slope * right.slope, 0.0
+    coefficients = 0.0, left.beta * right.beta, 0.0
     return Quadratic(left.reduction, coefficients, left) if _side_by_side(left, right) else None
 
 
-def _side_by_side(left: Grouped, right: Grouped) -> bool:
+def _side_by_side(left: GroupPart, right: GroupPart) -> bool:
     same = left.shape == right.shape and left.reduction.same(right.reduction)
     return same and np.array_equal(left.index, right.index)
 
@@ -206,17 +166,17 @@ def _combined(left: Quadratic, right: Quadratic, sign: float) -> Any:
     return Quadratic(left.reduction, (a + sign * c, b + sign * d, e + sign * f), left)
 
 
-@step("add", Quadratic, Quadratic)
+@recognition_rule("add", Quadratic, Quadratic)
 def _sum_of_quadratics(left: Quadratic, right: Quadratic) -> Any:
     return _combined(left, right, 1.0)
 
 
-@step("subtract", Quadratic, Quadratic)
+@recognition_rule("subtract", Quadratic, Quadratic)
 def _difference_of_quadratics(left: Quadratic, right: Quadratic) -> Any:
     return _combined(left, right, -1.0)
 
 
-@step("add", Quadratic, Certain, commutes=True)
+@recognition_rule("add", Quadratic, Certain, commutes=True)
 def _raised(quadratic: Quadratic, offset: Any) -> Any:
     if not (is_number(offset) or getattr(offset, "shape", None) == ()):
         return None
@@ -224,23 +184,23 @@ def _raised(quadratic: Quadratic, offset: Any) -> Any:
     return Quadratic(quadratic.reduction, (a, b, e + offset), quadratic)
 
 
-@step("multiply", Quadratic, Certain, commutes=True)
+@recognition_rule("multiply", Quadratic, Certain, commutes=True)
 def _scaled(quadratic: Quadratic, factor: Any) -> Any:
     return quadratic.scaled(factor) if is_number(factor) else None
 
 
-@step("divide", Quadratic, Certain)
+@recognition_rule("divide", Quadratic, Certain)
 def _divided(quadratic: Quadratic, divisor: Any) -> Any:
     return quadratic.scaled(divisor, operator.truediv) if is_number(divisor) else None
 
 
-@step("maximum", Quadratic, Certain, commutes=True)
+@recognition_rule("maximum", Quadratic, Certain, commutes=True)
 def _clipped(quadratic: Quadratic, bound: Any) -> Any:
-    """Hosts guard a variance against rounding."""
+    """Ignore a bound at or below zero, by which frameworks guard a variance against rounding."""
     idle = is_number(bound) and bound <= 0 and quadratic.positive
     return quadratic if idle else None
 
 
-@step("abs", Quadratic)
+@recognition_rule("abs", Quadratic)
 def _absolute(quadratic: Quadratic) -> Any:
     return quadratic if quadratic.positive else None

@@ -1,4 +1,4 @@
-"""Normalisations by parts: (α x + β M₁)·(a M₂ + b M₁² + e)^(−½) with the mean removed or not."""
+"""Recognition of normalisations (α x + β M₁)·(a M₂ + b M₁² + e)^(−½), centred or not."""
 
 from __future__ import annotations
 
@@ -12,21 +12,15 @@ from moment_calculus.operations.elementwise.arithmetic import multiply, scale_sh
 from moment_calculus.operations.normalised import normalisation
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.recognition.base import Grouped, Reduction, View
-from moment_calculus.recognition.dispersion import refuse
+from moment_calculus.recognition.base import GroupPart, Reduction, View
+from moment_calculus.recognition.dispersion import raise_unrecognised
 from moment_calculus.recognition.features import ROUNDING, Centred, Quadratic, is_number, is_own
-from moment_calculus.recognition.steps import Certain, resolved, step
+from moment_calculus.recognition.rules import Certain, recognition_rule, resolved
 from moment_calculus.values import Gaussian
 
 
-class Root(Grouped):
-    """A power of a quadratic, ½ or −½, times a gain; on its own it has no moments.
-
-    Args:
-        quadratic: the quadratic, or another root of it.
-        power: the power.
-        gain: value, array or number.
-    """
+class Root(GroupPart):
+    """The power ½ or −½ of a quadratic, times a gain; on its own it has no moments."""
 
     def __init__(self, quadratic: Quadratic | Root, power: float, gain: Any = None) -> None:
         super().__init__(quadratic.reduction, quadratic)
@@ -35,42 +29,42 @@ class Root(Grouped):
         if gain is not None:
             self.shape = np.broadcast_shapes(self.shape, tuple(gain.shape))
             self._index = lambda: np.broadcast_to(quadratic.index, self.shape)
-        self.otherwise(lambda: refuse(self.sites))
+        self.set_fallback(lambda: raise_unrecognised(self.sites))
 
     def moved(self, move: Any, plain: Any) -> Any:
-        """The same part after a shape operation; with a gain, which is not moved, it is none."""
+        """Return the part after a shape operation; None with a gain, which is not moved."""
         return super().moved(move, plain) if self.gain is None else None
 
 
-@step("sqrt", Quadratic)
+@recognition_rule("sqrt", Quadratic)
 def _sqrt(quadratic: Quadratic) -> Root | None:
     return _root(quadratic, 0.5)
 
 
-@step("rsqrt", Quadratic)
+@recognition_rule("rsqrt", Quadratic)
 def _rsqrt(quadratic: Quadratic) -> Root | None:
     return _root(quadratic, -0.5)
 
 
 def _root(quadratic: Quadratic, power: float) -> Root | None:
-    """Of a dispersion; without M₂ it is a function of the mean, as any other."""
+    """Return the root of a quadratic with M₂; without it, it is a function of the mean."""
     return Root(quadratic, power) if quadratic.coefficients[0] else None
 
 
-@step("reciprocal", Root)
+@recognition_rule("reciprocal", Root)
 def _reciprocal(root: Root) -> Any:
     return Root(root, -root.power) if root.gain is None else None
 
 
-@step("multiply", View, Root, commutes=True)
-@step("multiply", Centred, Root, commutes=True)
+@recognition_rule("multiply", View, Root, commutes=True)
+@recognition_rule("multiply", Centred, Root, commutes=True)
 def _normalised_by_product(features: View | Centred, root: Root) -> Any:
     done = _normalised(features, root) if root.power < 0 else None
     return _with_gain(root, features) if done is None else done
 
 
-@step("divide", View, Root)
-@step("divide", Centred, Root)
+@recognition_rule("divide", View, Root)
+@recognition_rule("divide", Centred, Root)
 def _normalised_by_quotient(features: View | Centred, root: Root) -> Any:
     if root.power < 0 or root.gain is not None:
         return None
@@ -79,12 +73,12 @@ def _normalised_by_quotient(features: View | Centred, root: Root) -> Any:
     return _with_gain(inverse, features) if done is None else done
 
 
-@step("multiply", Root, Certain, commutes=True)
+@recognition_rule("multiply", Root, Certain, commutes=True)
 def _gained(root: Root, gain: Any) -> Any:
     return _with_gain(root, np.asarray(gain) if is_number(gain) else gain)
 
 
-@step("divide", Certain, Root)
+@recognition_rule("divide", Certain, Root)
 def _gained_by_quotient(gain: Any, root: Root) -> Any:
     inverse = _reciprocal(root)
     return None if inverse is None else _gained(inverse, gain)
@@ -95,8 +89,8 @@ def _with_gain(root: Root, gain: Any) -> Any:
 
 
 def _normalised(features: View | Centred, root: Root) -> Any:
-    scale, slope = getattr(features, "scale", 1.0), getattr(features, "slope", 0.0)
-    centred = _is_centred(scale, slope, root)
+    alpha, beta = getattr(features, "alpha", 1.0), getattr(features, "beta", 0.0)
+    centred = _is_centred(alpha, beta, root)
     if centred is None or not _is_own_centred(features, root):
         return None
     a, _, e = root.coefficients
@@ -105,7 +99,7 @@ def _normalised(features: View | Centred, root: Root) -> Any:
         root.reduction,
         lambda value: normalisation.normalise(value, eps=e / a, centred=centred),
     )
-    factor = scale / a**0.5
+    factor = alpha / a**0.5
     if result is None or root.gain is None:
         return result if result is None or factor == 1 else scale_shift(result, factor)
     return multiply(result if factor == 1 else scale_shift(result, factor), root.gain)
@@ -116,26 +110,20 @@ def _is_own_centred(features: View | Centred, root: Root) -> bool:
     return is_own(features.view, root) and (centre is None or root.reduction.same(centre))
 
 
-def _is_centred(scale: float, slope: float, root: Root) -> bool | None:
-    """Whether the mean is removed, from the features and from their second moment; None: neither.
-
-    Args:
-        scale: α.
-        slope: β.
-        root: (a M₂ + b M₁² + e)^(−½).
-    """
+def _is_centred(alpha: float, beta: float, root: Root) -> bool | None:
+    """Whether the mean is removed (True) or not (False), consistently; None if neither holds."""
     a, b, e = root.coefficients
     if not a > 0 or (is_number(e) and e < 0):
         return None
-    if abs(a + b) <= ROUNDING * a and abs(scale + slope) <= ROUNDING * abs(scale):
+    if abs(a + b) <= ROUNDING * a and abs(alpha + beta) <= ROUNDING * abs(alpha):
         return True
-    return False if b == slope == 0 else None
+    return False if b == beta == 0 else None
 
 
 def _over_groups(
     view: View, reduction: Reduction, function: Callable[[Any], Gaussian]
 ) -> Gaussian | None:
-    """A function of the features on the trailing axis, applied to groups in any layout."""
+    """Apply a function of trailing features to the groups of a view, in any layout."""
     axes = reduction.axes_in(view)
     if axes is not None:
         return _over_axes(view, axes, function)

@@ -1,7 +1,7 @@
-"""The parts of softmax, log-softmax and logsumexp.
+"""Recognition of softmax, log-softmax and logsumexp from their parts.
 
 exp(x − s) / Σ exp(x − s) does not depend on a stabiliser s that is the same for all classes, nor
-does s + log Σ exp(x − s). Hosts choose the maximum, without its gradient.
+does s + log Σ exp(x − s). Frameworks choose the maximum, without its gradient.
 """
 
 from __future__ import annotations
@@ -11,82 +11,64 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.normalised.composites import (
+    FunctionOfLogits,
     LogSoftmax,
     LogSumExp,
-    OfClasses,
     Softmax,
 )
 from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.recognition.base import Entries, Grouped, Reduction, View, reduction_of
+from moment_calculus.recognition.base import ElementPart, GroupPart, Reduction, View, reduction_of
+from moment_calculus.recognition.rules import recognition_rule
 from moment_calculus.recognition.stabilisers import Maximum, Shifted
-from moment_calculus.recognition.steps import step
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 
 
-class Exponential(Entries):
-    """exp(x), or exp(x − max x).
-
-    Args:
-        view: x.
-        shift: the groups of the maximum, or None.
-    """
+class Exponential(ElementPart):
+    """The part exp(x), or exp(x − max x)."""
 
     def __init__(self, view: View, shift: Reduction | None = None) -> None:
         super().__init__(view)
-        self.shift = shift
+        self.shift = shift  # the groups of the maximum, or None
 
 
-class ExponentialSum(Grouped):
-    """Σ exp(x) over groups, or Σ exp(x − max x), or the reciprocal of one of them.
-
-    Args:
-        reduction: the groups.
-        shift: the groups of the maximum, or None.
-        inverse: whether it is the reciprocal.
-        like: a part whose layout it has.
-    """
+class ExponentialSum(GroupPart):
+    """The part Σ exp(x) or Σ exp(x − max x) over groups, or its reciprocal."""
 
     def __init__(
         self,
         reduction: Reduction,
         shift: Reduction | None,
         inverse: bool = False,
-        like: Grouped | None = None,
+        like: GroupPart | None = None,
     ) -> None:
         super().__init__(reduction, like)
         self.shift, self.inverse = shift, inverse
 
 
-class LogExponentialSum(Grouped):
-    """log Σ exp(x) over groups, or log Σ exp(x − max x).
+class LogExponentialSum(GroupPart):
+    """The part log Σ exp(x) or log Σ exp(x − max x) over groups."""
 
-    Args:
-        reduction: the groups.
-        shift: the groups of the maximum, or None.
-        like: a part whose layout it has.
-    """
-
-    def __init__(self, reduction: Reduction, shift: Reduction | None, like: Grouped) -> None:
+    def __init__(self, reduction: Reduction, shift: Reduction | None, like: GroupPart) -> None:
         super().__init__(reduction, like)
         self.shift = shift
 
 
-@step("exp", View)
+@recognition_rule("exp", View)
 def _exponential(view: View) -> Any:
-    if isinstance(view.source, LogSoftmax) and isinstance(known := view.value(), LogSoftmax):
-        return Softmax(known.source)
+    if isinstance(view.source, LogSoftmax) and isinstance(value := view.value(), LogSoftmax):
+        return Softmax(value.source)
     return Exponential(view)
 
 
-@step("exp", Shifted)
+@recognition_rule("exp", Shifted)
 def _stable_exponential(shifted: Shifted) -> Exponential:
     return Exponential(shifted.view, shifted.shift)
 
 
-@step("reduce_sum", Exponential)
+@recognition_rule("reduce_sum", Exponential)
 def _sum(terms: Exponential, axes: tuple[int, ...]) -> Any:
     reduction = reduction_of(terms.view, axes)
     if reduction is None or not _is_common(terms.shift, reduction):
@@ -101,17 +83,17 @@ def _is_common(shift: Reduction | None, reduction: Reduction) -> bool:
     return np.array_equal(shift.groups[reduction.groups], shift.groups)
 
 
-@step("abs", ExponentialSum)
+@recognition_rule("abs", ExponentialSum)
 def _positive(total: ExponentialSum) -> ExponentialSum:
     return total
 
 
-@step("reciprocal", ExponentialSum)
+@recognition_rule("reciprocal", ExponentialSum)
 def _reciprocal(total: ExponentialSum) -> ExponentialSum:
     return ExponentialSum(total.reduction, total.shift, not total.inverse, total)
 
 
-@step("log", ExponentialSum)
+@recognition_rule("log", ExponentialSum)
 def _log(total: ExponentialSum) -> Any:
     if total.inverse:
         return None
@@ -120,7 +102,7 @@ def _log(total: ExponentialSum) -> Any:
     return LogExponentialSum(total.reduction, total.shift, total)
 
 
-@step("add", LogExponentialSum, Maximum, commutes=True)
+@recognition_rule("add", LogExponentialSum, Maximum, commutes=True)
 def _unshifted(total: LogExponentialSum, maximum: Maximum) -> Any:
     same = maximum.reduction.same(total.shift) and total.shape == maximum.shape
     if not (same and np.array_equal(maximum.index, maximum.reduction.groups[total.index])):
@@ -128,50 +110,50 @@ def _unshifted(total: LogExponentialSum, maximum: Maximum) -> Any:
     return _logsumexp(total)
 
 
-@step("divide", Exponential, ExponentialSum)
+@recognition_rule("divide", Exponential, ExponentialSum)
 def _softmax(terms: Exponential, total: ExponentialSum) -> Any:
     return None if total.inverse else _ratio(Softmax, terms, total)
 
 
-@step("multiply", Exponential, ExponentialSum, commutes=True)
+@recognition_rule("multiply", Exponential, ExponentialSum, commutes=True)
 def _softmax_by_product(terms: Exponential, total: ExponentialSum) -> Any:
     return _ratio(Softmax, terms, total) if total.inverse else None
 
 
-@step("subtract", Shifted, LogExponentialSum)
+@recognition_rule("subtract", Shifted, LogExponentialSum)
 def _stable_log_softmax(logits: Shifted, total: LogExponentialSum) -> Any:
     return _ratio(LogSoftmax, logits, total)
 
 
-@step("subtract", View, LogExponentialSum)
+@recognition_rule("subtract", View, LogExponentialSum)
 def _log_softmax(logits: View, total: LogExponentialSum) -> Any:
     return _ratio(LogSoftmax, logits, total)
 
 
-@step("log", View)
+@recognition_rule("log", View)
 def _log_of_softmax(view: View) -> Any:
-    known = view.value() if isinstance(view.source, Softmax) else None
-    return LogSoftmax(known.source) if isinstance(known, Softmax) else None
+    value = view.value() if isinstance(view.source, Softmax) else None
+    return LogSoftmax(value.source) if isinstance(value, Softmax) else None
 
 
-def _ratio(kind: type[OfClasses], terms: Any, total: Any) -> Any:
-    """A function of logits, if numerator and denominator are of the same ones."""
+def _ratio(kind: type[FunctionOfLogits], terms: Any, total: Any) -> Any:
+    """Return a function of logits, if numerator and denominator are of the same logits."""
     view, reduction = terms.view, total.reduction
-    own = view.source is reduction.view.source and _alike(
+    own = view.source is reduction.view.source and _is_same_reduction(
         getattr(terms, "shift", None), total.shift
     )
-    if not (own and reduction.belongs(total, view.index)):
+    if not (own and reduction.is_aligned(total, view.index)):
         return None
     axes = reduction.axes_in(view)
     return None if axes is None else _along(kind, view, axes)
 
 
-def _alike(left: Reduction | None, right: Reduction | None) -> bool:
+def _is_same_reduction(left: Reduction | None, right: Reduction | None) -> bool:
     return right is None if left is None else left.same(right)
 
 
-def _along(kind: type[OfClasses], view: View, axes: tuple[int, ...]) -> Any:
-    """A composite of the classes along one axis; it stays one if the axis is the last."""
+def _along(kind: type[FunctionOfLogits], view: View, axes: tuple[int, ...]) -> Any:
+    """Return a function of the classes along one axis; its moments if that axis is not the last."""
     axis, last = _class_axis(kind, view, axes), len(view.shape) - 1
     if axis == last:
         return kind(_class_logits(view))
@@ -179,7 +161,7 @@ def _along(kind: type[OfClasses], view: View, axes: tuple[int, ...]) -> Any:
     return move_axis(kind(logits).gaussian(), last, axis)
 
 
-def _class_axis(kind: type[OfClasses], view: View, axes: tuple[int, ...]) -> int:
+def _class_axis(kind: type[FunctionOfLogits], view: View, axes: tuple[int, ...]) -> int:
     if len(axes) > 1:
         raise UnsupportedMoments(
             f"{kind.name} over axes {axes} of a value of shape {view.shape}",
@@ -190,19 +172,19 @@ def _class_axis(kind: type[OfClasses], view: View, axes: tuple[int, ...]) -> int
 
 
 def _class_logits(view: View) -> Gaussian:
-    """Of log-probabilities, the logits behind them: the two differ by a common shift."""
+    """Return the logits; for log-probabilities their logits, up to a common shift."""
     value = view.value()
     return value.source if isinstance(value, LogSoftmax) else value.gaussian()
 
 
-def _logsumexp(total: Grouped) -> LogExponentialSum | None:
+def _logsumexp(total: GroupPart) -> LogExponentialSum | None:
     reduction = total.reduction
     if math.prod(total.shape) != math.prod(reduction.shape):
         return None
     if not np.array_equal(total.index, reduction.first.reshape(total.shape)):
         return None
     result = LogExponentialSum(reduction, None, total)
-    return result.otherwise(lambda: _logsumexp_value(reduction, total.shape))
+    return result.set_fallback(lambda: _logsumexp_value(reduction, total.shape))
 
 
 def _logsumexp_value(reduction: Reduction, shape: tuple[int, ...]) -> Gaussian:

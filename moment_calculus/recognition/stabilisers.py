@@ -1,4 +1,4 @@
-"""The stabiliser of a softmax: the maximum of the logits, which hosts subtract before exp."""
+"""Recognition of the maximum of the logits, which frameworks subtract before exp in a softmax."""
 
 from __future__ import annotations
 
@@ -7,34 +7,30 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.recognition.base import (
-    Entries,
-    Grouped,
+    ElementPart,
+    GroupPart,
     Reduction,
     Symbolic,
     View,
     reduction_of,
 )
-from moment_calculus.recognition.steps import Certain, fallback, step
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.recognition.rules import Certain, fallback_rule, recognition_rule
 
 
-class Maximum(Grouped):
-    """max x over groups.
+class Maximum(GroupPart):
+    """The part max x over groups."""
 
-    Args:
-        reduction: the groups.
-        held: whether no gradient flows through it; then it has no moments of its own.
-        like: a part whose layout it has.
-    """
-
-    def __init__(self, reduction: Reduction, held: bool = False, like: Grouped | None = None):
+    def __init__(
+        self, reduction: Reduction, gradient_stopped: bool = False, like: GroupPart | None = None
+    ):
         super().__init__(reduction, like)
-        if held:
-            self.otherwise(self._refuse)
+        if gradient_stopped:  # no gradient flows through it, so it has no moments of its own
+            self.set_fallback(self._raise_unrecognised)
 
-    def _refuse(self) -> NoReturn:
+    def _raise_unrecognised(self) -> NoReturn:
         raise UnsupportedMoments(
             "a maximum of random values without its gradient, in a function that is not "
             "recognised as a softmax, log-softmax or logsumexp",
@@ -44,65 +40,60 @@ class Maximum(Grouped):
         )
 
 
-class Finite(Grouped):
-    """Whether a maximum is finite."""
+class Finite(GroupPart):
+    """The part that tells whether a maximum is finite."""
 
     def __init__(self, maximum: Maximum) -> None:
         super().__init__(maximum.reduction, maximum)
 
 
-class Shifted(Entries):
-    """x − max x.
-
-    Args:
-        view: x.
-        shift: the groups of the maximum.
-    """
+class Shifted(ElementPart):
+    """The part x − max x."""
 
     def __init__(self, view: View, shift: Reduction) -> None:
         super().__init__(view)
-        self.shift = shift
+        self.shift = shift  # the groups of the maximum
 
 
-@step("reduce_max", View)
+@recognition_rule("reduce_max", View)
 def _maximum(view: View, axes: tuple[int, ...]) -> Any:
     reduction = reduction_of(view, axes)
     return None if reduction is None else Maximum(reduction)
 
 
-@step("maximum", Maximum, Certain, commutes=True)
+@recognition_rule("maximum", Maximum, Certain, commutes=True)
 def _at_least(maximum: Maximum, bound: Any) -> Any:
     lowest = isinstance(bound, int | float) and bound == -math.inf
     return maximum if lowest else None
 
 
-@step("stop_gradient", Maximum)
-def _held(maximum: Maximum) -> Maximum:
+@recognition_rule("stop_gradient", Maximum)
+def _stop_gradient(maximum: Maximum) -> Maximum:
     return Maximum(maximum.reduction, True, maximum)
 
 
-@step("is_finite", Maximum)
+@recognition_rule("is_finite", Maximum)
 def _is_finite(maximum: Maximum) -> Finite:
     return Finite(maximum)
 
 
-@step("select", Finite, Certain, Maximum)
+@recognition_rule("select", Finite, Certain, Maximum)
 def _finite_maximum(finite: Finite, instead: Any, maximum: Maximum) -> Any:
-    """JAX's guard: the maximum of logits is finite, unless all of them are masked."""
+    """Recognise JAX's guard: the maximum is finite, unless all logits are masked."""
     same = maximum.reduction.same(finite.reduction) and finite.shape == maximum.shape
     return maximum if same and np.array_equal(finite.index, maximum.index) else None
 
 
-@step("subtract", View, Maximum)
+@recognition_rule("subtract", View, Maximum)
 def _shifted(view: View, maximum: Maximum) -> Any:
     source = maximum.reduction.view.source
-    own = view.source is source and maximum.reduction.belongs(maximum, view.index)
+    own = view.source is source and maximum.reduction.is_aligned(maximum, view.index)
     return Shifted(view, maximum.reduction) if own else None
 
 
-@fallback
-def _anew(operation: str, *operands: Any, axes: tuple[int, ...] = ()) -> Any:
-    """A stabiliser of logits that are a part themselves: what they are is the source of it."""
+@fallback_rule
+def _maximum_of_part(operation: str, *operands: Any, axes: tuple[int, ...] = ()) -> Any:
+    """Recognise a stabiliser of logits that are a part themselves, by their value."""
     if not isinstance(operands[0], Symbolic):
         return None
     if operation == "reduce_max" and not isinstance(operands[0], Maximum | Finite):

@@ -1,1 +1,1 @@
-"""Linear response: what the curvature of a deterministic loss tells beyond its optimum."""
+"""Linear response: posterior covariances from the curvature of a loss at its optimum."""

@@ -1,4 +1,4 @@
-"""What linear response refuses, and what it warns of."""
+"""Errors and warnings of linear response."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ class NotAnOptimum(ValueError):
 
 
 class NarrowerVarianceWarning(UserWarning):
-    """Corrected variances are smaller than those of the guide, which mean field's rarely are."""
+    """Corrected variances are smaller than the guide's, which is rare for a mean-field guide."""
 
 
 class FlatDirection(ValueError):
-    """A quantity depends on what neither priors nor data determine."""
+    """A quantity depends on a direction that neither priors nor data determine."""
 
 
 class Indefinite(Exception):
-    """A matrix that should be positive definite is not.
-
-    Args:
-        eigenvalue: the smallest that was found, relative to the units of ``direction``.
-        direction: of the parameters, along which the loss curves downwards, [n].
-    """
+    """A matrix that should be positive definite has a direction [n] of negative curvature."""
 
     def __init__(self, eigenvalue: float, direction: np.ndarray) -> None:
         super().__init__(eigenvalue)
@@ -31,11 +26,7 @@ class Indefinite(Exception):
 
 
 class Undetermined(Exception):
-    """A quantity depends on a direction of the parameters along which the loss is flat.
-
-    Args:
-        direction: of the parameters, [n].
-    """
+    """A quantity depends on a direction [n] of the parameters along which the loss is flat."""
 
     def __init__(self, direction: np.ndarray) -> None:
         super().__init__()

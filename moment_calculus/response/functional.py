@@ -1,4 +1,4 @@
-"""Differentiable functions of the parameters, at one place."""
+"""Differentiable functions of the parameters, evaluated at the optimum."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 
 class Functional(Protocol):
-    """A vector that depends on the parameters, with its Jacobian G at the optimum."""
+    """A vector that depends on the parameters, with its Jacobian G [d, n] at the optimum."""
 
     @property
     def value(self) -> np.ndarray:
-        """The vector there, [d]."""
+        """The vector at the optimum, [d]."""
 
-    def pull(self, rows: np.ndarray) -> np.ndarray:
+    def vjp(self, rows: np.ndarray) -> np.ndarray:
         """Rows times G.
 
         Args:
@@ -25,7 +25,7 @@ class Functional(Protocol):
             [k, parameters].
         """
 
-    def push(self, rows: np.ndarray) -> np.ndarray:
+    def jvp(self, rows: np.ndarray) -> np.ndarray:
         """Rows times the transpose of G.
 
         Args:
@@ -37,44 +37,37 @@ class Functional(Protocol):
 
 
 @dataclass(frozen=True)
-class Selected:
-    """Parameters themselves.
+class Selection:
+    """A functional whose elements are parameters themselves."""
 
-    Args:
-        value: theirs, [d].
-        places: where they are, [d].
-        size: number of all parameters.
-    """
+    value: np.ndarray  # [d]
+    indices: np.ndarray  # indices of the elements among the parameters, [d]
+    size: int  # number of all parameters
 
-    value: np.ndarray
-    places: np.ndarray
-    size: int
+    def vjp(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows [k, d] times G, [k, parameters]."""
+        result = np.zeros([len(rows), self.size])
+        result[:, self.indices] = rows
+        return result
 
-    def pull(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times G."""
-        found = np.zeros([len(rows), self.size])
-        found[:, self.places] = rows
-        return found
-
-    def push(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times the transpose of G."""
-        return rows[:, self.places]
+    def jvp(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows [k, parameters] times the transpose of G, [k, d]."""
+        return rows[:, self.indices]
 
 
-def selected(functional: Functional, size: int) -> Functional:
-    """The same functional, as a selection where its elements are parameters themselves.
-
-    Args:
-        functional: of any kind.
-        size: number of all parameters.
-    """
+def as_selection(functional: Functional, size: int) -> Functional:
+    """Return a functional as a selection if its elements are parameters, otherwise as it is."""
     count = len(functional.value)
-    (numbered,) = functional.pull(np.arange(1.0, count + 1)[None])
-    (places,) = np.nonzero(numbered)
-    order = np.rint(numbered[places]).astype(int) - 1
+    # If G selects parameters, the numbers 1 to d appear at the places of the parameters.
+    (numbered,) = functional.vjp(np.arange(1.0, count + 1)[None])
+    (indices,) = np.nonzero(numbered)
+    order = np.rint(numbered[indices]).astype(int) - 1
     if not np.array_equal(np.sort(order), np.arange(count)):
         return functional
-    found = Selected(functional.value, places[np.argsort(order)], size)
+    selection = Selection(functional.value, indices[np.argsort(order)], size)
+    # G could select more than that: compare with a random direction.
     probe = np.random.default_rng(0).normal(size=[1, size])
-    there = functional.push(probe)
-    return found if np.allclose(there, found.push(probe), rtol=1e-6, atol=0) else functional
+    expected = functional.jvp(probe)
+    return (
+        selection if np.allclose(expected, selection.jvp(probe), rtol=1e-6, atol=0) else functional
+    )

@@ -1,4 +1,4 @@
-"""The latent sites on the unconstrained space, and which parameters are theirs."""
+"""The latent sites on the unconstrained space, and which parameters belong to each of them."""
 
 from __future__ import annotations
 
@@ -8,70 +8,47 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.response.functional import Functional, Selected
+from moment_calculus.response.functional import Functional, Selection
 from moment_calculus.response.solvers.arrow import Partition
 
-LONG = 100  # elements of an axis without a plate that may be independent of each other
+LONG_AXIS = 100  # shortest axis without a plate whose elements may be independent of each other
 
 
 @dataclass(frozen=True)
 class Latent:
-    """A latent site as its guide has it: a function of Gaussian coordinates.
-
-    Args:
-        name: of the site.
-        loc: mean of the coordinates, of the site's unconstrained shape.
-        scale: their standard deviation in the guide, of the same shape.
-        to_support: the function that makes values of the site, of arrays of the host with further
-            axes in front; monotone where it is elementwise.
-        log_slope: log of the absolute derivative of that function, elementwise, or of its
-            Jacobian's determinant.
-        plates: around the site, the axis of each.
-        is_elementwise: whether that function is; otherwise it mixes coordinates, as of a simplex.
-    """
+    """A latent site that its guide makes a function of Gaussian coordinates."""
 
     name: str
-    loc: np.ndarray
-    scale: np.ndarray
+    loc: np.ndarray  # mean of the coordinates, of the site's unconstrained shape
+    scale: np.ndarray  # their standard deviation in the guide, of the same shape
+    # Makes values of the site from coordinates, arrays of the framework with further leading axes.
     to_support: Callable[[Any], Any]
-    log_slope: Callable[[Any], Any]
-    plates: Mapping[str, int]
-    is_elementwise: bool = True
+    log_slope: Callable[[Any], Any]  # log |derivative| or log |Jacobian determinant|
+    plates: Mapping[str, int]  # axis of each plate around the site
+    is_elementwise: bool = True  # False if to_support mixes coordinates, as for a simplex
 
     @property
     def axes(self) -> dict[str | int, int]:
-        """Its axes by their plate, or where there is none, long ones by their size."""
+        """Return the axis of each plate, and of each long axis without a plate by its size."""
         free = set(range(self.loc.ndim)) - {*self.plates.values()}
-        sizes = {self.loc.shape[axis]: axis for axis in free if self.loc.shape[axis] >= LONG}
+        sizes = {self.loc.shape[axis]: axis for axis in free if self.loc.shape[axis] >= LONG_AXIS}
         return {**self.plates, **sizes}
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """One array of parameters.
+class ParameterArray:
+    """One array of parameters."""
 
-    Args:
-        name: the host's.
-        size: number of its elements.
-        location: name of the leaf whose scale it is, with an element for each; None for others.
-    """
-
-    name: str
-    size: int
-    location: str | None = None
+    name: str  # in the framework
+    size: int  # number of elements
+    location: str | None = None  # the leaf, of the same size, whose scale this one is
 
 
-class Layout:
-    """Which site, and which element of each plate, a parameter is of.
-
-    Args:
-        latents: the sites, in the order of their coordinates.
-        leaves: the parameters, in order.
-        locations: the coordinates' means as functions of the parameters.
-    """
+class ParameterLayout:
+    """The site, the coordinate and the element of each plate that every parameter belongs to."""
 
     def __init__(
-        self, latents: Sequence[Latent], leaves: Sequence[Leaf], locations: Functional
+        self, latents: Sequence[Latent], leaves: Sequence[ParameterArray], locations: Functional
     ) -> None:
         self.latents = {latent.name: latent for latent in latents}
         ends = np.cumsum([0, *(latent.loc.size for latent in latents)])
@@ -80,23 +57,19 @@ class Layout:
         self.coordinates = self._coordinates(locations)
 
     def _coordinates(self, locations: Functional) -> np.ndarray:
-        """Of every parameter, the coordinate whose location or scale it is; -1 for others."""
+        """Return for each parameter the coordinate whose location or scale it is, or -1."""
         starts = np.cumsum([0, *(leaf.size for leaf in self.leaves)])
-        found = np.full(starts[-1], -1)
-        if isinstance(locations, Selected):
-            found[locations.places] = np.arange(len(locations.places))
+        coordinates = np.full(starts[-1], -1)
+        if isinstance(locations, Selection):
+            coordinates[locations.indices] = np.arange(len(locations.indices))
         slices = {leaf.name: slice(*starts[at : at + 2]) for at, leaf in enumerate(self.leaves)}
         for leaf in self.leaves:
             if leaf.location is not None:
-                found[slices[leaf.name]] = found[slices[leaf.location]]
-        return found
+                coordinates[slices[leaf.name]] = coordinates[slices[leaf.location]]
+        return coordinates
 
-    def shares(self, amounts: np.ndarray) -> list[tuple[str, float]]:
-        """What share each site has in something that parameters have, the largest first.
-
-        Args:
-            amounts: of each parameter, at least zero, [n].
-        """
+    def share_by_site(self, amounts: np.ndarray) -> list[tuple[str, float]]:
+        """Return each site's share of non-negative amounts [n] of the parameters, largest first."""
         start, by_site = 0, dict.fromkeys(self.latents, 0.0)
         inside = self.coordinates >= 0
         for name, part in self.slices.items():
@@ -112,28 +85,26 @@ class Layout:
         return [(name, amount / total) for name, amount in ordered if amount > 0]
 
     def partitions(self) -> list[Partition]:
-        """Those by a plate of local latents, the one with the fewest products first.
-
-        Axes of sites without a plate are tried as well: there are models that are written so.
-        """
+        """Return the partitions by a plate of local latents, the one with fewest products first."""
+        # Axes of sites without a plate are tried as well: some models are written without plates.
         axes = dict.fromkeys(axis for latent in self.latents.values() for axis in latent.axes)
-        found = [Partition.by(self._elements(axis)) for axis in axes]
-        return sorted((part for part in found if part), key=lambda part: part.products)
+        candidates = [Partition.by(self._elements(axis)) for axis in axes]
+        return sorted((part for part in candidates if part), key=lambda part: part.products)
 
     def _elements(self, axis: str | int) -> np.ndarray:
-        """Which element along an axis each parameter is of; -1 for none."""
+        """Return which element along an axis each parameter belongs to; -1 for none."""
         parts = [
             np.broadcast_to(_index_along(latent, axis), latent.loc.shape).ravel()
             for latent in self.latents.values()
         ]
-        of_coordinates = np.concatenate([*parts, [-1]])  # the last for those of no coordinate
+        of_coordinates = np.concatenate([*parts, [-1]])  # the last is for index -1, no coordinate
         return of_coordinates[self.coordinates]
 
 
 def _index_along(latent: Latent, axis: str | int) -> np.ndarray:
     if axis not in latent.axes:
         return np.array(-1)
-    place = latent.axes[axis]
+    position = latent.axes[axis]
     shape = [1] * latent.loc.ndim
-    shape[place] = latent.loc.shape[place]
-    return np.arange(shape[place]).reshape(shape)
+    shape[position] = latent.loc.shape[position]
+    return np.arange(shape[position]).reshape(shape)

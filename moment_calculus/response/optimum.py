@@ -1,4 +1,4 @@
-"""Whether a place is an optimum, and the inverse of the Hessian there."""
+"""Check that parameters are an optimum of a loss, and invert the Hessian there."""
 
 from __future__ import annotations
 
@@ -8,86 +8,79 @@ from typing import Protocol
 import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.errors import Indefinite, NotAnOptimum
-from moment_calculus.response.latents import Layout
+from moment_calculus.response.latents import ParameterLayout
 from moment_calculus.response.solvers.arrow import Arrow
+from moment_calculus.response.solvers.conjugate_gradients import ConjugateGradients
 from moment_calculus.response.solvers.dense import Dense
-from moment_calculus.response.solvers.products import Products
 
-DENSE = 3000  # parameters up to which the dense Hessian is taken
-WORTH = 4  # times fewer products that an arrow has to take than a dense matrix
+DENSE = 3000  # most parameters for which the dense Hessian is computed
+WORTH = 4  # factor by which an arrow must take fewer products than a dense matrix
 TOLERANCE = 1e-3  # nats that one more step of Newton's method may gain
 
 REMEDY = 'train it further by fit(..., method="newton"), in double precision by float64=True'
 
 
 class InverseHessian(Protocol):
-    """H⁻¹ at the optimum.
+    """The inverse Hessian H⁻¹ at the optimum.
 
     Args:
-        is_iterative: whether every row takes a solution by iterations of its own.
+        is_iterative: whether each row takes iterations of its own.
     """
 
     is_iterative: bool
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times H⁻¹, [k, n]."""
+        """Rows [k, n] times H⁻¹, [k, n]."""
 
-    def within(self, rows: np.ndarray) -> np.ndarray:
-        """The same, without what rows have along directions in which H is flat."""
+    def solve_ignoring_flat(self, rows: np.ndarray) -> np.ndarray:
+        """The same, without the parts of rows along directions in which H is flat."""
 
     def diagonal(self) -> np.ndarray | None:
-        """Of H⁻¹, [n]; None if that takes a solution for each."""
+        """The diagonal of H⁻¹, [n]; None if each element takes a solution of its own."""
 
     def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        """From N(0, H⁻¹), [count, n]."""
+        """Draws from N(0, H⁻¹), [count, n]."""
 
 
 def inverse_hessian(
-    objective: Objective, place: np.ndarray, layout: Layout, tolerance: float
+    objective: DeterministicLoss, parameters: np.ndarray, layout: ParameterLayout, tolerance: float
 ) -> tuple[InverseHessian, float]:
-    """H⁻¹ where a place is an optimum, and the Newton decrement there.
-
-    Args:
-        objective: the loss.
-        place: parameters, [n].
-        layout: of the parameters.
-        tolerance: Newton decrement up to which it is one, in nats.
-
-    Raises:
-        NotAnOptimum: if it is none; the message names the sites and the remedy.
-    """
-    loss, slope = objective.value_and_slope(place)
+    """Return H⁻¹ at parameters [n] and the Newton decrement; raise NotAnOptimum if none."""
+    loss, slope = objective.value_and_slope(parameters)
     if not (np.isfinite(loss) and np.isfinite(slope).all()):
         raise NotAnOptimum(
             f"the loss is {loss:.6g}, or its slope is not finite: look for NaN among data and "
             "parameters, and for observations outside their support"
         )
     try:
-        inverse = _inverse(objective, place, layout)
-        (step,) = inverse.within(slope[None])
-    except Indefinite as found:
-        raise _saddle(found, objective, place, layout) from None
+        inverse = _inverse(objective, parameters, layout)
+        (step,) = inverse.solve_ignoring_flat(slope[None])
+    except Indefinite as indefinite:
+        raise _saddle(indefinite, objective, parameters, layout) from None
     return inverse, _checked_decrement(slope, step, layout, tolerance)
 
 
-def _inverse(objective: Objective, place: np.ndarray, layout: Layout) -> InverseHessian:
-    product = partial(objective.curvature_along, place)
+def _inverse(
+    objective: DeterministicLoss, parameters: np.ndarray, layout: ParameterLayout
+) -> InverseHessian:
+    product = partial(objective.hessian_product, parameters)
     for partition in layout.partitions():
-        if partition.products * WORTH <= min(place.size, WORTH * DENSE):
+        if partition.products * WORTH <= min(parameters.size, WORTH * DENSE):
             arrow = Arrow.of(product, partition, objective.precision)
             if arrow is not None:
                 return arrow
-    if place.size <= DENSE:
-        return Dense(objective.curvature(place), objective.precision)
-    inverse = Products(product, objective.units(place), objective.precision)
-    inverse.within(np.random.default_rng(0).normal(size=[1, place.size]))  # in all directions
+    if parameters.size <= DENSE:
+        return Dense(objective.hessian(parameters), objective.precision)
+    inverse = ConjugateGradients(product, objective.units(parameters), objective.precision)
+    # Solving for a random row meets directions of negative curvature, if there are any.
+    inverse.solve_ignoring_flat(np.random.default_rng(0).normal(size=[1, parameters.size]))
     return inverse
 
 
 def _checked_decrement(
-    slope: np.ndarray, step: np.ndarray, layout: Layout, tolerance: float
+    slope: np.ndarray, step: np.ndarray, layout: ParameterLayout, tolerance: float
 ) -> float:
     decrement = float(slope @ step) / 2
     if decrement <= tolerance:
@@ -100,16 +93,21 @@ def _checked_decrement(
 
 
 def _saddle(
-    found: Indefinite, objective: Objective, place: np.ndarray, layout: Layout
+    indefinite: Indefinite,
+    objective: DeterministicLoss,
+    parameters: np.ndarray,
+    layout: ParameterLayout,
 ) -> NotAnOptimum:
-    units = objective.units(place)
-    if place.size > DENSE:
-        found = _lowest(objective, place, units) or found
-    along = found.direction / np.where(units > 0, units, 1)
+    units = objective.units(parameters)
+    if parameters.size > DENSE:
+        indefinite = _lowest(objective, parameters, units) or indefinite
+    direction = indefinite.direction / np.where(units > 0, units, 1)
     curvature = (
-        found.direction @ objective.curvature_along(place, found.direction) / (along @ along)
+        indefinite.direction
+        @ objective.hessian_product(parameters, indefinite.direction)
+        / (direction @ direction)
     )
-    sites = _sites(layout, along**2)
+    sites = _sites(layout, direction**2)
     return NotAnOptimum(
         "the parameters are no optimum: the loss curves downwards along a direction of "
         f"{sites} (eigenvalue {curvature:.2g}, in units of the guide's scales); linear response "
@@ -117,11 +115,13 @@ def _saddle(
     )
 
 
-def _lowest(objective: Objective, place: np.ndarray, units: np.ndarray) -> Indefinite | None:
-    """The lowest direction of a large Hessian, in the units."""
-    product = lambda v: units * objective.curvature_along(place, units * np.ravel(v))  # noqa: E731
-    operator = LinearOperator((place.size, place.size), product, dtype=np.float64)
-    start = np.random.default_rng(0).normal(size=place.size)
+def _lowest(
+    objective: DeterministicLoss, parameters: np.ndarray, units: np.ndarray
+) -> Indefinite | None:
+    """Return the lowest direction of a large Hessian; None if it does not curve downwards."""
+    product = lambda v: units * objective.hessian_product(parameters, units * np.ravel(v))  # noqa: E731
+    operator = LinearOperator((parameters.size, parameters.size), product, dtype=np.float64)
+    start = np.random.default_rng(0).normal(size=parameters.size)
     try:
         values, directions = eigsh(operator, k=1, which="SA", tol=1e-2, v0=start, maxiter=300)
     except ArpackError:
@@ -129,8 +129,8 @@ def _lowest(objective: Objective, place: np.ndarray, units: np.ndarray) -> Indef
     return Indefinite(values[0], units * directions[:, 0]) if values[0] < 0 else None
 
 
-def _sites(layout: Layout, amounts: np.ndarray) -> str:
-    """The sites that have most, with their share."""
-    shares = [(name, share) for name, share in layout.shares(amounts)[:3] if share >= 0.05]
+def _sites(layout: ParameterLayout, amounts: np.ndarray) -> str:
+    """Return the names of the sites with the largest shares, for a message."""
+    shares = [(name, share) for name, share in layout.share_by_site(amounts)[:3] if share >= 0.05]
     named = ", ".join(f"'{name}' ({share:.0%})" for name, share in shares)
     return f"site{'s' * (len(shares) > 1)} {named}"

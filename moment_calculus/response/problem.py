@@ -1,4 +1,4 @@
-"""What a host tells about a model and a guide at trained parameters."""
+"""Protocols of what a front end supplies about model and guide at trained parameters."""
 
 from __future__ import annotations
 
@@ -9,55 +9,49 @@ from typing import Any, Protocol
 import numpy as np
 
 from moment_calculus.hosts.moments import Moments
-from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.functional import Functional
-from moment_calculus.response.latents import Latent, Leaf
+from moment_calculus.response.latents import Latent, ParameterArray
 
 Quantity = str | Callable[[dict[str, Any]], Any]  # a site, or a function of the model's sites
 
 
 @dataclass(frozen=True)
 class Quantities:
-    """Expectations of what a user asks for, one after the other.
+    """Expectations that a user asks for, concatenated to one vector."""
 
-    Args:
-        functional: all of them, flat.
-        shapes: of each.
-        rebuilt: makes of something for each what the user's function returns.
-    """
-
-    functional: Functional
+    functional: Functional  # all of them, flat
     shapes: Sequence[tuple[int, ...]]
-    rebuilt: Callable[[list[Any]], Any]
+    restructure: Callable[[list[Any]], Any]  # arranges one item for each like the user's results
 
     @property
     def slices(self) -> list[slice]:
-        """Where each is in the functional."""
+        """Return the slice of each expectation in the functional."""
         ends = np.cumsum([0, *(int(np.prod(shape)) for shape in self.shapes)])
         return [slice(*ends[at : at + 2]) for at in range(len(self.shapes))]
 
     def parts(self, flat: np.ndarray) -> list[np.ndarray]:
-        """What is flat along the first axis, for each quantity in its shape."""
+        """Split an array [flat, ...] along its first axis into one array for each expectation."""
         pairs = zip(self.slices, self.shapes, strict=True)
         return [flat[part].reshape(shape + flat.shape[1:]) for part, shape in pairs]
 
 
 class Perturbation(Protocol):
-    """A way to change the model, by numbers ε that are zero for the model as it is."""
+    """A way to change the model by numbers ε, which are zero for the model as it is."""
 
-    def along(self, rows: np.ndarray) -> dict[Any, np.ndarray]:
-        """∂/∂ε of the loss's slope along directions.
+    def mixed_derivative(self, rows: np.ndarray) -> dict[Any, np.ndarray]:
+        """The derivative ∂/∂ε of the loss's slope along directions.
 
         Args:
             rows: the directions, [k, parameters].
 
         Returns:
-            Arrays [k, ...] by what is changed.
+            Arrays [k, ...], by the key of what ε changes.
         """
 
 
 class Predictive(Protocol):
-    """What a model observes: distributions whose parameters are functions of Gaussian sources."""
+    """The sites that a model observes: their likelihoods are functions of Gaussian sources."""
 
     @property
     def sources(self) -> Quantities:
@@ -65,7 +59,7 @@ class Predictive(Protocol):
 
     @property
     def joint(self) -> Sequence[bool]:
-        """Of each source, whether the covariances over its trailing axis count."""
+        """For each source, whether the covariances over its trailing axis are needed."""
 
     def corrected(self, moments: list[Moments]) -> dict[str, Any]:
         """Predictions by site.
@@ -76,14 +70,14 @@ class Predictive(Protocol):
 
 
 class Problem(Protocol):
-    """Model, guide and data at trained parameters, in a host."""
+    """Model, guide and data at trained parameters, in one framework."""
 
     @property
-    def objective(self) -> Objective:
+    def objective(self) -> DeterministicLoss:
         """The loss."""
 
     @property
-    def place(self) -> np.ndarray:
+    def parameters(self) -> np.ndarray:
         """The parameters, [n]."""
 
     @property
@@ -91,7 +85,7 @@ class Problem(Protocol):
         """The latent sites, in the order of their coordinates."""
 
     @property
-    def leaves(self) -> Sequence[Leaf]:
+    def leaves(self) -> Sequence[ParameterArray]:
         """The parameters, in order."""
 
     @property
@@ -103,52 +97,53 @@ class Problem(Protocol):
 
         Args:
             of: a site of the model, or the function.
-            args: of the model; with ``named`` empty those of the data.
-            named: likewise, by name.
+            args: positional arguments of the model; without any arguments those of the data.
+            named: its keyword arguments.
         """
 
     def predictive(self, args: tuple, named: Mapping[str, Any]) -> Predictive:
         """What the model observes with other arguments.
 
         Args:
-            args: of the model; with ``named`` empty those of the data.
-            named: likewise, by name.
+            args: positional arguments of the model; without any arguments those of the data.
+            named: its keyword arguments.
         """
 
     def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
-        """Log density of draws of the latent sites and the observations together, [draws].
+        """Joint log density of draws of the latent sites and of the observations, [draws].
 
         Args:
-            values: by site, on the supports, arrays of the host [draws, ...].
+            values: by site, on the supports, the framework's arrays [draws, ...].
         """
 
-    def of_draws(
+    def quantity_of_draws(
         self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
     ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
-        """What a site is, or what a function of sites makes, of each draw.
+        """Values of a site, or of a function of sites, for each draw.
 
         Args:
             of: a site of the model, or the function.
-            values: by site, as of ``log_joint``.
-            args: of the model; with ``named`` empty those of the data.
-            named: likewise, by name.
+            values: by site, as for ``log_joint``.
+            args: positional arguments of the model; without any arguments those of the data.
+            named: its keyword arguments.
 
         Returns:
-            Arrays [draws, ...], and what makes of something for each what the function returns.
+            Arrays [draws, ...], and a function that arranges one item for each array as the user's
+            function returns them.
         """
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
-        """The weights of the data, under the key None.
+        """The perturbation of the weights of the data, under the key None.
 
         Args:
             datum: the plate whose elements they are; by default all around every observation.
         """
 
     def prior_parameters(self) -> Perturbation:
-        """What is added to the parameters of the priors, under the keys (site, parameter)."""
+        """The perturbation that adds to the parameters of priors, by (site, parameter)."""
 
     def precision(self) -> Any:
-        """A context in which the host computes in the precision of the parameters."""
+        """A context in which the framework computes in the precision of the parameters."""
 
     def array(self, values: np.ndarray) -> Any:
-        """An array of the host."""
+        """An array of the framework with these values."""

@@ -1,4 +1,4 @@
-"""Linear response: moments of the posterior beyond those of its approximation."""
+"""Moments of the posterior by linear response, and how they depend on priors and data."""
 
 from __future__ import annotations
 
@@ -8,31 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.hosts.predictions.site import checked_count
-from moment_calculus.numerics.pareto import Weights, checked_ratios, smoothed
-from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.response.corrected import CorrectedMoments
+from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
+from moment_calculus.response.corrected_moments import CorrectedMoments
 from moment_calculus.response.functional import Functional
+from moment_calculus.response.inverse_curvature import ENTRIES, MOST
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
-from moment_calculus.response.solved import ENTRIES, MOST
 from moment_calculus.response.wording import check_reliable
 
 FEWER_ROWS = "predict fewer rows at once"
-DRAWS = 10_000  # of which weighted moments are made
-TWICE, FEWEST = 2, 4000  # proposals for each draw that is resampled, and all together at least
+DRAWS = 10_000  # for weighted moments
+PROPOSALS_PER_DRAW, MIN_PROPOSALS = 2, 4000  # proposals per resampled draw; fewest proposals
 
 
 class Response(CorrectedMoments):
-    """Corrected moments of a posterior, and how they depend on priors and data.
-
-    Args:
-        problem: model, guide and data at their optimum.
-        tolerance: Newton decrement up to which it is one, in nats.
-
-    Raises:
-        NotAnOptimum: if it is none; the message names the sites and the remedy.
-    """
+    """Corrected moments of a posterior, and how they depend on priors and data."""
 
     def moments(
         self,
@@ -53,7 +45,7 @@ class Response(CorrectedMoments):
             of: a site of the model, latent, deterministic or observed (of these it is the mean of
                 what is observed that counts), or a function of a dictionary of the values of latent
                 and deterministic sites, of operations that moments propagate through.
-            *args: of the model, where not its data count but others, such as new inputs.
+            *args: of the model, if they differ from its data, such as new inputs.
             importance_weights: whether the moments are those of weighted draws; the function may
                 then have any operations.
             num_samples: how many weighted draws.
@@ -64,15 +56,18 @@ class Response(CorrectedMoments):
             2²³ numbers; a dictionary or tuple of them if the function returns one of arrays.
 
         Raises:
-            UnsupportedMoments: if moments do not propagate through the function: it may be taken of
-                draws. If importance weights cannot be trusted: the message tells k̂.
+            UnsupportedMoments: if moments do not propagate through the function, which can be
+                applied to draws instead, or if importance weights cannot be trusted; the message
+                gives k̂.
 
         Source: Giordano, Broderick and Jordan 2018, section 3; Vehtari et al. 2024 (weights).
         """
         if importance_weights:
             return self._weighted(of, args, named, checked_count(num_samples))
-        asked = self._asked(of, args, named)
-        return asked.rebuilt(self._moments(asked, [len(shape) > 0 for shape in asked.shapes]))
+        quantities = self._quantities(of, args, named)
+        return quantities.restructure(
+            self._moments(quantities, [len(shape) > 0 for shape in quantities.shapes])
+        )
 
     def predict(self, *args: Any, **named: Any) -> dict[str, Any]:
         """Predict what the model observes, with the corrected variances G H⁻¹ Gᵀ.
@@ -88,7 +83,7 @@ class Response(CorrectedMoments):
         Args:
             *args: of the model, with new inputs and, usually, without observations; by default
                 those of the data.
-            **named: likewise, by name.
+            **named: arguments of the model by name.
 
         Returns:
             By site what ``predict`` returns: a ``Prediction``, or :class:`Moments` of a
@@ -99,7 +94,7 @@ class Response(CorrectedMoments):
         """
         predictive = self.problem.predictive(args, named)
         for shape, joint in zip(predictive.sources.shapes, predictive.joint, strict=True):
-            self._solved.check_size(math.prod(shape) * (shape[-1] if joint else 1), FEWER_ROWS)
+            self._curvature.check_size(math.prod(shape) * (shape[-1] if joint else 1), FEWER_ROWS)
         with self.problem.precision():
             return predictive.corrected(self._moments(predictive.sources, predictive.joint, MOST))
 
@@ -107,7 +102,7 @@ class Response(CorrectedMoments):
         """How expectations change with the weight of each datum, without a refit.
 
         Args:
-            of: as of ``moments``, and so are the model's arguments.
+            of: as for ``moments``, and so are the model's arguments.
             *args: of the model.
             datum: the plate whose elements are the data; by default all plates that are around
                 every observation together, and without plates the elements of the one observed
@@ -122,21 +117,25 @@ class Response(CorrectedMoments):
         Raises:
             ValueError: if it is not clear what one datum is, or what a guide adds to each.
         """
-        asked, found = self._changes(of, args, named, self.problem.weights_of_data(datum))
-        return asked.rebuilt([self._array(part) for part in asked.parts(found[None])])
+        quantities, derivatives = self._derivatives(
+            of, args, named, self.problem.weights_of_data(datum)
+        )
+        return quantities.restructure(
+            [self._array(part) for part in quantities.parts(derivatives[None])]
+        )
 
     def standard_error(
         self, of: Quantity, *args: Any, datum: str | None = None, **named: Any
     ) -> Any:
         """Frequentist standard errors of posterior expectations, by the infinitesimal jackknife.
 
-        They hold also where the model is wrong: what the expectation would vary by with other
-        data of the same kind, if the data are independent.
+        They hold even if the model is wrong: they are how much the expectation would vary between
+        data sets of the same kind, if the data are independent.
 
         Args:
-            of: as of ``moments``, and so are the model's arguments.
+            of: as for ``moments``, and so are the model's arguments.
             *args: of the model.
-            datum: as of ``influence``.
+            datum: as for ``influence``.
             **named: arguments of the model by name.
 
         Returns:
@@ -144,72 +143,80 @@ class Response(CorrectedMoments):
 
         Source: Giordano and Broderick 2023, The Bayesian infinitesimal jackknife.
         """
-        asked, found = self._changes(of, args, named, self.problem.weights_of_data(datum))
-        by_datum = found[None].reshape(len(found[None]), -1)
+        quantities, derivatives = self._derivatives(
+            of, args, named, self.problem.weights_of_data(datum)
+        )
+        by_datum = derivatives[None].reshape(len(derivatives[None]), -1)
         errors = np.sqrt(((by_datum - by_datum.mean(1, keepdims=True)) ** 2).sum(1))
-        return asked.rebuilt([self._array(part) for part in asked.parts(errors)])
+        return quantities.restructure([self._array(part) for part in quantities.parts(errors)])
 
     def prior_sensitivity(self, of: Quantity, *args: Any, **named: Any) -> Any:
         """How expectations change with the parameters of the priors, without a refit.
 
         Args:
-            of: as of ``moments``, and so are the model's arguments.
+            of: as for ``moments``, and so are the model's arguments.
             *args: of the model.
-            **named: likewise, by name.
+            **named: arguments of the model by name.
 
         Returns:
             By site and parameter of its prior's distribution, an array of the quantity's shape,
             then the parameter's as the model wrote it. Parameters that depend on other latent
             sites are left out.
         """
-        asked, found = self._changes(of, args, named, self.problem.prior_parameters())
+        quantities, derivatives = self._derivatives(
+            of, args, named, self.problem.prior_parameters()
+        )
         by_site: dict[str, dict[str, Any]] = {}
-        for (site, parameter), changes in found.items():
-            parts = [self._array(part) for part in asked.parts(changes)]
-            by_site.setdefault(site, {})[parameter] = asked.rebuilt(parts)
+        for (site, parameter), by_parameter in derivatives.items():
+            parts = [self._array(part) for part in quantities.parts(by_parameter)]
+            by_site.setdefault(site, {})[parameter] = quantities.restructure(parts)
         return by_site
 
-    def _asked(self, of: Quantity, args: tuple, named: dict[str, Any]) -> Quantities:
+    def _quantities(self, of: Quantity, args: tuple, named: dict[str, Any]) -> Quantities:
         try:
             return self.problem.quantities(of, args, named)
-        except UnsupportedMoments as refusal:
-            raise refusal.with_remedy(
+        except UnsupportedMoments as error:
+            raise error.with_remedy(
                 "take the function of draws instead, which response.sample(...) gives"
             ) from None
 
-    def _changes(
+    def _derivatives(
         self, of: Quantity, args: tuple, named: dict[str, Any], perturbation: Perturbation
     ) -> tuple[Quantities, dict[Any, np.ndarray]]:
-        """What is asked for, and its derivatives by what is perturbed, flat along the first axis.
+        """Return the quantities, and their derivatives by what is perturbed, flat along axis 0.
 
         Source: Giordano, Broderick and Jordan 2018, section 4.
         """
-        asked = self._asked(of, args, named)
-        self._solved.check_count(len(asked.functional.value), "this")
-        found = [perturbation.along(rows) for rows in self._solved.rows(asked.functional)]
-        return asked, {key: -np.concatenate([part[key] for part in found]) for key in found[0]}
+        quantities = self._quantities(of, args, named)
+        self._curvature.check_count(len(quantities.functional.value), "this")
+        derivatives = [
+            perturbation.mixed_derivative(rows)
+            for rows in self._curvature.rows(quantities.functional)
+        ]
+        return quantities, {
+            key: -np.concatenate([part[key] for part in derivatives]) for key in derivatives[0]
+        }
 
     def _moments(
-        self, asked: Quantities, joint: Sequence[bool], most: int = ENTRIES
+        self, quantities: Quantities, joint: Sequence[bool], most: int = ENTRIES
     ) -> list[Moments]:
-        """Of each quantity, with covariances over its trailing axis if they are joint.
-
-        Those of more than so many numbers are left out.
-        """
-        sizes = [math.prod(s) * s[-1] if j else 0 for s, j in zip(asked.shapes, joint, strict=True)]
+        """Return moments of each quantity, with joint covariances of at most ``most`` numbers."""
+        sizes = [
+            math.prod(s) * s[-1] if j else 0 for s, j in zip(quantities.shapes, joint, strict=True)
+        ]
         dense = [j and size <= most for size, j in zip(sizes, joint, strict=True)]
-        parts = zip(asked.slices, asked.shapes, dense, strict=True)
-        return [self._moments_of(asked.functional, *part) for part in parts]
+        parts = zip(quantities.slices, quantities.shapes, dense, strict=True)
+        return [self._moments_of(quantities.functional, *part) for part in parts]
 
     def _moments_of(
         self, functional: Functional, part: slice, shape: tuple[int, ...], joint: bool
     ) -> Moments:
         mean = self._array(functional.value[part].reshape(shape))
         if not joint:
-            variance = self._solved.variances(functional, part)
-            return self._made(mean, variance=self._array(variance.reshape(shape)))
-        blocks = self._solved.blocks(functional, part, shape[-1])
-        return self._made(mean, covariance=self._array(blocks.reshape(*shape, shape[-1])))
+            variance = self._curvature.variances(functional, part)
+            return self._moments_from(mean, variance=self._array(variance.reshape(shape)))
+        blocks = self._curvature.blocks(functional, part, shape[-1])
+        return self._moments_from(mean, covariance=self._array(blocks.reshape(*shape, shape[-1])))
 
     def resampled_draws(self, generator: np.random.Generator, count: int) -> dict[str, Any]:
         """Draws of the posterior itself, as far as importance weights make them so.
@@ -218,30 +225,32 @@ class Response(CorrectedMoments):
             generator: of NumPy.
             count: how many; drawn with replacement from twice as many proposals, 4000 at least.
         """
-        values, weights = self._proposals(generator, max(TWICE * count, FEWEST))
-        places = weights.places(generator, count)
-        return {site: value[places] for site, value in values.items()}
+        values, weights = self._proposals(generator, max(PROPOSALS_PER_DRAW * count, MIN_PROPOSALS))
+        chosen = weights.resample_indices(generator, count)
+        return {site: value[chosen] for site, value in values.items()}
 
     def _proposals(
         self, generator: np.random.Generator, count: int
-    ) -> tuple[dict[str, Any], Weights]:
-        """Draws of the corrected Gaussian, with weights that can be trusted."""
+    ) -> tuple[dict[str, Any], ImportanceWeights]:
+        """Return draws of the corrected Gaussian with weights; raise if these cannot be trusted."""
         values, density = self.weighted_draws(generator, count)
-        weights = smoothed(checked_ratios(self.problem.log_joint(values) - density))
+        weights = smooth_weights(check_ratios(self.problem.log_joint(values) - density))
         check_reliable(weights, "linear response", self.sites)
         return values, weights
 
     def _weighted(self, of: Quantity, args: tuple, named: dict[str, Any], count: int) -> Any:
         values, weights = self._proposals(np.random.default_rng(0), count)
-        parts, rebuilt = self.problem.of_draws(of, values, args, named)
-        return rebuilt([self._weighted_moments(weights, part) for part in parts])
+        parts, restructure = self.problem.quantity_of_draws(of, values, args, named)
+        return restructure([self._weighted_moments(weights, part) for part in parts])
 
-    def _weighted_moments(self, weights: Weights, values: np.ndarray) -> Moments:
+    def _weighted_moments(self, weights: ImportanceWeights, values: np.ndarray) -> Moments:
         mean, values = self._array(weights.mean(values)), values.astype(np.float64)
         if values.ndim == 1 or values[0].size * values.shape[-1] > ENTRIES:
-            return self._made(mean, variance=self._array(weights.standard_deviation(values) ** 2))
-        return self._made(mean, covariance=self._array(weights.covariance(values)))
+            return self._moments_from(
+                mean, variance=self._array(weights.standard_deviation(values) ** 2)
+            )
+        return self._moments_from(mean, covariance=self._array(weights.covariance(values)))
 
-    def _made(self, mean: Any, **second: Any) -> Moments:
+    def _moments_from(self, mean: Any, **second: Any) -> Moments:
         with self.problem.precision():
             return Moments(mean, **second)

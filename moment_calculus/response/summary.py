@@ -1,4 +1,4 @@
-"""A table of corrected moments, as text."""
+"""Format corrected moments as a text table."""
 
 from __future__ import annotations
 
@@ -8,24 +8,17 @@ import numpy as np
 
 from moment_calculus.response.latents import Latent
 
-MOST = 20  # elements of one site that are shown
+MOST = 20  # most elements of one site that are shown
 HEADINGS = ("location", "guide's sd", "corrected sd", "ratio")
 
 
 def table(
     latents: Mapping[str, Latent],
-    deviations: Mapping[str, np.ndarray],
-    ends: Mapping[str, tuple[np.ndarray, np.ndarray]],
-    mass: float,
+    deviations: Mapping[str, np.ndarray],  # corrected, unconstrained
+    ends: Mapping[str, tuple[np.ndarray, np.ndarray]],  # ends of intervals on the supports
+    mass: float,  # probability inside the intervals
 ) -> str:
-    """Every latent site, the first elements of large ones.
-
-    Args:
-        latents: the sites.
-        deviations: corrected, on the unconstrained space, by site.
-        ends: of intervals on the supports, by site.
-        mass: of the intervals.
-    """
+    """Return a table of all latent sites, with the first elements of large ones."""
     tails = (1 - mass) / 2, (1 + mass) / 2
     headings = [*HEADINGS, *(f"{100 * tail:.3g}%" for tail in tails)]
     rows = [

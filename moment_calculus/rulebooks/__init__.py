@@ -1,4 +1,4 @@
-"""The rule books: a file each, which names its book ``BOOK``. To add one, write its file."""
+"""The rule books by name: each file of this package defines one as ``BOOK`` and is found here."""
 
 from __future__ import annotations
 
@@ -22,26 +22,13 @@ RULEBOOKS: dict[str, RuleBook] = {book.name: book for book in (EXACT, *(f.BOOK f
 
 
 def propagation_of(
-    covariance: str,
-    rules: str | RuleBook,
-    categorical: str = "points",
-    memory_limit: float | None = None,
-    categorical_draws: int = 1,
+    covariance: str,  # "full" or "diagonal"
+    rules: str | RuleBook,  # a key of RULEBOOKS, or the user's own book
+    categorical: str = "points",  # "points", "pairs", "tilted", "jensen", "delta" or "sample"
+    memory_limit: float | None = None,  # bytes of one covariance; by default half of the memory
+    categorical_draws: int = 1,  # draws of the logits, for "sample"
 ) -> Propagation:
-    """How randomness flows, from what a user gives.
-
-    Args:
-        covariance: ``"full"`` or ``"diagonal"``.
-        rules: a key of :data:`RULEBOOKS`, or a rule book of the user's own.
-        categorical: the rule for classes, ``"points"``, ``"pairs"``, ``"tilted"``, ``"jensen"``,
-            ``"delta"`` or ``"sample"``.
-        memory_limit: bytes that one covariance may take; by default half of the memory.
-        categorical_draws: number of draws of the logits for ``"sample"``.
-
-    Raises:
-        ValueError: if a name is unknown (the message lists the candidates), or the limit is
-            not positive, or there are no draws.
-    """
+    """Return the ``Propagation`` of the user's options; raise ValueError if one is unknown."""
     if not isinstance(rules, RuleBook):
         check_choice("rules", rules, tuple(RULEBOOKS))
         rules = RULEBOOKS[rules]

@@ -1,8 +1,7 @@
-"""The source paper's rules: approximate covariances of relu, leaky relu and the Heaviside step.
+"""The rule book ``dvi``: approximate covariances of relu, leaky relu and the Heaviside step.
 
-Every other function, and every variance, is exact.
-
-Source: Wu et al. 2019, Table 1, mended; see :mod:`moment_calculus.functions.pairs.dvi`.
+Every other function, and every variance, is exact. Source: Wu et al. 2019, Table 1, with
+corrections; see :mod:`moment_calculus.functions.pairs.dvi`.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from moment_calculus.numerics.rulebook import RuleBook
 
 
 class _ByDVI(Delegating):
-    """A function with the paper's covariances, where it has one."""
+    """A function with the covariances of Wu et al. 2019, if they give any."""
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """The paper's."""
+        """Return the covariance of the function at pairs of features by Wu et al. 2019."""
         return self.function.dvi_covariance(mean, variance, covariance)
 
     def cross_covariance(self, other: Any, *rest: Any) -> Array:
-        """As of the functions themselves."""
+        """Return the covariance with another function, by the exact rule."""
         return self.function.cross_covariance(other.function, *rest)
 
 
 class _DVI(RuleBook):
     def ruled(self, function: Any) -> Any:
-        """With the paper's covariances."""
+        """Return the function with the covariances of Wu et al. 2019."""
         return _ByDVI(function)
 
 

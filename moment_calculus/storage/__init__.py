@@ -1,1 +1,1 @@
-"""Arrays, a header and trees of both in one safetensors file, without pickle."""
+"""Store arrays, a header and nested containers of both in a safetensors file, without pickle."""

@@ -1,14 +1,14 @@
-"""What is raised for a file that cannot be read."""
+"""The error for a file that cannot be read."""
 
 from __future__ import annotations
 
 
 class StoredFileError(ValueError):
-    """A file that is damaged, foreign or too new, with the path, the cause and a remedy.
+    """A file is damaged, foreign or too new; the message has path, cause and remedy.
 
     Args:
         cause: what is wrong with the file.
-        path: the file, where it is known.
+        path: the file; empty if it is not known.
         remedy: what the user can do about it.
     """
 

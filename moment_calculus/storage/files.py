@@ -1,12 +1,13 @@
-"""One safetensors file with arrays and a header: written whole or not at all, read with suspicion.
+"""Write and read one safetensors file with arrays and a header.
 
-The header travels as JSON under one key of the file's ``__metadata__``, with the version of the
-format and a digest of everything. Other programs can read the arrays with safetensors alone.
+The header is JSON under one key of the file's ``__metadata__``, with the version of the format
+and a digest of everything. Other programs can read the arrays with safetensors alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import json
 import os
@@ -20,59 +21,37 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from moment_calculus.storage.digests import canonical, check_json, digest
 from moment_calculus.storage.errors import StoredFileError
-from moment_calculus.storage.foreign import AGAIN, diagnosis
+from moment_calculus.storage.unreadable import SAVE_AGAIN, diagnosis
 
 FORMAT = 1
 KEY = "pyro_moments"
 
-# What every safetensors in the supported range holds and loads: complex64 came later, and of float8
-# it makes arrays for torch alone.
+# What all supported versions of safetensors store and load: complex64 came later, and float8 is
+# loaded for torch only.
 INTEGERS = frozenset("int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
 DTYPES = INTEGERS | {"bool", "float16", "bfloat16", "float32", "float64"}
 
 
 def write(
-    path: str | os.PathLike[str], header: dict[str, Any], arrays: Mapping[str, np.ndarray]
+    path: str | os.PathLike[str],
+    header: dict[str, Any],  # JSON; header["versions"]: versions of libraries by name
+    arrays: Mapping[str, np.ndarray],
 ) -> None:
-    """Write a file at once: whoever reads the path sees the file of before or the whole new one.
-
-    Args:
-        path: the file; one that exists is replaced, and keeps its permissions.
-        header: dicts with str keys, lists, str, int, float, bool and None. ``header["versions"]``
-            says by which versions of which libraries it was written, as str by str.
-        arrays: real arrays of any shape and layout, by name.
-
-    Raises:
-        TypeError: for a header that JSON would change, for complex and other unusual arrays.
-        ValueError: for a header without versions or too deep, for names that cannot be stored.
-        OSError: if the file cannot be written; the one of before is left as it was.
-    """
+    """Write a file atomically: readers of the path see the old file or the whole new one."""
     _check_header(header)
     stored = {_checked_name(name): _plain(name, array) for name, array in arrays.items()}
     record = {"format": FORMAT, "digest": digest(header, stored), "header": header}
-    target = Path(os.path.realpath(path))  # through links, which the replacement would cut
+    target = Path(os.path.realpath(path))  # the file behind links, which os.replace would cut
     with _replacing(target) as temporary:
         try:
             save_file(stored, temporary, metadata={KEY: canonical(record)})
-        except SafetensorError as error:  # what is left are failures of the disk
+        except SafetensorError as error:  # checked input can only fail by the disk
             raise OSError(f"{path}: could not be written: {error}") from error
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read what :func:`write` wrote, and nothing else; nothing in a file is ever executed.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The header and the arrays by name, writable and in this process's memory.
-
-    Raises:
-        FileNotFoundError: if there is no file.
-        StoredFileError: if it is a folder, damaged, foreign, or of a newer format.
-    """
+    """Read header and arrays that :func:`write` wrote; nothing in the file is ever executed."""
     _check_file(path)
     try:
         with safe_open(os.fspath(path), framework="np") as stored:
@@ -83,7 +62,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.nda
         raise StoredFileError(cause, path=path, remedy=remedy) from error
     if record["digest"] != digest(record["header"], arrays):
         raise StoredFileError(
-            "is damaged: its content does not match its digest", path=path, remedy=AGAIN
+            "is damaged: its content does not match its digest", path=path, remedy=SAVE_AGAIN
         )
     return record["header"], arrays
 
@@ -112,7 +91,7 @@ def _checked_name(name: str) -> str:
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:
-    """The array as it is written: contiguous (one without axes stays so) and little-endian."""
+    """Return the array as it is stored: contiguous and little-endian."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"'{name}' is of type {type(array).__name__}, and no NumPy array")
     if array.dtype.name not in DTYPES:
@@ -126,13 +105,13 @@ def _plain(name: str, array: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """A temporary file beside the target, which takes its place if all goes well."""
+    """Yield a temporary file beside the target that replaces the target if no error occurs."""
     temporary = target.parent / f".pyro_moments-{secrets.token_hex(8)}.tmp"
     try:
         temporary.touch(exist_ok=False)
         permissions = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
         yield temporary
-        temporary.chmod(permissions)  # safetensors may have put a file of its own there
+        temporary.chmod(permissions)  # safetensors may have replaced the file
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -142,7 +121,7 @@ def _replacing(target: Path) -> Iterator[Path]:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the new name last, where folders can be flushed; the file itself is safe already."""
+    """Flush the folder entry to disk where the system can; the file itself is flushed already."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -160,7 +139,7 @@ def _check_file(path: str | os.PathLike[str]) -> None:
 
 
 def _record(path: str | os.PathLike[str], text: str | None) -> dict[str, Any]:
-    """What stands under the library's key, its keys and types checked."""
+    """Return the checked record of format, digest and header from the file's metadata."""
     if text is None:
         raise StoredFileError(
             f"is a safetensors file of another program: its metadata lack '{KEY}'",
@@ -169,9 +148,9 @@ def _record(path: str | os.PathLike[str], text: str | None) -> dict[str, Any]:
         )
     try:
         record = json.loads(text)
-        canonical(record)  # the digest will need it: what is too deep for that is refused here
+        canonical(record)  # the digest needs it: raises here if nested too deeply
     except (ValueError, RecursionError) as error:
-        raise StoredFileError("its metadata are no JSON", path=path, remedy=AGAIN) from error
+        raise StoredFileError("its metadata are no JSON", path=path, remedy=SAVE_AGAIN) from error
     cause, remedy = _objection(record)
     if cause:
         raise StoredFileError(cause, path=path, remedy=remedy)
@@ -179,12 +158,12 @@ def _record(path: str | os.PathLike[str], text: str | None) -> dict[str, Any]:
 
 
 def _objection(record: Any) -> tuple[str, str]:
-    """What is wrong with a record and what helps, or nothing twice."""
+    """Return what is wrong with a record and the remedy, or two empty strings."""
     if not isinstance(record, dict):
-        return "its metadata are no JSON object", AGAIN
+        return "its metadata are no JSON object", SAVE_AGAIN
     version = record.get("format")
     if type(version) is not int or version < 1:
-        return "its metadata lack the version of the format, a positive integer", AGAIN
+        return "its metadata lack the version of the format, a positive integer", SAVE_AGAIN
     if version > FORMAT:
         cause = f"was written by a newer version of the library (format {version}, not {FORMAT})"
         return cause, "update the library"
@@ -194,9 +173,12 @@ def _objection(record: Any) -> tuple[str, str]:
         if type(record.get(key)) is not kind
     ]
     if wrong:
-        return f"its metadata lack {' and '.join(wrong)}, or have them of wrong types", AGAIN
+        return f"its metadata lack {' and '.join(wrong)}, or have them of wrong types", SAVE_AGAIN
     if not _are_versions(record["header"].get("versions")):
-        return "its header lacks the versions of the libraries, or has them of wrong types", AGAIN
+        return (
+            "its header lacks the versions of the libraries, or has them of wrong types",
+            SAVE_AGAIN,
+        )
     return "", ""
 
 
@@ -206,8 +188,46 @@ def _array(path: str | os.PathLike[str], stored: Any, name: str) -> np.ndarray:
         if kind == "BF16":
             importlib.import_module("ml_dtypes")  # makes the type known to NumPy
         return stored.get_tensor(name)
-    # Of dtypes and shapes that NumPy does not know, safetensors lets NumPy complain.
+    # NumPy raises these for dtypes and shapes that it does not know.
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        remedy = "pip install ml_dtypes" if isinstance(error, ImportError) else AGAIN
+        remedy = "pip install ml_dtypes" if isinstance(error, ImportError) else SAVE_AGAIN
         cause = f"its array '{name}' ({kind}) cannot be read: {error}"
         raise StoredFileError(cause, path=path, remedy=remedy) from error
+
+
+def canonical(value: Any) -> str:
+    """Return JSON in the one form that enters the digest: sorted keys, no spaces, ASCII.
+
+    Floats have Python's ``repr``, which is read back bit for bit; ``Infinity`` and ``NaN`` are not
+    standard JSON, but Python reads them.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def check_json(value: Any, place: str = "header") -> None:
+    """Raise TypeError for values that JSON would silently change, such as tuples, integer keys."""
+    if type(value) is dict:
+        for key, part in value.items():
+            _check_key(key, place)
+            check_json(part, f"{place}[{key!r}]")
+    elif type(value) is list:
+        for index, part in enumerate(value):
+            check_json(part, f"{place}[{index}]")
+    elif value is not None and type(value) not in (bool, int, float, str):
+        raise TypeError(f"{place} is of type {type(value).__name__}, which JSON does not know")
+
+
+def _check_key(key: object, place: str) -> None:
+    if type(key) is not str:
+        raise TypeError(f"{place} has the key {key!r} of type {type(key).__name__}, and not str")
+
+
+def digest(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of a header and of names, dtypes, shapes and bytes of arrays, in hex."""
+    # The arrays are contiguous and of little-endian dtypes.
+    state = hashlib.sha256(canonical(header).encode())
+    for name, array in sorted(arrays.items()):
+        # Dtype and shape say how many bytes follow: no two contents make the same stream.
+        state.update(f"\n{canonical([name, array.dtype.name, list(array.shape)])}\n".encode())
+        state.update(array.reshape(-1).view(np.uint8).data)
+    return state.hexdigest()

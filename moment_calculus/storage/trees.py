@@ -1,8 +1,8 @@
-"""Nested dicts, lists and tuples as a skeleton that JSON can hold, and the arrays in them by name.
+"""Split nested dicts, lists and tuples into JSON and named arrays, and join them again.
 
-In a skeleton None, bool, int, float, str and lists stand for themselves. What JSON lacks is an
-object with one key: ``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}`` (the keys may be
-integers, and keep their order) and ``{"array": name}``.
+None, bool, int, float, str and lists stand for themselves. Anything else is an object with one
+key: ``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}`` (in order; keys may be integers) and
+``{"array": name}``.
 """
 
 from __future__ import annotations
@@ -14,34 +14,26 @@ from typing import Any, NoReturn
 import numpy as np
 
 from moment_calculus.storage.errors import StoredFileError
-from moment_calculus.storage.foreign import AGAIN
+from moment_calculus.storage.unreadable import SAVE_AGAIN
 
-# Far more than programs nest, and far less than Python's own limit, which JSON runs into.
+# Far above what programs nest, far below Python's recursion limit, which the JSON encoder reaches.
 DEEPEST = 100
 
 PLAIN = (bool, int, float, str)
 
 
 def pack(
-    tree: Any, to_array: Callable[[Any], np.ndarray | None]
+    tree: Any,
+    # From a leaf to its array; None or NotImplemented for a leaf that is no array.
+    to_array: Callable[[Any], np.ndarray | None],
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """Take a tree apart into a skeleton and its arrays.
+    """Split a tree into JSON and its arrays by path-like names such as ``layers/0/weight``.
 
-    Args:
-        tree: dicts with keys that are str or int, lists, tuples, None, bool, int, float, str and
-            arrays, nested. Subclasses of these (named tuples, ordered dicts) are none of them:
-            they would come back as something else.
-        to_array: makes a NumPy array of a leaf; None or NotImplemented if the leaf is no array.
-
-    Returns:
-        The skeleton and the arrays by names that resemble paths, such as ``layers/0/weight``.
-
-    Raises:
-        TypeError: for other leaves and keys; the message names the place in the tree and the type.
-        ValueError: for trees that contain themselves, or are nested deeper than 100.
+    Subclasses of the containers (named tuples, ordered dicts) raise TypeError, since they would be
+    read back as something else.
     """
     arrays: dict[str, np.ndarray] = {}
-    return _Packer(to_array, arrays).packed(tree, ()), arrays
+    return _Packer(to_array, arrays).pack_tree(tree, ()), arrays
 
 
 def unpack(
@@ -49,30 +41,17 @@ def unpack(
     arrays: Mapping[str, np.ndarray],
     of_array: Callable[[np.ndarray], Any],
     *,
-    path: object = "",
+    path: object = "",  # of the file, for the error message
 ) -> Any:
-    """Put together what :func:`pack` took apart.
-
-    Args:
-        skeleton: the skeleton.
-        arrays: the arrays by name; those that the skeleton does not name are left out.
-        of_array: makes the leaf of an array.
-        path: the file that they come from, for the message of the error.
-
-    Returns:
-        The tree.
-
-    Raises:
-        StoredFileError: if the skeleton is none, or names an array that is not there.
-    """
-    return _Unpacker(arrays, of_array, path).unpacked(skeleton, 0)
+    """Join what :func:`pack` split; arrays that the skeleton does not name are ignored."""
+    return _Unpacker(arrays, of_array, path).unpack_tree(skeleton, 0)
 
 
 class _Packer:
     def __init__(self, to_array: Callable[[Any], Any], arrays: dict[str, np.ndarray]) -> None:
         self.to_array, self.arrays = to_array, arrays
 
-    def packed(self, tree: Any, path: tuple[Any, ...]) -> Any:
+    def pack_tree(self, tree: Any, path: tuple[Any, ...]) -> Any:
         if len(path) > DEEPEST:
             start = _at(path[:8])
             raise ValueError(f"{start} … is nested deeper than {DEEPEST}, or contains itself")
@@ -81,18 +60,18 @@ class _Packer:
         if type(tree) is dict:
             return {"dict": [self.item(key, part, path) for key, part in tree.items()]}
         if type(tree) in (list, tuple):
-            parts = [self.packed(part, (*path, index)) for index, part in enumerate(tree)]
+            parts = [self.pack_tree(part, (*path, index)) for index, part in enumerate(tree)]
             return parts if type(tree) is list else {"tuple": parts}
-        return {"array": self.kept(tree, path)}
+        return {"array": self.store(tree, path)}
 
     def item(self, key: Any, part: Any, path: tuple[Any, ...]) -> list[Any]:
         if type(key) not in (str, int):
             kind = type(key).__qualname__
             raise TypeError(f"{_at(path)} has the key {key!r} of type {kind}, and not str or int")
-        return [key, self.packed(part, (*path, key))]
+        return [key, self.pack_tree(part, (*path, key))]
 
-    def kept(self, leaf: Any, path: tuple[Any, ...]) -> str:
-        """Keep the array of a leaf; the name it is kept under."""
+    def store(self, leaf: Any, path: tuple[Any, ...]) -> str:
+        """Store the array of a leaf and return its name."""
         array = self.to_array(leaf)
         if not isinstance(array, np.ndarray):
             kind = type(leaf).__qualname__
@@ -109,7 +88,7 @@ def _at(path: tuple[Any, ...]) -> str:
 
 
 def _name(path: tuple[Any, ...]) -> str:
-    """Parts with slashes between them; UTF-8 does not know every str of Python."""
+    """Return the path joined by slashes, with characters that UTF-8 lacks escaped."""
     return "/".join(map(str, path)).encode(errors="backslashreplace").decode() or "value"
 
 
@@ -119,36 +98,34 @@ class _Unpacker:
     ) -> None:
         self.arrays, self.of_array, self.path = arrays, of_array, path
 
-    def unpacked(self, skeleton: Any, depth: int) -> Any:
+    def unpack_tree(self, skeleton: Any, depth: int) -> Any:
         if depth > DEEPEST:
-            self.refuse(f"nested deeper than {DEEPEST}")
+            self.fail(f"nested deeper than {DEEPEST}")
         if skeleton is None or type(skeleton) in PLAIN:
             return skeleton
         if type(skeleton) is list:
-            return [self.unpacked(part, depth + 1) for part in skeleton]
+            return [self.unpack_tree(part, depth + 1) for part in skeleton]
         if type(skeleton) is not dict or len(skeleton) != 1:
-            self.refuse(f"{reprlib.repr(skeleton)} where a value or an object with one key belongs")
-        return self.tagged(*next(iter(skeleton.items())), depth)
+            self.fail(f"{reprlib.repr(skeleton)} where a value or an object with one key belongs")
+        return self.unpack_object(*next(iter(skeleton.items())), depth)
 
-    def tagged(self, tag: Any, content: Any, depth: int) -> Any:
+    def unpack_object(self, tag: Any, content: Any, depth: int) -> Any:
         if tag == "array" and type(content) is str and content in self.arrays:
             return self.of_array(self.arrays[content])
         if tag == "tuple" and type(content) is list:
-            return tuple(self.unpacked(part, depth + 1) for part in content)
+            return tuple(self.unpack_tree(part, depth + 1) for part in content)
         if tag == "dict" and type(content) is list and all(map(_is_item, content)):
-            return self.dictionary(content, depth)
-        self.refuse(
-            f"{reprlib.repr({tag: content})}, which is no array in it, no tuple and no dict"
-        )
+            return self.unpack_dict(content, depth)
+        self.fail(f"{reprlib.repr({tag: content})}, which is no array in it, no tuple and no dict")
 
-    def dictionary(self, items: list[Any], depth: int) -> dict[str | int, Any]:
-        found = {key: self.unpacked(part, depth + 1) for key, part in items}
-        if len(found) < len(items):
-            self.refuse("a dict has the same key twice")
-        return found
+    def unpack_dict(self, items: list[Any], depth: int) -> dict[str | int, Any]:
+        result = {key: self.unpack_tree(part, depth + 1) for key, part in items}
+        if len(result) < len(items):
+            self.fail("a dict has the same key twice")
+        return result
 
-    def refuse(self, what: str) -> NoReturn:
-        raise StoredFileError(f"its tree is malformed: {what}", path=self.path, remedy=AGAIN)
+    def fail(self, what: str) -> NoReturn:
+        raise StoredFileError(f"its tree is malformed: {what}", path=self.path, remedy=SAVE_AGAIN)
 
 
 def _is_item(item: Any) -> bool:

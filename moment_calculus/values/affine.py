@@ -13,61 +13,55 @@ from moment_calculus.values.lags import along_features, lag_covariance, shifted
 from moment_calculus.values.layout import batch_shape, broadcasts, features_last, rows_scaled
 from moment_calculus.values.spread import Spread
 from moment_calculus.values.step import Step
-from moment_calculus.values.vectors import of_parts
+from moment_calculus.values.vectors import from_vector_parts
 
 
 @dataclass(frozen=True, eq=False)
 class Affine(Step):
-    """scale · x + shift, component by component.
-
-    Args:
-        source: x.
-        scale: number, or array that broadcasts to the shape of x.
-        shift: likewise.
-    """
+    """The step of scale · x + shift, component by component."""
 
     source: Gaussian
-    scale: Any
+    scale: Any  # number, or array that broadcasts to the shape of x; so is the shift
     shift: Any
-    in_place = True
+    componentwise = True
     elementwise = True
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The Gaussian alone."""
+        """Return x alone."""
         return (self.source,)
 
     @property
     def affine(self) -> tuple[Gaussian, Any, Any]:  # type: ignore[override]
-        """All of it."""
+        """Return x, the scale and the shift."""
         return self.source, self.scale, self.shift
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
-        """Whether it only shifts."""
+        """Return whether it only shifts."""
         return isinstance(self.scale, int | float) and self.scale == 1
 
     def __post_init__(self) -> None:
-        self.linked  # noqa: B018  # found here, one step at a time
+        self.linear_in_chains  # noqa: B018  # cached here: a long line of steps would recurse too deeply
 
     @cached_property
-    def linked(self) -> bool:  # type: ignore[override]
-        """As the source."""
-        return self.source.step.linked
+    def linear_in_chains(self) -> bool:  # type: ignore[override]
+        """Return whether x is linear in latent chains."""
+        return self.source.step.linear_in_chains
 
     @cached_property
     def gain(self) -> Array | float:
-        """The scale, an array in the shape of x."""
+        """Return the scale: a number, or an array in the shape of x."""
         if isinstance(self.scale, int | float):
             return self.scale
         return namespace(self.source.mean).broadcast_to(self.scale, self.source.shape)
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: every covariance passes."""
         return True
 
     def through(self, place: int, cross: Array) -> Array | None:
-        """Scaled; unknown beside a batch that does not lie as that of x does."""
+        """Return the covariance, scaled; None if the scale and its batch do not broadcast."""
         if isinstance(self.scale, int | float):
             return cross if self.identity else cross * self.scale
         batch = batch_shape(self.source.shape, self.source.axis)
@@ -76,7 +70,8 @@ class Affine(Step):
         return rows_scaled(cross, self.gain, self.source.axis)
 
     def covariance(self) -> Array:
-        """Covariance over the feature axis, from the first of the line on: it may be long."""
+        """Return the covariance over the feature axis, ``batch + [d, d]``."""
+        # computed from the first of the line on, which may be too long for a recursion
         line = [self.source]
         while line[-1].step.affine is not None and line[-1].spread.is_pending:
             line.append(line[-1].step.affine[0])
@@ -88,25 +83,29 @@ class Affine(Step):
         last = features_last(self.gain, self.source.axis)
         return covariance * outer(last, last)
 
-    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
-        """What the source knows, scaled; two functions meet as what they are."""
-        if self.source.step.curved:
+    def elementwise_covariance_with(
+        self, value: Gaussian, other: Gaussian, query: Any
+    ) -> Array | float | None:
+        """Return what the step of x knows, scaled; None for a function, which is met as such."""
+        if self.source.step.nonlinear:
             return None
-        known = self.source.step.each(self.source, other, query)
-        return known if known is None or self.identity else self.gain * known
+        covariance = self.source.step.elementwise_covariance_with(self.source, other, query)
+        return covariance if covariance is None or self.identity else self.gain * covariance
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """That of the source, scaled."""
+        """Return the covariance of x at an offset, scaled."""
         if along_features(value, offset):
             return NotImplemented
-        known = lag_covariance(self.source, offset) if self.source.shape == value.shape else None
-        if known is None or isinstance(self.scale, int | float):
-            return None if known is None else known * (self.scale * self.scale)
+        covariance = (
+            lag_covariance(self.source, offset) if self.source.shape == value.shape else None
+        )
+        if covariance is None or isinstance(self.scale, int | float):
+            return None if covariance is None else covariance * (self.scale * self.scale)
         left, right = shifted(self.gain, offset)
-        return known * (left * right)
+        return covariance * (left * right)
 
-    def under(self, move: Any, like: Gaussian) -> Gaussian:
-        """The source moved, and the arrays."""
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
+        """Return the affine image of the moved x, with moved arrays."""
         xp, shape = namespace(self.source.mean), self.source.shape
         parts = (self.scale, self.shift)
         numbers = [isinstance(part, int | float) for part in parts]
@@ -117,23 +116,17 @@ class Affine(Step):
         return affine(move.again(self.source, like), scale, shift)
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
-        """Scaled and shifted."""
+        """Return the branches of x, scaled and shifted."""
         change = lambda branch: affine_of_any(branch, self.scale, self.shift)  # noqa: E731
-        return None if parts[0] is None else parts[0].mapped(change)
+        return None if parts[0] is None else parts[0].map(change)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Of the source as a vector."""
-        return of_parts(lambda part: affine(part, self.scale, self.shift), self.source)
+        """Return the affine image of x as a vector."""
+        return from_vector_parts(lambda part: affine(part, self.scale, self.shift), self.source)
 
 
 def affine(value: Gaussian, scale: Array | float, shift: Array | float) -> Gaussian:
-    """scale · x + shift, exact.
-
-    Args:
-        value: x.
-        scale: number, or array that broadcasts to the shape of x.
-        shift: likewise.
-    """
+    """Return scale · x + shift, exact, for numbers or arrays that broadcast to the shape of x."""
     if isinstance(scale, int | float) and scale == 1:
         return _shifted(value, shift)
     scaled = _scaled(value, scale)
@@ -141,7 +134,7 @@ def affine(value: Gaussian, scale: Array | float, shift: Array | float) -> Gauss
 
 
 def affine_of_any(operand: Any, scale: Array | float, shift: Array | float) -> Any:
-    """scale · x + shift of a Gaussian, a function of one, or an array."""
+    """Return scale · x + shift of a Gaussian, a function of one, or an array."""
     if isinstance(operand, Gaussian):
         return affine(operand, scale, shift)
     return operand.scaled(scale, shift) if hasattr(operand, "sites") else operand * scale + shift

@@ -1,10 +1,8 @@
-"""The values behind a value, and what it is under either outcome of a random mask behind it.
+"""The ancestors of a value, and its branches: the value under each outcome of a random mask.
 
 With a mask m of zeros and ones that is independent of two values a and b,
-
     y = m ∘ a + (1 − m) ∘ b,    f(y) = m ∘ f(a) + (1 − m) ∘ f(b)
-
-for every function f of each component: exact, where y is far from Gaussian. Dropout has b = 0.
+for every function f of each component: exact, though y is far from Gaussian. Dropout has b = 0.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from moment_calculus.refusals.errors import OR_DRAW_ALL, UnsupportedMoments
+from moment_calculus.errors.exceptions import OR_DRAW_ALL, UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.support import overlap
 
@@ -22,42 +20,29 @@ _KEY = "branches"
 
 
 def ancestors(
-    value: Gaussian, onwards: Callable[[Gaussian, int], bool] = lambda value, place: True
+    value: Gaussian, follow_input: Callable[[Gaussian, int], bool] = lambda value, place: True
 ) -> Iterator[Gaussian]:
-    """A value and all values that it was made from, each once.
-
-    Args:
-        value: where to begin.
-        onwards: whether to go on to an input, given the value and the place of the input.
-    """
+    """Yield a value and all it was computed from, each once, where ``follow_input`` allows."""
     waiting, seen = [value], {value.serial}
     while waiting:
         current = waiting.pop()
         yield current
         for place, source in enumerate(current.step.inputs):
-            if source.serial not in seen and onwards(current, place):
+            if source.serial not in seen and follow_input(current, place):
                 seen.add(source.serial)
                 waiting.append(source)
 
 
 def affine_line(value: Gaussian) -> list[Gaussian]:
-    """A Gaussian, and those of which it is an affine image, the nearest first.
-
-    Args:
-        value: where to begin.
-    """
-    found = [value]
-    while (affine := found[-1].step.affine) is not None:
-        found.append(affine[0])
-    return found
+    """Return a Gaussian, and those of which it is an affine image, the nearest first."""
+    line = [value]
+    while (affine := line[-1].step.affine) is not None:
+        line.append(affine[0])
+    return line
 
 
 def shifted_from(value: Gaussian) -> Gaussian:
-    """The Gaussian that a value is, but for a certain shift and for a broadcast.
-
-    Args:
-        value: where to begin.
-    """
+    """Return the Gaussian that equals a value up to a certain shift and a broadcast."""
     while value.step.identity and len(value.step.inputs) == 1:
         source = value.step.inputs[0]
         if not _expands_to(source.shape, value.shape):
@@ -72,86 +57,66 @@ def _expands_to(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
 
 
 def is_rearranged(left: Gaussian, right: Gaussian) -> bool:
-    """Whether two dependent values see elements of a common site in different places.
+    """Return whether two dependent values have elements of a common site in different places.
 
     Then an element of the batch of one depends on another element of the batch of the other, as in
     ``z[1:] - z[:-1]``.
-
-    Args:
-        left: a value.
-        right: a value aligned with it.
     """
     shared = overlap(left, right)
     if not shared:
         return False
-    arranged = _arrangements(left, shared) | _arrangements(right, shared)
+    arranged = _last_rearrangements(left, shared) | _last_rearrangements(right, shared)
     return len(arranged) > len(shared)
 
 
-def _arrangements(value: Gaussian, sites: frozenset[str]) -> set[tuple[str, int]]:
-    """For each site the values that, of all ancestors, were the last to put elements elsewhere."""
-    found: set[tuple[str, int]] = set()
+def _last_rearrangements(value: Gaussian, sites: frozenset[str]) -> set[tuple[str, int]]:
+    """Return pairs of a site and the last ancestor that rearranged elements of the site."""
+    rearrangements: set[tuple[str, int]] = set()
 
-    def onwards(current: Gaussian, place: int) -> bool:
+    def follow_input(current: Gaussian, place: int) -> bool:
         source = current.step.inputs[place]
         if current.step.follows(place):
             return bool(source.sites & sites)
-        found.update((site, current.serial) for site in source.sites & sites)
+        rearrangements.update((site, current.serial) for site in source.sites & sites)
         return False
 
-    for current in ancestors(value, onwards):
+    for current in ancestors(value, follow_input):
         if not current.step.inputs:
-            found.update((site, current.serial) for site in current.sites & sites)
-    return found
+            rearrangements.update((site, current.serial) for site in current.sites & sites)
+    return rearrangements
 
 
 class Branches:
-    """A mask, and what a value is where it is one and where it is zero.
+    """A mask, and the value where it is one and where it is zero."""
 
-    Args:
-        mask: value of zeros and ones, of the shape and feature axis of the value.
-        join: makes a value of a mask and two branches.
-        make: makes a branch, a value or array, of a choice of the branches of others.
-    """
-
+    # mask: of the shape of the value. join: computes a value from a mask and two branches.
+    # make: computes a branch, given a choice between the branches of other values.
     def __init__(self, mask: Gaussian, join: Callable, make: Callable[[Choice], Any]) -> None:
         self.mask, self.join, self._make = mask, join, make
 
     @cached_property
     def on(self) -> Any:
-        """Where the mask is one."""
+        """Return the value or array where the mask is one."""
         return self._make(lambda branches: branches.on)
 
     @cached_property
     def off(self) -> Any:
-        """Where the mask is zero."""
+        """Return the value or array where the mask is zero."""
         return self._make(lambda branches: branches.off)
 
     @property
-    def masks(self) -> int:
-        """How many masks the value sees, one after the other."""
-        return 1 + max(_masks(self.on), _masks(self.off))
+    def mask_depth(self) -> int:
+        """Return how many masks the value sees, one after the other."""
+        return 1 + max(_mask_depth(self.on), _mask_depth(self.off))
 
-    def mapped(self, change: Callable[[Any], Any], mask: Gaussian | None = None) -> Branches:
-        """The branches of another value.
-
-        Args:
-            change: makes a branch of it, of a branch of this value.
-            mask: that of the other value, where its components are elsewhere.
-        """
+    def map(self, change: Callable[[Any], Any], mask: Gaussian | None = None) -> Branches:
+        """Return the branches of another value, computed by ``change`` from those of this one."""
         make = lambda choice: change(choice(self))  # noqa: E731
         return Branches(self.mask if mask is None else mask, self.join, make)
 
-    def joined(self, change: Callable[[Any], Any]) -> Gaussian:
-        """The value that either branch becomes, where it is chosen.
-
-        Args:
-            change: makes a value or array of a branch.
-
-        Raises:
-            UnsupportedMoments: if there are more than :data:`MOST_MASKS` masks.
-        """
-        if (count := self.masks) > MOST_MASKS:
+    def join_branches(self, change: Callable[[Any], Any]) -> Gaussian:
+        """Return ``change`` of both branches, joined; UnsupportedMoments for too many masks."""
+        if (count := self.mask_depth) > MOST_MASKS:
             raise UnsupportedMoments(
                 f"a function of a value that {count} random masks switch, one after the other: "
                 f"its moments are sums over all outcomes of at most {MOST_MASKS} masks",
@@ -165,19 +130,16 @@ class Branches:
 Choice = Callable[[Any], Any]
 
 
-def _masks(part: Any) -> int:
-    known = branches_of(part) if isinstance(part, Gaussian) else None
-    return 0 if known is None else known.masks
+def _mask_depth(part: Any) -> int:
+    branches = branches_of(part) if isinstance(part, Gaussian) else None
+    return 0 if branches is None else branches.mask_depth
 
 
 def branches_of(value: Gaussian) -> Branches | None:
-    """The branches of a value that a mask switches; None of any other.
+    """Return the branches of a value that a mask switches; None of any other value.
 
-    They are known where the value is made of a mask by operations on single components: not
-    behind a linear map, whose outputs see many masks and are taken as Gaussian as any.
-
-    Args:
-        value: a value.
+    They are known where the value is computed from a mask by operations on single components. A
+    linear map ends them: its outputs see many masks, and are taken as Gaussian.
     """
     waiting = [value]
     while waiting:
@@ -195,20 +157,14 @@ def branches_of(value: Gaussian) -> Branches | None:
     return value.memo.arrays[_KEY]
 
 
-def together(
+def combine_branches(
     values: Sequence[Any], parts: Sequence[Branches | None], again: Callable
 ) -> Branches | None:
-    """The branches of an operation on values of one shape, by the newest of their masks.
-
-    Args:
-        values: its operands.
-        parts: the branches of each.
-        again: the operation on other operands, values or arrays.
-    """
-    known = [part for part in parts if part is not None]
-    if not known:
+    """Return the branches of an operation on values of one shape, by their newest mask."""
+    switched = [part for part in parts if part is not None]
+    if not switched:
         return None
-    newest = max(known, key=lambda part: part.mask.serial)
+    newest = max(switched, key=lambda part: part.mask.serial)
 
     def make(choice: Choice) -> Any:
         own = lambda part: part is not None and part.mask is newest.mask  # noqa: E731

@@ -1,4 +1,4 @@
-"""A function of a Gaussian, component by component, with its moments matched."""
+"""A function of a Gaussian, component by component, with its moments."""
 
 from __future__ import annotations
 
@@ -8,129 +8,139 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moment_calculus.functions.algebra import moved
-from moment_calculus.functions.base import Activation, in_units
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.functions.base import Activation, clipped_correlation
+from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs import covariance as pairs
-from moment_calculus.functions.pairs.mehler import Meet, Operand, alike, function_covariance
+from moment_calculus.functions.pairs.mehler import (
+    Operand,
+    Pairing,
+    elementwise_product,
+    function_covariance,
+)
 from moment_calculus.numerics.arrays import Array, diagonal, outer, transpose
 from moment_calculus.numerics.special import namespace, safe_scale
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.lags import along_features, lag_covariance, shifted
 from moment_calculus.values.layout import features_last, from_features_last, rows_scaled
 from moment_calculus.values.spread import Spread
 from moment_calculus.values.step import Step
-from moment_calculus.values.vectors import of_parts
+from moment_calculus.values.vectors import from_vector_parts
 
 LAG_ORDER = 8  # terms of the series for lags
 
 
 @dataclass(frozen=True, eq=False)
 class Applied(Step):
-    """f(x) for a Gaussian x.
+    """The step of f(x) for a Gaussian x."""
 
-    Args:
-        function: x and f.
-    """
-
-    function: tuple[Gaussian, Any]
-    in_place = True
-    curved = True
+    function: tuple[Gaussian, Any]  # x and f
+    componentwise = True
+    nonlinear = True
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The Gaussian alone."""
+        """Return x alone."""
         return self.function[:1]
 
     @cached_property
     def gain(self) -> Array:
-        """E f′, the Jacobian by Stein's lemma."""
+        """Return E f′, by which covariances pass (Stein's lemma)."""
         base, activation = self.function
-        return _paired(base, activation).gain(base.mean, base.variance)
+        return _with_consistent_covariances(base, activation).gain(base.mean, base.variance)
 
     @cached_property
     def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:  # type: ignore[override]
-        """½ E f″ for x with itself."""
+        """Return x, x and ½ E f″, the part of second order."""
         base, activation = self.function
         scale = safe_scale(base.variance)
-        second = _paired(base, activation).hermite(base.mean, base.variance, 2)[1]
+        second = _with_consistent_covariances(base, activation).hermite(
+            base.mean, base.variance, 2
+        )[1]
         return base, base, math.sqrt(0.5) * second / scale / scale
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: every covariance passes."""
         return True
 
     def through(self, place: int, cross: Array) -> Array:
-        """Stein's lemma."""
+        """Return the covariance scaled by E f′ (Stein's lemma)."""
         return rows_scaled(cross, self.gain, self.function[0].axis)
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """Two functions meet as functions; a value that is none comes through its own inputs.
-
-        An ancestor is jointly Gaussian with x.
-        """
-        if query.precedes(other, value):
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Return Cov(f(x), g(y)) by both functions; by the inputs where the other value is none."""
+        if query.precedes(other, value):  # an ancestor is jointly Gaussian with x
             return NotImplemented
         if other.step.function is not None:
-            return self._crossed(other.step.function, query, outer)
+            return self._cross_covariance(other.step.function, query, outer)
         if other.step.inputs and other.step.entries(other) is None:
             swapped = query.by_inputs(other, value)
             return None if swapped is None else transpose(swapped)
         return NotImplemented
 
-    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """Two functions meet as functions."""
+    def elementwise_covariance_with(
+        self, value: Gaussian, other: Gaussian, query: Any
+    ) -> Array | None:
+        """Return Cov(f(x), g(y)) of equal components by both functions."""
         newer, older = (value, other) if value.serial > other.serial else (other, value)
         if other.step.function is None or query.precedes(older, newer):
             return None
-        known = self._crossed(other.step.function, query, alike)
-        return None if known is None else from_features_last(known, value.axis)
+        covariance = self._cross_covariance(other.step.function, query, elementwise_product)
+        return None if covariance is None else from_features_last(covariance, value.axis)
 
-    def _crossed(self, other: tuple[Gaussian, Any], query: Any, meet: Meet) -> Array | None:
-        """Cov(f(x), g(y)) for Gaussian x and y."""
+    def _cross_covariance(
+        self, other: tuple[Gaussian, Any], query: Any, combine: Pairing
+    ) -> Array | None:
+        """Return Cov(f(x), g(y)) for Gaussian x and y."""
         base = self.function[0]
         cross = query.cross(base, other[0])
         if cross is None:
             return None
-        known = diagonal(cross) if meet is alike else cross
+        paired = diagonal(cross) if combine is elementwise_product else cross
         order = base.propagation.rulebook.mehler_order
-        return function_covariance(_operand(*self.function), _operand(*other), known, order, meet)
+        return function_covariance(
+            _operand(*self.function), _operand(*other), paired, order, combine
+        )
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Cov(f(x), f(y)) of Gaussian x and y, by Mehler's series and what it leaves."""
+        """Return Cov(f(x), f(y)) at an offset, by Mehler's series and an estimate of its rest."""
         if along_features(value, offset):
             return NotImplemented
         base = self.function[0]
-        known = lag_covariance(base, offset)
-        if known is None:
+        lagged = lag_covariance(base, offset)
+        if lagged is None:
             return None
         arrays = value.memo.arrays
         if Applied not in arrays:
             arrays[Applied] = self._coefficients(value)
         left, right = shifted(arrays[Applied], (0, *offset))
         inverse = shifted(1 / safe_scale(base.variance), offset)
-        xp = namespace(known)
-        rho = in_units(known, inverse[0] * inverse[1])
-        # the rest has unknown signs where ρ < 0
+        xp = namespace(lagged)
+        rho = clipped_correlation(lagged, inverse[0] * inverse[1])
+        # the rest as one term, exact at ρ = 1; where ρ < 0 its signs are unknown
         total = xp.clip(rho, min=0.0) * left[LAG_ORDER] * right[LAG_ORDER]
         for n in reversed(range(LAG_ORDER)):
             total = rho * (total + left[n] * right[n])
         return total
 
-    def under(self, move: Any, like: Gaussian) -> Gaussian:
-        """The function of the Gaussian moved."""
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
+        """Return the function of the moved Gaussian."""
         base, activation = self.function
-        return image(move.again(base, like), moved(activation, move.move, base.shape))
+        return apply_activation(
+            move.again(base, like), with_arrays_moved(activation, move.move, base.shape)
+        )
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Of the Gaussian as a vector."""
+        """Return the function of the Gaussian as a vector."""
         base, activation = self.function
-        return of_parts(lambda part: image(part, activation), base)
+        return from_vector_parts(lambda part: apply_activation(part, activation), base)
 
     def _coefficients(self, value: Gaussian) -> Array:
-        """Hermite coefficients of the function, and the root of the variance that they leave."""
+        """Return, stacked, Hermite coefficients and the root of the variance that they leave."""
         base, activation = self.function
-        coefficients = _paired(base, activation).hermite(base.mean, base.variance, LAG_ORDER)
+        coefficients = _with_consistent_covariances(base, activation).hermite(
+            base.mean, base.variance, LAG_ORDER
+        )
         rest = value.variance
         for coefficient in coefficients:
             rest = rest - coefficient * coefficient
@@ -139,30 +149,26 @@ class Applied(Step):
 
 
 def _operand(base: Gaussian, activation: Any) -> Operand:
-    arranged = lambda array: features_last(array, base.axis)  # noqa: E731
-    return Operand(_paired(base, activation), base.mean, base.variance, arranged)
+    to_features_last = lambda array: features_last(array, base.axis)  # noqa: E731
+    return Operand(
+        _with_consistent_covariances(base, activation), base.mean, base.variance, to_features_last
+    )
 
 
-def image(
+def apply_activation(
     base: Gaussian, activation: Any, match: Callable[[Gaussian], Gaussian] | None = None
 ) -> Gaussian:
-    """Moments of f(x): the same function of the same Gaussian is the same value.
-
-    Args:
-        base: x.
-        activation: f, with its exact moments.
-        match: computes the value from x, where more is known than the moments of f.
-    """
+    """Return f(x) with its moments; the same function of the same Gaussian is the same object."""
     values = base.memo.values
-    known = values.get(activation)
-    if known is None:
-        known = _applied(base, activation) if match is None else match(base)
-        values[activation] = known
-    return known
+    value = values.get(activation)
+    if value is None:
+        value = _applied(base, activation) if match is None else match(base)
+        values[activation] = value
+    return value
 
 
 def _applied(base: Gaussian, activation: Any) -> Gaussian:
-    mean, variance = ruled(base, activation).moments(base.mean, base.variance)
+    mean, variance = with_rule_book(base, activation).moments(base.mean, base.variance)
     covariance = (lambda: _covariance(base, activation, variance)) if base.has_covariance else None
     return Gaussian(
         mean,
@@ -178,44 +184,37 @@ def _covariance(base: Gaussian, activation: Any, variance: Array) -> Array:
     order = base.propagation.rulebook.mehler_order
     mean = features_last(base.mean, base.axis)
     if base.axis != -1:  # the arrays of a chain have the layout of the value
-        activation = moved(activation, lambda part: features_last(part, base.axis), base.shape)
-    function = _paired(base, activation)
+        activation = with_arrays_moved(
+            activation, lambda part: features_last(part, base.axis), base.shape
+        )
+    function = _with_consistent_covariances(base, activation)
     spread = features_last(variance, base.axis)
     return pairs.covariance(function, mean, base.covariance, order=order, spread=spread)
 
 
-def ruled(base: Gaussian, activation: Any) -> Any:
-    """A function with the moments that the rule book gives it.
-
-    Args:
-        base: its argument.
-        activation: the function, with its exact moments.
-    """
+def with_rule_book(base: Gaussian, activation: Any) -> Any:
+    """Return a function with the moments that the program's rule book gives it."""
     return base.propagation.rulebook.ruled(activation)
 
 
-def _paired(base: Gaussian, activation: Any) -> Any:
-    """The same, of which covariances are asked.
-
-    Raises:
-        UnsupportedMoments: in full mode, if its covariances do not belong to its variances.
-    """
-    function = ruled(base, activation)
-    lacking = _lacking(type(function)) if base.propagation.full else []
-    if not lacking:
+def _with_consistent_covariances(base: Gaussian, activation: Any) -> Any:
+    """Return :func:`with_rule_book`; in full mode raise unless its covariances fit."""
+    function = with_rule_book(base, activation)
+    missing = _missing_overrides(type(function)) if base.propagation.full else []
+    if not missing:
         return function
     book, kind = base.propagation.rulebook.name, type(function).__name__
     raise UnsupportedMoments(
         f"the rule book '{book}' takes {activation.name} as a {kind}, which has moments of its own "
-        f"and the {', '.join(lacking)} of another function: its covariances would not belong to "
+        f"and the {', '.join(missing)} of another function: its covariances would not belong to "
         "its variances, and might have negative eigenvalues",
         sites=base.sites,
-        remedy=f"define {', '.join(lacking)} in {kind} too, or use covariance='diagonal'",
+        remedy=f"define {', '.join(missing)} in {kind} too, or use covariance='diagonal'",
     )
 
 
-def _lacking(kind: type) -> list[str]:
-    """The methods that a class inherits from one before a user's changed the moments."""
+def _missing_overrides(kind: type) -> list[str]:
+    """Return the methods that a class inherits from before the base that changed ``moments``."""
     line = kind.__mro__
     owner = lambda name: next((part for part in line if name in vars(part)), Activation)  # noqa: E731
     changed = owner("moments")
@@ -223,6 +222,6 @@ def _lacking(kind: type) -> list[str]:
         return []  # the library's own functions are tested as a whole
     names = ("gain", "hermite", "pair_covariance", "cross_covariance", "expectation")
     owners = {name: owner(name) for name in names}
-    # what Activation has is made of the others
+    # the defaults of Activation call the other methods
     own = {Activation, *line[: line.index(changed) + 1]}
     return [name for name, part in owners.items() if part not in own]

@@ -1,9 +1,9 @@
-"""Dependence between live values: their cross-covariance, by the steps that made them.
+"""Cross-covariances of values, from the steps that computed them.
 
-The newer of two values is expanded into its inputs until a common ancestor is reached, unless its
-step knows more. A product adds the covariance of its second-order term with those of the products
-and functions that are not among its ancestors: that of (x − E x)(y − E y) and f(u) is
-C_xu C_yu E f″ for jointly Gaussian x, y and u, and the orders beyond meet nothing.
+The newer of two values is replaced by its inputs until a common ancestor is reached, unless its
+step knows more. Second-order terms of products add covariances with products and functions that
+are not among their ancestors: that of (x − E x)(y − E y) and f(u) is C_xu C_yu E f″ for jointly
+Gaussian x, y and u; terms of higher order contribute nothing.
 """
 
 from __future__ import annotations
@@ -14,38 +14,28 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array, device, diagonal, diagonal_matrix, transpose
 from moment_calculus.numerics.special import namespace, safe_scale
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.entries import covariance_of_entries, variance_of_common
+from moment_calculus.values.entries import covariance_of_entries, elementwise_covariance_of_entries
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.layout import features_last, from_features_last, rows_scaled
 from moment_calculus.values.support import overlap
 
 
 def cross_covariance(left: Gaussian, right: Gaussian) -> Array | None:
-    """Covariance of the components of two live values, element of the batch by element.
-
-    Exact, for jointly Gaussian inputs of every step, where the steps between the values are linear,
-    products of Gaussians, one activation (Stein's lemma), or one activation on either side
-    (:mod:`moment_calculus.functions.pairs.mehler`). In diagonal mode the inputs of a linear map
-    enter as independent, as in its variance.
-
-    Args:
-        left: a value with features d.
-        right: a value with features e and a batch shape that broadcasts with the left one's.
-
-    Returns:
-        ``batch + [d, e]``; a zero of shape [1, 1] if the values share no latent site; None if the
-        joint moments are not known.
-    """
+    """Return Cov(left, right), ``batch + [d, e]``: [[0]] without a common site, None if unknown."""
+    # Exact, for jointly Gaussian inputs of every step, where the steps between the values are
+    # linear, products of Gaussians, one activation (Stein's lemma), or one on either side (Mehler's
+    # formula). In diagonal mode the inputs of a linear map count as independent, as in its
+    # variance.
     return Query().cross(left, right)
 
 
 def cross_covariances() -> Callable[[Gaussian, Gaussian], Array | None]:
-    """:func:`cross_covariance` of many pairs: what they have in common is computed once."""
+    """Return :func:`cross_covariance` for many pairs, which computes common parts once."""
     return Query().cross
 
 
 class _Answers:
-    """What one question found so far, for pairs of serials."""
+    """Covariances computed by one query so far, by the serials of the pair."""
 
     __slots__ = ("__weakref__", "crossed", "lineages", "quadratic")
 
@@ -56,35 +46,23 @@ class _Answers:
 
 
 class Query:
-    """One question about pairs of values; every pair is visited once.
-
-    Args:
-        answers: what was found so far; by default nothing.
-        is_mixed: whether features entered a map as independent on the way (diagonal mode), so that
-            a value meets itself by its variances alone.
-    """
+    """Computes covariances of pairs of values; every pair is visited once."""
 
     __slots__ = ("answers", "is_mixed")
 
     def __init__(self, answers: _Answers | None = None, is_mixed: bool = False) -> None:
         self.answers = _Answers() if answers is None else answers
+        # whether features entered a map as independent on the way (diagonal mode); then the
+        # covariance of a value with itself is that of independent components
         self.is_mixed = is_mixed
 
     @property
     def mixed(self) -> Query:
-        """The same question once features entered a map as independent."""
+        """Return the same query for features that entered a map as independent."""
         return self if self.is_mixed else Query(self.answers, True)
 
     def cross(self, left: Gaussian, right: Gaussian) -> Array | None:
-        """Covariance of two values.
-
-        Args:
-            left: with features d.
-            right: with features e.
-
-        Returns:
-            ``batch + [d, e]``, or what broadcasts to it; None if it is not known.
-        """
+        """Return Cov(left, right), ``batch + [d, e]`` or what broadcasts to it; None if unknown."""
         if left is right:
             return _marginal(left) if self.is_mixed else left.joint_covariance()
         if left.serial < right.serial:
@@ -93,42 +71,34 @@ class Query:
         key = (left.serial, right.serial, self.is_mixed)
         crossed = self.answers.crossed
         if key not in crossed:
-            crossed[key] = _fitted(self._found(left, right), left, right)
+            crossed[key] = _drop_leading_axes(self._covariance(left, right), left, right)
         return crossed[key]
 
-    def _found(self, newer: Gaussian, older: Gaussian) -> Array | None:
+    def _covariance(self, newer: Gaussian, older: Gaussian) -> Array | None:
         if not overlap(newer, older):
             like = newer.mean
             return namespace(like).zeros((1, 1), dtype=like.dtype, device=device(like))
-        known = covariance_of_entries(newer, older)
-        if known is None:
-            known = newer.step.meet(newer, older, self)
-        known = self.by_inputs(newer, older) if known is NotImplemented else known
-        return self._inward(newer, older) if known is None else known
+        covariance = covariance_of_entries(newer, older)
+        if covariance is None:
+            covariance = newer.step.covariance_with(newer, older, self)
+        covariance = self.by_inputs(newer, older) if covariance is NotImplemented else covariance
+        return self._with_move_first(newer, older) if covariance is None else covariance
 
-    def _inward(self, newer: Gaussian, older: Gaussian) -> Array | None:
-        """What nobody knows of a moved value, by what was moved before a step instead."""
-        if (inner := newer.step.inward(newer)) is not None:
+    def _with_move_first(self, newer: Gaussian, older: Gaussian) -> Array | None:
+        """Return the covariance with a move applied before the step of the moved value, or None."""
+        if (inner := newer.step.move_inputs_first(newer)) is not None:
             return self.cross(inner, older)
-        if (inner := older.step.inward(older)) is not None:
+        if (inner := older.step.move_inputs_first(older)) is not None:
             return self.cross(newer, inner)
         return None
 
     def by_inputs(self, value: Gaussian, other: Gaussian) -> Array | None:
-        """Covariance of a value, expanded into its inputs, with another one.
-
-        Args:
-            value: with features d.
-            other: with features e.
-
-        Returns:
-            As :meth:`cross`; None also of a value that was made from no other.
-        """
+        """Return Cov(value, other) by the inputs of the value; None if it has none, or unknown."""
         step = value.step
         if not step.inputs:
             return None
-        total: Any = step.beyond(value, other, self)
-        query = self.mixed if step.mixes else self
+        total: Any = step.own_covariance(value, other, self)
+        query = self.mixed if step.assumes_independence else self
         for place, source in enumerate(step.inputs if total is not None else ()):
             if not overlap(source, other):
                 continue
@@ -140,26 +110,18 @@ class Query:
         return total
 
     def second_order(self, product: Gaussian, other: Gaussian) -> Array | float | None:
-        """Covariance of (x − E x)(y − E y), for a product x·y, with another value.
-
-        Args:
-            product: a value with a part of second order, with features d.
-            other: with features e.
-
-        Returns:
-            As :meth:`cross`; 0.0 where there is none.
-        """
+        """Return the covariance of (x − E x)(y − E y), for a product x·y, with another value."""
         quadratic, key = self.answers.quadratic, (product.serial, other.serial)
         if key not in quadratic:
-            known = self.precedes(other, product)
+            is_ancestor = self.precedes(other, product)
             plain = Query(self.answers)
-            quadratic[key] = 0.0 if known else plain._pairs(product, other)
+            quadratic[key] = 0.0 if is_ancestor else plain._pairs(product, other)
         return quadratic[key]
 
     def _pairs(self, left: Gaussian, right: Gaussian) -> Array | float | None:
         step = right.step
-        # a product of functions is one of Gaussians with their moments, and bends with none of them
-        bends = step.quadratic and (step.function is None or not _has_curved_factors(left))
+        # the factors of a product of functions count as Gaussian: no second order with curved ones
+        bends = step.quadratic and (step.function is None or not _has_nonlinear_factors(left))
         total: Any = self._isserlis(left, right) if bends else 0.0
         for place, source in enumerate(step.inputs if total is not None else ()):
             if not overlap(source, left):
@@ -174,7 +136,7 @@ class Query:
         return total
 
     def _isserlis(self, left: Gaussian, right: Gaussian) -> Array | None:
-        """a b (C_xu C_yv + C_xv C_yu) for the parts a (x, y) and b (u, v) of second order."""
+        """Return a b (C_xu C_yv + C_xv C_yu) for the second-order parts a (x, y) and b (u, v)."""
         parts: Any = left.step.quadratic, right.step.quadratic
         (x, y, a), (u, v, b) = parts
         xu, yv, xv, yu = (self.cross(f, g) for f, g in ((x, u), (y, v), (x, v), (y, u)))
@@ -185,28 +147,23 @@ class Query:
         return total if b is None else transpose(rows_scaled(transpose(total), b, right.axis))
 
     def precedes(self, value: Gaussian, later: Gaussian) -> bool:
-        """Whether a value is an ancestor of a later one, so jointly Gaussian with its inputs.
-
-        Args:
-            value: the value.
-            later: the other one.
-        """
+        """Return whether a value is an ancestor of ``later``: jointly Gaussian with its inputs."""
         lineages = self.answers.lineages
         if later.serial not in lineages:
             lineages[later.serial] = {ancestor.serial for ancestor in ancestors(later)}
         return value.serial in lineages[later.serial]
 
 
-def _has_curved_factors(product: Gaussian) -> bool:
-    return any(part.step.curved for part in ancestors(product) if part is not product)
+def _has_nonlinear_factors(product: Gaussian) -> bool:
+    return any(part.step.nonlinear for part in ancestors(product) if part is not product)
 
 
 def _marginal(value: Gaussian) -> Array:
     return diagonal_matrix(features_last(value.variance, value.axis))
 
 
-def _fitted(cross: Array | None, left: Gaussian, right: Gaussian) -> Array | None:
-    """Without the leading axes of size one that a reshape on the way dropped of the values."""
+def _drop_leading_axes(cross: Array | None, left: Gaussian, right: Gaussian) -> Array | None:
+    """Drop leading axes of size one that a reshape on the way removed from the values."""
     ranks = (len(value.shape) - (value.axis is not None) for value in (left, right))
     rank = 2 + max(ranks)
     if cross is None or cross.ndim <= rank:
@@ -215,50 +172,42 @@ def _fitted(cross: Array | None, left: Gaussian, right: Gaussian) -> Array | Non
 
 
 def elementwise_covariance(left: Gaussian, right: Gaussian) -> Array | float | None:
-    """Covariance of each component of one value with the same component of another.
+    """Return the covariance of equal components, 0.0 without a common site, None if unknown.
 
-    In diagonal mode, where the variances leave correlations out that the cross-covariance may
-    have seen, it is kept within the product of the standard deviations.
-
-    Args:
-        left: a value.
-        right: a value of the same shape and feature axis.
-
-    Returns:
-        Array that broadcasts to that shape; 0.0 if the values share no latent site; None if it is
-        not known.
+    In diagonal mode the variances ignore correlations that the covariance may contain: it is
+    clipped to the product of the standard deviations.
     """
     if not overlap(left, right):
         return 0.0
     if left is right:
         return left.variance
-    elementwise = _of_each(left, right) if left.axis == right.axis else None
+    elementwise = _elementwise(left, right) if left.axis == right.axis else None
     if elementwise is None:
         return None
     exact = left.propagation.full or isinstance(elementwise, float)
-    return elementwise if exact else _within(elementwise, left, right)
+    return elementwise if exact else _clip_to_scales(elementwise, left, right)
 
 
-def _of_each(left: Gaussian, right: Gaussian) -> Array | float | None:
-    """The diagonal of the cross-covariance; where that can be, no more than it is computed."""
-    common = variance_of_common(left, right)
+def _elementwise(left: Gaussian, right: Gaussian) -> Array | float | None:
+    """Return the diagonal of the cross-covariance, without the rest of it where possible."""
+    common = elementwise_covariance_of_entries(left, right)
     if common is not None:
         return common
     query = Query()
     for value, other in ((left, right), (right, left)):
-        known = value.step.each(value, other, query)
-        if known is not None:
-            return known
+        covariance = value.step.elementwise_covariance_with(value, other, query)
+        if covariance is not None:
+            return covariance
     cross = query.cross(left, right)
     if cross is None:
         return None
     line = diagonal(cross)
-    missing = len(left.shape) + (left.axis is None) - line.ndim  # it may have less of a batch
+    missing = len(left.shape) + (left.axis is None) - line.ndim  # the batch may have fewer axes
     line = namespace(line).reshape(line, (1,) * missing + tuple(line.shape))
     return from_features_last(line, left.axis)
 
 
-def _within(covariance: Array, left: Gaussian, right: Gaussian) -> Array:
+def _clip_to_scales(covariance: Array, left: Gaussian, right: Gaussian) -> Array:
     bound = safe_scale(left.variance) * safe_scale(right.variance)
     xp = namespace(bound)
     return xp.maximum(xp.minimum(covariance, bound), -bound)

@@ -1,8 +1,8 @@
-"""Entries of a latent site in another order: what is known of them without any Jacobian.
+"""Rearranged entries of a latent site, whose covariances need no Jacobian.
 
-A slice, a gather or a reshape of a site with independent components is made of entries of that
-site. Two such values have a known covariance, however their batches and features were arranged:
-the variance where both have the same entry, zero elsewhere.
+A slice, a gather or a reshape of a site with independent components consists of entries of that
+site. The covariance of two such values, however their batches and features are arranged, is the
+variance where both have the same entry, and zero elsewhere.
 """
 
 from __future__ import annotations
@@ -16,44 +16,27 @@ from moment_calculus.values.layout import batch_shape, broadcasts, features_last
 
 
 class Entries(NamedTuple):
-    """Which entries of a latent site the components of a value are.
+    """The entries of a latent site that are the components of a value."""
 
-    Args:
-        site: the latent site, whose components are independent.
-        numbers: computes their numbers, integers of the value's shape.
-    """
-
-    site: Any
-    numbers: Callable[[], Array]
+    site: Any  # a latent site with independent components
+    indices: Callable[[], Array]  # computes the index of every entry, in the shape of the value
 
     @classmethod
     def of(cls, site: Any) -> Entries:
-        """All entries of a latent site, in order.
-
-        Args:
-            site: the Gaussian.
-        """
-        return cls(site, lambda: _numbers(site.mean))
+        """Return all entries of a latent site, in order."""
+        return cls(site, lambda: _entry_indices(site.mean))
 
     def moved(self, move: Callable[[Array], Array]) -> Entries:
-        """The entries of a value of which the elements are put elsewhere.
-
-        Args:
-            move: puts the elements of an array elsewhere; it computes nothing from them.
-        """
-        return Entries(self.site, lambda: move(self.numbers()))
+        """Return the entries after ``move``, which only rearranges the elements of an array."""
+        return Entries(self.site, lambda: move(self.indices()))
 
     def covariance(self, variance: Array) -> Array:
-        """Covariance along the trailing axis.
-
-        Args:
-            variance: of each component.
-        """
-        numbers = self.numbers()
-        return _where_same(numbers[..., :, None], numbers[..., None, :], variance[..., :, None])
+        """Return the covariance along the trailing axis, given the variance of each component."""
+        indices = self.indices()
+        return _where_same(indices[..., :, None], indices[..., None, :], variance[..., :, None])
 
 
-def _numbers(like: Array) -> Array:
+def _entry_indices(like: Array) -> Array:
     xp, count = namespace(like), 1
     for size in like.shape:
         count *= size
@@ -61,53 +44,36 @@ def _numbers(like: Array) -> Array:
 
 
 def entries_of(value: Any) -> Entries | None:
-    """Which entries of a latent site the components of a value are; None if they are none.
-
-    Args:
-        value: Gaussian.
-    """
+    """Return the entries of a latent site that are the components of a value, or None."""
     return value.step.entries(value)
 
 
 def _of_one_site(*values: Any) -> list[Entries] | None:
-    """The entries of values that are all made of those of one latent site; else None."""
-    found = [entries_of(value) for value in values]
-    sites = {id(part.site) if part else None for part in found}
-    return None if len(sites) > 1 or None in sites else found  # type: ignore[return-value]
+    """Return the entries of values that are all entries of the same latent site; else None."""
+    entries = [entries_of(value) for value in values]
+    sites = {id(part.site) if part else None for part in entries}
+    return None if len(sites) > 1 or None in sites else entries  # type: ignore[return-value]
 
 
 def covariance_of_entries(left: Any, right: Any) -> Array | None:
-    """Exact covariance of two values that are made of entries of one latent site.
-
-    Args:
-        left: a value with features d.
-        right: a value with features e.
-
-    Returns:
-        ``batch + [d, e]``; None for other values, or if their batches do not broadcast.
-    """
+    """Return Cov(left, right), ``batch + [d, e]``, if both are entries of one site; else None."""
     parts = _of_one_site(left, right)
     if parts is None or not _broadcast(left, right):
         return None
     ours, theirs = (
-        features_last(part.numbers(), value.axis)
+        features_last(part.indices(), value.axis)
         for part, value in zip(parts, (left, right), strict=True)
     )
     variance = features_last(left.variance, left.axis)[..., :, None]
     return _where_same(ours[..., :, None], theirs[..., None, :], variance)
 
 
-def variance_of_common(left: Any, right: Any) -> Array | None:
-    """The same for each component of one value with the same component of the other.
-
-    Args:
-        left: a value.
-        right: a value of the same shape.
-    """
+def elementwise_covariance_of_entries(left: Any, right: Any) -> Array | None:
+    """Return the covariance of equal components, if both values are entries of one site."""
     parts = _of_one_site(left, right)
     if parts is None:
         return None
-    return _where_same(parts[0].numbers(), parts[1].numbers(), left.variance)
+    return _where_same(parts[0].indices(), parts[1].indices(), left.variance)
 
 
 def _where_same(ours: Array, theirs: Array, variance: Array) -> Array:
@@ -119,16 +85,7 @@ def _broadcast(left: Any, right: Any) -> bool:
     return broadcasts(*(batch_shape(value.shape, value.axis) for value in (left, right)))
 
 
-def by_older(value: Any, other: Any, query: Any) -> Array | None:
-    """Covariance of a value made of entries of a site with an older one, by the older's inputs.
-
-    Args:
-        value: a value.
-        other: an older value.
-        query: answers for pairs of values.
-
-    Returns:
-        NotImplemented: if it is made of no entries, or nothing is known.
-    """
+def covariance_by_older(value: Any, other: Any, query: Any) -> Array | None:
+    """Return Cov(value, other) of entries by the inputs of the older value, else NotImplemented."""
     swapped = None if entries_of(value) is None else query.by_inputs(other, value)
     return NotImplemented if swapped is None else transpose(swapped)

@@ -1,21 +1,20 @@
-"""A Gaussian value: moments, and the step that made it.
+"""A Gaussian value: its moments, and the step that computed it.
 
-The live values form a graph by their steps, in which the cross-covariance of any two of them is
-computed on demand, see :func:`moment_calculus.values.covariances.cross_covariance`.
-
-Layout: ``mean`` has the program's own shape. One axis may be the *feature axis*; the covariance
-over it is stored with that axis moved to the end and doubled, ``batch + [d, d]``, where ``batch``
-is the shape without the feature axis. A value without a feature axis (``axis=None``) is a batch
-of scalars, ``d = 1``. Components without a stored covariance are propagated as independent.
+The steps link the live values to a graph, from which the cross-covariance of any two is computed on
+demand. ``mean`` has the program's shape, of which one axis may be the *feature axis*; covariances
+have it moved to the end and doubled, ``batch + [d, d]``. A value with ``axis=None`` is a batch of
+scalars, d = 1. Components without a stored covariance are propagated as independent.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from dataclasses import dataclass
 from typing import Any
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import (
     Array,
     device,
@@ -25,8 +24,7 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
-from moment_calculus.refusals.memory import check_memory
-from moment_calculus.values.entries import Entries, by_older
+from moment_calculus.values.entries import Entries, covariance_by_older
 from moment_calculus.values.layout import features_last, from_features_last
 from moment_calculus.values.spread import Spread, Ties
 from moment_calculus.values.step import Step
@@ -37,29 +35,24 @@ _serials = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class Root(Step):
-    """Made from no other value: a latent site, or the user's own input.
-
-    Args:
-        weight: as of :class:`Step`.
-        made_of: of which entries it is made, where not of its own.
-    """
+    """The step of a value that no other value made: a latent site, or the user's own input."""
 
     weight: bool = False
-    made_of: Entries | None = None
+    entries_override: Entries | None = None  # entries of another site that are its components
 
     def entries(self, value: Gaussian) -> Entries | None:
-        """Its own, if they are independent."""
-        if self.made_of is not None:
-            return self.made_of
+        """Return the given entries, or all of its own if they are independent."""
+        if self.entries_override is not None:
+            return self.entries_override
         return Entries.of(value) if value.independent else None
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """The inputs of the other value tell."""
-        return by_older(value, other, query)
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Return the covariance by the inputs of the other value."""
+        return covariance_by_older(value, other, query)
 
 
 class Memo:
-    """What was computed of one value: other values while they live, and arrays."""
+    """A cache of what was computed from one value: other values while they live, and arrays."""
 
     __slots__ = ("arrays", "values")
 
@@ -69,19 +62,7 @@ class Memo:
 
 
 class Gaussian:
-    """Moments of an array-valued random variable, propagated as a Gaussian.
-
-    Args:
-        mean: array of the variable's shape.
-        spread: its variance and covariances.
-        step: how it was made; by default a root of the graph.
-        axis: the feature axis, negative; None for a batch of scalars.
-        support: the latent sites, and which of their elements, that the value depends on; by
-            default those of the step's inputs.
-        ties: what within the value is tied to what. By default all; of a root that has no
-            covariance none, and of one that has the features of each element of the batch.
-        propagation: how randomness flows in this program.
-    """
+    """Moments of an array-valued random variable, propagated as a Gaussian."""
 
     __slots__ = (
         "__weakref__",
@@ -102,8 +83,8 @@ class Gaussian:
         spread: Spread,
         step: Step | None = None,
         *,
-        axis: int | None = -1,
-        support: Support | None = None,
+        axis: int | None = -1,  # the feature axis, negative; None for a batch of scalars
+        support: Support | None = None,  # by default that of the inputs of the step
         ties: Ties | None = None,
         propagation: Propagation | None = None,
     ) -> None:
@@ -122,99 +103,112 @@ class Gaussian:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the variable."""
+        """Return the shape of the variable."""
         return tuple(self.mean.shape)
 
     @property
     def at_mean(self) -> Array:
-        """The variable evaluated at its mean."""
+        """Return the variable evaluated at its mean."""
         return self.mean
 
     @property
     def sites(self) -> frozenset[str]:
-        """Names of the latent sites the value depends on."""
+        """Return the names of the latent sites on which the value depends."""
         return frozenset(self.support)
 
     @property
     def independent(self) -> bool:
-        """Whether all components, those of the whole batch too, are independent."""
+        """Return whether all components are independent, across the batch too."""
         return self.ties == Ties.NONE
 
     @property
-    def apart(self) -> bool:
-        """Whether the elements of the batch are independent, whatever their features are."""
+    def batch_independent(self) -> bool:
+        """Return whether the elements of the batch are independent; features need not be."""
         return self.ties <= Ties.FEATURES
 
     @property
     def origin(self) -> Gaussian:
-        """The value of which this one is a function component by component."""
+        """Return the value of which this one is a function component by component."""
         value = self
-        while value.step.in_place:
+        while value.step.componentwise:
             value = value.step.inputs[0]
         return value
 
     @property
     def memo(self) -> Memo:
-        """What was computed of the value, for those who ask again."""
+        """Return the cache of results computed from this value."""
         if self._memo is None:
             self._memo = Memo()
         return self._memo
 
     @property
     def has_covariance(self) -> bool:
-        """Whether the components are propagated with their covariance."""
+        """Return whether the covariance of the components is propagated."""
         return self.spread.covariance is not None
 
     @property
-    def enters_jointly(self) -> bool:
-        """Whether its components enter sums and maps with their covariance."""
+    def uses_covariance(self) -> bool:
+        """Return whether sums and maps use the covariance of its components."""
         return self.propagation.full or self.has_covariance
 
     @property
     def covariance(self) -> Array | None:
-        """Covariance over the feature axis, ``batch + [d, d]``; None: independent components."""
-        return self.spread.computed("covariance", lambda: check_memory(self))
+        """Return the covariance ``batch + [d, d]``, or None if it is not propagated."""
+        return self.spread.compute("covariance", lambda: check_memory(self))
 
     @property
     def variance(self) -> Array:
-        """Variance of every component, of the variable's shape."""
+        """Return the variance of every component, of the shape of the variable."""
         if self.spread.variance is None:
-            # a difference of dependent values rounds
+            # rounding may make the variance of a difference of dependent values negative
             diagonals = positive_part(diagonal(self.covariance))
             self.spread.variance = from_features_last(diagonals, self.axis)
         return self.spread.variance
 
     def joint_covariance(self) -> Array:
-        """Covariance over the feature axis, computed even where it is not propagated."""
+        """Return the covariance ``batch + [d, d]``, even where it is not propagated."""
         if self.has_covariance:
             return self.covariance
         if not self.independent:
-            joint = self.spread.computed("joint", lambda: check_memory(self))
+            joint = self.spread.compute("joint", lambda: check_memory(self))
             if joint is not None:
                 return joint
         check_memory(self)
         return diagonal_matrix(features_last(self.variance, self.axis))
 
     def covariance_between(self, rows: slice, columns: slice) -> Array:
-        """Covariance of some features with others, which alone is computed where that can be.
-
-        Args:
-            rows: of the trailing axis, which is the feature axis.
-            columns: other ones.
-
-        Returns:
-            ``batch + [r, c]``, or what broadcasts to it.
-        """
+        """Return Cov of two slices of the features, ``batch + [r, c]`` or what broadcasts to it."""
         if self.independent:
             xp, like = namespace(self.mean), self.mean
             return xp.zeros((1, 1), dtype=like.dtype, device=device(like))
         if self.spread.is_pending:
             check_memory(self, rows, columns)
-            known = self.step.between_features(self, rows, columns)
-            if known is not None:
-                return known
+            block = self.step.between_features(self, rows, columns)
+            if block is not None:
+                return block
         return self.joint_covariance()[..., rows, :][..., columns]
 
     def gaussian(self) -> Gaussian:
-        """Return the value itself: it is already moment-matched."""
+        """Return the value itself: its moments are known."""
         return self
+
+
+ALL = slice(None)
+
+
+def check_memory(value: Any, rows: slice = ALL, columns: slice = ALL) -> None:
+    """Raise UnsupportedMoments if these rows and columns of a covariance exceed the limit."""
+    if value.axis is None:
+        return
+    size = max(1, value.shape[value.axis])
+    entries = math.prod(len(range(*part.indices(size))) for part in (rows, columns))
+    needed = math.prod(value.shape) // size * entries * value.mean.dtype.itemsize
+    limit = value.propagation.memory_limit
+    if needed > limit:
+        raise UnsupportedMoments(
+            f"the covariance of a value of shape {value.shape} takes {needed} bytes; the limit is "
+            f"{limit:.0f}",
+            sites=value.sites,
+            remedy=("use covariance='diagonal', " if value.propagation.full else "use ")
+            + "smaller batches, or raise the limit: DeterministicELBO(memory_limit=...)",
+        )

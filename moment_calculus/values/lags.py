@@ -1,8 +1,8 @@
-"""Dependence between positions of one array: the covariance of components an offset apart.
+"""Covariance of components of one array that lie at an offset from each other.
 
-Outputs of a convolution at two positions share its weights, and the windows of a pool overlap. The
-steps that leave positions where they are (activations, affine maps, biases) are followed back to
-the step that knows.
+Outputs of a convolution at two positions share its weights, and the windows of a pool overlap.
+Steps that keep positions (activations, affine maps, biases) are followed back to the step that
+knows the covariance.
 """
 
 from __future__ import annotations
@@ -20,51 +20,38 @@ Offset = tuple[int, ...]
 
 
 def lag_covariance(value: Gaussian, offset: Sequence[int]) -> Array | None:
-    """Covariance of every component with the component that is an offset away from it.
+    """Return Cov(x_p, x_{p + offset}) for all p for which both exist; None if it is unknown.
 
-    Exact where the value is made of independent components, or of convolutions of certain inputs
-    or of independent ones, by sums of independent terms and affine maps. Of an activation it is
-    Mehler's series of eight terms; for ρ > 0 the rest of it is taken as if it were one
-    term, so that ρ = 1 is exact. Largest error measured for |μ| ≤ 2σ and σ = 1, in units of the
-    variance: 0.012 for relu, 0.0013 for tanh, 1e-5 for sigmoid. Of largest entries of windows it
-    is the first term of the series.
-
-    Args:
-        value: of rank n.
-        offset: n integers, each smaller in size than the axis.
-
-    Returns:
-        Cov(x_p, x_{p + offset}) for all p for which both exist, an array with each axis shorter by
-        the size of its offset; None if it is not known.
+    Each axis is shorter by the size of its offset. Exact where the value is computed from
+    independent components, or convolutions of data or of independent values, by sums of independent
+    terms and affine maps. Activations use eight terms of Mehler's series, maxima of windows one.
     """
+    # For ρ > 0 the rest of the series counts as one term, so that ρ = 1 is exact. Largest error
+    # measured for |μ| ≤ 2σ and σ = 1, in units of the variance: 0.012 for relu, 0.0013 for tanh,
+    # 1e-5 for sigmoid.
     offset = tuple(offset)
     if not any(offset):
         return value.variance
-    known = value.memo.arrays
+    cache = value.memo.arrays
     offset = max(offset, tuple(-o for o in offset))  # the pairs are the same
-    if offset not in known:
-        known[offset] = _lag(value, offset)
-    return known[offset]
+    if offset not in cache:
+        cache[offset] = _lag(value, offset)
+    return cache[offset]
 
 
 def _lag(value: Gaussian, offset: Offset) -> Array | None:
-    if value.independent or (value.apart and not _feature_offset(value, offset)):
+    if value.independent or (value.batch_independent and not _feature_offset(value, offset)):
         return _zeros(value.variance, offset)
-    known = value.step.lag(value, offset)
-    if known is not NotImplemented:
-        return known
+    covariance = value.step.lag(value, offset)
+    if covariance is not NotImplemented:
+        return covariance
     if along_features(value, offset):
         return _of_features(value, offset)
     return _of_sum(value, offset) if value.step.identity else None
 
 
 def shifted(array: Array, offset: Sequence[int]) -> tuple[Array, Array]:
-    """An array at all positions p, and at p + offset, for all p for which both exist.
-
-    Args:
-        array: of rank n.
-        offset: n integers.
-    """
+    """Return the array at all positions p and at p + offset, for all p for which both exist."""
     sizes = array.shape
     left = tuple(slice(max(0, -o), n - max(0, o)) for o, n in zip(offset, sizes, strict=True))
     right = tuple(slice(max(0, o), n - max(0, -o)) for o, n in zip(offset, sizes, strict=True))
@@ -77,12 +64,7 @@ def _zeros(like: Array, offset: Offset) -> Array:
 
 
 def remaining(shape: Sequence[int], offset: Offset) -> tuple[int, ...]:
-    """Along each axis, how many entries have a partner at an offset.
-
-    Args:
-        shape: of the value.
-        offset: along each axis.
-    """
+    """Return for each axis how many entries have a partner at the offset."""
     return tuple(n - abs(o) for n, o in zip(shape, offset, strict=True))
 
 
@@ -91,24 +73,19 @@ def _feature_offset(value: Gaussian, offset: Offset) -> int:
 
 
 def along_features(value: Gaussian, offset: Offset) -> bool:
-    """Whether a lag lies on the covariance over the feature axis, which is propagated.
-
-    Args:
-        value: the value.
-        offset: along each axis.
-    """
+    """Return whether an offset is along the feature axis only, of a stored covariance."""
     return value.has_covariance and not any(batch_shape(offset, value.axis))
 
 
 def _of_features(value: Gaussian, offset: Offset) -> Array:
-    """A diagonal beside the main one, of the covariance over the feature axis."""
+    """Return a diagonal beside the main one of the covariance over the feature axis."""
     step = _feature_offset(value, offset)
     diagonal = namespace(value.mean).linalg.diagonal(value.covariance, offset=abs(step))
     return from_features_last(diagonal, value.axis)
 
 
 def _of_sum(value: Gaussian, offset: Offset) -> Array | None:
-    """Independent terms, which may be broadcast, keep their places."""
+    """Return the sum of the covariances of independent terms, which may be broadcast."""
     terms = value.step.inputs
     if share_sites(*terms):
         return None
@@ -122,13 +99,13 @@ def _of_sum(value: Gaussian, offset: Offset) -> Array | None:
 
 
 def _of_term(term: Gaussian, value: Gaussian, offset: Offset) -> Array | None:
-    """Cov of a term with itself an offset away; along axes that it lacks it is the same."""
+    """Return a term's covariance at the offset, which is ignored along axes that it lacks."""
     single = all(n == 1 for n in term.shape)
     missing = len(value.shape) - len(term.shape)
     if missing < 0 or not (single or term.axis == value.axis):
         return None
     own = zip(term.shape, offset[missing:], value.shape[missing:], strict=True)
-    known = lag_covariance(term, tuple(o if n == m else 0 for n, o, m in own))
-    if known is None:
+    covariance = lag_covariance(term, tuple(o if n == m else 0 for n, o, m in own))
+    if covariance is None:
         return None
-    return namespace(known).broadcast_to(known, remaining(value.shape, offset))
+    return namespace(covariance).broadcast_to(covariance, remaining(value.shape, offset))

@@ -1,10 +1,10 @@
-"""Layout of covariances: where the feature axis is."""
+"""Layout of covariances: the feature axis, and shapes that broadcast."""
 
 from __future__ import annotations
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.refusals.errors import UnsupportedMoments
 
 
 def features_last(array: Array, axis: int | None) -> Array:
@@ -26,7 +26,7 @@ def from_features_last(array: Array, axis: int | None) -> Array:
 
 
 def batch_shape(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
-    """Shape without the feature axis."""
+    """Return the shape without the feature axis."""
     if axis is None:
         return shape
     position = len(shape) + axis
@@ -34,24 +34,20 @@ def batch_shape(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
 
 
 def broadcasts(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    """Whether two shapes broadcast."""
+    """Return whether two shapes broadcast."""
     shorter = min(len(first), len(second))
     pairs = zip(first[len(first) - shorter :], second[len(second) - shorter :], strict=True)
     return all(1 in pair or pair[0] == pair[1] for pair in pairs)
 
 
 def rank_of_batch(shape: tuple[int, ...], axis: int | None) -> int:
-    """Number of axes without the feature axis and without leading ones of size one."""
+    """Return the number of axes without the feature axis and leading axes of size one."""
     batch = batch_shape(shape, axis)
     return next((len(batch) - place for place, size in enumerate(batch) if size > 1), 0)
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of an elementwise operation on operands of these shapes.
-
-    Raises:
-        UnsupportedMoments: if the shapes do not broadcast.
-    """
+    """Return the shape that shapes broadcast to; UnsupportedMoments if they do not."""
     first = shapes[0]
     if all(shape == first or shape == () for shape in shapes):
         return first
@@ -66,26 +62,12 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return result
 
 
-def broadcasts_to(wide: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether an array of one shape can be expanded to another.
-
-    Args:
-        wide: the other shape.
-        shape: of the array.
-
-    Raises:
-        UnsupportedMoments: if the shapes do not broadcast at all.
-    """
+def broadcasts_to(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
+    """Return whether ``shape`` expands to ``wide``; UnsupportedMoments if they do not broadcast."""
     wide = tuple(wide)
     return len(shape) <= len(wide) and broadcast_shape(wide, tuple(shape)) == wide
 
 
 def rows_scaled(cross: Array, gain: Array, axis: int | None) -> Array:
-    """The covariance of a value with another, after an elementwise step.
-
-    Args:
-        cross: before it, ``batch + [d, e]``.
-        gain: expected derivative of the step, of the value's shape.
-        axis: feature axis of the value.
-    """
+    """Return the covariance ``batch + [d, e]`` after an elementwise step of derivative ``gain``."""
     return features_last(gain, axis)[..., :, None] * cross

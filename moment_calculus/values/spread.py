@@ -1,4 +1,4 @@
-"""How far a value spreads: variance and covariances; and what within it is tied to what."""
+"""The spread of a value: variance, covariances, and which components may depend on each other."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ Lazy = Array | Callable[[], Array] | None
 
 
 class Spread:
-    """Variance and covariance of a value, each computed when it is first needed.
+    """Variance and covariances of a value, each computed when it is first needed."""
 
-    Args:
-        variance: array of the value's shape; may be omitted when ``covariance`` is given.
-        covariance: ``batch + [d, d]`` over the feature axis, which is propagated, or a callable
-            that computes it; None for components that are propagated as independent.
-        joint: likewise, of a value whose components are propagated as independent (diagonal
-            mode), for the cross-covariance of its slices.
-    """
-
+    # variance: of the value's shape; may be omitted beside a covariance. covariance: batch + [d, d]
+    # over the feature axis, or a callable that computes it; None if components are propagated as
+    # independent. joint: the same for a value in diagonal mode, for covariances of its slices.
     __slots__ = ("covariance", "joint", "variance")
 
     def __init__(
@@ -31,34 +26,26 @@ class Spread:
 
     @property
     def plain(self) -> bool:
-        """Whether the variance is all there is."""
+        """Return whether there is a variance only."""
         return self.covariance is None and self.joint is None
 
     @property
     def is_pending(self) -> bool:
-        """Whether a covariance is still to be computed."""
+        """Return whether a covariance is still to be computed."""
         return callable(self.covariance) or callable(self.joint)
 
-    def computed(self, kind: str, check: Callable[[], Any]) -> Array | None:
-        """The covariance or the joint covariance; None if there is none.
-
-        Args:
-            kind: which of the two.
-            check: called before one is computed; it may refuse.
-        """
-        known = getattr(self, kind)
-        if callable(known):
+    def compute(self, kind: str, check: Callable[[], Any]) -> Array | None:
+        """Return the covariance of this attribute name, or None; ``check`` may raise beforehand."""
+        covariance = getattr(self, kind)
+        if callable(covariance):
             check()
-            known = known()
-            setattr(self, kind, known)
-        return known
+            covariance = covariance()
+            setattr(self, kind, covariance)
+        return covariance
 
 
 class Ties(IntEnum):
-    """Which components of a value may depend on each other; the more, the larger.
-
-    A value that says nothing of its ties has all of them.
-    """
+    """Which components of a value may depend on each other; larger means more; ALL if unknown."""
 
     NONE = 0
     FEATURES = 1
@@ -66,19 +53,11 @@ class Ties(IntEnum):
     ALL = 2
 
 
-def most(values: Iterable[Any]) -> Ties:
-    """The ties of values side by side that are independent of each other.
-
-    Args:
-        values: Gaussian values.
-    """
+def strongest_ties(values: Iterable[Any]) -> Ties:
+    """Return the ties of independent values side by side."""
     return max((value.ties for value in values), default=Ties.NONE)
 
 
 def none_or_all(independent: bool) -> Ties:
-    """Ties of a value of which only is known whether all of its components are independent.
-
-    Args:
-        independent: whether they are.
-    """
+    """Return NONE for a value whose components are all independent, else ALL."""
     return Ties.NONE if independent else Ties.ALL

@@ -1,9 +1,9 @@
-"""A step: how a value was made, as far as its dependence on other values goes.
+"""A step records how a value was computed, to answer how the value depends on other values.
 
-Every operation gives its result a step of its own, which stands beside it. What computes with
-dependent values (covariances, lags, vectors, functions of one Gaussian) asks these questions and
-knows no step by name. A step that says nothing claims nothing: its components may be tied to each
-other, and its covariance with other values is unknown.
+Every operation gives its result a subclass of :class:`Step`, defined beside the operation.
+Covariances, lags, vectors and functions of one Gaussian call its methods and know no subclass by
+name. The defaults claim nothing: the components may depend on each other, and covariances with
+other values are unknown.
 """
 
 from __future__ import annotations
@@ -16,97 +16,101 @@ from moment_calculus.values.entries import Entries
 
 
 class Step:
-    """How a value was made: one subclass for each kind of operation, beside it.
+    """How a value was computed; every kind of operation has a subclass, defined beside it.
 
-    A step never holds the value that it made, so that no cycle outlives its use. A dataclass whose
-    ``inputs`` are an argument declares them with ``field()``, without the default of this class.
+    A step never holds the value itself, so that no reference cycle outlives its use. A dataclass
+    that takes ``inputs`` as an argument declares them with ``field()``, without the default here.
 
     Attributes:
-        inputs: the values that it was made from.
-        identity: whether its components are those of its inputs, or their sums.
-        in_place: whether component i depends on component i of the inputs alone, all of which are
-            functions of one value in this way.
-        mixes: whether the features of the inputs entered as independent (diagonal mode).
-        affine: its only input x, a scale and a shift, certain arrays or numbers, if it is
-            scale · x + shift component by component.
-        curved: whether it is a function or a product, known by its moments alone.
-        function: the Gaussian and the function of which it is the image, as a pair.
-        factors: the two values of which it is the product.
+        inputs: values from which the value was computed.
+        identity: whether the components are those of the inputs, or sums of them.
+        componentwise: whether component i depends on component i of the inputs alone, and the
+            inputs are, in the same sense, functions of one value.
+        assumes_independence: whether the features of the inputs were treated as independent
+            (diagonal mode).
+        affine: the only input x, a scale and a shift (arrays or numbers that are not random), if
+            the value is scale · x + shift component by component.
+        nonlinear: whether the value is a nonlinear function or a product, known by its moments
+            alone.
+        function: the Gaussian x and the function f, as a pair, if the value is f(x).
+        factors: the two factors, if the value is a product of two values.
         quadratic: values x and y and a weight, an array of the value's shape or None for one, if
-            its part of second order is weight · ((x − E x)(y − E y) − Cov(x, y)).
-        weight: whether it is a latent matrix as a whole, not a batch of latent vectors; a product
-            with certain columns then has its rows as features.
-        data: whether it is data with noise of their own: an input of maps, never a weight.
-        linked: whether it is linear in latent chains and nothing else ties its components, so that
-            sums and maps take their covariance in diagonal mode too.
-        elementwise: whether every component is made of single components of the inputs, so that
-            :meth:`branches` are known.
+            the second-order part of the value is weight · ((x − E x)(y − E y) − Cov(x, y)).
+        weight: whether the value is a latent matrix as a whole, not a batch of latent vectors; its
+            product with columns that are not random then has the rows as features.
+        data: whether the value is data with noise of their own: input of a map, never its weight.
+        linear_in_chains: whether the value is linear in latent chains and its components depend on
+            each other in no other way; then sums and maps use its covariance in diagonal mode too.
+        elementwise: whether every component is computed from single components of the inputs, so
+            that :meth:`branches` are known.
     """
 
     inputs: tuple[Any, ...] = ()
     identity: bool = False
-    in_place: bool = False
-    mixes: bool = False
+    componentwise: bool = False
+    assumes_independence: bool = False
     affine: tuple[Any, Any, Any] | None = None
-    curved: bool = False
+    nonlinear: bool = False
     function: tuple[Any, Any] | None = None
     factors: tuple[Any, Any] | None = None
     quadratic: tuple[Any, Any, Array | None] | None = None
     weight: bool = False
     data: bool = False
-    linked: bool = False
+    linear_in_chains: bool = False
     elementwise: bool = False
 
     def follows(self, place: int) -> bool:
-        """Whether :meth:`through` knows the covariance that comes in by an input.
+        """Whether :meth:`through` can carry the covariance of an input over to the value.
 
         Args:
-            place: of the input.
+            place: index of the input.
         """
         return self.identity
 
     def through(self, place: int, cross: Array) -> Array | None:
-        """Cov(input, ·) → Cov(value, ·) in the layout ``batch + [d, e]``; None if unknown.
+        """Carry Cov(input, ·) over to Cov(value, ·), both ``batch + [d, e]``; None if unknown.
 
         Args:
-            place: of the input.
-            cross: its covariance with another value.
+            place: index of the input.
+            cross: covariance of the input with another value.
         """
         return cross if self.identity else None
 
-    def beyond(self, value: Any, other: Any, query: Any) -> Array | float | None:
-        """What the covariance has beside what comes in by the inputs; None if unknown.
+    def own_covariance(self, value: Any, other: Any, query: Any) -> Array | float | None:
+        """Part of Cov(value, other) that does not come from the inputs; None if unknown.
 
         Args:
-            value: what this step made.
+            value: the value of this step.
             other: another value.
-            query: answers for further pairs.
+            query: computes covariances of other pairs.
         """
         return 0.0
 
-    def meet(self, value: Any, other: Any, query: Any) -> Array | None:
-        """Cov(value, other) where more is known than the inputs tell; None if unknown.
+    def covariance_with(self, value: Any, other: Any, query: Any) -> Array | None:
+        """Cov(value, other), where the step knows more than its inputs; None if it is unknown.
 
         Args:
-            value: what this step made.
+            value: the value of this step.
             other: an older value.
-            query: answers for further pairs.
+            query: computes covariances of other pairs.
 
         Returns:
-            NotImplemented: to go by the inputs.
+            ``batch + [d, e]``, or NotImplemented to compute it from the inputs.
         """
         return NotImplemented
 
-    def each(self, value: Any, other: Any, query: Any) -> Array | float | None:
-        """The same component by component, of values of one shape and feature axis.
+    def elementwise_covariance_with(
+        self, value: Any, other: Any, query: Any
+    ) -> Array | float | None:
+        """Covariance of each component with the same component of another value.
 
         Args:
-            value: what this step made.
-            other: another value, older or newer.
-            query: answers for further pairs.
+            value: the value of this step.
+            other: another value, older or newer, of the same shape and feature axis.
+            query: computes covariances of other pairs.
 
         Returns:
-            None: to take it from the whole covariance.
+            Array of the shape of the value, or None to take the diagonal of the whole covariance.
         """
         return None
 
@@ -114,60 +118,61 @@ class Step:
         """Covariance of some features with others, where that is less work than all of it.
 
         Args:
-            value: what this step made, with its features on the trailing axis.
+            value: the value of this step, with its features on the trailing axis.
             rows: a slice.
-            columns: another one, without a feature in common.
+            columns: another slice, without a feature in common.
 
         Returns:
-            ``batch + [r, c]``, or what broadcasts to it; None: to take it from all of it.
+            ``batch + [r, c]``, or what broadcasts to it; None to take it from the whole covariance.
         """
         return None
 
     def image_of_vector(self, value: Any) -> tuple[Any, Array] | None:
-        """A vector x and a certain matrix M, if the value is M x beside independent noise.
+        """The vector x and the constant matrix M, if the value is M x plus independent noise.
 
         Args:
-            value: what this step made, with its features on the trailing axis.
+            value: the value of this step, with its features on the trailing axis.
 
         Returns:
-            x with features [..., d] and M [..., features, d]; None if there are none.
+            x with features [..., d] and M [..., features, d]; None for any other value.
         """
         return None
 
     def lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
-        """Covariance of every component with the one an offset away; None if unknown.
+        """Covariance of every component with the one at an offset from it; None if unknown.
 
         Args:
-            value: what this step made.
+            value: the value of this step.
             offset: along each axis.
 
         Returns:
-            NotImplemented: to take it from the covariance of the features, or of the inputs.
+            Array of the covariances, or NotImplemented to take it from the covariance of the
+            features, or from the inputs.
         """
         return NotImplemented
 
     def as_vector(self, value: Any) -> Any:
-        """The same value with its trailing axis as feature axis; None if unknown.
+        """The same value with its trailing axis as the feature axis; None if that is unknown.
 
         Args:
-            value: what this step made, a batch of scalars.
+            value: the value of this step, a batch of scalars.
         """
         return None
 
     def branches(self, value: Any, parts: Any) -> Any:
-        """What the value is under either outcome of a random mask; None if it has none.
+        """The value under either outcome of a random mask; None if there is no mask.
 
         Args:
-            value: what this step made.
-            parts: the branches of the inputs, or None of each, if the step is elementwise.
+            value: the value of this step.
+            parts: for each input of an elementwise step its branches, or None.
 
         Returns:
             :class:`moment_calculus.values.ancestry.Branches`.
         """
         return None
 
-    def under(self, move: Any, like: Any) -> Any:
-        """What a move of the value makes, from moved inputs; None if it does not come through.
+    def pull_move_through(self, move: Any, like: Any) -> Any:
+        """The moved value, computed from moved inputs instead; None if that is not possible.
 
         Args:
             move: the step of the moved value.
@@ -175,31 +180,28 @@ class Step:
         """
         return None
 
-    def inward(self, value: Any) -> Any:
-        """The same value with a move of it before the step of what was moved, see :meth:`under`.
+    def move_inputs_first(self, value: Any) -> Any:
+        """The same value, with a move applied to the inputs of the moved step.
+
+        See :meth:`pull_move_through`.
 
         Args:
-            value: what this step made.
+            value: the value of this step, which is a move.
         """
         return None
 
     def entries(self, value: Any) -> Entries | None:
-        """Which entries of a latent site its components are; None if they are none.
+        """The entries of a latent site that are the components; None if they are no such entries.
 
         Args:
-            value: what this step made.
+            value: the value of this step.
         """
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class Opaque(Step):
-    """Made from values in an unknown way.
-
-    Args:
-        inputs: these values.
-        weight: as of :class:`Step`.
-    """
+    """The step of a value that was computed from others in an unknown way."""
 
     inputs: tuple[Any, ...] = ()
     weight: bool = False

@@ -1,8 +1,8 @@
-"""Different elements of a latent site are independent: which of them a value depends on.
+"""Which elements of latent sites a value depends on; different elements are independent.
 
-Sites alone would tie ``w[0]`` to ``w[1]``, so that no layer could be computed with weights that
-are stacked in one site. Elements are counted along the leading axis of the site; a set of them is
-a bit mask.
+The names of sites alone would make ``w[0]`` depend on ``w[1]``, and layers whose weights are
+stacked in one site would be impossible. Elements are counted along the leading axis of the site; a
+set of them is a bit mask.
 """
 
 from __future__ import annotations
@@ -19,58 +19,36 @@ ALL = -1
 NONE: Support = {}
 
 
-def whole(sites: Iterable[str]) -> Support:
-    """All elements of some sites.
-
-    Args:
-        sites: their names.
-    """
+def all_elements(sites: Iterable[str]) -> Support:
+    """Return the support of all elements of some sites."""
     return dict.fromkeys(sites, ALL)
 
 
 def overlap(left: Any, right: Any) -> frozenset[str]:
-    """Latent sites through which two values depend on each other, or may.
-
-    Args:
-        left: a value.
-        right: a value.
-    """
+    """Return the latent sites through which two values may depend on each other."""
     ours, theirs = left.support, right.support
     return frozenset(site for site, mask in ours.items() if mask & theirs.get(site, 0))
 
 
 def share_sites(*values: Any) -> frozenset[str]:
-    """Latent sites on which at least two of the values depend.
-
-    Args:
-        values: any values.
-    """
+    """Return the latent sites on which at least two of the values depend."""
     return frozenset().union(*(overlap(*pair) for pair in combinations(values, 2)))
 
 
 def union(values: Iterable[Any]) -> Support:
-    """The elements on which a value depends that is computed from others.
-
-    Args:
-        values: all values that it is computed from.
-    """
+    """Return the support of a value that is computed from other values."""
     parts = [value.support for value in values]
     if not parts or all(part is parts[0] for part in parts):
         return parts[0] if parts else NONE
-    found: dict[str, int] = {}
+    masks: dict[str, int] = {}
     for part in parts:
         for site, mask in part.items():
-            found[site] = found.get(site, 0) | mask
-    return found
+            masks[site] = masks.get(site, 0) | mask
+    return masks
 
 
-def selected(value: Any, key: Any) -> Support | None:
-    """The elements that an index of the leading axis leaves; None if that is not known.
-
-    Args:
-        value: Gaussian of at least one axis.
-        key: integer or slice.
-    """
+def support_of_index(value: Any, key: Any) -> Support | None:
+    """Return the support that an integer or slice of the leading axis leaves; None if unknown."""
     source = value.origin
     if source.step.inputs or not source.independent or source.shape != value.shape:
         return None

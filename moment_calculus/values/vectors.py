@@ -1,8 +1,8 @@
 """A batch of dependent scalars as one vector, with the covariance that a contraction needs.
 
-Different elements of a batch are not tied to each other, for there may be many of them: the effects
-of a plate that share a mean and a scale. Where they are summed with weights after all, the value is
-computed again from its independent components, with the trailing axis as its features.
+Dependence between elements of a batch is not stored, for there may be many: the effects of a plate
+that share a mean and a scale. Where they are summed with weights after all, the value is computed
+again from its independent components, with the trailing axis as the feature axis.
 """
 
 from __future__ import annotations
@@ -18,30 +18,24 @@ from moment_calculus.values.spread import Spread
 
 
 def as_vector(value: Gaussian) -> Gaussian | None:
-    """The value with its trailing axis as feature axis, and the covariance along it.
+    """Return a batch of scalars with its trailing axis as feature axis; None if that is unknown.
 
-    Exact where the value is made of independent components and scalars by sums, products and
-    functions of each component. What is made of one component twice is made of one vector twice.
-
-    Args:
-        value: a batch of scalars, with at least one axis.
-
-    Returns:
-        The vector; None where the covariance is not known.
+    Exact where the value is computed from independent components and scalars by sums, products and
+    functions of each component. A component used twice is one vector used twice.
     """
-    known = value.memo.values.get("vector")
-    if known is None:
-        known = _made(value)
-        if known is not None:
-            value.memo.values["vector"] = known
-    return known
+    vector = value.memo.values.get("vector")
+    if vector is None:
+        vector = _compute_vector(value)
+        if vector is not None:
+            value.memo.values["vector"] = vector
+    return vector
 
 
-def _made(value: Gaussian) -> Gaussian | None:
+def _compute_vector(value: Gaussian) -> Gaussian | None:
     if value.axis is not None or not value.shape:
         return value if value.axis == -1 else None
     entries = entries_of(value)
-    switched = branches_of(value) is not None  # which a root would not know
+    switched = branches_of(value) is not None  # a root would lose its branches
     if value.independent and not switched and (entries is not None or value.step.affine is None):
         return _root(value, entries, Spread(value.variance))
     if entries is not None and not switched:
@@ -52,22 +46,14 @@ def _made(value: Gaussian) -> Gaussian | None:
 
 
 def _root(value: Gaussian, entries: Entries | None, spread: Spread) -> Gaussian:
-    root, flow = Root(made_of=entries), value.propagation
+    root, flow = Root(entries_override=entries), value.propagation
     return Gaussian(
         value.mean, spread, root, support=value.support, ties=value.ties, propagation=flow
     )
 
 
-def of_parts(combine: Callable[..., Any], *parts: Gaussian) -> Gaussian | None:
-    """A value computed again from its parts as vectors.
-
-    Args:
-        combine: computes it, to a value or None.
-        *parts: batches of scalars.
-
-    Returns:
-        The vector; None if one of the parts is not known as a vector.
-    """
+def from_vector_parts(combine: Callable[..., Any], *parts: Gaussian) -> Gaussian | None:
+    """Return ``combine`` of batches of scalars as vectors; None if one of them is not known so."""
     vectors = [as_vector(part) for part in parts]
     if any(vector is None for vector in vectors):
         return None

@@ -1,1 +1,1 @@
-"""Criticism of fits in NumPyro: comparisons, checks, containers for ArviZ."""
+"""Check fits in NumPyro: comparisons, diagnoses, conversions for ArviZ."""

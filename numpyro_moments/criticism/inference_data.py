@@ -1,4 +1,4 @@
-"""Conversions to ArviZ's container, and leave-one-out."""
+"""Convert fits to ArviZ's container, and compute leave-one-out scores."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from moment_calculus.criticism.containers.arguments import other_arguments
-from moment_calculus.criticism.containers.corrected import proposals, resampled
-from moment_calculus.criticism.containers.groups import Wanted, converted
+from moment_calculus.criticism.containers.arguments import split_arguments
+from moment_calculus.criticism.containers.groups import ConversionOptions, build_inference_data
 from moment_calculus.criticism.containers.leave_one_out import as_inference_data, leave_one_out
-from moment_calculus.criticism.containers.wording import ARGUMENTS, LOO, LOO_RESULT, OPTIONS, RESULT
-from moment_calculus.hosts.docstrings import documented
+from moment_calculus.criticism.containers.resampling import proposal_count, resample
 from moment_calculus.hosts.predictions.site import checked_count
 from numpyro_moments.criticism.posteriors import posterior_of
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.keys import checked_key
 
 
-@documented("NumPyro", arguments=ARGUMENTS, options=OPTIONS, result=RESULT)
 def to_inference_data(
     posterior: Any,
     model: Callable,
@@ -39,13 +36,43 @@ def to_inference_data(
 ) -> Any:
     """Convert a fit, or chains of the same model, to ArviZ's ``InferenceData``.
 
-    {arguments}
+    What a model says of draws of its latent sites is evaluated for all of them: its deterministic
+    sites, the log-likelihood of each observed element, replicated observations, which are drawn in
+    the order of the program, and the joint log density. Plates that the model subsamples count
+    whole.
+
+    Args:
+        posterior: what draws are of: a trained guide, or what ``fit`` returned; a
+            ``LinearResponse``, for draws of the corrected posterior; a finished NumPyro ``MCMC``.
+        model: NumPyro model, unmodified.
+        *data: its arguments, with observations.
         params: trained parameters of guide and model, where ``posterior`` is a guide.
-        {options}
+        num_samples: draws of a guide or of linear response; those of chains are all taken.
+        importance_weights: whether draws of a guide or of linear response are resampled by
+            Pareto-smoothed importance weights p / q, with replacement from twice as many, so that
+            they count as draws of the posterior itself; there is no ``log_q`` then. The group
+            ``posterior`` tells k̂.
+        num_prior_samples: draws of the prior; 0 for none.
+        predictions: arguments of the model, a tuple or a dictionary by name, for which observations
+            are predicted; usually new inputs without observations. None for none.
+        dims: names of axes by site, or by argument of the model; by default those of its plates.
+        coords: coordinates along axes by their names.
+        batch_size: draws that are evaluated at once; by default what fits into memory.
         rng_key: random key; by default always the same.
         **named: arguments of the model by name.
 
-    {result}
+    Returns:
+        ArviZ's ``InferenceData`` with the groups ``posterior``, ``sample_stats`` (``lp``, the joint
+        log density on the sites' supports, ``log_q``, that of the guide, and what a sampler told),
+        ``posterior_predictive``, ``log_likelihood``, ``observed_data``, ``constant_data`` (the
+        model's other arrays), ``prior``, ``prior_predictive``, ``predictions`` and
+        ``predictions_constant_data``, as far as there is something in them.
+
+    Raises:
+        ImportError: if ArviZ is not there.
+        ValueError: if the draws are not those of the model's latent sites, or names do not fit.
+        UnsupportedMoments: if importance weights cannot be trusted: the message tells k̂.
+        TypeError: if ``posterior`` is something else.
 
     Example:
         >>> result = fit(model, guide, x, y, method="newton")  # doctest: +SKIP
@@ -56,24 +83,23 @@ def to_inference_data(
     source = posterior_of(posterior, model, data, named, params)
     with source.precision():
         count = checked_count(num_samples)
-        draws = source.draws(proposals(count) if importance_weights else count, of_draws)
+        draws = source.draws(proposal_count(count) if importance_weights else count, of_draws)
         program = NumPyroModel(
             model, data, named, source.params, draws.first, source.precision, of_model, batch_size
         )
         if importance_weights:
             seed = np.asarray(jax.random.bits(jax.random.fold_in(of_draws, 0), [4]))
-            draws = resampled(draws, program.log_joint, np.random.default_rng(seed), count)
-        predicted = None if predictions is None else _with(program, predictions)
-        wanted = Wanted(num_prior_samples, predicted, dims or {}, coords or {})
-        return converted(program, draws, wanted)
+            draws = resample(draws, program.log_joint, np.random.default_rng(seed), count)
+        prediction_model = None if predictions is None else _with(program, predictions)
+        options = ConversionOptions(num_prior_samples, prediction_model, dims or {}, coords or {})
+        return build_inference_data(program, draws, options)
 
 
 def _with(program: NumPyroModel, arguments: tuple | Mapping[str, Any]) -> NumPyroModel:
-    args, named = other_arguments(arguments)
+    args, named = split_arguments(arguments)
     return replace(program, args=args, named=named)
 
 
-@documented("NumPyro", arguments=LOO, result=LOO_RESULT)
 def loo(
     posterior: Any,
     model: Callable | None = None,
@@ -85,13 +111,44 @@ def loo(
 ) -> Any:
     """Leave-one-out expected log predictive density, corrected for the approximation.
 
-    {arguments}
+    Draws of an approximation are no draws of the posterior: their importance weights log p − log q
+    are a part of those of leaving a datum out. ``arviz.loo`` alone would leave that part out.
+
+    Args:
+        posterior: as of ``to_inference_data``, or its result; of chains it is ``arviz.loo``.
+        model: the model, unless it is an ``InferenceData``.
+        *data: its arguments, with observations.
+        site: the observed site; by default the only one.
+        scale: as of ``arviz.loo``.
+        importance_weights: whether to weigh the draws of an approximation by p / q. Without, they
+            count as draws of the posterior: the answer where q has so many coordinates that the
+            weights of all together are poor, but each marginal is right, as linear response of a
+            hierarchy. Measured on random intercepts of 80 groups of 11 rows (Normal, Poisson,
+            Bernoulli) against NUTS, whose elpd was −543 to −1319: +0.1 to −1.3 nats without weights
+            of linear response, +0.3 to +1.2 with them; +0.8 to +11.8 with those of the mean-field
+            guide.
         **options: of ``to_inference_data``, and arguments of the model by name.
 
-    {result}
+    Returns:
+        ArviZ's ``ELPDData``, pointwise, as ``arviz.compare`` takes it, with ``pareto_k_joint``
+        besides: the Pareto shape k̂ of the weights of the approximation as a whole,
+            ``effective_joint``, the
+        share of the draws that they are worth, ``is_bad``, which data's weights cannot be trusted,
+        and ``importance_weights``, whether they correct for the approximation. Weights with k̂
+        above 0.7 cannot be trusted unless they are all but constant, of more than 90 % of the
+        draws; constant ones have k̂ = 0.
+
+    Raises:
+        ImportError: if ArviZ is not there.
+        ValueError: if the draws have no density, as of dropout, or several sites are observed.
+
+    Warns:
+        UserWarning: if weights of some data, or of all together, cannot be trusted.
+
+    Source: Magnusson et al. 2019; Vehtari et al. 2024; Yao et al. 2018 (k̂ of approximations).
 
     Example:
         >>> az.compare({"line": loo(fit_of_line, line, x, y), ...})  # doctest: +SKIP
     """
-    found = as_inference_data(posterior, model, data, options, to_inference_data)
-    return leave_one_out(found, site, scale, importance_weights)
+    inference_data = as_inference_data(posterior, model, data, options, to_inference_data)
+    return leave_one_out(inference_data, site, scale, importance_weights)

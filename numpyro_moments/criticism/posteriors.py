@@ -1,4 +1,4 @@
-"""What draws are taken of: guides, linear response, finished chains."""
+"""Draw from posteriors: guides, linear responses, finished chains."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer import MCMC
 
-from moment_calculus.criticism.containers.corrected import drawn
 from moment_calculus.criticism.containers.draws import (
-    Approximation,
     Draws,
-    Posterior,
-    WithoutDensity,
+    FromApproximation,
+    FromPosterior,
+    NoDensity,
 )
+from moment_calculus.criticism.containers.resampling import draw_response
 from moment_calculus.criticism.containers.wording import chains_not_run, no_posterior
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.draws.plates import Whole
 from numpyro_moments.draws.sites import is_latent_draw, log_density
 from numpyro_moments.evaluation.precision import Precision
@@ -34,7 +34,7 @@ from numpyro_moments.response.linear_response import LinearResponse
 from numpyro_moments.response.problem import NumPyroProblem
 from numpyro_moments.sites.binding import bind
 
-STATISTICS = {  # ArviZ's names of what NumPyro's chains record
+STATISTICS = {  # ArviZ's names of statistics by NumPyro's
     "diverging": "diverging",
     "accept_prob": "acceptance_rate",
     "num_steps": "n_steps",
@@ -44,39 +44,30 @@ STATISTICS = {  # ArviZ's names of what NumPyro's chains record
 
 @dataclass(frozen=True)
 class GuidePosterior:
-    """A trained guide.
-
-    Args:
-        program: of model and guide with the data, and the trained parameters.
-    """
+    """The posterior of a trained guide."""
 
     program: Program
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """Trained parameters of guide and model."""
+        """Return the trained parameters of guide and model."""
         return self.program.parameters
 
     @property
     def precision(self) -> Precision:
-        """That of the parameters."""
+        """Return the precision of the parameters."""
         return Precision.of(self.params)
 
     def draws(self, count: int, key: Any) -> Draws:
-        """Draws of the latent sites.
-
-        Args:
-            count: how many.
-            key: random key.
-        """
+        """Return draws of the latent sites, with the guide's log density if there is one."""
         with self.precision():
             keys = jax.random.split(key, checked_count(count))
             reason = self._without_density(key)
             draw = partial(self._draw, log_density=_no_density if reason else log_density)
             values, densities = jax.jit(lambda keys: jax.lax.map(draw, keys))(keys)
-        law = WithoutDensity(reason) if reason else Approximation(_summed(densities)[None])
+        origin = NoDensity(reason) if reason else FromApproximation(_summed(densities)[None])
         arrays = {name: np.asarray(value)[None] for name, value in values.items()}
-        return Draws(type(self.program.guide).__name__, arrays, law)
+        return Draws(type(self.program.guide).__name__, arrays, origin)
 
     def _draw(
         self, key: Any, log_density: Callable[[dict], jax.Array]
@@ -91,11 +82,11 @@ class GuidePosterior:
         return handlers.trace(Whole(seeded)).get_trace(*args, **named)
 
     def _without_density(self, key: Any) -> str:
-        """Why there is none; empty where there is one."""
+        """Return why there is no density; empty if there is one."""
         try:
             check_density(self.program, self._trace(key), key)
-        except UnsupportedMoments as refusal:
-            return str(refusal)
+        except UnsupportedMoments as error:
+            return str(error)
         return ""
 
 
@@ -109,22 +100,18 @@ def _summed(parts: jax.Array) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ResponsePosterior:
-    """A corrected posterior.
-
-    Args:
-        response: the linear response.
-    """
+    """The posterior of a linear response."""
 
     response: LinearResponse
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The parameters that it is about."""
+        """Return the parameters of the linear response."""
         return self._problem.params
 
     @property
     def precision(self) -> Precision:
-        """That of its parameters."""
+        """Return the precision of the parameters."""
         return self._problem.precision
 
     @property
@@ -134,74 +121,51 @@ class ResponsePosterior:
         return problem
 
     def draws(self, count: int, key: Any) -> Draws:
-        """Draws of the latent sites.
-
-        Args:
-            count: how many.
-            key: random key.
-        """
+        """Return draws of the latent sites."""
         seed = np.asarray(jax.random.bits(key, [4]))
         generator = np.random.default_rng(seed)
-        values, law = drawn(self.response, generator, checked_count(count))
+        values, origin = draw_response(self.response, generator, checked_count(count))
         arrays = {name: np.asarray(value)[None] for name, value in values.items()}
-        return Draws("LinearResponse", arrays, law)
+        return Draws("LinearResponse", arrays, origin)
 
 
 @dataclass(frozen=True)
 class ChainPosterior:
-    """Finished chains.
-
-    Args:
-        chains: of NumPyro.
-        program: of the model with the data.
-    """
+    """The posterior of finished chains of NumPyro."""
 
     chains: MCMC
     program: Program
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The model's, as far as they are given."""
+        """Return the given parameters of the model."""
         return self.program.parameters
 
     @property
     def precision(self) -> Precision:
-        """That of the draws."""
+        """Return the precision of the draws."""
         return Precision.of(self.chains.get_samples())
 
     def draws(self, count: int, key: Any) -> Draws:
-        """All draws of the chains.
-
-        Args:
-            count: is not asked for.
-            key: likewise.
-        """
+        """Return all draws of the chains; ``count`` and ``key`` are not used."""
         model, _, args, named, params = self.program
-        known = sampled_sites(handlers.substitute(model, data=params), args, dict(named))
+        sites = sampled_sites(handlers.substitute(model, data=params), args, dict(named))
         samples = self.chains.get_samples(group_by_chain=True)
-        values = {name: np.asarray(value) for name, value in samples.items() if name in known}
-        told = self.chains.get_extra_fields(group_by_chain=True)
-        statistics = {new: np.asarray(told[old]) for old, new in STATISTICS.items() if old in told}
+        values = {name: np.asarray(value) for name, value in samples.items() if name in sites}
+        extra_fields = self.chains.get_extra_fields(group_by_chain=True)
+        statistics = {
+            new: np.asarray(extra_fields[old])
+            for old, new in STATISTICS.items()
+            if old in extra_fields
+        }
         kernel = type(self.chains.sampler).__name__
-        return Draws(kernel, values, Posterior(), statistics)
+        return Draws(kernel, values, FromPosterior(), statistics)
 
 
 def posterior_of(
     posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any], params: Any
 ) -> GuidePosterior | ResponsePosterior | ChainPosterior:
-    """What draws are taken of.
-
-    Args:
-        posterior: a guide, what ``fit`` returned, a linear response or chains.
-        model: the model.
-        args: its arguments.
-        named: likewise, by name.
-        params: trained parameters; None where ``posterior`` has them.
-
-    Raises:
-        TypeError: if it is something else.
-        ValueError: if a guide has no parameters.
-    """
+    """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
     if isinstance(posterior, Fit):
         posterior, params = posterior.guide, posterior.params
     if isinstance(posterior, LinearResponse):

@@ -1,4 +1,4 @@
-"""Records what equations on random values give, in the order of the program."""
+"""Record the results of equations on random values, in the order of the program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jax.extend import core
 
-from moment_calculus.criticism.accuracy.layers import Recorded
+from moment_calculus.criticism.accuracy.layers import RecordedOperation
 from moment_calculus.recognition import Symbolic
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.evaluation.user_line import line_of
@@ -18,58 +18,38 @@ from numpyro_moments.rules.table import INLINED
 
 @dataclass(eq=False)
 class Frame:
-    """One program as it was evaluated: the whole, or that of a call that is part of it.
+    """A program as it was evaluated: the whole, or the program of a call inside it."""
 
-    Args:
-        jaxpr: without dead code.
-        consts: its constants.
-        inner: the frames of calls, by the place of their equations.
-    """
-
-    jaxpr: core.Jaxpr
+    jaxpr: core.Jaxpr  # without dead code
     consts: Sequence[Any]
+    # Frames of calls, by the index of their equations.
     inner: dict[int, Frame] = field(default_factory=dict)
 
     def place(self, equation: Any) -> int | None:
-        """The place of an equation; None if it is none of this program.
-
-        Args:
-            equation: of any program.
-        """
+        """Return the index of an equation; None if it is not in this program."""
         found = (place for place, own in enumerate(self.jaxpr.eqns) if own is equation)
         return next(found, None)
 
 
 class Note(NamedTuple):
-    """One result of one equation.
-
-    Args:
-        frame: the program.
-        place: of the equation.
-        output: which of its outputs.
-        item: what it gave.
-    """
+    """One result of one equation."""
 
     frame: Frame
-    place: int
-    output: int
-    item: Recorded
+    place: int  # index of the equation
+    output: int  # index among its outputs
+    item: RecordedOperation
 
 
 class Recorder(Interpreter):
-    """Evaluates a program with moments, and notes results.
+    """Evaluates a program with moments, and records results.
 
-    The bodies of loops and branches are no part of the program: their results are.
-
-    Args:
-        rules: as of :class:`Interpreter`.
-        outputs: likewise.
+    Equations in the bodies of loops and branches are not recorded, only the results of these.
     """
 
     def __init__(self, rules: Mapping[str, Any], outputs: Sequence[str] = ()) -> None:
         super().__init__(rules, outputs)
         self.notes: list[Note] = []
-        self.frames: list[Frame] = []  # the whole program first
+        self.frames: list[Frame] = []  # of the whole program, then of calls
         self.operands: Sequence[Any] = ()
         self.results: list[Any] = []
         self._open: list[Frame | None] = []
@@ -79,22 +59,18 @@ class Recorder(Interpreter):
         self.operands, self.results = operands, super().run(program, operands)
         return self.results
 
-    def known(self) -> Any:
-        """The arrays that the program was evaluated with."""
+    def arrays(self) -> Any:
+        """Return the constants and operands that the program was evaluated with."""
         return [frame.consts for frame in self.frames], self.operands
 
     def keep(self, arrays: Any) -> None:
-        """Keep the arrays of :meth:`known`, which were traced, as they are.
-
-        Args:
-            arrays: of its form.
-        """
+        """Replace the traced arrays that :meth:`arrays` returns by their values."""
         constants, self.operands = arrays
         for frame, consts in zip(self.frames, constants, strict=True):
             frame.consts = consts
 
     def within(self, live: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-        """Evaluate a program that is part of another, or the whole."""
+        """Evaluate the whole program, or a program that is part of another."""
         self._open.append(self._entered(live, consts))
         try:
             return super().within(live, consts, operands)
@@ -117,7 +93,7 @@ class Recorder(Interpreter):
         return frame
 
     def noted(self, equation: Any, results: Sequence[Any]) -> None:
-        """Note results; of a call those that are not known from inside, or by JAX's own name."""
+        """Record results; a function of JAX replaces the records of the same values inside it."""
         frame = self._open[-1]
         if frame is None or (place := frame.place(equation)) is None:
             return
@@ -131,47 +107,34 @@ class Recorder(Interpreter):
                 self.notes.remove(note)
             line = line_of(equation, calls)
             where = f"{line[0]}:{line[1]}" if line else ""
-            item = Recorded(called or name, where, value)
+            item = RecordedOperation(called or name, where, value)
             self.notes.append(Note(frame, place, output, item))
 
-    def recorded(self, caller: str) -> list[Recorded]:
-        """What was recorded.
-
-        Args:
-            caller: file and line from which the program was run, which is no line of it.
-        """
+    def recorded(self, caller: str) -> list[RecordedOperation]:
+        """Return the records; the line ``caller``, which runs the program, is left out."""
         return [
-            Recorded(
+            RecordedOperation(
                 note.item.operation,
                 "" if note.item.line == caller else note.item.line,
-                settled(note.item.value),
+                own_value(note.item.value),
             )
             for note in self.notes
         ]
 
 
-def settled(value: Any) -> Any:
-    """A part of a composite as the value that was computed of it on its own, or None.
-
-    Args:
-        value: of an equation.
-    """
+def own_value(value: Any) -> Any:
+    """Return a value; of a part of a composite its own value, None if that was not computed."""
     return value._value if isinstance(value, Symbolic) else value
 
 
 def sites_among(
     results: Sequence[Any], wanted: Iterator[tuple[str, str, str, Any]]
-) -> tuple[list[Recorded], list[int]]:
-    """The sites and parameters that are outputs of a program, and which outputs they are.
-
-    Args:
-        results: the outputs.
-        wanted: name, kind, line and value of each.
-    """
-    found, places = [], []
+) -> tuple[list[RecordedOperation], list[int]]:
+    """Return records of the sites and parameters among the results, and their indices."""
+    operations, places = [], []
     for name, kind, line, value in wanted:
         place = next((k for k, result in enumerate(results) if result is value), None)
         if place is not None:
-            found.append(Recorded(kind, line, settled(value), name))
+            operations.append(RecordedOperation(kind, line, own_value(value), name))
             places.append(place)
-    return found, places
+    return operations, places

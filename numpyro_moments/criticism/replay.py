@@ -1,4 +1,4 @@
-"""Evaluates a program that was recorded with draws, equation by equation."""
+"""Run a recorded program with draws, equation by equation."""
 
 from __future__ import annotations
 
@@ -14,32 +14,19 @@ from numpyro_moments.criticism.recorder import Frame, Recorder
 
 
 class Replay:
-    """One run of a recorded program with draws.
-
-    Args:
-        recorder: what was recorded with moments.
-        key: of the draws.
-    """
+    """One run of a recorded program with draws."""
 
     def __init__(self, recorder: Recorder, key: Any) -> None:
         self.recorder, self.key = recorder, key
-        self.found: dict[tuple[int, int], Sequence[Any]] = {}
+        # Results by the id of the frame and the index of the equation.
+        self.results: dict[tuple[int, int], Sequence[Any]] = {}
         self.draws: dict[str, Callable[[Any, Sequence[Any]], Any]] = {
             "latent": self._latent,
             "noise": self._noise,
         }
 
     def run(self, frame: Frame, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-        """Evaluate a frame; what its equations give is kept by frame and place.
-
-        Args:
-            frame: of the recorded program.
-            consts: its constants.
-            operands: one for each input.
-
-        Returns:
-            Its outputs.
-        """
+        """Evaluate a frame, keep the results of its equations, and return its outputs."""
         values = dict(zip(frame.jaxpr.constvars, consts, strict=True))
         values.update(zip(frame.jaxpr.invars, operands, strict=True))
 
@@ -48,7 +35,7 @@ class Replay:
 
         for place, equation in enumerate(frame.jaxpr.eqns):
             results = self._results(frame, place, equation, list(map(read, equation.invars)))
-            self.found[id(frame), place] = results
+            self.results[id(frame), place] = results
             values.update(zip(equation.outvars, results, strict=True))
         return list(map(read, frame.jaxpr.outvars))
 
@@ -73,7 +60,7 @@ class Replay:
         return jax.random.fold_in(self.key, zlib.crc32(name.encode()))
 
     def _latent(self, equation: Any, leaves: Sequence[Any]) -> Any:
-        """A draw from the posterior of a site."""
+        """Return a draw from the posterior of a site."""
         parameters = equation.params
         fn = jax.tree.unflatten(parameters["structure"], leaves)
         repeated = parameters["shape"][: len(parameters["shape"]) - len(fn.shape())]
@@ -81,14 +68,14 @@ class Replay:
         return draw.astype(parameters["dtype"])
 
     def _noise(self, equation: Any, _: Sequence[Any]) -> Any:
-        """Uniform numbers, the same for noise of the same name."""
+        """Return uniform numbers, the same for noise of the same name."""
         parameters = equation.params
         key = self._key_of(f"noise {parameters['name']}")
         return jax.random.uniform(key, parameters["shape"], parameters["dtype"])
 
 
 def _inside(equation: Any) -> Frame:
-    """The program of a call in which sites are drawn, and nothing was recorded."""
+    """Return the program of a call in which sites are drawn, and nothing was recorded."""
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     jaxpr = getattr(program, "jaxpr", program)
     live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
@@ -98,15 +85,9 @@ def _inside(equation: Any) -> Frame:
 def drawer(
     recorder: Recorder, outputs: Sequence[int], key: Any
 ) -> Callable[[int, Sequence[int]], list[Any]]:
-    """Draws a recorded program.
+    """Return a function that runs a recorded program: (count, indices) -> arrays [count, ...].
 
-    Args:
-        recorder: what was recorded with moments.
-        outputs: which outputs of the program were recorded beside its equations.
-        key: random key.
-
-    Returns:
-        From a number of draws and places among what was recorded to arrays [draws, ...].
+    The indices are of the recorded results of equations, followed by the program's ``outputs``.
     """
     frame = recorder.frames[0]
     compiled: dict[tuple[int, ...], Callable] = {}
@@ -117,7 +98,7 @@ def drawer(
     ) -> list[Any]:
         replay = Replay(recorder, key)
         results = replay.run(frame, consts, operands)
-        notes = [replay.found[id(n.frame), n.place][n.output] for n in recorder.notes]
+        notes = [replay.results[id(n.frame), n.place][n.output] for n in recorder.notes]
         every = [*notes, *(results[place] for place in outputs)]
         return [every[place] for place in places]
 

@@ -1,1 +1,1 @@
-"""A model run with draws of its latent sites."""
+"""Run a model with draws of its latent sites."""

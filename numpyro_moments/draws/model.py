@@ -1,4 +1,4 @@
-"""A NumPyro model with its arguments, run with draws of its latent sites."""
+"""A NumPyro model with its arguments, which runs with draws of its latent sites."""
 
 from __future__ import annotations
 
@@ -21,10 +21,16 @@ from moment_calculus.criticism.containers.wording import (
     other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.data import plates_of
+from moment_calculus.response.data import plate_axes
 from moment_calculus.response.wording import unknown_site
-from numpyro_moments.draws.each import Each
-from numpyro_moments.draws.plates import Whole, check_whole, hidden, is_observed, whole_value
+from numpyro_moments.draws.map_over_draws import Each
+from numpyro_moments.draws.plates import (
+    Whole,
+    check_observed_whole,
+    count_masked,
+    is_observed,
+    whole_value,
+)
 from numpyro_moments.draws.sites import log_density
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.derived import restored
@@ -37,27 +43,16 @@ from numpyro_moments.sites.traces import observing
 
 @dataclass(frozen=True)
 class NumPyroModel:
-    """A model with its arguments.
-
-    Args:
-        model: the model.
-        args: its arguments.
-        named: likewise, by name.
-        params: values of its ``param`` and ``mutable`` sites.
-        latent: one draw of each latent site.
-        precision: in which it is evaluated.
-        key: for what is drawn.
-        batch_size: draws that are evaluated at once; None for what fits into memory.
-    """
+    """A model with its arguments, which runs with draws of its latent sites."""
 
     model: Callable
     args: tuple
     named: Mapping[str, Any]
-    params: Mapping[str, Any]
-    latent: Mapping[str, np.ndarray]
+    params: Mapping[str, Any]  # values of the param and mutable sites
+    latent: Mapping[str, np.ndarray]  # one draw of each latent site
     precision: Precision
     key: Any
-    batch_size: int | None = None
+    batch_size: int | None = None  # draws at once; None: as many as fit into memory
 
     def _trace(
         self, key: Any, values: Mapping[str, Any], outside: Callable = lambda fn: fn
@@ -71,12 +66,12 @@ class NumPyroModel:
             for name, (part, size) in program.enlarged.items():
                 raise part_of_plate(name, part, size, str(error).partition("\n")[0]) from error
             raise
-        check_whole(program.enlarged, trace)
+        check_observed_whole(program.enlarged, trace)
         return trace
 
     @cached_property
     def _first(self) -> dict[str, dict]:
-        """The sites that are told, of a run with one draw."""
+        """Return the sites that ArviZ's containers hold, of a run with one draw."""
         with self.precision(), handlers.block():
             trace = self._trace(self.key, self.latent)
         return {
@@ -87,7 +82,7 @@ class NumPyroModel:
 
     @cached_property
     def sites(self) -> dict[str, SiteAxes]:
-        """Its sites, with the plates that their axes are of."""
+        """Return the axes of all sites, with the plates that they belong to."""
         missing = [name for name in self.latent if name not in self._first]
         drawn = [name for name, site in self._first.items() if self._is_open(name, site)]
         if missing or (drawn and self._observes):
@@ -104,29 +99,25 @@ class NumPyroModel:
     def _axes(self, name: str, site: dict) -> SiteAxes:
         shape, sample = jnp.shape(site["value"]), site["type"] == "sample"
         event = len(site["fn"].event_shape) if sample else 0
-        plates = {plate: (dim - event, size) for plate, (dim, size) in plates_of(site).items()}
+        plates = {plate: (dim - event, size) for plate, (dim, size) in plate_axes(site).items()}
         kind = "latent" if name in self.latent else "observed" if sample else "deterministic"
         return SiteAxes(name, kind, shape, plates, event)
 
     @cached_property
     def observed(self) -> dict[str, np.ndarray]:
-        """Values of the observed sites that have one."""
+        """Return the values of the observed sites, by name."""
         found = _values(self._first, is_observed)
         return {name: np.asarray(value) for name, value in found.items()}
 
     @cached_property
     def constants(self) -> dict[str, np.ndarray]:
-        """The other arrays that it is called with."""
+        """Return the other arrays among the model's arguments."""
         return constant_data(self.model, self.args, self.named, self.observed.values(), as_array)
 
     def evaluate(self, values: Arrays) -> Evaluation:
-        """What it says of draws of its latent sites.
+        """Evaluate log density, likelihoods, deterministic sites and replications at draws."""
 
-        Args:
-            values: by site, [draws, ...].
-        """
-
-        def told(values: Mapping[str, Any], key: Any) -> tuple:
+        def run(values: Mapping[str, Any], key: Any) -> tuple:
             keys = jax.random.split(key)
             trace = self._trace(keys[0], values)
             again = self._trace(keys[1], values, handlers.uncondition)
@@ -142,15 +133,11 @@ class NumPyroModel:
                 {name: again[name]["value"] for name in likelihood},
             )
 
-        parts, *found = self._each("evaluate", told, values)
+        parts, *found = self._each("evaluate", run, values)
         return Evaluation(parts.sum(-1, dtype=np.float64), *found)
 
     def log_joint(self, values: Arrays) -> np.ndarray:
-        """Log density of draws of its latent sites and the observations together, [draws].
-
-        Args:
-            values: by site, [draws, ...].
-        """
+        """Return the joint log density [draws] of draws and the observations."""
 
         def joint(values: Mapping[str, Any], key: Any) -> jax.Array:
             return log_density(self._trace(key, values))
@@ -159,11 +146,7 @@ class NumPyroModel:
         return parts.sum(-1, dtype=np.float64)
 
     def replicate(self, values: Arrays) -> Arrays:
-        """Draws of the sites that may be observed, and deterministic ones, given latent sites.
-
-        Args:
-            values: by site, [draws, ...].
-        """
+        """Draw observable and deterministic sites, given draws of the latent sites."""
 
         def drawn(values: Mapping[str, Any], key: Any) -> dict[str, Any]:
             trace = self._trace(key, values, handlers.uncondition)
@@ -176,24 +159,17 @@ class NumPyroModel:
         return self._each("replicate", drawn, values)
 
     def quantity(self, of: str | Callable, values: Arrays) -> tuple[list[np.ndarray], Any]:
-        """What a site is, or what a function of latent and deterministic sites makes, of each draw.
-
-        Args:
-            of: a site, of an observed one its mean; or the function.
-            values: by site, [draws, ...].
-
-        Returns:
-            Arrays [draws, ...], and the tree of them.
-        """
+        """Return arrays [draws, ...] of a site, or a function of sites, and their tree."""
         if isinstance(of, str) and of not in self.latent and not _is_deterministic(self._site(of)):
-            return [np.asarray(self.predicted(values)[of].parts.mean)], jax.tree.structure(0)
+            # Of an observed site the mean counts.
+            return [np.asarray(self.mixtures(values)[of].parts.mean)], jax.tree.structure(0)
 
-        def told(values: Mapping[str, Any], key: Any) -> Any:
+        def run(values: Mapping[str, Any], key: Any) -> Any:
             trace = self._trace(key, values, observing(predicting=True))
             sites = _values(trace, lambda site: site["name"] in values or _is_deterministic(site))
             return jax.tree.map(jnp.asarray, sites[of] if isinstance(of, str) else of(sites))
 
-        return jax.tree.flatten(self._each("quantity", told, values))
+        return jax.tree.flatten(self._each("quantity", run, values))
 
     def _site(self, name: str) -> dict:
         with self.precision(), handlers.block():
@@ -204,23 +180,19 @@ class NumPyroModel:
 
     @property
     def improper(self) -> list[str]:
-        """Names of latent sites whose prior is improper."""
+        """Return the names of latent sites with an improper prior."""
         priors = {name: without_wrappers(self._first[name]["fn"]) for name in self.latent}
         return [name for name, prior in priors.items() if isinstance(prior, ImproperUniform)]
 
     @property
     def masked(self) -> dict[str, int]:
-        """How many elements of observed sites a mask hides, where there are such, by site."""
+        """Return the number of masked elements of each observed site that has some."""
         observed = (site for site in self._first.values() if is_observed(site))
-        found = {site["name"]: hidden(site) for site in observed}
+        found = {site["name"]: count_masked(site) for site in observed}
         return {name: count for name, count in found.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
-        """Draws on the unconstrained space.
-
-        Args:
-            values: by site, on the supports.
-        """
+        """Return draws on the unconstrained space, of draws on the supports."""
         with self.precision():
             supports = {name: self._first[name]["fn"].support for name in values}
             return {
@@ -228,12 +200,8 @@ class NumPyroModel:
                 for name, value in values.items()
             }
 
-    def predicted(self, values: Arrays) -> dict[str, SampledPrediction]:
-        """What draws of its latent sites predict together, by site.
-
-        Args:
-            values: by site, [draws, ...].
-        """
+    def mixtures(self, values: Arrays) -> dict[str, SampledPrediction]:
+        """Return the predictions of all draws together, by site."""
         observing_all = observing(predicting=True)
 
         def each(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,11 +213,7 @@ class NumPyroModel:
             return {name: SampledPrediction(name, of_particles(fn)) for name, fn in found.items()}
 
     def prior(self, count: int) -> PriorDraws | str:
-        """Draws of the prior, or why there are none.
-
-        Args:
-            count: how many.
-        """
+        """Return ``count`` draws of the prior, or the reason why there are none."""
 
         def drawn(values: Mapping[str, Any], key: Any) -> dict[str, Any]:
             return _values(self._trace(key, values, handlers.uncondition), _is_told)
@@ -280,5 +244,5 @@ def _is_deterministic(site: dict) -> bool:
 
 
 def _is_told(site: dict) -> bool:
-    """Whether a container has a site."""
+    """Return whether ArviZ's containers hold a site: no factor, and no number of Python."""
     return _is_deterministic(site) or (site["type"] == "sample" and not is_factor(site))

@@ -1,4 +1,4 @@
-"""Plates that a model subsamples, with all their elements."""
+"""Run a model with all elements of its plates, also where it takes a subsample."""
 
 from __future__ import annotations
 
@@ -12,23 +12,19 @@ from numpyro.distributions import ExpandedDistribution, MaskedDistribution
 from numpyro.primitives import Messenger
 
 from moment_calculus.criticism.containers.wording import part_of_plate
-from moment_calculus.response.data import plates_of
+from moment_calculus.response.data import plate_axes
 from numpyro_moments.prediction.predict import is_factor
 
 
 class Whole(Messenger):
-    """Gives plates all their elements, where the model takes a subsample.
-
-    Args:
-        fn: the program; None where it is a context.
-    """
+    """Gives plates all their elements if the model takes a subsample; also a context."""
 
     def __init__(self, fn: Callable | None = None) -> None:
         super().__init__(fn)
-        self.enlarged: dict[str, tuple[int, int]] = {}  # those of which it takes a part
+        self.enlarged: dict[str, tuple[int, int]] = {}  # sizes of subsample and plate
 
     def process_message(self, msg: Any) -> None:
-        """Take all of a plate."""
+        """Take all elements of a plate."""
         if msg["type"] == "plate":
             size, part = msg["args"]
             if part is not None and part != size:
@@ -37,11 +33,7 @@ class Whole(Messenger):
 
 
 def whole_value(site: dict) -> jax.Array:
-    """The value of a site, of the shape of its distribution where that is larger.
-
-    Args:
-        site: of a trace.
-    """
+    """Return the value of a site, broadcast to the shape of its distribution."""
     value = jnp.asarray(site["value"])
     if site["type"] != "sample":
         return value
@@ -50,39 +42,23 @@ def whole_value(site: dict) -> jax.Array:
     return jnp.broadcast_to(value, shape + value.shape[len(batch) :])
 
 
-def check_whole(enlarged: Mapping[str, tuple[int, int]], trace: dict) -> None:
-    """Refuse observations of a part of a plate.
-
-    Args:
-        enlarged: sizes of the part and of the whole by plate.
-        trace: of the model.
-
-    Raises:
-        ValueError: naming plate and site.
-    """
+def check_observed_whole(enlarged: Mapping[str, tuple[int, int]], trace: dict) -> None:
+    """Raise ValueError if observations are of a part of a plate only."""
     for site in filter(is_observed, trace.values()) if enlarged else ():
         shape, event = jnp.shape(site["value"]), len(site["fn"].event_shape)
-        for name in plates_of(site).keys() & enlarged.keys():
-            dim, size = plates_of(site)[name]
+        for name in plate_axes(site).keys() & enlarged.keys():
+            dim, size = plate_axes(site)[name]
             if len(shape) < event - dim or shape[dim - event] != size:
                 raise part_of_plate(name, *enlarged[name], f"in site '{site['name']}'")
 
 
 def is_observed(site: dict) -> bool:
-    """Whether a site is observed, and no factor.
-
-    Args:
-        site: of a trace.
-    """
+    """Return whether a site is observed, and no factor."""
     return site["type"] == "sample" and site["is_observed"] and not is_factor(site)
 
 
-def hidden(site: dict) -> int:
-    """How many elements of the batch of a site a mask hides.
-
-    Args:
-        site: of a trace.
-    """
+def count_masked(site: dict) -> int:
+    """Return how many elements of the batch of a site a mask hides."""
     fn, shown = site["fn"], np.ones(site["fn"].batch_shape, bool)
     while isinstance(fn, (MaskedDistribution, ExpandedDistribution)):
         if isinstance(fn, MaskedDistribution):

@@ -1,4 +1,4 @@
-"""Sites of a trace, and their log density."""
+"""Select the latent draws in a trace, and compute its log density."""
 
 from __future__ import annotations
 
@@ -9,26 +9,14 @@ TERMS = 256  # terms of a log density that are summed in the precision of the dr
 
 
 def is_latent_draw(site: dict) -> bool:
-    """Whether a site of a guide is one of the model's, not an auxiliary one.
-
-    Args:
-        site: of a trace.
-    """
+    """Return whether a site of a guide is one of the model's, not an auxiliary one."""
     is_sample = site["type"] == "sample" and not site["is_observed"]
     return is_sample and not site["infer"].get("is_auxiliary")
 
 
 def log_density(trace: dict) -> jax.Array:
-    """Log density of all sites of a trace, with their scales and masks, in parts.
-
-    Of 10⁵ data a single number of single precision would lose hundredths of nats.
-
-    Args:
-        trace: of model or guide.
-
-    Returns:
-        Sums over some elements, [parts], of which the sum is to be taken in double precision.
-    """
+    """Return the log density of all sites, with scales and masks, as partial sums [parts]."""
+    # To be added in double precision: over 10⁵ data, single precision loses hundredths of nats.
     sites = [site for site in trace.values() if site["type"] == "sample"]
     return jnp.concatenate([jnp.zeros(1), *map(_partial_sums, sites)])
 

@@ -1,1 +1,1 @@
-"""Runs a program with moments: the interpreter of its jaxpr, and where in it they are."""
+"""Run a program with moments: the interpreter of its jaxpr, and the user's line of an error."""

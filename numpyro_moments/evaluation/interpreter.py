@@ -1,7 +1,7 @@
-"""Evaluates a jaxpr with moments: each equation on random operands is served by a moment rule.
+"""Evaluate a jaxpr with moments: a moment rule serves each equation with random operands.
 
-A program is traced once, as JAX traces any program; its jaxpr lists what it does, primitive by
-primitive. Equations whose operands are certain are evaluated as they are.
+JAX traces a program once; the jaxpr lists its primitives. Equations whose operands are certain are
+evaluated as they are.
 """
 
 from __future__ import annotations
@@ -16,43 +16,37 @@ import jax.numpy as jnp
 from jax.extend import core, source_info_util
 from jax.interpreters.partial_eval import dce_jaxpr
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors.user_warnings import at_line
 from moment_calculus.recognition import Symbolic, resolved
-from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.refusals.notices import at_line
 from numpyro_moments.evaluation import user_line
 from numpyro_moments.evaluation.known_numbers import KnownNumbers
 from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
 
-# What a number becomes on its way to another shape or type; it is still that number.
+# Primitives that change the shape or dtype of a known number, which stays known.
 _KEEPS_NUMBERS = frozenset(
     "broadcast_in_dim convert_element_type copy reshape squeeze stop_gradient".split()
 )
 
-_LARGEST_INDEX = 2**20
+_LARGEST_INDEX = 2**20  # elements of an index array that is computed at trace time
 
 
 class Interpreter:
-    """Evaluates jaxprs with moments.
-
-    Args:
-        rules: rules of primitives that exist in this program only, by name.
-        outputs: for each of the program's outputs, the site it belongs to or an empty string,
-            for messages; by default none.
-    """
+    """Evaluates jaxprs with moments."""
 
     def __init__(
         self, rules: Mapping[str, Callable] | None = None, outputs: Sequence[str] = ()
     ) -> None:
-        self.own = frozenset(rules or {})
+        self.own = frozenset(rules or {})  # primitives with rules of this program only
         self.rules = {**RULES, **(rules or {})}
-        self.outputs = outputs
+        self.outputs = outputs  # the site of each output, or an empty string; for messages
         self.numbers = KnownNumbers()
         self.calls: list[Any] = []  # enclosing equations, the outermost first
-        self.program: core.Jaxpr | None = None  # what is being run, without dead code
+        self.program: core.Jaxpr | None = None  # the program that runs, without dead code
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """Evaluate the body of a loop of JAX, of which no value may be kept."""
+        """Evaluate the body of a JAX loop, whose traced values must not be kept afterwards."""
         outer, self.numbers = self.numbers, self.numbers.copy()
         try:
             yield
@@ -60,67 +54,41 @@ class Interpreter:
             self.numbers = outer
 
     def holds_own(self, equation: Any) -> bool:
-        """Whether an equation, or a program inside it, has a rule of this program only.
-
-        Args:
-            equation: of a jaxpr.
-        """
+        """Return whether an equation, or one inside it, has a rule of this program only."""
         if not self.own or equation.primitive.name in self.own:
             return bool(self.own)
         programs = core.jaxprs_in_params(equation.params)
         return any(self.holds_own(inner) for program in programs for inner in program.eqns)
 
     def run(self, program: core.ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
-        """Evaluate a program; what does not reach an output is left out.
-
-        Args:
-            program: closed jaxpr.
-            operands: one for each input: arrays, numbers or random values.
-
-        Returns:
-            One array or random value for each output.
-
-        Raises:
-            UnsupportedMoments: if an operation on random values has no rule.
-        """
+        """Evaluate a closed jaxpr: return an array or a random value for each output."""
         return self.evaluate(program.jaxpr, program.consts, operands)
 
     def evaluate(
         self, jaxpr: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]
     ) -> list[Any]:
-        """The same for an open jaxpr and its constants."""
+        """Evaluate an open jaxpr with its constants."""
         return list(map(resolved, self.inline(jaxpr, consts, operands)))
 
     def inline(
         self, jaxpr: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]
     ) -> list[Any]:
-        """The same for a program that is part of another: parts of composites stay what they are.
-
-        Args:
-            jaxpr: open jaxpr.
-            consts: its constants.
-            operands: as of :meth:`run`.
-        """
+        """Evaluate an open jaxpr inside another; parts of composites stay parts."""
         live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
         if not self.calls:
             self.program = live
         return self.within(live, consts, operands)
 
     def within(self, live: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-        """The same for a program without dead code."""
+        """Evaluate an open jaxpr without dead code."""
         return _Frame(self, live, consts, operands).evaluate()
 
     def noted(self, equation: Any, results: Sequence[Any]) -> None:
-        """What an equation on random operands gives; nothing is done with it here.
-
-        Args:
-            equation: of the program that is being evaluated.
-            results: one for each of its outputs.
-        """
+        """Do nothing; a subclass records the results of an equation on random operands."""
 
 
 class _Frame:
-    """The environment of one jaxpr."""
+    """The values of the variables of one jaxpr."""
 
     def __init__(self, interpreter: Interpreter, jaxpr: Any, consts: Any, operands: Any) -> None:
         self.interpreter, self.jaxpr = interpreter, jaxpr
@@ -164,13 +132,13 @@ class _Frame:
         return list(result) if equation.primitive.multiple_results else [result]
 
     def _located(self, equation: Any, apply: Callable[[], Any], operands: Sequence[Any]) -> Any:
-        """What is applied for an equation, whose line warnings and refusals name."""
+        """Apply a rule for an equation; warnings and errors name its line."""
         interpreter = self.interpreter
         try:
             with at_line(lambda: user_line.line_of(equation, interpreter.calls)):
                 return apply()
-        except UnsupportedMoments as refusal:
-            raise user_line.located(refusal, equation, operands, interpreter) from None
+        except UnsupportedMoments as error:
+            raise user_line.located(error, equation, operands, interpreter) from None
 
     def _apply(self, equation: Any, operands: list[Any]) -> Any:
         name = equation.primitive.name
@@ -186,7 +154,7 @@ class _Frame:
         return self._plain(equation, *operands)
 
     def _plain(self, equation: Any, *operands: Any) -> Any:
-        """What the rule of an equation makes of operands that are no parts of composites."""
+        """Apply the moment rule of an equation; parts of composites become values before."""
         operands = tuple(map(resolved, operands))
         rule = self.interpreter.rules.get(equation.primitive.name)
         if rule is None:
@@ -194,7 +162,7 @@ class _Frame:
         return rule(*operands, **equation.params)
 
     def _for_later(self, equation: Any, result: Any) -> Any:
-        """A part of a composite; what it is on its own is computed as at its equation."""
+        """Return a part of a composite, whose own value will be computed as at its equation."""
         if not isinstance(result, Symbolic):
             return result
         calls = list(self.interpreter.calls)
@@ -206,7 +174,7 @@ class _Frame:
             finally:
                 self.interpreter.calls = current
 
-        return result.computed(compute)
+        return result.wrap_fallback(compute)
 
     def _program(self, rule: Callable, equation: Any, operands: list[Any]) -> Any:
         if equation.primitive.name not in INLINED:
@@ -219,7 +187,7 @@ class _Frame:
 
 
 def _is_empty(*variables: Any) -> bool:
-    """Whether there are variables, without elements, so that nothing about them is random."""
+    """Return whether there are variables, all without elements: nothing in them is random."""
     return bool(variables) and all(variable.aval.size == 0 for variable in variables)
 
 
@@ -228,7 +196,7 @@ def _nothing(variable: Any) -> jax.Array:
 
 
 def _concretely(equation: Any, operands: list[Any]) -> Any:
-    """Evaluate what is known when the program is traced: small constants stay constants."""
+    """Return a context that computes small constants at trace time, so that they stay known."""
     unknown = any(isinstance(operand, jax.core.Tracer) for operand in operands)
     small = all(map(_is_small, (*equation.invars, *equation.outvars)))
     if unknown or not small or not operands:
@@ -237,13 +205,14 @@ def _concretely(equation: Any, operands: list[Any]) -> Any:
 
 
 def _is_small(part: Any) -> bool:
-    """Numbers and index arrays; rules must know whether an index takes an element twice."""
+    """Return whether a variable is a number or an index array."""
+    # Rules must know whether an index takes an element twice.
     index = not jnp.issubdtype(part.aval.dtype, jnp.inexact) and part.aval.size <= _LARGEST_INDEX
     return index or part.aval.size <= 1
 
 
 def _fits(equation: Any, operand: Any) -> bool:
-    """Whether a random operand has the result's shape, so that certain ones need none."""
+    """Return whether a random operand has the result's shape, so that others may be numbers."""
     shapes = (output.aval.shape for output in equation.outvars)
     return is_random(operand) and all(operand.shape == shape for shape in shapes)
 

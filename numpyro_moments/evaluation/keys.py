@@ -1,4 +1,4 @@
-"""Random keys that users give."""
+"""Check random keys that users give."""
 
 from __future__ import annotations
 
@@ -9,15 +9,7 @@ import numpy as np
 
 
 def checked_key(name: str, key: Any) -> Any:
-    """A random key.
-
-    Args:
-        name: of the argument.
-        key: what was given.
-
-    Raises:
-        TypeError: if it is none.
-    """
+    """Return the random key of the argument ``name``; raise TypeError if it is none."""
     if isinstance(key, jax.Array | np.ndarray):
         typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
         if (typed and key.ndim == 0) or (key.dtype == np.uint32 and key.ndim == 1):

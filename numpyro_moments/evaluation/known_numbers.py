@@ -1,4 +1,4 @@
-"""Which certain arrays hold one known number."""
+"""Remember which certain arrays hold one known number."""
 
 from __future__ import annotations
 
@@ -12,34 +12,25 @@ from numpyro_moments.rules.table import is_random
 
 
 class KnownNumbers:
-    """Which certain arrays hold one known number: rules recognise functions by their constants."""
+    """Certain arrays that hold one known number: rules recognise functions by their constants."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, float]] = {}  # with the array, whose id it keeps
+        self._known: dict[int, tuple[Any, float]] = {}  # array, kept alive for its id, and number
 
     def copy(self) -> KnownNumbers:
-        """What is known so far, to which nothing is added here."""
+        """Return a copy, to which numbers can be added separately."""
         numbers = KnownNumbers()
         numbers._known = dict(self._known)
         return numbers
 
     def follow(self, source: Any, result: Any) -> None:
-        """Note that a result holds the number of its source, if that is known.
-
-        Args:
-            source: certain array or number.
-            result: certain array.
-        """
+        """Note that a certain result holds the number of its source, if that is known."""
         number = self.simplified(source)
         if isinstance(number, int | float):
             self._known[id(result)] = result, number
 
     def simplified(self, operand: Any) -> Any:
-        """The operand as a number if it is one that is known, else itself.
-
-        Args:
-            operand: value, array or number.
-        """
+        """Return the known number that an operand holds, else the operand."""
         if id(operand) in self._known:
             return self._known[id(operand)][1]
         return operand if is_random(operand) else _simplified(operand)

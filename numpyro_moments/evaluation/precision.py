@@ -1,4 +1,4 @@
-"""Single or double precision of all that is computed from trained parameters."""
+"""Compute in single or double precision."""
 
 from __future__ import annotations
 
@@ -12,25 +12,16 @@ import jax.numpy as jnp
 
 @dataclass(frozen=True)
 class Precision:
-    """A context in which JAX has doubles, or keeps the precision that it has.
+    """A precision of JAX; a call returns a context that computes in it."""
 
-    Args:
-        double: whether it has doubles.
-    """
-
-    double: bool
+    double: bool  # if not, JAX keeps its current precision
 
     @classmethod
     def of(cls, params: Any, float64: bool = False) -> Precision:
-        """Doubles where they are asked for, or parameters are.
-
-        Args:
-            params: arrays, in dictionaries.
-            float64: whether they are asked for.
-        """
+        """Return double precision if asked for, or if a parameter has it; else the current one."""
         leaves = jax.tree.leaves(params)
         return cls(float64 or any(getattr(leaf, "dtype", None) == jnp.float64 for leaf in leaves))
 
     def __call__(self) -> Any:
-        """The context."""
+        """Return the context."""
         return jax.enable_x64(True) if self.double else contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""Where in the user's program an equation comes from, and what it leads to; for messages only."""
+"""Find the user's line of an equation, and the sites that it leads to; used for messages only."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from typing import Any
 
 from jax.extend import core
 
-from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.refusals.places import LIBRARIES, is_standard
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors.user_line import LIBRARIES, is_standard
 
 
 def line_of(equation: Any, calls: Sequence[Any] = ()) -> tuple[str, int] | None:
-    """File and line of the user's innermost frame behind an equation.
-
-    Args:
-        equation: of a jaxpr.
-        calls: the equations it is inside of, the outermost first; those of JAX's own functions
-            have no line.
-    """
+    """Return file and line of the user's innermost frame behind an equation."""
+    # Equations inside JAX's own functions have no line of the user; their calls do.
     for candidate in (equation, *reversed(calls)):
         for frame in _frames(candidate):
             if not _is_hidden(frame.file_name):
@@ -36,7 +31,7 @@ def _frames(equation: Any) -> Iterator[Any]:
 
 @functools.cache
 def _is_hidden(file: str) -> bool:
-    """Whether a file belongs to no user: cells of a notebook and <stdin> do."""
+    """Return whether a file belongs to a library; notebook cells and <stdin> do not."""
     return is_standard(file) or file.startswith(_hidden_folders())
 
 
@@ -50,14 +45,7 @@ def _hidden_folders() -> tuple[str, ...]:
 def located(
     refusal: UnsupportedMoments, equation: Any, operands: Sequence[Any], interpreter: Any
 ) -> UnsupportedMoments:
-    """A refusal with the operation, the user's line, the sites and what they feed filled in.
-
-    Args:
-        refusal: what the rule raised.
-        equation: the equation it was asked to serve.
-        operands: its operands.
-        interpreter: the interpreter that evaluates it.
-    """
+    """Return the error with the operation, the user's line, the sites and what they lead to."""
     calls = interpreter.calls
     sites = [site for operand in operands for site in getattr(operand, "sites", ())]
     return refusal.located(
@@ -69,17 +57,17 @@ def located(
 
 
 def _name(equation: Any, calls: Sequence[Any]) -> str:
-    """The primitive, and the functions of JAX and of the user that it is inside of."""
+    """Return the primitive, and the functions of JAX and of the user that it is inside of."""
     names = [equation.primitive.name]
     for call in reversed(calls):
         name = str(call.params.get("name", call.primitive.name))
-        if name != names[-1]:  # relu is a function with a derivative of its own of a jit
+        if name != names[-1]:  # jax.nn.relu is a jit in a custom_jvp, both of this name
             names.append(name)
     return " in ".join(names)
 
 
 def _where(equation: Any, calls: Sequence[Any]) -> str:
-    """The user's line, and the modules that JAX has noted as scopes."""
+    """Return the user's line, and the modules that JAX has noted as scopes."""
     place = line_of(equation, calls)
     line = f"{place[0]}:{place[1]}" if place else "unknown"
     scopes = [str(part.source_info.name_stack) for part in (*calls, equation)]
@@ -88,13 +76,7 @@ def _where(equation: Any, calls: Sequence[Any]) -> str:
 
 
 def fed_by(equation: Any, program: core.Jaxpr | None, outputs: Sequence[str]) -> tuple[str, ...]:
-    """Names of the outputs of a program that an equation of it leads to.
-
-    Args:
-        equation: of the program itself, not of one it calls.
-        program: jaxpr.
-        outputs: name of each of its outputs, or an empty string; names may repeat.
-    """
+    """Return the names of the outputs that depend on an equation of the program itself."""
     if program is None or not outputs:
         return ()
     reached = set(equation.outvars)

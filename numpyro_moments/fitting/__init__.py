@@ -1,1 +1,1 @@
-"""Training to convergence."""
+"""Train guides to convergence."""

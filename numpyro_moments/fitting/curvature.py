@@ -1,4 +1,4 @@
-"""The Hessian of a loss, and its products with directions, from one linearisation of the slope."""
+"""The Hessian of a loss and its products with directions, from one linearisation of the slope."""
 
 from __future__ import annotations
 
@@ -9,47 +9,35 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-ROOM = 1 << 27  # bytes of the steps of products that are made together; more leaves the caches
+BATCH_ROOM = 1 << 27  # bytes of intermediate results of concurrent products; more leaves the caches
 
 
 class Curvature:
-    """How a slope changes around a place.
+    """The Hessian of a function, from its slope, which is a function of parameters [n].
 
     What does not depend on the direction is computed once for a place, and kept for the last one.
-
-    Args:
-        slope: of flat parameters, [n].
     """
 
     def __init__(self, slope: Callable[[jax.Array], jax.Array]) -> None:
         self.slope = slope
-        self._program: Any = None  # of a product, from what was linearised and a direction
-        self._fixed: dict[int, jax.Array] = {}  # what it takes that no place changes
+        self._program: Any = None  # jaxpr of a product
+        self._fixed: dict[int, jax.Array] = {}  # its constants that no place changes, by index
         self._linearised = jax.jit(self._linearise)
         self._along, self._dense = jax.jit(self._product), jax.jit(self._products)
         self._known: tuple[bytes, list[jax.Array]] | None = None
 
-    def along(self, place: jax.Array, direction: jax.Array) -> jax.Array:
-        """The product of the Hessian with a direction.
-
-        Args:
-            place: parameters.
-            direction: of them.
-        """
+    def product(self, place: jax.Array, direction: jax.Array) -> jax.Array:
+        """Return the product of the Hessian at a place with a direction."""
         return self._along(self._at(place), direction)
 
     def dense(self, place: jax.Array) -> jax.Array:
-        """The Hessian.
-
-        Args:
-            place: parameters.
-        """
+        """Return the Hessian at a place."""
         return self._dense(self._at(place), place)
 
     def _at(self, place: jax.Array) -> list[jax.Array]:
         key = place.tobytes()
         if self._known is None or self._known[0] != key:
-            self._known = None  # frees it before the next
+            self._known = None  # frees the memory before the next linearisation
             self._known = key, self._linearised(place)
         return self._known[1]
 
@@ -68,9 +56,9 @@ class Curvature:
         return jax.core.eval_jaxpr(self._program, consts, direction)[0]
 
     def _products(self, linearised: list[jax.Array], place: jax.Array) -> jax.Array:
-        """With every unit vector, as many together as there is room for."""
+        """Return the products with all unit vectors, as many at once as :data:`ROOM` allows."""
         size = place.size
-        rounds = -(-size // max(1, ROOM // self._bytes()))
+        rounds = -(-size // max(1, BATCH_ROOM // self._bytes()))
         rows = jnp.arange(-(-size // rounds) * rounds).reshape(rounds, -1)  # beyond the last: zeros
 
         def row(index: jax.Array) -> jax.Array:
@@ -79,6 +67,6 @@ class Curvature:
         return jax.lax.map(jax.vmap(row), rows).reshape(-1, size)[:size]
 
     def _bytes(self) -> int:
-        """Of all steps of a product."""
+        """Return the bytes of all intermediate results of a product."""
         steps = (part.aval for step in self._program.eqns for part in step.outvars)
         return 1 + sum(math.prod(step.shape) * step.dtype.itemsize for step in steps)

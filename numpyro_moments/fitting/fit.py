@@ -1,4 +1,4 @@
-"""One verb that trains a guide."""
+"""Train a guide to convergence with the function ``fit``."""
 
 from __future__ import annotations
 
@@ -17,28 +17,31 @@ from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from moment_calculus.hosts.checkpoints import Checkpoint
-from moment_calculus.hosts.docstrings import FIT_ARGUMENTS, FIT_ERRORS, documented
 from moment_calculus.hosts.mini_batches import PlateScaling
-from moment_calculus.hosts.stored import data_digest
+from moment_calculus.hosts.training_files import data_digest
 from moment_calculus.objectives.by_draws import warn_if_off
-from moment_calculus.optimisation.batches import Loaded, Whole, arguments_of, first_of
+from moment_calculus.optimisation.batches import (
+    AllData,
+    LoaderBatches,
+    batch_arguments,
+    first_arguments,
+)
 from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.newton import DENSE
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.progress import last_line
-from moment_calculus.optimisation.rounds import remembering, started
+from moment_calculus.optimisation.rounds import cached, initial_outcome
 from moment_calculus.optimisation.training import Progress, Trainer, train
 from numpyro_moments.fitting.by_draws import loss_by_draws
-from numpyro_moments.fitting.gradients import Gradients
-from numpyro_moments.fitting.objective import FlatLoss
+from numpyro_moments.fitting.flat_loss import FlatLoss
+from numpyro_moments.fitting.gradients import GradientTrainer
 from numpyro_moments.fitting.problem import Problem, in_jax, is_array
 from numpyro_moments.fitting.storing import arrays_in, joint_density, stored_training
 from numpyro_moments.fitting.streaming import Streaming, streaming
 from numpyro_moments.svi import SVI
 
 
-@documented("NumPyro", arguments=FIT_ARGUMENTS, errors=FIT_ERRORS)
 def fit(
     model: Callable,
     guide: Callable,
@@ -70,7 +73,60 @@ def fit(
 ) -> Fit:
     """Train a guide by a closed-form ELBO.
 
-    {arguments}
+    Args:
+        model: the model.
+        guide: a guide, also one without a model; its scales set the units of the steps, where they
+            are named like those of ``DVIGuide`` and ``AutoNormal``.
+        *data: arguments of model and guide: arrays, or dictionaries and tuples of arrays. Or a
+            loader of mini-batches (a DataLoader, an iterable for each epoch, or an iterator), which
+            gives the arguments by name if a mini-batch is a dictionary, in order if it is a list.
+        objective: an ELBO; by default ``DeterministicELBO()``.
+        method: ``"adam"``; or, for a deterministic loss of all data, ``"lbfgs"``, or ``"newton"``
+            with the dense Hessian of up to 1000 parameters, and Hessian–vector products beyond,
+            both by SciPy.
+        steps: largest number of steps; by default 2000, 5000 and 500.
+        tolerance: where a deterministic method has converged: for ``"newton"`` the Newton decrement
+            ½ gᵀ H⁻¹ g in nats, for ``"lbfgs"`` the relative change of the loss in ten steps; by
+            default 1e-9, and never below what the precision of the loss shows. For ``"adam"`` the
+            relative change of the mean loss from ``every`` steps to the next; by default none.
+            ``"lbfgs"`` and ``"adam"`` on all data look at the least curvature where they come to
+            rest, by at most 24 slopes: they step off a saddle, and go on.
+        learning_rate: of Adam, by default 0.01; or a function of the number of steps made before.
+        optimiser: in place of Adam one of NumPyro's, with its schedule and gradient clipping, or
+            one of Optax (NumPyro), or a function that makes one of torch of the parameters (Pyro).
+        batch_size: rows of a mini-batch. All arguments are cut along their first axis, shuffled
+            anew in every epoch by the seed; rows that fill no mini-batch are left out of an epoch.
+        epochs: how often to go through all mini-batches, in place of ``steps``.
+        rows: rows of all data, where a loader does not tell.
+        plate: the plate of the rows, where it is not the only one of the mini-batch's size. What is
+            observed in it counts as much as all rows do; a model that scales itself, by a
+            subsampled plate or a handler, is left as it is.
+        kl_warm_up: number of steps in which the weight of the KL divergence rises to one; or a
+            tuple, steps without it and steps of the rise.
+        held_out: arguments of the model, with observations, that are not trained on. The parameters
+            with the highest log predictive density of these are kept.
+        patience: evaluations of it without a rise after which the training stops.
+        every: steps between two looks at what is held out, of the callback, and two checkpoints; by
+            default 100. A deterministic method begins a new round with each.
+        callback: called with the :class:`Progress`; it ends the training by returning True.
+        progress_bar: whether a bar shows the ELBO and its parts; by default on terminals.
+        checkpoint: path of a file that is written all along; if it exists, the fit goes on from it
+            and ends as if it had never been interrupted, on the same machine bit for bit.
+        prior: an earlier fit with a ``DVIGuide``, on other data: its posterior takes the place of
+            the model's prior. Sites in a plate with what is observed are of the rows, and keep
+            theirs.
+        restarts: trainings from different starts, the best of which is kept.
+        float64: whether to compute in double precision, with doubles of the arrays among the
+            arguments; those that the model has elsewhere, such as in closures, are the model's own.
+        by_draws: whether to evaluate a closed-form loss once more at the end by draws of the guide,
+            and to warn where they contradict it. 32 particles are drawn, up to 1024 where fewer do
+            not tell one per cent of the loss. Of more than 2000 rows both are of that many, drawn
+            at random and scaled up as a mini-batch is; of all where the arguments have not the same
+            rows, or the model does not run on fewer. It takes at most a tenth of the time of the
+            fit, but up to one second or eight particles for the first 32, and for more where these
+            contradict the loss; in NumPyro it is compiled before. Random states of the user are
+            left as they are.
+        seed: of the order of mini-batches, and in NumPyro of the random key.
         params: parameters to begin with, of an earlier fit; by default initial ones.
         **named: arguments of model and guide by name.
 
@@ -78,7 +134,16 @@ def fit(
         The trained parameters, the losses and why it stopped; ``params`` are those that
         ``predict`` and NumPyro's ``Predictive`` take.
 
-    {errors}
+    Raises:
+        ValueError: if options are unknown or do not go together, the method needs a deterministic
+            loss and this one is not, or a finite loss at the start; if it is not
+            clear how a mini-batch is to be scaled; if the order of a loader cannot be restored.
+        StoredFileError: if the checkpoint is damaged, or of another fit.
+        UnsupportedMoments: if the model leaves the supported operations.
+
+    Warns:
+        LossByDrawsWarning: if the loss by draws is another one, by three standard errors and by one
+            per cent of the loss.
 
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
@@ -87,8 +152,10 @@ def fit(
     with jax.enable_x64(True) if float64 else contextlib.nullcontext():
         clock = time.perf_counter()
         source = options.source(in_jax(data), in_jax(named), _rows, _of_batch, None)
-        told = model if prior is None else streaming(model, prior, *first_of(source))
-        problem, states = _begun(options, told, guide, objective, source, params)
+        streamed_model = (
+            model if prior is None else streaming(model, prior, *first_arguments(source))
+        )
+        problem, states = _begun(options, streamed_model, guide, objective, source, params)
         fits = [
             _fitted(options, problem, source, part, clock)
             for part in ([states] if method == "adam" else [[state] for state in states])
@@ -106,31 +173,31 @@ def _begun(
     model: Callable,
     guide: Callable,
     objective: ELBO | None,
-    source: Whole,
+    source: AllData,
     params: dict[str, Any] | None,
 ) -> tuple[Problem, list[Any]]:
-    """The problem, and the initial state of every restart."""
+    """Return the problem, and the initial state of every restart."""
     rate = LEARNING_RATE if options.learning_rate is None else options.learning_rate
     svi = SVI(model, guide, options.optimiser or Adam(rate), loss=objective)
-    args, named = first_of(source)
+    args, named = first_arguments(source)
     key = jax.random.key(options.seed)
     keys = [key, *(jax.random.fold_in(key, part) for part in range(1, options.restarts))]
     states = [svi.init(key, *args, init_params=params, **named) for key in keys]
-    batches = type(source) is not Whole
+    batches = type(source) is not AllData
     plates = PlateScaling(options.rows_of(source), options.plate) if batches else None
-    held_out = None if options.held_out is None else in_jax(arguments_of(options.held_out))
+    held_out = None if options.held_out is None else in_jax(batch_arguments(options.held_out))
     return Problem(svi, plates, held_out), states
 
 
 def _fitted(
-    options: Options, problem: Problem, source: Whole, states: Sequence[Any], clock: float
+    options: Options, problem: Problem, source: AllData, states: Sequence[Any], clock: float
 ) -> Fit:
     trainer: Trainer
     course: Course
     named: Callable[[Any], dict[str, Any]]
     if options.method == "adam":
         stretch = options.stretch or STRETCH
-        trainer = Gradients(problem, states, source, options.warm_up, stretch)
+        trainer = GradientTrainer(problem, states, source, options.warm_up, stretch)
         trainer.prepare()
         course, named = Course(), trainer.named
     else:
@@ -146,24 +213,24 @@ def _fitted(
     return course.fit(problem.svi.guide, trainer.values(), clock, prepared)
 
 
-def _checkpoint(options: Options, problem: Problem, source: Whole) -> Checkpoint:
+def _checkpoint(options: Options, problem: Problem, source: AllData) -> Checkpoint:
     svi = problem.svi
-    if isinstance(source, Loaded):
+    if isinstance(source, LoaderBatches):
         source.check_resumable(shuffles_globally=False)
-    args, named = first_of(source)
+    args, named = first_arguments(source)
     leaves = jax.tree.leaves((source.args, source.named))
     digest = data_digest(np.asarray(leaf) for leaf in leaves if is_array(leaf))
     settings = options.settings(digest, svi.loss, bool(jax.config.read("jax_enable_x64")))
     model = svi.model
     if isinstance(model, Streaming):
         settings["prior"], model = data_digest(map(np.asarray, model.arrays)), model.fn
-    whole = not isinstance(source, Loaded)  # a loader may begin with other rows
+    whole = not isinstance(source, LoaderBatches)  # a loader may start with other rows
     settings["density"] = joint_density(model, args, named, observed=whole)
     stored = stored_training(model, svi.guide, args, named)
     return Checkpoint(Path(options.checkpoint), stored, settings)
 
 
-def _minimiser(options: Options, problem: Problem, source: Whole, state: Any) -> Minimiser:
+def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) -> Minimiser:
     if state.mutable_state is not None:
         raise ValueError(
             "mutable state (batch statistics) changes the loss from step to step: use "
@@ -173,12 +240,12 @@ def _minimiser(options: Options, problem: Problem, source: Whole, state: Any) ->
     loss = FlatLoss(problem.svi, state.rng_key, *data)
     flat, unravel = loss.starting(state)
     loss.check_deterministic(unravel(flat))
-    objective = remembering(loss.objective(flat, unravel))
+    objective = cached(loss.objective(flat, unravel))
     start = np.asarray(flat, np.float64)
-    outcome = started(objective, start)
-    objective.units(start)  # compiles it before the clock of the steps begins, as does the next
+    outcome = initial_outcome(objective, start)
+    objective.units(start)  # compiles before the steps are timed; so does the next call
     if options.method == "newton" and start.size <= DENSE:
-        objective.curvature(start)
+        objective.hessian(start)
     at = lambda place: unravel(jnp.asarray(place, flat.dtype))  # noqa: E731
     return Minimiser(
         objective,
@@ -192,7 +259,7 @@ def _minimiser(options: Options, problem: Problem, source: Whole, state: Any) ->
 
 
 def _of_batch(batch: Any) -> Any:
-    """What a loader gives as arrays of JAX, also tensors of torch, and numbers but flags."""
+    """Return a loader's batch with arrays of JAX for arrays, tensors and numbers except flags."""
 
     def converted(part: Any) -> Any:
         is_number = isinstance(part, int | float) and not isinstance(part, bool)

@@ -1,4 +1,4 @@
-"""Steps of an optimiser, compiled: a whole stretch at once, or one for each loaded mini-batch."""
+"""Train by the compiled steps of an optimiser: many in one call, or one for each mini-batch."""
 
 from __future__ import annotations
 
@@ -11,51 +11,49 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from moment_calculus.optimisation.batches import Arguments, Exhausted, Loaded, Shuffled, Whole
+from moment_calculus.optimisation.batches import (
+    AllData,
+    Arguments,
+    Exhausted,
+    LoaderBatches,
+    ShuffledBatches,
+)
 from moment_calculus.optimisation.outcome import Course
 from moment_calculus.optimisation.progress import Bar
-from moment_calculus.optimisation.saddle import beside
+from moment_calculus.optimisation.saddle import step_off_saddle
 from moment_calculus.optimisation.warm_up import WarmUp
-from numpyro_moments.fitting.objective import FlatLoss
+from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.problem import Problem, Static, apart
 
 
-class Gradients:
-    """Trains by an optimiser of NumPyro, several restarts side by side.
-
-    Args:
-        problem: what is trained.
-        states: of the SVI, one for each restart.
-        source: of the data.
-        warm_up: of the KL divergence; None for its full weight.
-        stretch: steps at once, at most.
-    """
+class GradientTrainer:
+    """Trains by an optimiser of NumPyro, several restarts side by side."""
 
     def __init__(
         self,
         problem: Problem,
-        states: Sequence[Any],
-        source: Whole,
-        warm_up: WarmUp | None,
-        stretch: int,
+        states: Sequence[Any],  # of the SVI, one for each restart
+        source: AllData,
+        warm_up: WarmUp | None,  # of the KL divergence; None: its full weight
+        stretch: int,  # steps in one call, at most
     ) -> None:
         self.problem, self.source, self.warm_up, self.stretch = problem, source, warm_up, stretch
         self.restarts, self.several = len(states), len(states) > 1
         self._state = states[0]
         if self.several:
             self._state = jax.tree.map(lambda *parts: jnp.stack(parts), *states)
-        self._losses: list[np.ndarray] = []  # of stretches, [steps, restarts] each
+        self._losses: list[np.ndarray] = []  # of each stretch, [steps, restarts]
         self._chosen = 0
         self._final: list[Any] | None = None
         self._last: Arguments | None = None
 
     def prepare(self) -> None:
-        """Compile, where that can be done before the first step."""
-        if not isinstance(self.source, Loaded):
+        """Compile before the first step, unless a loader gives the data."""
+        if not isinstance(self.source, LoaderBatches):
             self._run  # noqa: B018
 
     def advance(self, course: Course, steps: int, bar: Bar) -> None:
-        """Go on to a number of steps."""
+        """Train up to a number of steps."""
         while course.steps < steps and not course.reason:
             count = min(steps - course.steps, self.stretch)
             losses = self._advance(course, count)
@@ -66,8 +64,8 @@ class Gradients:
                 bar.report(len(losses), course.loss)
 
     def _advance(self, course: Course, count: int) -> np.ndarray:
-        """The losses of some steps, [steps, restarts]; fewer where the mini-batches end."""
-        if isinstance(self.source, Loaded):
+        """Take steps; return their losses [steps, restarts], fewer if the mini-batches end."""
+        if isinstance(self.source, LoaderBatches):
             losses = self._load(course, count)
         else:
             first = course.steps
@@ -94,7 +92,7 @@ class Gradients:
 
     @cached_property
     def _one(self) -> Any:
-        """One step on a loaded mini-batch, compiled for each shape."""
+        """Return one step on a loaded mini-batch, compiled for each shape."""
 
         def one(state: Any, arrays: list, rest: Static, batch: int | None, weight: Any) -> Any:
             return self._update(state, rest.joined(arrays), batch, weight)
@@ -108,11 +106,11 @@ class Gradients:
         return jax.vmap(update)(state) if self.several else update(state)
 
     def _inputs(self, first: int, count: int) -> tuple[list, Any, Any]:
-        """Arrays of the data, rows of the mini-batches, and weights, padded to a stretch."""
+        """Return arrays of data, rows of mini-batches and weights, padded to a stretch of steps."""
         steps = range(first, first + self.stretch)
         arrays, _ = apart((self.source.args, self.source.named))
         rows = weights = None
-        if isinstance(self.source, Shuffled):
+        if isinstance(self.source, ShuffledBatches):
             rows = np.stack([self.source.indices(step) for step in steps[:count]])
             rows = np.concatenate([rows, np.zeros([self.stretch - count, rows.shape[1]], int)])
         if self.warm_up is not None:
@@ -121,7 +119,7 @@ class Gradients:
 
     @cached_property
     def _run(self) -> Any:
-        """A stretch of steps, compiled before the first."""
+        """Return a stretch of steps, compiled before the first one."""
         _, rest = apart((self.source.args, self.source.named))
         shape = [self.stretch, *([self.restarts] if self.several else [])]
 
@@ -144,9 +142,9 @@ class Gradients:
         return jax.jit(run).lower(self._state, *inputs, self.stretch).compile()
 
     def step_off(self) -> bool:
-        """Step off saddles of a deterministic loss of all data, each restart off its own."""
+        """Move restarts off saddles of a deterministic loss; return whether one moved."""
         closed = getattr(self.problem.svi.loss, "in_closed_form", False)
-        if type(self.source) is not Whole or not closed or self._state.mutable_state is not None:
+        if type(self.source) is not AllData or not closed or self._state.mutable_state is not None:
             return False
         params, _ = self._trained()
         parts = [params] if not self.several else _unstacked(params, self.restarts)
@@ -156,18 +154,20 @@ class Gradients:
         moved = [part if new is None else new for part, new in zip(parts, lower, strict=True)]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *moved)
         new = stacked if self.several else moved[0]
-        # optimisers keep the parameters themselves in their states
+        # Optimisers keep the parameters themselves in their states.
         places = dict(zip(map(id, jax.tree.leaves(params)), jax.tree.leaves(new), strict=True))
         swap = lambda leaf: places.get(id(leaf), leaf)  # noqa: E731
         self._state = self._state._replace(optim_state=jax.tree.map(swap, self._state.optim_state))
         return True
 
     def _beside(self, params: dict[str, Any]) -> dict[str, Any] | None:
-        """Lower parameters beside a saddle; None where there is none."""
+        """Return parameters beside a saddle with a lower loss; None if there are none."""
         flat, unravel = ravel_pytree(params)
         objective = self._flat.objective(flat, unravel)
         one, other = self._flat.twice(params)
-        lower = beside(objective, np.asarray(flat, np.float64), one) if one == other else None
+        lower = (
+            step_off_saddle(objective, np.asarray(flat, np.float64), one) if one == other else None
+        )
         return None if lower is None else unravel(jnp.asarray(lower[0], flat.dtype))
 
     @cached_property
@@ -176,14 +176,14 @@ class Gradients:
         return FlatLoss(self.problem.svi, jax.random.key(0), args, named)
 
     def finish(self, course: Course) -> None:
-        """Choose the best restart, and write down its losses, and the last one of all data."""
+        """Choose the best restart, and set its losses, with a last one if data are not batched."""
         losses = self._all_losses()
-        if type(self.source) is Whole:
+        if type(self.source) is AllData:
             _, last = self._run(self._state, *self._inputs(course.steps, 1), 1)
             row = np.asarray(last, np.float64).reshape(-1, self.restarts)[:1]
             losses = np.concatenate([losses, row])
         if course.best is None and len(losses):
-            recent = losses[-1 if type(self.source) is Whole else -self.stretch :].mean(0)
+            recent = losses[-1 if type(self.source) is AllData else -self.stretch :].mean(0)
             self._chosen = int(np.argmin(np.where(np.isfinite(recent), recent, np.inf)))
         course.losses = losses[:, self._chosen].tolist()
 
@@ -191,20 +191,16 @@ class Gradients:
         return np.concatenate([np.zeros([0, self.restarts]), *self._losses])
 
     def values(self) -> dict[str, Any]:
-        """The parameters by name."""
+        """Return the parameters by name."""
         return self.named(self.keep())
 
     def named(self, kept: list[Any]) -> dict[str, Any]:
-        """Kept parameters by name.
-
-        Args:
-            kept: as of :meth:`keep`.
-        """
+        """Return kept parameters by name."""
         params, mutable = self._tree(kept)
         return {**self.problem.svi.constrain_fn(params), **(mutable or {})}
 
     def _tree(self, kept: list[Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """Unconstrained parameters, and mutable state, by name."""
+        """Return unconstrained parameters and mutable state by name."""
         structure = jax.tree.structure(self._trained())
         return jax.tree.unflatten(structure, map(jnp.asarray, kept))
 
@@ -213,31 +209,31 @@ class Gradients:
         return params, self._state.mutable_state
 
     def terms(self) -> dict[str, float]:
-        """What each site contributes to the ELBO, on the last mini-batch."""
+        """Return the terms of the ELBO by site, on the last mini-batch."""
         data = self._last or self.source.arguments(0)
         params, mutable = self._tree(self.keep())
         return self.problem.terms(params, mutable, data, self.source.size)
 
     def score(self) -> float:
-        """Held-out log-likelihood, the highest of the restarts."""
+        """Return the held-out log-likelihood of the best restart, and choose that restart."""
         score = jax.vmap(self.problem.score) if self.several else self.problem.score
         found = np.atleast_1d(np.asarray(score(*self._trained()), np.float64))
         self._chosen = int(np.argmax(np.where(np.isnan(found), -np.inf, found)))
         return float(found[self._chosen])
 
     def keep(self) -> list[Any]:
-        """The unconstrained parameters of the chosen restart."""
+        """Return the unconstrained parameters of the chosen restart."""
         if self._final is not None:
             return self._final
         leaves = jax.tree.leaves(self._trained())
         return [leaf[self._chosen] for leaf in leaves] if self.several else leaves
 
     def revert(self, kept: list[Any]) -> None:
-        """Return to parameters."""
+        """Return to kept parameters."""
         self._final = kept
 
     def state(self) -> Any:
-        """All that the next steps depend on."""
+        """Return all that the next steps depend on."""
         return {
             "svi": [_plain(leaf) for leaf in jax.tree.leaves(self._state)],
             "losses": self._all_losses(),
@@ -245,7 +241,7 @@ class Gradients:
         }
 
     def restore(self, state: Any) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         leaves, structure = jax.tree.flatten(self._state)
         saved = [_like(leaf, part) for leaf, part in zip(leaves, state["svi"], strict=True)]
         self._state = jax.tree.unflatten(structure, saved)
@@ -258,12 +254,12 @@ def _unstacked(tree: Any, count: int) -> list[Any]:
 
 
 def _plain(leaf: Any) -> Any:
-    """An array that can be written: of a random key its data."""
+    """Return an array that can be written; for a random key its data."""
     return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def _like(leaf: Any, saved: Any) -> Any:
-    """A saved array as the leaf that it was."""
+    """Return a saved array in the form of a leaf."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(jnp.asarray(saved), impl=jax.random.key_impl(leaf))
     return jnp.asarray(saved, leaf.dtype)

@@ -1,4 +1,4 @@
-"""What is trained, and on which data: shared by all methods."""
+"""Model, guide and objective that all methods of training share, and their arguments."""
 
 from __future__ import annotations
 
@@ -20,27 +20,14 @@ from numpyro_moments.svi import SVI
 
 @dataclass(frozen=True)
 class Problem:
-    """Model, guide and objective, with what is held out.
+    """Model, guide and objective, with held-out data."""
 
-    Args:
-        svi: of all three.
-        plates: how mini-batches are scaled; None for all data at once.
-        held_out: arguments of the model that are not trained on; None if there are none.
-    """
-
-    svi: SVI
-    plates: PlateScaling | None = None
-    held_out: Arguments | None = None
+    svi: SVI  # of model, guide and objective
+    plates: PlateScaling | None = None  # None: all data at once
+    held_out: Arguments | None = None  # arguments of the model
 
     def update(self, state: Any, data: Arguments, batch: int | None, kl_weight: Any) -> Any:
-        """One step: the next state, and the loss before.
-
-        Args:
-            state: of the SVI.
-            data: arguments of model and guide.
-            batch: rows of the mini-batch; None for all data.
-            kl_weight: of the latent sites; None for one.
-        """
+        """Take one step; return the next state, and the loss before it."""
         args, named = data
         found = self.weighted(batch, kl_weight).update(state, *args, **named)
         if self.plates is not None:
@@ -48,12 +35,7 @@ class Problem:
         return found
 
     def weighted(self, batch: int | None, kl_weight: Any) -> SVI:
-        """Model and guide with the weights of one step.
-
-        Args:
-            batch: rows of the mini-batch; None for all data.
-            kl_weight: of the latent sites; None for one.
-        """
+        """Return model and guide with the weights of one step."""
         plates = None if batch is None else self.plates
         if plates is None and kl_weight is None:
             return self.svi
@@ -66,14 +48,7 @@ class Problem:
     def terms(
         self, params: dict[str, Any], mutable: Any, data: Arguments, batch: int | None
     ) -> dict[str, float]:
-        """What each site contributes to the ELBO; empty if the objective does not tell.
-
-        Args:
-            params: unconstrained.
-            mutable: values of mutable sites; None if there are none.
-            data: arguments of model and guide.
-            batch: rows of the mini-batch; None for all data.
-        """
+        """Return the terms of the ELBO by site; empty if the objective has none."""
         if not hasattr(self.svi.loss, "sum_sites"):
             return {}
         losses = self._terms(params, mutable, data, batch)
@@ -95,12 +70,7 @@ class Problem:
         return lambda params, mutable, data, batch: compiled(params, mutable, *apart(data), batch)
 
     def score(self, params: dict[str, Any], mutable: Any = None) -> Any:
-        """Held-out log-likelihood.
-
-        Args:
-            params: unconstrained.
-            mutable: values of mutable sites; None if there are none.
-        """
+        """Return the held-out log-likelihood of unconstrained parameters."""
         return self._score(params, mutable)
 
     @cached_property
@@ -120,22 +90,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Static:
-    """What of some arguments is no array: it is compiled in.
-
-    Args:
-        structure: of dictionaries and tuples.
-        leaves: what is no array, by place.
-    """
+    """The structure of some arguments, and their leaves that are no arrays, to be compiled in."""
 
     structure: Any
-    leaves: tuple[tuple[int, Any], ...]
+    leaves: tuple[tuple[int, Any], ...]  # by index
 
     def joined(self, arrays: list) -> Any:
-        """The arguments with arrays.
-
-        Args:
-            arrays: in order.
-        """
+        """Return the arguments with arrays, in order, in their places."""
         rest, leaves = dict(self.leaves), iter(arrays)
         places = range(self.structure.num_leaves)
         parts = [rest[place] if place in rest else next(leaves) for place in places]
@@ -143,11 +104,7 @@ class Static:
 
 
 def apart(data: Any) -> tuple[list, Static]:
-    """Arrays among arguments, and the rest.
-
-    Args:
-        data: arguments, in dictionaries and tuples.
-    """
+    """Return the arrays among arguments, and the rest."""
     leaves, structure = jax.tree.flatten(data)
     arrays = [leaf for leaf in leaves if is_array(leaf)]
     rest = tuple((place, leaf) for place, leaf in enumerate(leaves) if not is_array(leaf))
@@ -155,15 +112,10 @@ def apart(data: Any) -> tuple[list, Static]:
 
 
 def in_jax(data: Any) -> Any:
-    """Arrays of NumPy and tensors of torch as JAX's.
-
-    Of NumPy's, JAX mixes up traces of single and double precision.
-
-    Args:
-        data: arguments, in dictionaries and tuples.
-    """
+    """Return arguments with JAX arrays for arrays of NumPy and tensors of torch."""
 
     def converted(part: Any) -> Any:
+        # JAX confuses traces of NumPy's arrays in single and in double precision.
         foreign = hasattr(part, "__array__") and not isinstance(part, jax.Array)
         return jnp.asarray(np.asarray(part)) if foreign else part
 
@@ -171,5 +123,5 @@ def in_jax(data: Any) -> Any:
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether a leaf is an array."""
+    """Return whether a leaf is an array."""
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")

@@ -1,4 +1,4 @@
-"""Trained parameters in a file, and back."""
+"""Write trained parameters to a file, and read them back."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from numpyro import handlers
 
 from guides.numpyro.initialization import init_to_network
 from guides.numpyro.supports import is_latent
-from moment_calculus.hosts import stored
-from moment_calculus.hosts.docstrings import LOADED, SAVED, documented
-from moment_calculus.hosts.stored import (
+from moment_calculus.hosts import training_files
+from moment_calculus.hosts.training_files import (
     StoredTraining,
     check_parameters,
-    fill_course,
+    fill_course_from_dict,
     flattened,
     signature_of,
 )
@@ -31,7 +30,6 @@ from numpyro_moments.sites.posteriors import without_wrappers
 PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")
 
 
-@documented("NumPyro", saved=SAVED)
 def save(
     path: str | PathLike[str],
     model: Callable,
@@ -42,7 +40,17 @@ def save(
 ) -> None:
     """Write trained parameters into one file.
 
-    {saved}
+    The file holds the parameters as safetensors, and a header of JSON: the version of its format
+    and of the libraries, the guide, and the model's sites with their distributions and shapes.
+    Nothing in it is executed when it is loaded.
+
+    Args:
+        path: the file; one that exists is replaced at once, and never left half written.
+        model: the model.
+        guide: the trained guide.
+        *data: arguments of model and guide, as in training; the model is run on them once, to know
+            its sites.
+        **named: likewise, by name.
         params: parameters by name, from ``fit`` or ``svi.get_params``.
 
     Raises:
@@ -59,18 +67,32 @@ def save(
     stored_training(model, guide, data, named).write(path, {"parameters": arrays_in(params)}, {})
 
 
-@documented("NumPyro", loaded=LOADED)
 def load(
     path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
 ) -> Fit:
     """Read trained parameters from a file of :func:`save`, or of a checkpoint of :func:`fit`.
 
-    {loaded}
+    Args:
+        path: the file.
+        model: the model that it was trained with.
+        guide: a guide of the same class, and with the same settings where the posterior has some
+            beside its parameters (``p`` and ``noise`` of ``MCDropoutGuide``); it may be a new one.
+        *data: arguments of model and guide: new inputs suffice for ``DVIGuide``, others need the
+            observations, as they take what is not observed for latent.
+        **named: likewise, by name.
+
+    Returns:
+        A fit with the guide and its parameters; of a checkpoint also the losses so far.
+
+    Raises:
+        FileNotFoundError: if there is no file.
+        StoredFileError: if it is truncated, damaged, foreign, of a newer version, of another host,
+            guide or model; the message names the cause and the remedy.
 
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
     """
-    tree = stored_training(model, guide, data, named).read(path, whole=False)
+    tree = stored_training(model, guide, data, named).read(path, is_checkpoint=False)
     arrays = {name: stored_array(part) for name, part in tree["parameters"].items()}
     bind(guide, model, arrays)
     double = any(part.dtype == np.float64 for part in arrays.values())
@@ -82,52 +104,32 @@ def load(
             handlers.substitute(handlers.seed(guide, 0), data=params)(*data, **named)
     fit = Fit(guide=guide, params=params, seconds={})
     if "course" in tree:
-        fill_course(fit, tree["course"])
+        fill_course_from_dict(fit, tree["course"])
     return fit
 
 
 def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
-    """What reads and writes files of a model and a guide.
-
-    Args:
-        model: the model.
-        guide: the guide.
-        data: arguments of both.
-        named: likewise, by name.
-    """
+    """Return what reads and writes files of a model and a guide."""
     signature = signature_of(sampled_sites(model, data, named), without_wrappers)
     return StoredTraining("numpyro_moments", PACKAGES, guide, signature, _to_array)
 
 
 def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, dict]:
-    """The ``sample`` sites of a model, from an abstract run.
-
-    Args:
-        model: the model.
-        data: its arguments.
-        named: likewise, by name.
-    """
+    """Return the ``sample`` sites of a model, from an abstract run."""
     trace = _abstract_trace(_started(model), data, named)
     return {name: site for name, site in trace.items() if site["type"] == "sample"}
 
 
 def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
-    """Log density of a model at a start that is always the same: another model has another.
-
-    Args:
-        model: the model.
-        data: its arguments.
-        named: likewise, by name.
-        observed: whether what is observed counts, or the prior alone.
-    """
+    """Return a model's log density at a fixed start, as text that identifies the model."""
     with handlers.block():
         trace = handlers.trace(_started(model)).get_trace(*data, **named)
     sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
-    return stored.joint_density(sites, observed)
+    return training_files.joint_density(sites, observed)
 
 
 def _started(model: Callable) -> Callable:
-    """A model whose latent sites begin at the same values in every run."""
+    """Return a model whose latent sites start at the same values in every run."""
 
     def start(site: dict) -> Any:
         return init_to_network(site) if is_latent(site) else None
@@ -136,16 +138,12 @@ def _started(model: Callable) -> Callable:
 
 
 def arrays_in(params: dict[str, Any]) -> dict[str, Any]:
-    """The arrays among parameters; those of modules have names like paths.
-
-    Args:
-        params: by name.
-    """
+    """Return the arrays among parameters; those of modules have names like paths."""
     return {name: part for name, part in flattened(params).items() if is_array(part)}
 
 
 def _filled(made: Any, stored: dict[str, Any], name: str = "") -> Any:
-    """Parameters as model and guide make them, with stored arrays."""
+    """Return parameters in the form in which model and guide make them, with stored arrays."""
     if isinstance(made, Mapping):
         inner = name and f"{name}/"
         return {key: _filled(part, stored, f"{inner}{key}") for key, part in made.items()}
@@ -155,14 +153,7 @@ def _filled(made: Any, stored: dict[str, Any], name: str = "") -> Any:
 def parameters_of(
     model: Callable, guide: Callable, data: tuple, named: dict[str, Any]
 ) -> dict[str, Any]:
-    """The parameters that guide and model would make, abstract: they have shapes.
-
-    Args:
-        model: the model.
-        guide: the guide.
-        data: arguments of both.
-        named: likewise, by name.
-    """
+    """Return the parameters that guide and model would make, as abstract arrays with shapes."""
     guide_trace = _abstract_trace(handlers.seed(guide, 0), data, named)
 
     def program() -> Any:
@@ -180,7 +171,7 @@ def parameters_of(
 
 
 def _abstract_trace(program: Callable, data: tuple, named: dict[str, Any]) -> dict[str, dict]:
-    """The sites of a program that is not run on numbers."""
+    """Return the sites of a program that is traced without numbers."""
     found: dict[str, dict] = {}
 
     def run() -> int:
@@ -193,11 +184,7 @@ def _abstract_trace(program: Callable, data: tuple, named: dict[str, Any]) -> di
 
 
 def stored_array(array: np.ndarray) -> jax.Array:
-    """An array of JAX in the precision that it was stored with.
-
-    Args:
-        array: from a file.
-    """
+    """Return an array of a file as a JAX array in its precision."""
     with jax.enable_x64(array.dtype.itemsize == 8):
         return jnp.asarray(array)
 

@@ -1,4 +1,4 @@
-"""The posterior of earlier data as the prior of new ones."""
+"""Use the posterior of earlier data as the prior of new data."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from typing import Any
 import jax
 from numpyro.primitives import Messenger
 
-from moment_calculus.hosts.mini_batches import streamed_priors
+from moment_calculus.hosts.mini_batches import priors_from_fit
 from moment_calculus.optimisation.outcome import Fit
 from numpyro_moments.fitting.storing import sampled_sites
 
 
 class Streaming(Messenger):
-    """Gives latent sites other priors.
-
-    Args:
-        fn: the model.
-        priors: distributions by site.
-    """
+    """Handler that gives latent sites other priors by name."""
 
     def __init__(self, fn: Callable, priors: dict[str, Any]) -> None:
         super().__init__(fn)
@@ -27,7 +22,7 @@ class Streaming(Messenger):
 
     @property
     def arrays(self) -> list[Any]:
-        """The parameters of the priors."""
+        """Return the parameters of the priors."""
         return jax.tree.leaves(self.priors)
 
     def process_message(self, msg: Any) -> None:
@@ -37,16 +32,6 @@ class Streaming(Messenger):
 
 
 def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -> Streaming:
-    """A model whose prior is the posterior of an earlier fit; local sites keep their own.
-
-    Args:
-        model: the model.
-        prior: the fit.
-        data: arguments of the model.
-        named: likewise, by name.
-
-    Raises:
-        ValueError: if the guide of the fit does not give its posterior.
-    """
-    priors = streamed_priors(sampled_sites(model, data, named), prior)
+    """Return a model whose prior is the posterior of an earlier fit; local sites keep their own."""
+    priors = priors_from_fit(sampled_sites(model, data, named), prior)
     return Streaming(model, priors)

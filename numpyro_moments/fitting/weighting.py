@@ -1,4 +1,4 @@
-"""Weights of the sites in one step: rows of a mini-batch, and a KL divergence that warms up."""
+"""Weight the sites in one step: rows of a mini-batch, and a KL divergence that warms up."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ from typing import Any
 
 from numpyro.primitives import Messenger
 
-from moment_calculus.hosts.mini_batches import PlateScaling, subsampled
+from moment_calculus.hosts.mini_batches import PlateScaling, enlarge_plate
 from numpyro_moments.sites.plates import Part
 
 
 class Weighting(Messenger):
-    """Scales what is observed in a mini-batch up to all rows, and latent sites by a weight.
-
-    Args:
-        fn: model or guide.
-        plates: how observed sites are scaled; None for not at all.
-        batch: rows of the mini-batch.
-        kl_weight: of the latent sites; None for one.
-    """
+    """Handler that scales a mini-batch up to all rows, and weights the latent sites."""
 
     def __init__(
         self, fn: Callable, plates: PlateScaling | None, batch: int | None, kl_weight: Any
@@ -38,32 +31,21 @@ class Weighting(Messenger):
             if self.kl_weight is not None:
                 scale_by(msg, self.kl_weight)
         elif self.plates is not None:
-            plate = self.plates.part(msg["name"], msg["scale"], plates, self.batch)
+            plate = self.plates.plate_to_scale(msg["name"], msg["scale"], plates, self.batch)
             if plate is not None:
                 scale_plate(msg, plate, self.plates.rows)
 
 
 def scale_plate(msg: Any, plate: str, rows: Any) -> None:
-    """Let a plate around a site be a subsample of a larger one.
-
-    Args:
-        msg: of the site, on its way.
-        plate: name of the plate.
-        rows: full size of the plate.
-    """
+    """Let a plate around a site be a subsample of one with ``rows`` elements."""
 
     def part(frame: Any) -> Part:
         return Part(frame.name, frame.dim, frame.size, rows)
 
-    msg["cond_indep_stack"], factor = subsampled(msg["cond_indep_stack"], plate, rows, part)
+    msg["cond_indep_stack"], factor = enlarge_plate(msg["cond_indep_stack"], plate, rows, part)
     scale_by(msg, factor)
 
 
 def scale_by(msg: Any, factor: Any) -> None:
-    """Multiply the scale of a site, which may be None for one.
-
-    Args:
-        msg: of the site, on its way.
-        factor: number or array.
-    """
+    """Multiply the scale of a site, which may be None for one."""
     msg["scale"] = factor if msg["scale"] is None else msg["scale"] * factor

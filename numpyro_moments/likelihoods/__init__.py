@@ -7,7 +7,7 @@ from numpyro_moments.likelihoods.table import (
     PREDICTIVES,
     is_predicted,
     marginal,
-    predicted,
+    moments_and_law,
     predictive,
 )
 from numpyro_moments.likelihoods.tempered import tempered, tempered_jointly
@@ -18,7 +18,7 @@ __all__ = [
     "evaluate",
     "is_predicted",
     "marginal",
-    "predicted",
+    "moments_and_law",
     "predictive",
     "tempered",
     "tempered_jointly",

@@ -11,6 +11,7 @@ import numpyro
 from numpyro import distributions as dist
 
 from moment_calculus import likelihoods
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.hosts.predictions.discrete import ClassMarginal
 from moment_calculus.likelihoods.classes import (
     check_classes_last,
@@ -20,7 +21,6 @@ from moment_calculus.likelihoods.classes import (
 from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.numerics.entropies import class_entropy
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.structure import has_moments, is_random
 from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
@@ -55,7 +55,7 @@ def _rule(logits: Gaussian) -> ClassRule:
 
 
 def _noise(logits: Gaussian, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal draws with a key of the enclosing ``numpyro.handlers.seed``."""
+    """Return standard normal draws with a key of the enclosing ``numpyro.handlers.seed``."""
     key = numpyro.prng_key()
     if key is None:
         raise UnsupportedMoments(
@@ -105,21 +105,12 @@ def _categorical_predictive(fn: Any) -> tuple:
 
 
 def _one_hot(mean: jax.Array, epistemic: jax.Array) -> tuple:
-    """Predictive moments of the one-hot outcome, from probabilities and their variances."""
+    """Return predictive moments of the one-hot outcome, from probabilities and their variances."""
     return *likelihoods.one_hot_moments(mean, epistemic), dist.CategoricalProbs(mean)
 
 
 def random_logits(fn: Any) -> Gaussian:
-    """The Gaussian logits [..., classes] of a Categorical or a Multinomial.
-
-    Args:
-        fn: a distribution with random logits, or with a softmax of random logits for its
-            probabilities.
-
-    Raises:
-        UnsupportedMoments: if its parameters are other probabilities, or the classes are not on
-            the feature axis.
-    """
+    """Return the Gaussian logits [..., classes] of a Categorical or a Multinomial."""
     logits = _logits(vars(fn).get("logits"), vars(fn).get("probs"))
     check_classes_last(logits, _family(fn))
     return logits

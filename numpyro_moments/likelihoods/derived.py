@@ -1,8 +1,7 @@
-"""What NumPyro's distributions derive from their parameters and keep beside them.
+"""Remove from distributions what NumPyro derives from their parameters, and derive it again.
 
-Some hold the same numbers in a form that has no moments, or is no longer univariate: the two
-parameters of a Beta stacked, the probabilities of ordered classes. Nothing needs them while the
-parameters are random; a program leaves them out, and they are made anew from arrays.
+Some hold the same numbers in a form without moments, such as the stacked parameters of a Beta. They
+are not needed while the parameters are random: they are made from arrays afterwards.
 """
 
 from __future__ import annotations
@@ -17,11 +16,7 @@ from numpyro.distributions.transforms import SimplexToOrderedTransform
 
 
 def distributions_in(fn: Any) -> Iterator[Any]:
-    """A distribution and all that are inside it, the innermost first.
-
-    Args:
-        fn: a distribution, or a list of them.
-    """
+    """Yield a distribution, or a list of them, and all that are inside it, the innermost first."""
     if isinstance(fn, list | tuple):
         for part in fn:
             yield from distributions_in(part)
@@ -32,11 +27,7 @@ def distributions_in(fn: Any) -> Iterator[Any]:
 
 
 def stripped(fn: Any) -> Any:
-    """A copy of a distribution without what it derives from its parameters.
-
-    Args:
-        fn: a distribution.
-    """
+    """Return a copy of a distribution without what it derives from its parameters."""
     new = copied(fn)
     for part in distributions_in(new):
         vars(part).update(dict.fromkeys(_derivations(part)))
@@ -44,11 +35,7 @@ def stripped(fn: Any) -> Any:
 
 
 def restored(fn: Any) -> Any:
-    """A copy of a distribution with what it derives from its parameters, which are certain.
-
-    Args:
-        fn: a distribution, possibly from :func:`stripped`.
-    """
+    """Return a copy of a distribution with all that it derives from its certain parameters."""
     new = copied(fn)
     for part in distributions_in(new):
         for name, derive in _derivations(part).items():
@@ -58,11 +45,7 @@ def restored(fn: Any) -> Any:
 
 
 def copied(fn: Any) -> Any:
-    """A copy of a distribution and of all that are inside it; the arrays are the same.
-
-    Args:
-        fn: a distribution, a list of them, or any other part of one.
-    """
+    """Return a copy of a distribution and of all that are inside it, with the same arrays."""
     if isinstance(fn, list | tuple):
         return type(fn)(map(copied, fn))
     if not isinstance(fn, dist.Distribution):

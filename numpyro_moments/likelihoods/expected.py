@@ -10,9 +10,8 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.docstrings import EVALUATED_SITE, documented
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.wording import no_expected_log_prob
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.derived import restored
@@ -25,20 +24,11 @@ from numpyro_moments.likelihoods.structure import (
 from numpyro_moments.likelihoods.table import EXPECTED_LOG_PROB
 
 
-@documented("NumPyro", site=EVALUATED_SITE)
 def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
-    """E_q[log p(value)] of one site, of the distribution's batch shape.
+    """Return E_q[log p(value)] of one site, of the distribution's batch shape.
 
-    A registered rule serves if there is one, else any univariate distribution is integrated. An
-    observation with axes that the batch shape does not have makes the result as large, as in the
-    host's own ``log_prob``; the parts that a mask excludes are zero, and may be NaN in the
-    observation.
-
-    {site}
-
-    Warns:
-        UserWarning: the distribution's own, if it validates and an observation is outside its
-            support; its log-probability is then −∞, as in the host.
+    The result has the additional axes of an observation, as in NumPyro's ``log_prob``. It is zero
+    where a mask excludes, even for NaN. Outside the support it is −∞, after NumPyro's own warning.
     """
     if not is_random(value):
         value = jnp.asarray(value)
@@ -64,20 +54,12 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
         return jnp.broadcast_to(rule(on_arrays(fn), value), shape)
     if fn.event_dim or not _is_univariate(value):
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
-        raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, host="NumPyro", sites=sites)
+        raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="NumPyro", sites=sites)
     return univariate.expected(fn, value)
 
 
 def shape_with(fn: Any, value: Any) -> tuple[int, ...]:
-    """The batch shape, or the wider one of an observation.
-
-    Args:
-        fn: the distribution.
-        value: the observation or value.
-
-    Raises:
-        UnsupportedMoments: if the two do not fit.
-    """
+    """Return the batch shape, or the wider one of an observation; raise if they do not fit."""
     batch = tuple(value.shape)[: max(len(value.shape) - fn.event_dim, 0)]
     try:
         return np.broadcast_shapes(fn.batch_shape, batch)
@@ -92,18 +74,14 @@ def shape_with(fn: Any, value: Any) -> tuple[int, ...]:
 
 
 def on_arrays(fn: Any) -> Any:
-    """The distribution with NumPy's arrays as JAX's, so that both can be combined.
-
-    Args:
-        fn: the distribution.
-    """
+    """Return a distribution with JAX's arrays in place of NumPy's, so that both can be combined."""
     leaves, tree = jax.tree.flatten(fn, is_leaf=is_random)
     moved = [jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
     return jax.tree.unflatten(tree, moved)
 
 
 def _masked(name: str, fn: Any, value: Any) -> jax.Array:
-    """Zero where a mask excludes, whatever the observation is there; so are its gradients."""
+    """Return E_q[log p], zero with zero gradients where a mask excludes, even for NaN."""
     mask = fn._mask
     if mask is False:
         return jnp.zeros(shape_with(fn, value))
@@ -116,12 +94,7 @@ def _masked(name: str, fn: Any, value: Any) -> jax.Array:
 
 
 def feasible(fn: Any, value: jax.Array) -> jax.Array:
-    """Values like the observations that have a log-probability, if the host knows some.
-
-    Args:
-        fn: the distribution.
-        value: the observations.
-    """
+    """Return values like the observations that have a log-probability, if NumPyro knows some."""
     support = _certain_support(fn)
     try:
         return value if support is None else support.feasible_like(value)
@@ -130,19 +103,13 @@ def feasible(fn: Any, value: jax.Array) -> jax.Array:
 
 
 def _certain_support(fn: Any) -> Any:
-    """The support of a distribution; None where it is random."""
+    """Return the support of a distribution; None if it is random."""
     bounds = [getattr(fn, "_support", None), getattr(fn, "transforms", None)]
     return None if has_moments(bounds) else placeholder(fn).support
 
 
 def supported(fn: Any, value: jax.Array, log_prob: jax.Array) -> jax.Array:
-    """The host's own check of observations, where it validates them.
-
-    Args:
-        fn: the distribution.
-        value: the observations.
-        log_prob: what they have, −∞ where they are outside the support.
-    """
+    """Return log-probabilities after NumPyro's validation: −∞ outside the support."""
     own = fn._validate_args
     validates = dist.Distribution._validate_args if own is None else own
     if not validates or isinstance(fn, dist.Unit) or _certain_support(fn) is None:
@@ -151,5 +118,5 @@ def supported(fn: Any, value: jax.Array, log_prob: jax.Array) -> jax.Array:
 
 
 def _is_univariate(value: Any) -> bool:
-    """Whether an observation, or the value of a latent site, has components of their own."""
+    """Return whether an observation or a latent value has moments by component."""
     return not is_random(value) or isinstance(value, Gaussian | Deferred)

@@ -1,4 +1,4 @@
-"""Registers what the families of the calculus serve, and what is NumPyro's own."""
+"""Register the families of the calculus and NumPyro's own distributions in the tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moment_calculus import likelihoods
 from moment_calculus.hosts.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
-from moment_calculus.likelihoods.predictive.existence import existing
+from moment_calculus.likelihoods.predictive.existence import infinite_where_undefined
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.structure import is_random
 from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
@@ -23,33 +23,24 @@ _ODDS = ("logits", "probs")
 
 
 def kinds_of(family: Family) -> dict[type, tuple[str, ...]]:
-    """The host's classes of a family, with what of the odds they have; none if it has none.
-
-    Args:
-        family: a line of the table.
-    """
+    """Return NumPyro's classes of a family, each with the names of the odds that it takes."""
     named = {f"{family.name}{name.capitalize()}": (name,) for name in _ODDS}
     kinds = named if family.odds else {family.name: ()}
     return {getattr(dist, name): given for name, given in kinds.items() if hasattr(dist, name)}
 
 
 def parameters(family: Family, fn: Any) -> list[Any]:
-    """Parameters of a distribution, in the order of its family.
-
-    Args:
-        family: a line of the table.
-        fn: a distribution.
-    """
+    """Return the parameters of a distribution, in the order of its family."""
     return [getattr(fn, name) for name in family.parameters.split()]
 
 
 def _serve(family: Family, kind: type, odds: tuple[str, ...]) -> None:
     def rule(fn: Any, value: Any) -> jax.Array:
-        serves = family.latent if is_random(value) else family.expected
+        supports = family.latent if is_random(value) else family.expected
         found = NotImplemented
-        if serves is not None:
+        if supports is not None:
             given = {name: getattr(fn, name) for name in odds}
-            found = serves(value, *parameters(family, fn), **given)
+            found = supports(value, *parameters(family, fn), **given)
         return univariate.expected(fn, value) if found is NotImplemented else found
 
     expected_log_prob(kind)(rule)
@@ -65,7 +56,7 @@ def _serve(family: Family, kind: type, odds: tuple[str, ...]) -> None:
 
 def _existing(name: str, mean: float, variance: float, fn: Any) -> tuple:
     *moments, log_density = univariate.predictive(fn)
-    return *existing(moments, getattr(fn, name), (mean, variance)), log_density
+    return *infinite_where_undefined(moments, getattr(fn, name), (mean, variance)), log_density
 
 
 def _tempered(family: Family, odds: tuple[str, ...], fn: Any, value: Any, power: Any) -> jax.Array:
@@ -87,7 +78,7 @@ for _family in FAMILIES:
 
 
 def _components(name: str, fn: Any) -> Marginal:
-    """Every component of a multivariate Normal is predicted as a Normal."""
+    """Return the marginals of a multivariate Normal, whose components are Normal."""
 
     def covariances() -> tuple[jax.Array, jax.Array]:
         noise = _root(fn)
@@ -97,7 +88,7 @@ def _components(name: str, fn: Any) -> Marginal:
 
 
 def _root(fn: Any) -> jax.Array:
-    """Cholesky factor of the covariance of a multivariate Normal, which is certain."""
+    """Return the Cholesky factor of a multivariate Normal's covariance, which is certain."""
     if not isinstance(fn, dist.LowRankMultivariateNormal):
         return fn.scale_tril
     check_certain(cov_factor=fn.cov_factor, cov_diag=fn.cov_diag)
@@ -152,7 +143,7 @@ def _tempered_delta(fn: dist.Delta, value: Any, power: Any) -> jax.Array:
 
 @expected_log_prob(dist.Unit)
 def _factor(fn: dist.Unit, value: Any) -> jax.Array:
-    """Serve ``numpyro.factor``: the mean of a random log factor."""
+    """Serve ``numpyro.factor``: return the mean of a random log factor."""
     return likelihoods.expected_value(fn.log_factor)
 
 

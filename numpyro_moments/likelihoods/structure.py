@@ -1,8 +1,7 @@
-"""Random values inside a distribution object, and the same distribution with arrays for them.
+"""Find random values inside a distribution object, and rebuild it with arrays in their place.
 
-NumPyro's distributions are trees whose leaves are the parameters and what is derived from them (a
-reciprocal, a transform, another distribution). A leaf that is a value of the calculus is random;
-the tree with arrays in their place needs no constructor.
+NumPyro's distributions are trees whose leaves are the parameters and what is derived from them. A
+leaf that is a value of the calculus is random. Other leaves can replace it without a constructor.
 """
 
 from __future__ import annotations
@@ -29,32 +28,17 @@ __all__ = [
 
 
 def random_leaves(fn: Any) -> list[Any]:
-    """All random values inside a distribution or another tree.
-
-    Args:
-        fn: a distribution.
-    """
+    """Return all random values inside a distribution or another tree."""
     return [leaf for leaf in jax.tree.leaves(fn, is_leaf=is_random) if is_random(leaf)]
 
 
 def has_moments(fn: Any) -> bool:
-    """Whether any parameter of a distribution is random.
-
-    Args:
-        fn: a distribution.
-    """
+    """Return whether any parameter of a distribution is random."""
     return bool(random_leaves(fn))
 
 
 def constrained_values(fn: Any) -> Iterator[tuple[str, Any, Constraint]]:
-    """Name, value and constraint of every random parameter of a distribution.
-
-    Those of the distributions inside it are found too, and what a class derives for the one that it
-    extends: the rate that a ``NegativeBinomial2`` has from its mean.
-
-    Args:
-        fn: a distribution.
-    """
+    """Yield name, value and constraint of all random parameters, also of inner distributions."""
     for part in distributions_in(fn):
         known = _constraints(part)
         for name, attribute in vars(part).items():
@@ -63,21 +47,18 @@ def constrained_values(fn: Any) -> Iterator[tuple[str, Any, Constraint]]:
 
 
 def _constraints(fn: Any) -> dict[str, Constraint]:
-    """Constraints by parameter, those of the classes that the distribution's class extends too."""
+    """Return constraints by parameter, also those of the base classes of a distribution's class."""
+    # A NegativeBinomial2 derives the rate that its base class constrains.
     classes = [vars(kind).get("arg_constraints", {}) for kind in reversed(type(fn).__mro__)]
     inherited = {k: v for part in classes if isinstance(part, dict) for k, v in part.items()}
     return {**inherited, **fn.arg_constraints}
 
 
 def replaced(fn: Any) -> tuple[list[Any], Callable[..., Any]]:
-    """The random values of a distribution, and the distribution as a function of them.
+    """Return the random values of a distribution, and the distribution as a function of them.
 
-    Args:
-        fn: a distribution.
-
-    Returns:
-        The values, and a function from arrays of their shapes to the distribution in double
-        precision (where JAX has it) without validation.
+    The function takes arrays of their shapes, and makes the distribution in double precision
+    (where JAX has it) without validation.
     """
     leaves, tree = jax.tree.flatten(stripped(fn), is_leaf=is_random)
 
@@ -93,11 +74,7 @@ def replaced(fn: Any) -> tuple[list[Any], Callable[..., Any]]:
 
 
 def placeholder(fn: Any) -> Any:
-    """The distribution with zeros for its random values, to ask for what they do not change.
-
-    Args:
-        fn: a distribution.
-    """
+    """Return the distribution with zeros for random values, to read what they do not change."""
 
     def certain(leaf: Any) -> Any:
         return jnp.zeros(leaf.shape) if is_random(leaf) else leaf

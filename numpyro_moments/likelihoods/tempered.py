@@ -10,11 +10,9 @@ import jax
 import jax.numpy as jnp
 from numpyro import distributions as dist
 
-from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.wording import no_tempered_log_prob
 from moment_calculus.likelihoods.predictive.dependence import Parameter
-from moment_calculus.likelihoods.predictive.docstrings import TEMPERED_JOINTLY, TEMPERED_SITE
-from moment_calculus.likelihoods.predictive.jointly import Observed, jointly
+from moment_calculus.likelihoods.predictive.jointly import ObservedSite, joint_power_mean
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.expected import (
     evaluate,
@@ -27,56 +25,34 @@ from numpyro_moments.likelihoods.structure import has_moments, is_random, random
 from numpyro_moments.likelihoods.table import EXPECTED_LOG_PROB, TEMPERED
 
 
-@documented("NumPyro", about=TEMPERED_SITE)
 def tempered(name: str, fn: Any, value: Any, alpha: float) -> jax.Array:
-    """(1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape.
-
-    An observation with axes that the batch shape does not have makes the result as large, as in the
-    host's own ``log_prob``; parts that a mask excludes may be NaN in the observation.
-
-    {about}
-
-    Warns:
-        UserWarning: the distribution's own, if it validates and an observation is outside its
-            support; the result is then −∞, as in the host.
-    """
+    """Return (1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape."""
     site = observed(name, fn, value)
-    return jointly([site], alpha, range(site.events - len(site.shape), 0))
+    return joint_power_mean([site], alpha, range(site.events - len(site.shape), 0))
 
 
-@documented("NumPyro", about=TEMPERED_JOINTLY)
 def tempered_jointly(
     sites: Iterable[tuple[Any, ...]], alpha: float, datum: Sequence[int]
 ) -> jax.Array:
-    """(1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it.
-
-    {about}
-    """
-    return jointly([observed(*site) for site in sites], alpha, datum)
+    """Return (1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it."""
+    return joint_power_mean([observed(*site) for site in sites], alpha, datum)
 
 
 def observed(
     name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
-) -> Observed:
-    """An observed site as a product of densities of its elements.
-
-    Args:
-        name: the site.
-        fn: its distribution.
-        value: observation.
-        scale: by which its log density is multiplied: number, or array of the batch shape.
-        plates: names of the plates around it whose elements are no data.
-    """
+) -> ObservedSite:
+    """Return an observed site as a product of densities of its elements."""
+    # The scale multiplies the log density. Elements of the plates, given by name, are no data.
     value = value if is_random(value) else jnp.asarray(value)
     shape = shape_with(fn, value)
     if 0 in shape or not (is_random(value) or has_moments(fn)):
         known = jnp.broadcast_to(evaluate(name, fn, value), shape)
-        return Observed(name, "", shape, 0, (), scale, lambda: known, lambda power: known)
+        return ObservedSite(name, "", shape, 0, (), scale, lambda: known, lambda power: known)
     base, value, events, weights = _unwrapped(fn, value, scale)
     if events:
         shape = shape + tuple(fn.event_shape[:events])
     random = [*random_leaves(base), *([value] if is_random(value) else [])]
-    return Observed(
+    return ObservedSite(
         name,
         type(base).__name__,
         shape,
@@ -91,7 +67,7 @@ def observed(
 
 
 def _unwrapped(fn: Any, value: Any, weights: Any) -> tuple[Any, Any, int, Any]:
-    """The distribution of the elements, a value that it has, axes of events, and weights."""
+    """Return the distribution of elements, a feasible value, the event axes, and weights."""
     events = 0
     while True:
         if isinstance(fn, dist.Independent):
@@ -109,14 +85,14 @@ def _with_axes(weights: Any, added: int) -> Any:
 
 
 def _masked(weights: Any, mask: Any) -> Any:
-    """Zero where a mask excludes."""
+    """Return the weights, with zeros where a mask excludes."""
     if isinstance(mask, bool):
         return weights if mask else 0.0
     return jnp.where(mask, weights, 0.0)
 
 
 def _included(fn: Any, value: Any) -> Any:
-    """The value, with others that have a log-probability where a mask excludes."""
+    """Return the value, with feasible numbers where a mask excludes."""
     if is_random(value) or isinstance(fn._mask, bool):
         return value
     mask = jnp.reshape(fn._mask, jnp.shape(fn._mask) + (1,) * fn.event_dim)
@@ -135,7 +111,7 @@ def _of_power(name: str, fn: Any, value: Any, power: Any) -> jax.Array:
     rule = None if kind is None else TEMPERED.get(kind)
     if rule is None and fn.event_dim:
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
-        raise no_tempered_log_prob(name, fn, TEMPERED, host="NumPyro", sites=sites)
+        raise no_tempered_log_prob(name, fn, TEMPERED, framework="NumPyro", sites=sites)
     if rule is None:
         found = univariate.tempered(fn, value, power)
     else:

@@ -1,4 +1,4 @@
-"""What the objectives have in common: how randomness flows through a model, how often."""
+"""Base class of the objectives: their options, and evaluations over particles."""
 
 from __future__ import annotations
 
@@ -14,28 +14,16 @@ from numpyro.infer.elbo import ELBO
 from moment_calculus.numerics.rulebook import RuleBook, check_draws
 from moment_calculus.objectives.options import check_propagation
 from moment_calculus.rulebooks import propagation_of
-from numpyro_moments.diagnosis import diagnosed
+from numpyro_moments.failure_causes import diagnose_errors
 from numpyro_moments.sites.binding import bind
-from numpyro_moments.sites.drawn import Drawing, drawn_traces
+from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces, moment_traces
 
 
 class Objective(ELBO):
-    """An objective that is made of what every site contributes.
+    """An objective that is made of terms of every site, analytically or over particles."""
 
-    Args:
-        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
-        covariance: of analytic propagation, as the following ones.
-        rules: rule book.
-        categorical: how expected log-likelihoods of classes are approximated.
-        categorical_draws: number of draws of logits.
-        sample_sites: names of the sites that are drawn.
-        num_particles: number of draws.
-        memory_limit: bytes that one covariance may take.
-        **options: passed to :class:`numpyro.infer.elbo.ELBO`.
-    """
-
-    alpha = 0.0  # of the energy that it is
+    alpha = 0.0  # of the α energy that this objective is; zero is the ELBO
 
     def __init__(
         self,
@@ -53,58 +41,59 @@ class Objective(ELBO):
         check_draws(sample_sites, num_particles)
         check_propagation(propagation, sample_sites, num_particles)
         super().__init__(num_particles=num_particles, **options)
-        self.flow, self.sample_sites = propagation, frozenset(sample_sites)
+        self.propagation_kind, self.sample_sites = propagation, frozenset(sample_sites)
         self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
 
     def by_draws(self, count: int) -> Any:
-        """The same objective, whose latent sites are drawn.
+        """Return the same objective with latent sites that are drawn.
 
         Args:
             count: number of particles.
         """
         drawn = copy.copy(self)
-        drawn.flow, drawn.num_particles = "sampled", count
+        drawn.propagation_kind, drawn.num_particles = "sampled", count
         return drawn
 
     def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
-        """What ``energy`` takes: of every particle the data, the latent sites, and a scale.
+        """Return the arguments of ``energy``: the terms of data and latent sites, and a scale.
 
         Args:
             key: for what is drawn.
             program: model and guide.
 
         Returns:
-            These arrays; the new values of the mutable sites.
+            These arrays, with a leading axis of particles; the new values of the mutable sites.
         """
         raise NotImplementedError
 
     @property
     def draws(self) -> bool:
-        """Whether anything is drawn besides subsamples."""
+        """Return whether anything is drawn besides subsamples."""
         by_logits = self.propagation.categorical == "sample"
-        return self.flow == "sampled" or bool(self.sample_sites) or by_logits
+        return self.propagation_kind == "sampled" or bool(self.sample_sites) or by_logits
 
     @property
     def in_closed_form(self) -> bool:
-        """Whether expectations are computed from moments alone."""
-        return self.flow == "analytic" and not self.draws
+        """Return whether expectations are computed from moments alone."""
+        return self.propagation_kind == "analytic" and not self.draws
 
     def particles(
         self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None
     ) -> tuple[Any, dict[str, Any] | None]:
-        """What is made of the traces of each particle.
+        """Return what ``consume`` makes of the traces of each particle.
 
         Args:
             key: for what is drawn.
             program: model and guide.
-            consume: makes arrays of traces.
-            data: as of :class:`numpyro_moments.sites.drawn.Drawing`.
+            consume: from the traces of model and guide to a pytree of arrays.
+            data: finds the plates of the data; see
+                :class:`numpyro_moments.sites.drawn_traces.Drawing`.
 
         Returns:
-            What ``consume`` returns, with an axis of the particles before the others; the new
-            values of the mutable sites, those of the last particle.
+            What ``consume`` returns, on a leading axis of particles; the new values of the mutable
+            sites, from the last particle.
         """
         return vectorised(self, key, program, partial(self._particle, consume=consume, data=data))
 
@@ -114,12 +103,12 @@ class Objective(ELBO):
         trace_key, draw_key = jax.random.split(key)
 
         def consumed(traces: Traces) -> tuple[Any, dict[str, Any]]:
-            with handlers.seed(rng_seed=draw_key):  # logits are drawn where categorical="sample"
+            with handlers.seed(rng_seed=draw_key):  # draws logits if categorical="sample"
                 return consume(traces), traces.mutable
 
-        with diagnosed(program.model, program.args, program.kwargs):
-            if self.flow != "analytic":
-                drawing = Drawing(self.flow == "mean", data)
+        with diagnose_errors(program.model, program.args, program.kwargs):
+            if self.propagation_kind != "analytic":
+                drawing = Drawing(self.propagation_kind == "mean", data)
                 return drawn_traces(*program, trace_key, drawing, consumed)
             options = self.propagation, self.sample_sites
             traces = moment_traces(*program, trace_key, *options)
@@ -127,28 +116,16 @@ class Objective(ELBO):
 
 
 class Program(NamedTuple):
-    """A model and a guide, with what they are called with.
-
-    Args:
-        model: NumPyro model.
-        guide: NumPyro guide.
-        args: arguments of both.
-        kwargs: keyword arguments of both.
-        parameters: values of the ``param`` and ``mutable`` sites by name.
-    """
+    """A model and a guide with their arguments."""
 
     model: Callable
     guide: Callable
     args: tuple
     kwargs: dict[str, Any]
-    parameters: dict[str, Any]
+    parameters: dict[str, Any]  # values of the param and mutable sites
 
     def sharing(self, key: Any) -> Program:
-        """The same with subsamples drawn by a key, whatever else is drawn.
-
-        Args:
-            key: random key.
-        """
+        """Return the program with subsamples drawn by ``key``, whatever else is drawn."""
         seeded = partial(handlers.seed, rng_seed=key, hide_types=_OTHERS)
         return self._replace(model=seeded(self.model), guide=seeded(self.guide))
 
@@ -159,18 +136,8 @@ def vectorised(
     program: Program,
     particle: Callable[[Program, Any], tuple[Any, dict[str, Any]]],
 ) -> tuple[Any, dict[str, Any] | None]:
-    """What is made of each particle, which all have the same subsamples.
-
-    Args:
-        objective: says how many particles there are, and how they are vectorised.
-        key: for what is drawn.
-        program: model and guide; a guide without a model is bound to that one.
-        particle: makes arrays of a program and a key, and the new values of the mutable sites.
-
-    Returns:
-        The arrays, with an axis of the particles before the others; the new values of the mutable
-        sites, those of the last particle.
-    """
+    """Return what ``particle`` makes of each particle, all with the same subsamples."""
+    # Arrays have a leading axis of particles; mutable sites have the values of the last particle.
     bind(program.guide, program.model)
     if objective.num_particles == 1:
         found, state = particle(program, key)
@@ -182,4 +149,4 @@ def vectorised(
     return found, jax.tree.map(lambda state: state[-1], states) or None
 
 
-_OTHERS = ["sample", "prng_key", "control_flow"]  # all that are drawn but subsamples
+_OTHERS = ["sample", "prng_key", "control_flow"]  # types of messages that draw, but not plates

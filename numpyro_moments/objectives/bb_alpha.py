@@ -9,11 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.hosts.docstrings import documented
-from moment_calculus.objectives.data import Data, DataPlates
-from moment_calculus.objectives.docstrings import BB_ALPHA
-from moment_calculus.objectives.options import check_alpha, check_energy, warn_collapse
-from moment_calculus.objectives.powers import energy
+from moment_calculus.objectives.data import DataPlateFinder, DataPlates
+from moment_calculus.objectives.options import check_alpha, check_energy, warn_one_particle
+from moment_calculus.objectives.powers import bb_alpha_energy
 from numpyro_moments.likelihoods import tempered_jointly
 from numpyro_moments.objectives.base import Objective, Program, vectorised
 from numpyro_moments.objectives.densities import at_draws, log_ratio
@@ -21,11 +19,54 @@ from numpyro_moments.objectives.elbo import latent_terms
 from numpyro_moments.sites.traces import Traces, observed_plates
 
 
-@documented("NumPyro", objective=BB_ALPHA)
 class BBAlphaELBO(Objective):
     """Black-box α energy: between the ELBO and the log predictive likelihood of each datum.
 
-    {objective}
+    −(1/α) Σ_n log E_q[p(y_n | θ)^α] + KL(q ‖ p): the ELBO for α → 0 (exactly at 0), for α = 1 the
+    log predictive likelihood of each datum. RenyiELBO has the opposite order: its ELBO is α → 1.
+
+    A datum is an element of the plates around all observed sites, or of the plate ``datum``; what
+    lies in plates inside it is summed. Several observed sites of a datum are one joint density. A
+    user's scale and mask are inside the power, the scale of a subsample of the data outside, so
+    that the mean over all mini-batches is the energy of all data. Observed sites without a common
+    plate are one datum, with a warning.
+
+    Sampled, E_q is a mean over the particles, inside the logarithm: biased, towards the ELBO, by
+    O(1/K), and one particle is the ELBO. Analytic, it is a closed form for Normal observations and
+    a quadrature for other univariate ones, without noise, of the Gaussian that matches what is
+    observed of the parameters: powers see more of its tails than the ELBO does. Under dropout of
+    three inputs by 0.3 the energy was 3 to 8 % off in two linear models, of which the ELBO is
+    exact: a sum of few masked inputs is not Gaussian.
+
+    ``energy="cavity"`` is the original, −(1/α) Σ_n log E_q[(p(y_n | θ) (p(θ) / q(θ))^(1/N))^α], N
+    the full number of data, masked ones included; of each datum the default is the limit for α/N →
+    0. At α = 0 it is the ELBO by draws of all its terms. The ratio needs the density of the guide,
+    so that the weights are drawn once for all rows. A latent site inside the plates of the data
+    belongs wholly to its datum, one inside some of them in equal parts to the data that share it.
+
+    Args:
+        alpha: the power α, between 0 and 1.
+        datum: name of the plate whose elements are the data.
+        energy: ``"reparameterised"``, or ``"cavity"`` for ``propagation="sampled"`` and a guide
+            with a density.
+        num_particles: number of draws K, if anything is drawn.
+        **options: ``propagation``, ``covariance``, ``rules``, ``categorical``,
+            ``categorical_draws``, ``sample_sites`` and ``memory_limit`` as of
+            :class:`DeterministicELBO`, others passed to NumPyro's ``ELBO``.
+
+    Raises:
+        TypeError: if ``alpha`` is no number.
+        ValueError: if ``alpha`` is not between 0 and 1, an option is out of range or has no meaning
+            for ``energy="cavity"``, or (when evaluated) nothing is observed or ``datum`` is no
+            plate around every observed site.
+        UnsupportedMoments: when evaluated, if the model or the guide leaves what is supported; for
+            ``energy="cavity"``, if a site of the guide has no density (dropout, a Delta), or its
+            draws no gradient (discrete ones).
+
+    Warns:
+        UserWarning: for one sampled particle, or if all observations are one datum.
+
+    Source: Li and Gal 2017, eq. 7, and eq. 3 for the original (Hernández-Lobato et al. 2016).
 
     Example:
         >>> energy = BBAlphaELBO(alpha=0.5, num_particles=10, propagation="sampled")
@@ -43,10 +84,10 @@ class BBAlphaELBO(Objective):
         alpha = check_alpha(alpha, type(self).__name__)
         check_energy(energy, options.get("propagation", "analytic"), options)
         super().__init__(num_particles=num_particles, **options)
-        warn_collapse(alpha, num_particles, self.flow, energy)
-        self.alpha, self.data, self.energy = alpha, Data(datum), energy
+        warn_one_particle(alpha, num_particles, self.propagation_kind, energy)
+        self.alpha, self.data, self.energy = alpha, DataPlateFinder(datum), energy
         if not self.draws:
-            self.num_particles = 1  # they would all be the same
+            self.num_particles = 1  # all particles would be the same
 
     def loss_with_mutable_state(
         self,
@@ -57,10 +98,10 @@ class BBAlphaELBO(Objective):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """The energy, and the new values of the mutable sites.
+        """Return the energy, and the new values of the mutable sites.
 
         Args:
-            rng_key: for what is drawn.
+            rng_key: random key.
             param_map: values of the ``param`` and ``mutable`` sites by name.
             model: NumPyro model.
             guide: NumPyro guide; one without a model is bound to ``model``.
@@ -72,38 +113,42 @@ class BBAlphaELBO(Objective):
         """
         program = Program(model, guide, args, kwargs, param_map)
         (data, latent, scale), mutable = self.particle_terms(rng_key, program)
-        return {"loss": energy(data, latent, scale, self.alpha), "mutable_state": mutable}
+        return {"loss": bb_alpha_energy(data, latent, scale, self.alpha), "mutable_state": mutable}
 
     def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
-        """What ``energy`` takes of every particle, and the new values of the mutable sites."""
+        """Return the arguments of ``energy`` of every particle, and new mutable values."""
         if self.energy == "cavity":
             return vectorised(self, key, program, partial(at_draws, consume=self._cavity))
         return self.particles(key, program, self._terms, self.data)
 
     def _terms(self, traces: Traces) -> tuple[Any, Any, Any]:
-        """What each datum and the latent sites contribute, and how many data each stands for."""
+        """Return the terms of each datum and of the latent sites, and the data per datum."""
         around = observed_plates(traces.model)
         plates, sites = self.data(around), {name: traces.model[name] for name in around}
-        data = self._analytic(sites, plates) if self.flow == "analytic" else _drawn(sites, plates)
+        data = (
+            self._analytic(sites, plates)
+            if self.propagation_kind == "analytic"
+            else _drawn(sites, plates)
+        )
         latent = sum(latent_terms(traces).values(), start=jnp.zeros(()))
         return data, latent, jnp.asarray(plates.scale)
 
     def _cavity(self, traces: Traces) -> tuple[Any, Any, Any]:
-        """The log-density of each datum with its share of the latent sites, which leaves none."""
+        """Return the terms of each datum with its share of the latent sites, which leaves zero."""
         plates = self.data(observed_plates(traces.model))
         return log_ratio(traces, plates), jnp.zeros(()), jnp.asarray(plates.scale)
 
     def _analytic(self, sites: dict[str, dict], plates: DataPlates) -> jax.Array:
-        """The energy of each datum, its expectation in closed form."""
-        inner = lambda site: plates.without(site["plates"])  # noqa: E731
+        """Return the energy of each datum in closed form."""
+        inner = lambda site: plates.other_plate_names(site["plates"])  # noqa: E731
         parts = [
-            (name, site["fn"], site["value"], plates.exponent(site["scale"]), inner(site))
+            (name, site["fn"], site["value"], plates.relative_scale(site["scale"]), inner(site))
             for name, site in sites.items()
         ]
         return tempered_jointly(parts, self.alpha, plates.dims)
 
 
 def _drawn(sites: dict[str, dict], plates: DataPlates) -> jax.Array:
-    """The log-density of each datum."""
-    parts = (plates.each(site["log_prob"], site["scale"]) for site in sites.values())
+    """Return the log-density of each datum."""
+    parts = (plates.per_datum(site["log_prob"], site["scale"]) for site in sites.values())
     return sum(parts, start=jnp.zeros(()))

@@ -12,53 +12,41 @@ from numpyro import handlers
 from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
-from guides.families.masked_wording import no_density
+from guides.families.dropout_texts import no_density
 from moment_calculus.hosts.wording import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import DataPlates
-from numpyro_moments.diagnosis import diagnosed
+from numpyro_moments.failure_causes import diagnose_errors
 from numpyro_moments.objectives.base import Program
-from numpyro_moments.sites.masked import dropped_weight
+from numpyro_moments.sites.masked import dropout_posterior
 from numpyro_moments.sites.messenger import model_site
 from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import Traces, host_traces
 
 
-class _WithDensity(Messenger):
-    """Refuses latent sites whose density or gradient is not known."""
+class _ValidateDensity(Messenger):
+    """Raises for latent sites whose density, or gradient of a draw, is not known."""
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] != "sample" or msg["is_observed"] or msg["value"] is not None:
             return
         fn = msg["fn"]
-        if (dropped := dropped_weight(fn)) is not None:
+        if (dropped := dropout_posterior(fn)) is not None:
             raise no_density(dropped.design.site)
         if not (_is_point(fn) or fn.has_rsample):
             name, inner = model_site(msg), without_wrappers(fn)
-            raise not_reparameterised(name, inner, host="NumPyro", by_name=False)
+            raise not_reparameterised(name, inner, framework="NumPyro", by_name=False)
 
 
 def at_draws(program: Program, key: Any, *, consume: Callable[[Traces], Any]) -> tuple[Any, dict]:
-    """What is made of the traces of one particle, whose latent sites the host draws.
-
-    Args:
-        program: model and guide.
-        key: for what is drawn.
-        consume: makes arrays of traces.
-
-    Returns:
-        What ``consume`` returns; the new values of the mutable sites.
-
-    Raises:
-        UnsupportedMoments: if a site of the guide has no density, or no reparameterised draws.
-    """
+    """Return what ``consume`` makes of a particle that NumPyro draws, and new mutable values."""
     model, guide, args, kwargs, parameters = program
 
     def traced(part: Callable) -> dict:
         return handlers.trace(part).get_trace(*args, **kwargs)
 
-    with diagnosed(model, args, kwargs):
+    with diagnose_errors(model, args, kwargs):
         keys = tuple(jax.random.split(key))
-        sites = host_traces(model, guide, traced, parameters, keys, _WithDensity, lambda fn: fn)
+        sites = host_traces(model, guide, traced, parameters, keys, _ValidateDensity, lambda fn: fn)
         traces = Traces.of(*sites)
         check_density(program, traces.guide, key)
         return consume(traces), traces.mutable
@@ -69,23 +57,14 @@ def _is_point(fn: Any) -> bool:
 
 
 def check_density(program: Program, guide: dict[str, dict], key: Any) -> None:
-    """Refuse dropped weights, and points, but for functions of what is drawn.
-
-    Args:
-        program: model and guide.
-        guide: the sites of the guide.
-        key: for what is drawn.
-
-    Raises:
-        UnsupportedMoments: naming the site.
-    """
+    """Raise UnsupportedMoments for dropped weights, and for points that no draw determines."""
     for site in _samples(guide):
-        if (dropped := dropped_weight(site["fn"])) is not None:
+        if (dropped := dropout_posterior(site["fn"])) is not None:
             raise no_density(dropped.design.site)
     points = [site["name"] for site in _samples(guide) if _is_point(site["fn"])]
     if not points:
         return
-    unkeyed = program.sharing(key).guide  # subsamples are no draws of a site
+    unkeyed = program.sharing(key).guide  # draws of subsamples do not count as draws of a site
 
     def values(key: Any) -> dict[str, Any]:
         seeded = handlers.substitute(handlers.seed(unkeyed, key), data=program.parameters)
@@ -99,19 +78,15 @@ def check_density(program: Program, guide: dict[str, dict], key: Any) -> None:
 
 
 def log_ratio(traces: Traces, plates: DataPlates) -> jax.Array:
-    """log p − log q of all sites, each datum's share of it: [data plates].
-
-    Args:
-        traces: of model and guide.
-        plates: of the data.
-    """
+    """Return log p − log q of all sites, each datum's share of it: [data plates]."""
     ours, theirs = (_shares(sites, plates) for sites in (traces.model, traces.guide))
     return ours - theirs
 
 
 def _shares(sites: dict[str, dict], plates: DataPlates) -> jax.Array:
     shares = (
-        plates.share(_log_prob(site), site["scale"], site["plates"]) for site in _samples(sites)
+        plates.share_per_datum(_log_prob(site), site["scale"], site["plates"])
+        for site in _samples(sites)
     )
     return sum(shares, start=jnp.zeros(()))
 
@@ -121,6 +96,6 @@ def _samples(sites: dict[str, dict]) -> list[dict]:
 
 
 def _log_prob(site: dict) -> jax.Array:
-    """Of a draw of flows, by what they remember of it: some have no inverse."""
+    """Return the log-density of a draw; flows without inverse keep what it needs."""
     known = (site["intermediates"],) if site["intermediates"] else ()
     return site["fn"].log_prob(site["value"], *known)

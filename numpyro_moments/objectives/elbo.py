@@ -9,20 +9,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, documented
 from moment_calculus.hosts.wording import not_in_guide
-from numpyro_moments.diagnosis import explain_infinite_loss
+from numpyro_moments.failure_causes import explain_infinite_loss
 from numpyro_moments.objectives.base import Objective, Program
 from numpyro_moments.sites.latent import auxiliary_term, latent_term
 from numpyro_moments.sites.observed import observed_term
 from numpyro_moments.sites.traces import Traces
 
 
-@documented("NumPyro", terms=SITE_TERMS, options=OBJECTIVE_OPTIONS)
 class DeterministicELBO(Objective):
     """ELBO by analytic moment propagation: no samples, no gradient noise.
 
-    {terms}
+    Gaussian latent sites flow through the model as moments; the expected log-likelihood of every
+    observed site and the KL divergence of every latent site are taken in closed form. Each site
+    contributes s_model (−KL − H) + s_guide H, with the scales and masks of model and guide, so
+    the result equals NumPyro's ``Trace_ELBO`` in expectation. Beyond the first random layer the
+    activations are matched by Gaussians, which is the approximation of the source paper.
 
     Guides may be hand-written or NumPyro's own, as long as every site is Gaussian, an elementwise
     transform of a Gaussian, a point estimate, or linear in such sites: ``DVIGuide``,
@@ -31,15 +33,31 @@ class DeterministicELBO(Objective):
     ``jax.vmap`` and on a device mesh.
 
     Args:
-        {options}
+        covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
+            variances only (O(d) instead of O(d²) memory for each element of the batch).
+        rules: rule book: ``"exact"`` (covariances of activations without closed pairs by 32 terms
+            of a series, see :func:`moment_calculus.functions.pairs.covariance.covariance`),
+            ``"dvi"`` for the source paper's approximate covariances, ``"first_order"`` for the
+            delta method, or a rule book of your own.
+        categorical: rule for classes with Gaussian logits, whose joint covariance is used in
+            diagonal mode too: ``"points"`` (fixed points, 2 to 3 % off at the optimum of a network
+            with one hidden layer), ``"pairs"`` (pairwise logsumexp, 2 to 6 %), the lower bounds
+            ``"tilted"`` and ``"jensen"``, ``"delta"`` (the source papers', wrong by factors once it
+            is trained) or ``"sample"`` (unbiased: the logits alone are drawn). BB-α knows the means
+            of powers by points, pairs and draws.
+        categorical_draws: number of draws of the logits for ``categorical="sample"``.
+        sample_sites: names of latent sites that are drawn by reparameterisation instead.
+        num_particles: number of draws of the ``sample_sites``; one pass suffices without them.
+        memory_limit: bytes that one covariance may take, checked before it is computed; by
+            default half of the physical memory.
         sum_sites: whether the loss is one number, or a dictionary of what each site contributes.
         **options: passed to :class:`numpyro.infer.elbo.ELBO`.
 
     Raises:
         ValueError: if ``covariance``, ``rules`` or ``categorical`` is unknown, or an option is out
             of range.
-        UnsupportedMoments: when evaluated, if the model or the guide leaves the supported
-            operations; the message names the operation, the line, the sites and the remedy.
+        UnsupportedMoments: when evaluated, if the model or the guide uses an operation that is
+            not supported; the message names the operation, the line, the sites and the remedy.
 
     Source: Wu et al. 2019 (DVI).
 
@@ -60,10 +78,10 @@ class DeterministicELBO(Objective):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """Negative ELBO, and the new values of the mutable sites.
+        """Return the negative ELBO, and the new values of the mutable sites.
 
         Args:
-            rng_key: for what is drawn: subsamples, the ``sample_sites``, the model's own draws.
+            rng_key: random key for subsamples, the ``sample_sites``, the model's own draws.
             param_map: values of the ``param`` and ``mutable`` sites by name.
             model: NumPyro model.
             guide: NumPyro guide; one without a model is bound to ``model``.
@@ -80,7 +98,7 @@ class DeterministicELBO(Objective):
         return {"loss": loss, "mutable_state": mutable}
 
     def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
-        """The ELBO of every particle, as arguments of ``energy``, and the mutable sites."""
+        """Return the ELBO of every particle, as arguments of ``energy``, and the mutable sites."""
 
         def elbo(traces: Traces) -> Any:
             return sum(elbo_terms(traces).values(), start=jnp.zeros(()))
@@ -96,16 +114,12 @@ class DeterministicELBO(Objective):
 
 
 def _is_infinite(term: Any) -> bool:
-    """Whether a term is known and not finite; inside ``jax.jit`` none is known."""
+    """Return whether a term is known and not finite; inside ``jax.jit`` none is known."""
     return not isinstance(term, jax.core.Tracer) and not bool(jnp.isfinite(term))
 
 
 def elbo_terms(traces: Traces) -> dict[str, Any]:
-    """What each site contributes to the ELBO, as scalars by name.
-
-    Args:
-        traces: of model and guide, with moments for the latent sites.
-    """
+    """Return the terms of the ELBO by site, as scalars."""
     terms = {}
     for name, site in traces.model.items():
         if site["type"] == "sample" and site["is_observed"]:
@@ -114,11 +128,7 @@ def elbo_terms(traces: Traces) -> dict[str, Any]:
 
 
 def latent_terms(traces: Traces) -> dict[str, Any]:
-    """What each latent site contributes, as scalars by name.
-
-    Args:
-        traces: of model and guide.
-    """
+    """Return the terms of the latent sites, as scalars by name."""
     terms = {}
     for name, site in traces.model.items():
         if site["type"] == "sample" and not site["is_observed"]:

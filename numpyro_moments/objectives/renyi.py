@@ -10,22 +10,43 @@ import jax
 import jax.numpy as jnp
 from numpyro.infer.elbo import ELBO
 
-from moment_calculus.hosts.docstrings import documented
 from moment_calculus.numerics.rulebook import check_draws
-from moment_calculus.objectives.data import common_plates, refuse_subsamples
-from moment_calculus.objectives.docstrings import RENYI
-from moment_calculus.objectives.options import check_drawn, check_order, warn_single
+from moment_calculus.objectives.data import check_subsamples, common_plates
+from moment_calculus.objectives.options import check_order, check_sampled, warn_one_particle_renyi
 from moment_calculus.objectives.powers import log_mean_power
 from numpyro_moments.objectives.base import Program, vectorised
 from numpyro_moments.objectives.densities import at_draws, log_ratio
 from numpyro_moments.sites.traces import Traces
 
 
-@documented("NumPyro", objective=RENYI)
 class RenyiELBO(ELBO):
     """Rényi bound (1/(1 − α)) log E_q[(p(y, θ) / q(θ))^(1 − α)] of the log evidence.
 
-    {objective}
+    Its order is opposite to that of :class:`BBAlphaELBO`: α → 1 is the ELBO, α = 0 the
+    importance-weighted bound, and the bound falls as α grows. The expectation is a mean over K
+    draws of all latent sites, each drawn once for all rows: the ratio needs the density of the
+    guide. Elements of the plates around all sites are bounded one by one, and the scale of a
+    subsample of such a plate multiplies the bound, as in NumPyro; Pyro's own puts it inside the
+    power. NumPyro draws the sites.
+
+    Args:
+        alpha: the order α, not negative and not 1.
+        num_particles: number of draws K.
+        propagation: ``"sampled"``, which is the only one.
+        **options: passed to NumPyro's ``ELBO``.
+
+    Raises:
+        TypeError: if ``alpha`` is no number.
+        ValueError: if ``alpha`` is negative or 1, ``propagation`` is another one, or (when
+            evaluated) a plate is subsampled that is not around every site: use
+            :class:`BBAlphaELBO`.
+        UnsupportedMoments: when evaluated, if a site of the guide has no density (dropout, a
+            Delta), or its draws no gradient (discrete ones).
+
+    Warns:
+        UserWarning: for one particle.
+
+    Source: Li and Turner 2016, eq. 9.
 
     Example:
         >>> bound = RenyiELBO(alpha=0.5, num_particles=10)
@@ -40,9 +61,9 @@ class RenyiELBO(ELBO):
         **options: Any,
     ) -> None:
         alpha = check_order(alpha)
-        check_drawn(propagation, type(self).__name__)
+        check_sampled(propagation, type(self).__name__)
         check_draws((), num_particles)
-        warn_single(alpha, num_particles)
+        warn_one_particle_renyi(alpha, num_particles)
         super().__init__(num_particles=num_particles, **options)
         self.alpha = alpha
 
@@ -55,10 +76,10 @@ class RenyiELBO(ELBO):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """The negative bound, and the new values of the mutable sites.
+        """Return the negative bound, and the new values of the mutable sites.
 
         Args:
-            rng_key: for what is drawn.
+            rng_key: random key.
             param_map: values of the ``param`` and ``mutable`` sites by name.
             model: NumPyro model.
             guide: NumPyro guide; one without a model is bound to ``model``.
@@ -76,9 +97,9 @@ class RenyiELBO(ELBO):
 
 
 def _ratio(traces: Traces) -> tuple[jax.Array, jax.Array]:
-    """log p − log q for each element of the plates around all sites, and what it stands for."""
+    """Return log p − log q by element of the plates around all sites, and what it stands for."""
     sites = {**traces.guide, **traces.model}.items()
     around = {name: site["plates"] for name, site in sites if site["type"] == "sample"}
     plates = common_plates(around)
-    refuse_subsamples(around, plates)
+    check_subsamples(around, plates)
     return log_ratio(traces, plates), jnp.asarray(plates.scale)

@@ -1,6 +1,6 @@
-"""How primitives carry the axis of the rows: through what keeps rows apart from each other.
+"""Rules that give the axis of the rows of data in the results of a primitive.
 
-A primitive that is not listed mixes rows, as far as anybody knows.
+A primitive without a rule may mix rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from jax.extend import core
 
-Axes = Sequence[int | None]
+Axes = Sequence[int | None]  # of the rows in each operand; None for those without rows
 _ELEMENTWISE = frozenset(
     "abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil "
     "clamp convert_element_type copy copy_p cos cosh digamma div eq erf erf_inv erfc exp exp2 "
@@ -40,30 +40,18 @@ _CALLS = {
 
 
 class Mixed(Exception):
-    """An operation lets rows depend on each other."""
+    """Raised if an operation may let rows depend on each other."""
 
 
 def called(equation: Any) -> core.ClosedJaxpr | None:
-    """The program that an equation calls once, as it is; None if it calls none.
-
-    Args:
-        equation: of a jaxpr.
-    """
+    """Return the program that an equation calls once, unchanged; None if it calls none."""
     name = _CALLS.get(equation.primitive.name)
     program = None if name is None else equation.params[name]
     return core.ClosedJaxpr(program, ()) if isinstance(program, core.Jaxpr) else program
 
 
 def axes_after(equation: Any, axes: Axes) -> list[int | None]:
-    """Where the axis of the rows is in each result.
-
-    Args:
-        equation: of a jaxpr.
-        axes: where it is in each operand; None for those that have no rows.
-
-    Raises:
-        Mixed: if a row of a result may depend on several rows.
-    """
+    """Return the axis of the rows in each result; raise Mixed if rows may depend on each other."""
     if all(axis is None for axis in axes):
         return [None] * len(equation.outvars)
     if (program := called(equation)) is not None:
@@ -87,7 +75,7 @@ def _through(program: core.Jaxpr, axes: Axes) -> list[int | None]:
 
 
 def _only(axes: Axes) -> int:
-    """The one place at which all operands have their rows."""
+    """Return the axis of the rows if it is the same in all operands that have rows; else raise."""
     found = {axis for axis in axes if axis is not None}
     if len(found) > 1:
         raise Mixed("operands with rows along different axes")
@@ -182,7 +170,7 @@ def _window(equation: Any, axes: Axes) -> int:
 
 
 def _gather(equation: Any, axes: Axes) -> int:
-    """Elements of each row by indices of its own."""
+    """Return the axis of the rows if each row has indices of its own."""
     numbers, (taken, indices) = equation.params["dimension_numbers"], axes
     if indices is not None or taken not in numbers.operand_batching_dims:
         raise Mixed("gather")

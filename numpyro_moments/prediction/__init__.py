@@ -1,1 +1,1 @@
-"""Moments and densities in closed form: of what a model observes, of any function."""
+"""Predict what a model observes, and propagate moments through any function."""

@@ -1,4 +1,4 @@
-"""Predictions by draws of the latent sites, or by their means."""
+"""Predict sites by draws of the latent sites, or by their means."""
 
 from __future__ import annotations
 
@@ -10,31 +10,23 @@ import jax.numpy as jnp
 from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
-from moment_calculus.hosts.moments import moments_over
+from moment_calculus.hosts.moments import moments_of_draws
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.likelihoods.derived import distributions_in, restored
 from numpyro_moments.prediction.sampled import SampledPrediction
-from numpyro_moments.sites.drawn import Drawing, drawn_traces
+from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces
 from numpyro_moments.sites.transformed import WRAPPERS
 
 
-def predicted_by_particles(
+def predict_by_particles(
     program: tuple[Callable, Callable, tuple, dict, dict],
-    is_mean: bool,
+    is_mean: bool,  # whether the means of the latent sites replace draws
     count: int,
     key: Any,
-    wanted: Callable,
+    wanted: Callable,  # from traces to the sites that are predicted, by name
 ) -> dict[str, Any]:
-    """Predictions of the sites of a model by draws of its latent sites.
-
-    Args:
-        program: model, guide, their arguments and keyword arguments, and parameters.
-        is_mean: whether the means of the latent sites stand for draws.
-        count: number of draws.
-        key: random key.
-        wanted: from traces to the sites that are predicted, by name.
-    """
+    """Return the predictions of a model's sites by draws of its latent sites."""
     kinds: dict[str, str] = {}
 
     def consume(traces: Traces) -> dict[str, Any]:
@@ -52,21 +44,15 @@ def predicted_by_particles(
     return {
         name: SampledPrediction(name, of_particles(part))
         if kinds[name] == "sample"
-        else moments_over(part, full=False)
+        else moments_of_draws(part, full=False)
         for name, part in found.items()
     }
 
 
 def of_particles(fn: Any) -> Any:
-    """A distribution whose arrays have an axis of particles in front, with that in its batch shape.
-
-    It draws for each particle on its own, behind their axis, too: NumPyro makes the batch shape
-    of a distribution larger, but not those of what it draws from inside, as a StudentT from its
-    Chi2, and all particles would have the same noise.
-
-    Args:
-        fn: as ``jax.vmap`` returns it.
-    """
+    """Return a distribution from ``jax.vmap`` with the axis of particles in its batch shape."""
+    # NumPyro enlarges the batch shape of a distribution, but not those of inner ones from which it
+    # draws, such as the Chi2 of a StudentT: all particles would have the same noise.
     if isinstance(fn, ExpandedDistribution):
         return of_particles(_aligned(fn.base_dist, fn)).expand(_batch_shape(fn))
     new = promote_batch_shape(fn)
@@ -79,17 +65,12 @@ def of_particles(fn: Any) -> Any:
 
 
 def _batch_shape(fn: Any) -> tuple[int, ...]:
-    """That of an expansion, with particles in front."""
+    """Return the batch shape of an expansion, with particles in front."""
     return (len(jax.tree.leaves(fn)[0]), *fn.batch_shape)
 
 
 def _aligned(part: Any, fn: Any) -> Any:
-    """A distribution inside another one, with axes for those of a batch that it does not have.
-
-    Args:
-        part: as ``jax.vmap`` returns it.
-        fn: what it is inside of, likewise.
-    """
+    """Return an inner distribution with axes of size one for the batch axes that it lacks."""
     missing = len(fn.batch_shape) - len(part.batch_shape)
     if missing <= 0:
         return part
@@ -100,16 +81,7 @@ def _aligned(part: Any, fn: Any) -> Any:
 
 
 def needed(key: Any, is_mean: bool) -> Any:
-    """The random key that a user gives; any where nothing is drawn.
-
-    Args:
-        key: what was given; None for none.
-        is_mean: whether nothing is drawn.
-
-    Raises:
-        ValueError: if it is missing.
-        TypeError: if it is no key.
-    """
+    """Return the random key that a user gave, or any key if nothing is drawn; else raise."""
     if key is None and not is_mean:
         raise ValueError("propagation='sampled' needs rng_key=, e.g. jax.random.key(0)")
     return jax.random.key(0) if key is None else checked_key("rng_key", key)

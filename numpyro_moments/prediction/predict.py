@@ -1,4 +1,4 @@
-"""Closed-form predictions: moments and log density of what the model observes."""
+"""Predict what a model observes: moments and log density, in closed form or by draws."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from moment_calculus.hosts.docstrings import documented
-from moment_calculus.hosts.moments import Moments, as_moments
-from moment_calculus.hosts.predictions.docstrings import PREDICTED_SITES
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.hosts.moments import Moments, moments_of_value
 from moment_calculus.hosts.wording import nothing_observed
-from moment_calculus.likelihoods.classes import LAWS
+from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.precision import Precision
-from numpyro_moments.prediction.particles import needed, predicted_by_particles
+from numpyro_moments.prediction.particles import needed, predict_by_particles
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.binding import bind
@@ -27,7 +25,6 @@ from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import UNDRAWN, Traces, moment_traces
 
 
-@documented("NumPyro", sites=PREDICTED_SITES)
 def predict(
     model: Callable,
     guide: Callable,
@@ -51,50 +48,46 @@ def predict(
         covariance: ``"full"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
-        num_particles: number of draws of the latent sites where they are sampled.
+        num_particles: number of draws of the latent sites with ``propagation="sampled"``.
         categorical: rule for classes, ``"points"`` or ``"pairs"``.
         rng_key: random key, which sampling needs.
         **kwargs: the model's keyword arguments.
 
-    {sites}
+    Returns:
+        A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
+        (of the location), ``aleatoric_variance`` (of the noise), ``variance``, ``log_prob``,
+        ``quantile`` and ``interval``, ``probs`` and ``variation_ratio`` of classes, ``entropy`` and
+        ``mutual_information``, ``credible_interval`` of the mean, and ``sample``;
+        :class:`~moment_calculus.hosts.moments.Moments` for every deterministic site.
+
+    Raises:
+        UnsupportedMoments: if the model leaves the supported operations, a site's distribution
+            has no predictive moments, or the model draws random numbers that belong to no site.
+
+    Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
     check_particles(propagation, num_particles)
-    check_choice("categorical", categorical, LAWS)
+    check_choice("categorical", categorical, PREDICTIVE_RULES)
     how = propagation_of(covariance, rules, categorical)
     with Precision.of(params)():
         if propagation != "analytic":
             bind(guide, model, params)
             program, is_mean = (model, guide, args, kwargs, params), propagation == "mean"
             key = needed(rng_key, is_mean)
-            return predicted_by_particles(program, is_mean, num_particles, key, predicted_in)
+            return predict_by_particles(program, is_mean, num_particles, key, sites_to_predict)
         sites = _predicted_sites(model, guide, params, args, kwargs, how)
-        return {name: predicted_at(name, site) for name, site in sites.items()}
+        return {name: prediction_at(name, site) for name, site in sites.items()}
 
 
 def log_predictive(
-    propagation: Propagation | None,
+    propagation: Propagation | None,  # None: with covariances, by the exact rules
     model: Callable,
     guide: Callable,
     params: dict[str, Any],
     *args: Any,
     **kwargs: Any,
 ) -> jax.Array:
-    """Log predictive density of what is observed, each element on its own, in closed form.
-
-    Args:
-        propagation: how randomness flows; by default with covariances, by the exact rules.
-        model: NumPyro model.
-        guide: guide with Gaussian sites.
-        params: trained parameters of the guide (and the model).
-        *args: the model's arguments, with observations.
-        **kwargs: the model's keyword arguments.
-
-    Returns:
-        The sum over all elements of all observed sites.
-
-    Raises:
-        ValueError: if nothing is observed.
-    """
+    """Return the log predictive density of all observations, each on its own, as one sum."""
     propagation = propagation or propagation_of("full", "exact")
     sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
     observed = {name: site for name, site in sites.items() if _is_observation(site)}
@@ -112,20 +105,16 @@ def _predicted_sites(
     kwargs: dict[str, Any],
     propagation: Propagation,
 ) -> dict[str, dict]:
-    """The sites of the model that are no latent ones, and no factors."""
+    """Return the sites of the model that are neither latent nor factors."""
     bind(guide, model, params)
     traces = moment_traces(
         model, guide, args, kwargs, params, jax.random.key(0), propagation, predicting=True
     )
-    return predicted_in(traces)
+    return sites_to_predict(traces)
 
 
-def predicted_in(traces: Traces) -> dict[str, dict]:
-    """The sites of a model that are no latent ones, and no factors.
-
-    Args:
-        traces: of model and guide, with moments for the latent sites.
-    """
+def sites_to_predict(traces: Traces) -> dict[str, dict]:
+    """Return the sites of a model's trace that are neither latent nor factors."""
     return {
         name: site
         for name, site in traces.model.items()
@@ -138,28 +127,19 @@ def _is_observation(site: dict) -> bool:
 
 
 def is_factor(site: dict) -> bool:
-    """Whether a site is a ``numpyro.factor``: there is nothing to predict.
-
-    Args:
-        site: of a trace.
-    """
+    """Return whether a site is a ``numpyro.factor``, which predicts nothing."""
     return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
-def predicted_at(name: str, site: dict) -> Prediction | Moments:
-    """What is known of a site: its predictive distribution, or moments of a deterministic one.
-
-    Args:
-        name: of the site.
-        site: of the model's trace, with moments.
-    """
+def prediction_at(name: str, site: dict) -> Prediction | Moments:
+    """Return the prediction of a site, or the moments of a deterministic one."""
     if site["type"] == "sample":
         return _located(name, site)
-    return as_moments(site["value"])
+    return moments_of_value(site["value"])
 
 
 def _located(name: str, site: Any) -> Prediction:
     try:
         return Prediction(name, site["fn"])
-    except UnsupportedMoments as refusal:
-        raise refusal.at_site(name, site.get("line", "")) from None
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None

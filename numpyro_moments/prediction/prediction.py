@@ -1,4 +1,4 @@
-"""Prediction of one site in closed form: what is known of what the model observes."""
+"""The predictive distribution of one site of a model, in closed form."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.docstrings import documented
-from moment_calculus.hosts.predictions.docstrings import DRAWN, PREDICTED_SITE
 from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
 from moment_calculus.hosts.predictions.wording import no_draws
 from moment_calculus.hosts.wrappers import unwrapped
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
-from numpyro_moments.likelihoods import marginal, predicted, univariate
+from numpyro_moments.likelihoods import marginal, moments_and_law, univariate
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.likelihoods.structure import has_moments
 from numpyro_moments.sites.transformed import WRAPPERS
@@ -25,17 +23,26 @@ from numpyro_moments.sites.transformed import WRAPPERS
 _CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 
 
-@documented("NumPyro", site=PREDICTED_SITE)
 class Prediction(PredictedSite):
     """Predictive distribution of one site, as moments, a log density, quantiles and draws.
 
-    {site}
+    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
+    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights. Moments that do not
+    exist are NaN or infinite: a Cauchy or a Student with one degree of freedom or less has no mean,
+    and with two or less infinite ``aleatoric_variance``; it has quantiles.
+
+    Args:
+        name: the site.
+        fn: its distribution, with random parameters.
+
+    Raises:
+        UnsupportedMoments: if there are no predictive moments for the distribution.
     """
 
     def __init__(self, name: str, fn: Any) -> None:
         shape = fn.batch_shape + fn.event_shape
         base, summed = unwrapped(fn, WRAPPERS)
-        *parts, law = predicted(name, base)
+        *parts, law = moments_and_law(name, base)
         log_prob = getattr(law, "log_prob", law)
         classes = parts[0].shape[-1:] if isinstance(base, _CLASSES) else ()
         elements = shape[: len(shape) - base.event_dim]
@@ -50,11 +57,15 @@ class Prediction(PredictedSite):
         super().__init__(name, fn, moments, log_density, known, axes, Precision.of(parts[0]))
         self._base, self._law, self._elements = base, law, elements
 
-    @documented("NumPyro", drawn=DRAWN)
     def sample(self, n: int, key: jax.Array) -> jax.Array:
         """Draw from the predictive distribution of every element.
 
-        {drawn}
+        What an element depends on is drawn from the posterior, then the element from the
+        likelihood: exact draws of its own predictive distribution, epistemic and aleatoric
+            together. They are not
+        joint draws of several elements: what two rows share, because one set of weights predicts
+        both, is not in them. For functions of several rows (sums, maxima, paths) draw the weights
+        with NumPyro's ``Predictive``.
 
         Args:
             n: how many draws.
@@ -78,7 +89,7 @@ class Prediction(PredictedSite):
         if not has_moments(self._base):
             return restored(self.distribution).sample(key, (count,))
         if type(self._marginal) is Marginal:
-            raise no_draws(self.name, type(self._base).__name__, host="NumPyro")
-        found = univariate.drawn(self._base, key, count, self._elements)
+            raise no_draws(self.name, type(self._base).__name__, framework="NumPyro")
+        found = univariate.draw_observations(self._base, key, count, self._elements)
         floating = jnp.issubdtype(found.dtype, jnp.floating)
         return found.astype(self.mean.dtype) if floating else found

@@ -1,4 +1,4 @@
-"""Moments of any function or module for uncertain inputs: no model, no guide."""
+"""Propagate moments of uncertain inputs through any function, without model or guide."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.hosts.docstrings import PROPAGATION, documented
 from moment_calculus.hosts.moments import (
     Moments,
-    as_moments,
     as_value,
-    draws_of,
-    moments_over,
+    draws_from,
+    moments_of_draws,
+    moments_of_value,
 )
 from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.objectives.options import check_draws_of_inputs
@@ -25,13 +24,13 @@ from numpyro_moments.rules.table import is_random
 
 
 def _from_parts(_: Any, parts: tuple) -> Moments:
-    """Moments of parts that JAX hands over, which need not be arrays of any shape."""
+    """Return moments with parts from JAX, which need not be arrays of any shape."""
     moments = object.__new__(Moments)
     moments.mean, moments.variance, moments.covariance = parts
     return moments
 
 
-# so that they pass through jax.jit, jax.vmap and the like
+# Moments pass through jax.jit, jax.vmap and other transformations.
 jax.tree_util.register_pytree_node(
     Moments,
     lambda moments: ((moments.mean, moments.variance, moments.covariance), None),
@@ -39,7 +38,6 @@ jax.tree_util.register_pytree_node(
 )
 
 
-@documented("NumPyro", rest=PROPAGATION)
 def propagate(
     fn: Callable,
     *inputs: Any,
@@ -57,13 +55,24 @@ def propagate(
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         covariance: ``"diagonal"`` or ``"full"``.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
-        num_particles: number of draws where they are sampled.
+        num_particles: number of draws of the inputs with ``propagation="sampled"``.
         rng_key: random key, which sampling needs.
 
     Returns:
         What ``fn`` returns, every array replaced by its :class:`Moments`; pytrees keep their form.
 
-    {rest}
+    Different inputs are independent of each other; within one input the components have the
+    covariance given, or are independent.
+
+    ``propagation="sampled"`` draws the inputs ``num_particles`` times from Gaussians with these
+    moments, and gives moments over what ``fn`` makes of them: any operation will do, and the error
+    is a Monte Carlo one. ``propagation="mean"`` evaluates ``fn`` at the means, with variance zero.
+
+    Raises:
+        ValueError: if an option is unknown, or there are fewer than two particles to sample.
+        UnsupportedMoments: if ``fn`` uses an operation without a rule (analytic).
+
+    Source: Shekhovtsov et al. 2018.
 
     Example:
         >>> import jax
@@ -88,7 +97,7 @@ def propagate(
         return jax.tree.map(_result, program(*(moments.mean for moments in uncertain)))
     if propagation == "sampled":
         found = jax.vmap(program)(*_draws(uncertain, num_particles, rng_key))
-        return jax.tree.map(lambda part: moments_over(part, how.full), found)
+        return jax.tree.map(lambda part: moments_of_draws(part, how.full), found)
     names = _names(inputs)
     values = [
         as_value(moments, names[place], how)
@@ -103,13 +112,13 @@ def propagate(
 def _draws(uncertain: Sequence[Moments], count: int, key: Any) -> list[jax.Array]:
     keys = jax.random.split(needed(key, False), max(len(uncertain), 1))
     return [
-        draws_of(part, jax.random.normal(key, (count, *part.mean.shape), part.mean.dtype))
+        draws_from(part, jax.random.normal(key, (count, *part.mean.shape), part.mean.dtype))
         for part, key in zip(uncertain, keys, strict=False)
     ]
 
 
 def _result(result: Any) -> Moments:
-    return as_moments(result if is_random(result) else jnp.asarray(result))
+    return moments_of_value(result if is_random(result) else jnp.asarray(result))
 
 
 def _is_moments(leaf: Any) -> bool:
@@ -117,7 +126,7 @@ def _is_moments(leaf: Any) -> bool:
 
 
 def _in_jax(moments: Moments) -> Moments:
-    """The same moments in arrays of JAX; those of NumPy do not mix with traced ones."""
+    """Return the moments in arrays of JAX, because NumPy's do not mix with traced ones."""
     mean, covariance = jnp.asarray(moments.mean), moments.covariance
     if covariance is not None:
         return Moments(mean, covariance=jnp.asarray(covariance))
@@ -125,6 +134,6 @@ def _in_jax(moments: Moments) -> Moments:
 
 
 def _names(inputs: Any) -> list[str]:
-    """The leaves by which input they are in, and where in it."""
+    """Return a name for each leaf: its input, and the path to it there."""
     paths, _ = jax.tree_util.tree_flatten_with_path(inputs, is_leaf=_is_moments)
     return [f"input {path[0].idx}" + jax.tree_util.keystr(path[1:]) for path, _ in paths]

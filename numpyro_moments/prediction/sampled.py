@@ -1,4 +1,4 @@
-"""Prediction of one site by particles: a mixture of the distributions that each of them gives."""
+"""The predictive distribution of one site by particles: a mixture with one part for each."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from typing import Any
 
 import jax
 
-from moment_calculus.hosts.docstrings import documented
-from moment_calculus.hosts.predictions.docstrings import DRAWN_PARTICLES, SAMPLED_SITE
-from moment_calculus.hosts.predictions.sampled import SampledSite
+from moment_calculus.hosts.predictions.mixtures import SampledSite
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.hosts.predictions.wording import not_of_particles
 from numpyro_moments.evaluation.keys import checked_key
@@ -17,11 +15,23 @@ from numpyro_moments.likelihoods.structure import has_moments
 from numpyro_moments.prediction.prediction import Prediction
 
 
-@documented("NumPyro", site=SAMPLED_SITE)
 class SampledPrediction(SampledSite):
-    """Predictive distribution of one site by particles, with all that a ``Prediction`` has.
+    """Predictive distribution of one site by particles, with the interface of ``Prediction``.
 
-    {site}
+    A mixture with equal weights: ``mean`` is the mean of the particles' means and
+    ``epistemic_variance`` their variance, ``aleatoric_variance`` the mean of the particles'
+    variances. ``log_prob`` is the logarithm of the mean density, of all elements of an event
+    together. Quantiles invert the mixture's own distribution function; ``credible_interval`` is
+    between quantiles of the particles' means, by Hazen's rule, and no wider than these.
+
+    Args:
+        name: the site.
+        fn: its distribution, whose batch shape begins with the particles.
+
+    Raises:
+        ValueError: if the batch shape is empty, or a parameter is random: then there are no
+            particles.
+        UnsupportedMoments: if there are no predictive moments for the distribution.
     """
 
     def __init__(self, name: str, fn: Any) -> None:
@@ -29,11 +39,11 @@ class SampledPrediction(SampledSite):
             raise not_of_particles(name, type(fn).__name__, fn.batch_shape)
         super().__init__(Prediction(name, fn))
 
-    @documented("NumPyro", drawn=DRAWN_PARTICLES)
     def sample(self, n: int, key: jax.Array) -> jax.Array:
         """Draw from the predictive distribution.
 
-        {drawn}
+        A draw is of one particle in all its elements, and so a joint draw of several rows. Every
+        particle has equally many draws, or one more than others, in random order.
 
         Args:
             n: how many draws.

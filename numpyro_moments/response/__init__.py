@@ -1,1 +1,1 @@
-"""Linear response in NumPyro: what the curvature of the loss at its optimum tells."""
+"""Linear response in NumPyro: corrected moments from the curvature of the loss at its optimum."""

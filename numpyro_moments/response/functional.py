@@ -1,4 +1,4 @@
-"""Functions of the flat parameters with their Jacobians, compiled."""
+"""Vectors that depend on the parameters, with products of their Jacobians."""
 
 from __future__ import annotations
 
@@ -14,29 +14,23 @@ from numpyro_moments.evaluation.precision import Precision
 
 
 class FlatFunctional:
-    """A flat vector that depends on the flat parameters.
-
-    Args:
-        at: the vector, by the parameters.
-        place: the parameters.
-        precision: in which it is computed.
-    """
+    """A flat vector [d] that depends on the parameters [n]."""
 
     def __init__(self, at: Callable[[jax.Array], jax.Array], place: Any, precision: Precision):
         self._at, self._place, self._precision = at, place, precision
 
     @cached_property
     def value(self) -> np.ndarray:
-        """The vector at the parameters."""
+        """Return the vector at the parameters."""
         with self._precision():
             return np.asarray(jax.jit(self._at)(self._place), np.float64)
 
-    def pull(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times the Jacobian."""
+    def vjp(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows [k, d] times the Jacobian, [k, n]."""
         return self._run(self._pull, rows)
 
-    def push(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times the transposed Jacobian."""
+    def jvp(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows [k, n] times the transposed Jacobian, [k, d]."""
         return self._run(self._push, rows)
 
     def _run(self, compiled: Callable, rows: np.ndarray) -> np.ndarray:
@@ -46,14 +40,14 @@ class FlatFunctional:
 
     @cached_property
     def _pull(self) -> Callable:
-        def pull(place: jax.Array, rows: jax.Array) -> jax.Array:
+        def vjp(place: jax.Array, rows: jax.Array) -> jax.Array:
             return jax.vmap(lambda row: jax.vjp(self._at, place)[1](row)[0])(rows)
 
-        return jax.jit(pull)
+        return jax.jit(vjp)
 
     @cached_property
     def _push(self) -> Callable:
-        def push(place: jax.Array, rows: jax.Array) -> jax.Array:
+        def jvp(place: jax.Array, rows: jax.Array) -> jax.Array:
             return jax.vmap(lambda row: jax.jvp(self._at, (place,), (row,))[1])(rows)
 
-        return jax.jit(push)
+        return jax.jit(jvp)

@@ -1,4 +1,4 @@
-"""Linear response: moments of the posterior beyond those of a guide."""
+"""Correct the moments of a trained guide by linear response."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.response.optimum import TOLERANCE
 from moment_calculus.response.response import Response
-from moment_calculus.response.wording import ABOUT, ARGUMENTS, RESULT, check_dictionary
+from moment_calculus.response.wording import check_dictionary
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.problem import in_jax
@@ -24,11 +23,17 @@ from numpyro_moments.response.problem import NumPyroProblem
 from numpyro_moments.svi import SVI
 
 
-@documented("NumPyro", about=ABOUT)
 class LinearResponse(Response):
     """Corrected moments of a posterior, and how they depend on priors and data.
 
-    {about}
+    Sites are named as in the model. Standard deviations, covariances and correlations are those of
+    the sites on the unconstrained space, where a guide is Gaussian: of logarithms for positive
+    sites. ``interval``, ``sample`` and ``moments`` are on the sites' supports.
+
+    Where a scale is hardly known, its logarithm is skewed, and draws have the long tail of a
+    log-normal. Measured on the eight schools: deviations of μ and log τ are 0.98 and 0.97 of the
+    reference's, those of the schools' effects μ + τ z 1.5 by draws and 0.8 to 0.9 by ``moments``;
+    with ``importance_weights=True`` 0.96 to 1.02 by both.
     """
 
     def sample(
@@ -39,7 +44,7 @@ class LinearResponse(Response):
         Args:
             n: how many draws.
             key: random key.
-            importance_weights: whether they are resampled by Pareto-smoothed importance weights
+            importance_weights: whether draws are resampled by Pareto-smoothed importance weights
                 p / q, with replacement from twice as many, so that they are draws of the posterior
                 itself. Measured on the eight schools: standard deviations of the schools' effects
                 and of τ are 0.98 to 1.03 of the reference's with weights, 1.41 to 2.05 without.
@@ -61,7 +66,6 @@ class LinearResponse(Response):
         return {site: jnp.asarray(np.asarray(values)) for site, values in found.items()}
 
 
-@documented("NumPyro", arguments=ARGUMENTS, result=RESULT)
 def linear_response(
     model: Callable,
     guide: Callable,
@@ -74,11 +78,45 @@ def linear_response(
 ) -> LinearResponse:
     """Correct the moments of a trained guide by linear response.
 
-    {arguments}
+    The moments of a mean-field guide are those of a posterior whose dependences are ignored: of
+    regression coefficients the standard deviations may be too small by two orders of magnitude,
+    while the means are right. How these means respond to a tilt of the posterior is its covariance:
+    with H the Hessian of the loss by the guide's parameters, and G the derivative of any
+    expectation by them, it is G H⁻¹ Gᵀ. It is exact where the posterior is Gaussian. Of guides with
+    a full covariance it equals theirs there, and adds the skewness of the posterior elsewhere.
+
+    Up to 3000 parameters H is dense. Beyond, where parameters of the elements of a plate meet
+    through those of a few other sites alone, H is an arrow, and everything is linear in their
+    number; otherwise each quantity takes a solution by conjugate gradients. Parameters of the model
+    that are trained, ``param`` sites, respond like latent sites.
+
+    Args:
+        model: NumPyro model.
+        guide: trained guide with Gaussian sites: ``DVIGuide``, the host's automatic Gaussian
+            guides, point estimates (whose response is Laplace's approximation), or your own.
+        *data: what it was trained on, arguments of model and guide.
+        objective: the loss that it was trained by; by default ``DeterministicELBO()``.
+        tolerance: Newton decrement in nats up to which the parameters count as an optimum: every
+            mean is within sqrt(2 · decrement) corrected standard deviations of its own there.
+        float64: whether to compute in double precision; so it is anyway where parameters are
+            doubles.
         params: trained parameters of guide and model, from ``fit`` or ``svi.get_params``.
         **named: arguments of model and guide by name.
 
-    {result}
+    Returns:
+        The corrected moments: a ``LinearResponse``.
+
+    Raises:
+        NotAnOptimum: if the parameters are none; the message names the sites, the Newton decrement
+            or the direction of negative curvature, and the remedy.
+        ValueError: if the loss is random, by draws, sampled sites or subsamples, or ``params`` are
+            not those of model and guide.
+        UnsupportedMoments: if a site has no Gaussian coordinates.
+
+    Warns:
+        NarrowerVarianceWarning: where corrected variances are smaller than the guide's.
+
+    Source: Giordano, Broderick and Jordan 2018, Covariances, robustness, and variational Bayes.
 
     Example:
         >>> result = fit(model, guide, x, y, method="newton")  # doctest: +SKIP
@@ -100,16 +138,7 @@ def problem_of(
     objective: ELBO | None = None,
     float64: bool = False,
 ) -> NumPyroProblem:
-    """Model and guide at trained parameters.
-
-    Args:
-        model: NumPyro model.
-        guide: trained guide.
-        arguments: of both, by place and by name.
-        params: trained parameters.
-        objective: that they were trained by.
-        float64: whether to compute in double precision.
-    """
+    """Return model, guide and data at trained parameters."""
     precision, (data, named) = Precision.of(params, float64), arguments
     with precision():
         svi = SVI(model, guide, Adam(1.0), loss=objective)

@@ -15,14 +15,10 @@ from numpyro_moments.rules.table import is_random
 
 
 def location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable, Callable]:
-    """Mean and standard deviation of a site's coordinates, what takes them to its support.
+    """Return mean and scale of a site's coordinates, the map to its support, its log-slope.
 
-    And the log of the absolute determinant of the last one's Jacobian, by element where there are
-    elements.
-
-    Args:
-        site: of the model.
-        value: its live value in the guide.
+    The log-slope is the log of the absolute determinant of the map's Jacobian, by element if the
+    map works by element.
     """
     if not is_random(value):
         transform = biject_to(site["fn"].support)

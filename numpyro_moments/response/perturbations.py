@@ -1,4 +1,4 @@
-"""Changes of a model by numbers that are zero for the model as it is."""
+"""Perturb a model by numbers, such as weights of data, that are zero for the model as it is."""
 
 from __future__ import annotations
 
@@ -17,26 +17,19 @@ from numpyro.primitives import Messenger
 from guides.numpyro.supports import is_latent
 from moment_calculus.response.data import Data
 from numpyro_moments.evaluation.precision import Precision
-from numpyro_moments.fitting.objective import FlatLoss
+from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.weighting import scale_by
 from numpyro_moments.prediction.predict import is_factor
 from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.transformed import WRAPPERS
 
 Changed = tuple[Callable, Callable]  # model and guide
-Change = tuple[Any, Callable[[Callable, Callable, Any], Changed]]  # zeros, and what they change
+# Zeros for the numbers, and a function that changes model and guide by them.
+Change = tuple[Any, Callable[[Callable, Callable, Any], Changed]]
 
 
-class Perturbed:
-    """The loss of a changed model.
-
-    Args:
-        loss: of the model.
-        flat: the parameters.
-        unravel: what makes them a dictionary.
-        change: numbers that are zero for the model as it is, and what changes it by them.
-        precision: in which all is computed.
-    """
+class PerturbedLoss:
+    """The loss of a model that is changed by numbers, which are zero for the model as it is."""
 
     def __init__(
         self, loss: FlatLoss, flat: Any, unravel: Callable, change: Change, precision: Precision
@@ -45,8 +38,8 @@ class Perturbed:
         self._zeros, self._changed = change
         self._precision = precision
 
-    def along(self, rows: np.ndarray) -> Any:
-        """What the numbers change of the loss's slope along directions."""
+    def mixed_derivative(self, rows: np.ndarray) -> Any:
+        """Return the derivative by the numbers of the loss's slope along directions [k, n]."""
         with self._precision():
             found = self._along(self._flat, jnp.asarray(rows, self._flat.dtype))
             return {
@@ -62,43 +55,32 @@ class Perturbed:
             changed = FlatLoss(svi, self._loss.key, self._loss.data, self._loss.named)
             return changed.loss(self._unravel(flat), self._loss.key)
 
-        def along(flat: jax.Array, row: jax.Array) -> Any:
+        def mixed_derivative(flat: jax.Array, row: jax.Array) -> Any:
             def slope(numbers: list[jax.Array]) -> jax.Array:
                 by_name = dict(zip(self._zeros, numbers, strict=True))
                 return jax.jvp(lambda f: loss(f, by_name), (flat,), (row,))[1]
 
             return jax.grad(slope)([*self._zeros.values()])
 
-        return jax.jit(jax.vmap(along, in_axes=(None, 0)))
+        return jax.jit(jax.vmap(mixed_derivative, in_axes=(None, 0)))
 
 
 def data_weights(sites: Mapping[str, dict], guide: Mapping[str, dict], datum: str | None) -> Change:
-    """Weights of the data, less one.
-
-    Args:
-        sites: of the model.
-        guide: of the guide.
-        datum: a plate whose elements are the data; None for all around every observation.
-    """
-    data = Data.of(sites, is_factor, datum)
+    """Return the change by weights of the data, as differences from one."""
+    # A datum is an element of a plate; without a name, of all plates around every observation.
+    data = Data.from_sites(sites, is_factor, datum)
     data.check_guide(guide)
 
     def changed(model: Callable, guide: Callable, numbers: Any) -> Changed:
         weights = 1 + numbers[None]
-        weighted = _Weighted(model, data, weights)
-        return weighted, _Weighted(guide, data, weights) if data.local else guide
+        weighted = _WeightData(model, data, weights)
+        return weighted, _WeightData(guide, data, weights) if data.local_latents else guide
 
     return {None: jnp.zeros(data.shape)}, changed
 
 
-class _Weighted(Messenger):
-    """Weighs what is observed, and the latent sites that belong to a datum.
-
-    Args:
-        fn: model or guide.
-        data: what a datum is.
-        weights: of the data.
-    """
+class _WeightData(Messenger):
+    """Handler that weights observed sites, and the latent sites that belong to a datum."""
 
     def __init__(self, fn: Callable, data: Data, weights: jax.Array) -> None:
         super().__init__(fn)
@@ -116,14 +98,7 @@ class _Weighted(Messenger):
 def prior_shifts(
     model: Callable, sites: Mapping[str, dict], data: tuple, named: Mapping[str, Any]
 ) -> Change:
-    """What is added to the parameters of the priors, by site and parameter.
-
-    Args:
-        model: the model.
-        sites: its sites.
-        data: its arguments.
-        named: likewise, by name.
-    """
+    """Return the change by shifts of the priors' parameters, by (site, parameter)."""
     latent = {name: site["value"] for name, site in sites.items() if is_latent(site)}
 
     def parameters(**values: Any) -> dict[str, dict[str, Any]]:
@@ -139,15 +114,15 @@ def prior_shifts(
         for part, shape in shapes[name].items()
         if not origins[name][part]
     }
-    return zeros, lambda model, guide, numbers: (_Shifted(model, numbers), guide)
+    return zeros, lambda model, guide, numbers: (_ShiftPriors(model, numbers), guide)
 
 
 def _written(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A parameter's shape before NumPyro gave it axes to meet the others with."""
+    """Return a parameter's shape before NumPyro added leading axes to it for broadcasting."""
     return shape[next((axis for axis, size in enumerate(shape) if size != 1), len(shape)) :]
 
 
-class _Shifted(Messenger):
+class _ShiftPriors(Messenger):
     def __init__(self, fn: Callable, numbers: Mapping[tuple[str, str], Any]) -> None:
         super().__init__(fn)
         self.numbers = numbers
@@ -159,7 +134,7 @@ class _Shifted(Messenger):
 
 
 def _parameters(fn: Any) -> dict[str, jax.Array]:
-    """What a prior was made from, by name, as far as it is continuous."""
+    """Return the continuous parameters of a prior, by name."""
     base, real = without_wrappers(fn), jnp.result_type(float)
     return {
         name: jnp.asarray(part, jnp.promote_types(jnp.result_type(part), real))
@@ -174,7 +149,7 @@ def _given(base: Any) -> dict[str, Any]:
 
 
 def _shifted(fn: Any, numbers: Mapping[str, Any]) -> Any:
-    """A prior with other parameters inside its masks, expansions and independent dimensions."""
+    """Return a prior with numbers added to its parameters; masks and expansions stay."""
     if isinstance(fn, WRAPPERS):
         new = copy.copy(fn)
         new.base_dist = _shifted(fn.base_dist, numbers)

@@ -1,4 +1,4 @@
-"""A NumPyro model and guide at trained parameters, as linear response asks for them."""
+"""A NumPyro model and guide at trained parameters, with the methods of linear response."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from guides.numpyro.supports import is_latent
-from moment_calculus.hosts.stored import flattened
+from moment_calculus.hosts.training_files import flattened
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.optimisation.rounds import Objective
-from moment_calculus.response.data import plates_of
-from moment_calculus.response.latents import Latent, Leaf
+from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_calculus.response.data import plate_axes
+from moment_calculus.response.latents import Latent, ParameterArray
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
 from moment_calculus.response.wording import (
     WITHOUT_NOISE,
@@ -28,37 +28,29 @@ from moment_calculus.response.wording import (
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.precision import Precision
-from numpyro_moments.fitting.objective import FlatLoss, scales
+from numpyro_moments.fitting.flat_loss import FlatLoss, scales
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
+from numpyro_moments.response.corrected_predictions import CorrectedPredictions
 from numpyro_moments.response.functional import FlatFunctional
 from numpyro_moments.response.locations import location
-from numpyro_moments.response.perturbations import Perturbed, data_weights, prior_shifts
-from numpyro_moments.response.predictive import Predictive
+from numpyro_moments.response.perturbations import PerturbedLoss, data_weights, prior_shifts
 from numpyro_moments.response.quantities import expectations
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.traces import moment_traces
-from numpyro_moments.sites.transformed import mixes
+from numpyro_moments.sites.transformed import mixes_elements
 from numpyro_moments.svi import SVI
 
 
 @dataclass(frozen=True)
 class NumPyroProblem:
-    """Model, guide and data at trained parameters.
+    """Model, guide and data at trained parameters."""
 
-    Args:
-        svi: of model, guide and objective.
-        data: arguments of both.
-        named: likewise, by name.
-        params: trained parameters, constrained.
-        precision: in which all is computed.
-    """
-
-    svi: SVI
-    data: tuple
-    named: Mapping[str, Any]
-    params: dict[str, Any]
+    svi: SVI  # of model, guide and objective
+    data: tuple  # arguments of model and guide
+    named: Mapping[str, Any]  # their keyword arguments
+    params: dict[str, Any]  # constrained
     precision: Precision
 
     def __post_init__(self) -> None:
@@ -79,10 +71,11 @@ class NumPyroProblem:
         return loss, *loss.starting(state)
 
     def _check_parameters(self) -> None:
-        """More are welcome: of auxiliary sites, or of a module that this model does not use."""
+        """Raise if parameters are missing or have other shapes than in model and guide."""
         model, guide = self.svi.model, self.svi.guide
         known = flattened(parameters_of(model, guide, self.data, dict(self.named)))
         given = flattened(self.params)
+        # Others may be of auxiliary sites, or of a module that this model does not use.
         if not known.keys() <= given.keys():
             raise other_parameters(given, known)
         for name, part in known.items():
@@ -102,25 +95,25 @@ class NumPyroProblem:
         return self._started[2]
 
     @cached_property
-    def objective(self) -> Objective:
-        """The loss."""
+    def objective(self) -> DeterministicLoss:
+        """Return the loss of the flat parameters."""
         with self.precision():
             found = self._loss.objective(self._flat, self._unravel)
         return found.within(self.precision)
 
     @cached_property
-    def place(self) -> np.ndarray:
-        """The parameters."""
+    def parameters(self) -> np.ndarray:
+        """Return the parameters as one vector."""
         return np.asarray(self._flat, np.float64)
 
     @cached_property
-    def leaves(self) -> list[Leaf]:
-        """The parameters, in order."""
+    def leaves(self) -> list[ParameterArray]:
+        """Return the parameters in order, each scale with the name of its location."""
         params, found = self._unravel(self._flat), []
         pairs = scales(params)
         for name in sorted(params):  # the order in which JAX flattens dictionaries
             size = sum(int(np.size(part)) for part in jax.tree.leaves(params[name]))
-            found.append(Leaf(name, size, pairs.get(name)))
+            found.append(ParameterArray(name, size, pairs.get(name)))
         return found
 
     @cached_property
@@ -130,7 +123,7 @@ class NumPyroProblem:
 
     @cached_property
     def latents(self) -> list[Latent]:
-        """The latent sites, in the order of their coordinates."""
+        """Return the latent sites, in the order of their coordinates."""
         with self.precision():
             values = self._values(self._flat)
             sites = {name: self._sites[name] for name in values}
@@ -147,7 +140,7 @@ class NumPyroProblem:
             return computed
 
         batch = len(site["fn"].batch_shape)
-        plates = {name: batch + axis for name, (axis, _) in plates_of(site).items()}
+        plates = {name: batch + axis for name, (axis, _) in plate_axes(site).items()}
         return Latent(
             site["name"],
             np.asarray(loc, np.float64),
@@ -155,12 +148,12 @@ class NumPyroProblem:
             within(to_support),
             within(log_slope),
             plates,
-            is_random(value) or not mixes(biject_to(site["fn"].support)),
+            is_random(value) or not mixes_elements(biject_to(site["fn"].support)),
         )
 
     @cached_property
     def locations(self) -> FlatFunctional:
-        """The means of all coordinates."""
+        """Return the means of all coordinates."""
 
         def at(flat: jax.Array) -> jax.Array:
             values = self._values(flat)
@@ -170,7 +163,7 @@ class NumPyroProblem:
         return FlatFunctional(at, self._flat, self.precision)
 
     def _values(self, flat: jax.Array) -> dict[str, Any]:
-        """The live values of the latent sites, of which the guide alone tells."""
+        """Return the values of the latent sites, from the guide alone."""
         traces = self.traces(flat, None, self.data, self.named)
         return {
             name: traces.guide[name]["value"]
@@ -181,14 +174,7 @@ class NumPyroProblem:
     def traces(
         self, flat: jax.Array, model: Callable | None, args: tuple, named: Mapping[str, Any]
     ) -> Any:
-        """What guide and a model do at parameters, with moments for the latent sites.
-
-        Args:
-            flat: the parameters.
-            model: the model, or one that tells more; None for the guide alone.
-            args: of both.
-            named: likewise, by name.
-        """
+        """Return the traces of the guide and a model, with moments for the latent sites."""
         params = self.svi.constrain_fn(self._unravel(flat))
         return moment_traces(
             model,
@@ -203,27 +189,22 @@ class NumPyroProblem:
 
     @property
     def propagation(self) -> Propagation:
-        """How randomness flows in the objective."""
+        """Return how randomness flows in the objective."""
         return getattr(self.svi.loss, "propagation", None) or propagation_of("full", "exact")
 
     def quantities(self, of: Quantity, args: tuple, named: Mapping[str, Any]) -> Quantities:
-        """Expectations of sites, or of a function of sites."""
+        """Return the expectations of sites, or of a function of sites."""
         with self.precision():
             args, named = self._arguments(args, named)
-            told = lambda model, flat: self.traces(flat, model, args, named)  # noqa: E731
-            return expectations(of, self.svi.model, told, self._flat, self.precision)
+            run_model = lambda model, flat: self.traces(flat, model, args, named)  # noqa: E731
+            return expectations(of, self.svi.model, run_model, self._flat, self.precision)
 
-    def predictive(self, args: tuple, named: Mapping[str, Any]) -> Predictive:
-        """What the model observes with other arguments.
-
-        Args:
-            args: of the model; with ``named`` empty those of the data.
-            named: likewise, by name.
-        """
+    def predictive(self, args: tuple, named: Mapping[str, Any]) -> CorrectedPredictions:
+        """Return what the model observes with other arguments; with none, with the data."""
         with self.precision():
             args, named = self._arguments(args, named)
             traces = lambda flat: self.traces(flat, self.svi.model, args, named)  # noqa: E731
-            return Predictive(traces, self._flat, self.precision)
+            return CorrectedPredictions(traces, self._flat, self.precision)
 
     def _arguments(self, args: tuple, named: Mapping[str, Any]) -> tuple:
         return in_jax((args, named)) if args or named else (self.data, self.named)
@@ -231,7 +212,7 @@ class NumPyroProblem:
     def _program(
         self, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
     ) -> tuple[NumPyroModel, dict[str, np.ndarray]]:
-        """The model with arguments, and draws of NumPy."""
+        """Return the model with its arguments, and the draws as NumPy arrays."""
         arrays = {name: np.asarray(value) for name, value in values.items()}
         first = {name: value[0] for name, value in arrays.items()}
         model, key = self.svi.model, jax.random.key(0)
@@ -240,20 +221,20 @@ class NumPyroProblem:
         return program, arrays
 
     def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
-        """Log density of draws of the latent sites and the observations together."""
+        """Return the joint log density of draws of the latent sites and the observations."""
         program, arrays = self._program(values, (), {})
         return program.log_joint(arrays)
 
-    def of_draws(
+    def quantity_of_draws(
         self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
     ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
-        """What a site is, or what a function of sites makes, of each draw."""
+        """Return a site, or a function of sites, for each draw, and what rebuilds its form."""
         program, arrays = self._program(values, args, named)
         parts, tree = program.quantity(of, arrays)
         return parts, lambda found: jax.tree.unflatten(tree, found)
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
-        """The weights of the data."""
+        """Return the perturbation by weights of the data."""
         if datum not in self._weights:  # compiled once, for influence and jackknife
             self._weights[datum] = self._weights_of(datum)
         return self._weights[datum]
@@ -270,20 +251,20 @@ class NumPyroProblem:
             return self._perturbed(data_weights(self._sites, guide, datum))
 
     def prior_parameters(self) -> Perturbation:
-        """What is added to the parameters of the priors."""
+        """Return the perturbation by shifts of the priors' parameters."""
         with self.precision():
             return self._perturbed(prior_shifts(self.svi.model, self._sites, self.data, self.named))
 
-    def _perturbed(self, change: Any) -> Perturbed:
-        return Perturbed(self._loss, self._flat, self._unravel, change, self.precision)
+    def _perturbed(self, change: Any) -> PerturbedLoss:
+        return PerturbedLoss(self._loss, self._flat, self._unravel, change, self.precision)
 
     def array(self, values: np.ndarray) -> jax.Array:
-        """An array of JAX in the precision of the parameters."""
+        """Return numbers as a JAX array in the precision of the parameters."""
         with self.precision():
             return jnp.asarray(values, self._flat.dtype)
 
 
 def _is_function(site: dict) -> bool:
-    """Whether a site of the guide is a function of others."""
+    """Return whether a site of the guide is a function of others."""
     is_delta = isinstance(without_wrappers(site["fn"]), dist.Delta)
     return is_delta and is_random(site["value"])

@@ -1,4 +1,4 @@
-"""Expectations of what a user asks for, as functions of the flat parameters."""
+"""Expectations of sites, or of functions of sites, as functions of the parameters."""
 
 from __future__ import annotations
 
@@ -20,26 +20,18 @@ from numpyro_moments.sites.traces import Traces
 
 QUANTITY = "_quantity"  # the deterministic site that holds a function of the others
 
-Told = Callable[[Callable, jax.Array], Traces]  # traces of a model at parameters
+RunModel = Callable[[Callable, jax.Array], Traces]  # traces of a model at parameters
 
 
 def expectations(
-    of: Quantity, model: Callable, told: Told, flat: jax.Array, precision: Precision
+    of: Quantity, model: Callable, run_model: RunModel, flat: jax.Array, precision: Precision
 ) -> Quantities:
-    """Expectations of sites, or of a function of sites.
-
-    Args:
-        of: a site of the model, or the function.
-        model: the model.
-        told: what guide and model do, with its arguments.
-        flat: the parameters.
-        precision: in which they are computed.
-    """
+    """Return the expectations of a site, or of a function of sites, at the parameters."""
 
     def expected(flat: jax.Array) -> Any:
         if callable(of):
-            return _means(told(_Telling(model, of), flat).model[QUANTITY]["value"])
-        return _mean_of_site(of, told(model, flat).model)
+            return _means(run_model(_Telling(model, of), flat).model[QUANTITY]["value"])
+        return _mean_of_site(of, run_model(model, flat).model)
 
     shapes = jax.eval_shape(expected, flat)
     leaves, tree = jax.tree.flatten(shapes)
@@ -54,7 +46,7 @@ def expectations(
 
 
 def _means(values: Any) -> Any:
-    """Of live values in dictionaries and tuples."""
+    """Return the means of live values in dictionaries and tuples."""
     mean = lambda value: value.gaussian().mean if is_random(value) else jnp.asarray(value)  # noqa: E731
     return jax.tree.map(mean, values, is_leaf=is_random)
 
@@ -69,18 +61,13 @@ def _mean_of_site(name: str, sites: dict[str, dict]) -> jax.Array:
 
 
 class _Telling:
-    """A model with one more site, a function of its latent and deterministic ones.
-
-    Args:
-        model: the model.
-        function: of a dictionary of their values.
-    """
+    """A model with one more deterministic site: a function of latent and deterministic sites."""
 
     def __init__(self, model: Callable, function: Callable) -> None:
         self.model, self.function = model, function
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Run it."""
+        """Run the model, and record the function of its sites."""
         with handlers.trace() as sites:
             result = self.model(*args, **named)
         values = {

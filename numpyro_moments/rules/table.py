@@ -1,4 +1,4 @@
-"""The rule table: which moment rule serves which JAX primitive."""
+"""The table of moment rules by JAX primitive, and the decorators that register them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.hosts.registry import Table
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.recognition import Symbolic
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 
 RULES: dict[str, Callable] = {}
-PROGRAMS: Table[str] = Table()
+PROGRAMS: Table[str] = Table()  # called with interpreter, equation, operands; they return lists
+# Programs that are evaluated once, by ``interpreter.inline``: composites are recognised across
+# their border.
 INLINED: set[str] = set()
+# Called with the moment rule (of the operands alone), the operands and, by keyword, the parameters;
+# they return a part, a value, or None if they recognise nothing.
 PARTS: Table[str] = Table()
 
 
 def is_random(operand: Any) -> bool:
-    """Whether an operand of an equation is a live random value."""
+    """Return whether an operand of an equation is a random value."""
     return isinstance(operand, Gaussian | Deferred | Composite | Symbolic)
 
 
@@ -34,10 +38,10 @@ def moment_rule(
 
     Args:
         primitives: names of primitives as a jaxpr prints them, e.g. ``"dot_general"``.
-        takes: which composites (functions of logits and the like) the rule understands as they
-            are; of others it gets the moments.
-        numbers: whether a certain array that holds one number everywhere may come as that number,
-            without its shape; rules that are not elementwise need the shape.
+        takes: types of composites (functions of logits and the like) that the rule gets
+            unchanged; it gets the moments of others.
+        numbers: whether the rule may get a number in place of a certain array that holds this
+            number everywhere; rules that are not elementwise need the shape.
 
     Returns:
         The decorator.
@@ -57,45 +61,18 @@ def moment_rule(
 
 
 def program_rule(*primitives: str, inlined: bool = False) -> Callable[[Callable], Callable]:
-    """Register a rule for primitives that hold programs of their own: calls, loops, branches.
-
-    It is called with the interpreter, the equation and the operands, and returns a list.
-
-    Args:
-        primitives: names of primitives.
-        inlined: whether the rule evaluates the program once, by ``interpreter.inline``, so that
-            composites are found across its border.
-
-    Returns:
-        The decorator.
-    """
+    """Register a rule for primitives that contain programs: calls, loops, branches."""
     INLINED.update(primitives if inlined else ())
     return PROGRAMS.register(*primitives)
 
 
 def part_rule(*primitives: str) -> Callable[[Callable], Callable]:
-    """Register what a primitive makes of parts of composites; it is asked before its moment rule.
-
-    It is called with the moment rule, which takes the operands alone, then the operands and, by
-    keyword, the primitive's parameters. It returns a part or value, or None where it finds none.
-
-    Args:
-        primitives: names of primitives with one result.
-
-    Returns:
-        The decorator.
-    """
+    """Register a rule for parts of composites, which applies before the moment rule."""
     return PARTS.register(*primitives)
 
 
 def refused(primitive: str, reason: str, remedy: str) -> None:
-    """Register the refusal of a primitive.
-
-    Args:
-        primitive: its name.
-        reason: what is not known, or does not go.
-        remedy: what serves instead.
-    """
+    """Register a rule that raises UnsupportedMoments with a reason and a remedy."""
 
     def rule(*operands: Any, **_: Any) -> None:
         sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in operands))
@@ -106,7 +83,7 @@ def refused(primitive: str, reason: str, remedy: str) -> None:
 
 
 def _matched(operand: Any, takes: tuple[type, ...]) -> Any:
-    """A composite as the rule understands it: its moments, unless it is taken as it is."""
+    """Return an operand as the rule takes it: moments of composites whose type it does not take."""
     if isinstance(operand, Composite) and not isinstance(operand, takes):
         return operand.gaussian()
     return operand

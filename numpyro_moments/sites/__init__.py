@@ -1,1 +1,1 @@
-"""The sites of guide and model: their moments, and what each contributes to an objective."""
+"""The sites of guide and model: their moments, and their terms of an objective."""

@@ -1,4 +1,4 @@
-"""Meets a guide that was made without a model with its model."""
+"""Bind a guide that was made without a model to its model."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from typing import Any
 
 
 def bind(guide: Any, model: Any, params: dict[str, Any] | None = None) -> None:
-    """Bind a guide that was made without a model, and tell it which sites it was trained on.
-
-    Args:
-        guide: guide, possibly inside NumPyro's handlers.
-        model: the model it is evaluated with.
-        params: trained parameters; by default it has none yet.
-    """
+    """Bind a guide, possibly inside handlers, to its model, and tell it its trained parameters."""
     while not hasattr(guide, "bind") and getattr(guide, "fn", None) is not None:
         guide = guide.fn
     if hasattr(guide, "bind"):

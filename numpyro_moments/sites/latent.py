@@ -1,4 +1,4 @@
-"""What a latent site contributes to the ELBO: its KL divergence, or prior and entropy apart."""
+"""Terms of latent sites in the ELBO: KL divergences, or prior and entropy separately."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpyro import distributions as dist
 from numpyro.distributions.util import scale_and_mask, sum_rightmost
 
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.matrices import row_sums
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.likelihoods.structure import has_moments
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.masked import dropped_weight, masked_parts
+from numpyro_moments.sites.masked import dropout_posterior, dropout_terms
 from numpyro_moments.sites.posteriors import entropy, half_log_determinant, without_wrappers
 from numpyro_moments.sites.transformed import WRAPPERS, gaussian_base
 
@@ -27,15 +27,7 @@ Site = Mapping[str, Any]
 
 
 def scaled_sum(log_prob: jax.Array, site: Site) -> jax.Array:
-    """Sum of a site's terms with its scale.
-
-    Args:
-        log_prob: of the site's batch shape, zero where the site is masked.
-        site: of a trace.
-
-    Raises:
-        UnsupportedMoments: if the scale is random.
-    """
+    """Return the scaled sum of a site's terms [*batch]; raise if the scale is random."""
     if is_random(site["scale"]):
         raise UnsupportedMoments(
             "the scale of a site is random",
@@ -46,24 +38,15 @@ def scaled_sum(log_prob: jax.Array, site: Site) -> jax.Array:
 
 
 def latent_term(name: str, site: Site, guide_site: Site) -> jax.Array:
-    """s_model E_q[log p] + s_guide H of one latent site; −KL where the scales are the same.
-
-    Args:
-        name: the site.
-        site: of the model's trace: a dictionary with ``fn``, ``value`` and ``scale``.
-        guide_site: of the guide's trace, likewise.
-
-    Raises:
-        UnsupportedMoments: if there is no rule for the prior; the message names the site.
-    """
-    if (dropped := dropped_weight(guide_site["fn"])) is not None:
+    """Return s_model E_q[log p] + s_guide H of a latent site; −KL where the scales are equal."""
+    if (dropped := dropout_posterior(guide_site["fn"])) is not None:
         return _masked_term(name, site, guide_site, dropped)
     try:
         return _term(name, site, guide_site)
     except UnsupportedMoments:
         if "undrawn" not in site:
             raise
-    value = {"value": site["undrawn"].draw()}  # what is not known in closed form is estimated
+    value = {"value": site["undrawn"].draw()}  # without a closed form: estimated by one draw
     return _term(name, {**site, **value}, {**guide_site, **value})
 
 
@@ -79,34 +62,29 @@ def _term(name: str, site: Site, guide_site: Site) -> jax.Array:
 
 
 def _masked_term(name: str, site: Site, guide_site: Site, dropped: Any) -> jax.Array:
-    """Minus the divergence of a site with masks, but for a constant."""
+    """Return minus the divergence of a site with dropout masks, up to a constant."""
     try:
-        log_prior, mask_entropy = masked_parts(name, site, dropped)
-    except UnsupportedMoments as refusal:
-        raise refusal.at_site(name, site.get("line", "")) from None
+        log_prior, mask_entropy = dropout_terms(name, site, dropped)
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None
     term = scaled_sum(log_prior, site)
     return term if mask_entropy is None else term + scaled_sum(mask_entropy, guide_site)
 
 
 def auxiliary_term(name: str, site: Site) -> jax.Array:
-    """Entropy of a site that only the guide has.
-
-    Args:
-        name: the site.
-        site: of the guide's trace: a dictionary with ``fn``, ``value`` and ``scale``.
-    """
+    """Return the scaled entropy of a site that only the guide has."""
     return scaled_sum(_entropy(name, site["value"], site), site)
 
 
 def _log_prior(name: str, site: Site) -> jax.Array:
     try:
         return evaluate(name, site["fn"], site["value"])
-    except UnsupportedMoments as refusal:
-        raise refusal.at_site(name, site.get("line", "")) from None
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None
 
 
 def _same(scale: Any, other: Any) -> bool:
-    """Whether two scales are known to be equal; traced ones are not."""
+    """Return whether two scales are known to be equal; traced ones are not known."""
     return scale is other or (_is_known(scale) and _is_known(other) and bool(scale == other))
 
 
@@ -115,7 +93,7 @@ def _is_known(scale: Any) -> bool:
 
 
 def _gaussian_kl(site: Site, guide_site: Site) -> jax.Array | None:
-    """KL to a certain Normal prior, of the batch shape; None for any other site."""
+    """Return the KL divergence [*batch] to a certain Normal prior; None for any other site."""
     moments, fn = site["value"], site["fn"]
     prior, transforms = gaussian_base(fn)
     if prior is None or transforms or has_moments(prior):
@@ -147,14 +125,12 @@ def _is_masked(fn: Any) -> bool:
 
 
 def _entropy(name: str, value: Any, guide_site: Site) -> jax.Array:
-    """−E_q[log q] of a guide site, of the batch shape.
-
-    A function of other sites, which NumPyro's guides record as a Delta, has their entropy, counted
-    with them, and the log-determinant that the Delta holds.
-    """
+    """Return −E_q[log q] of a guide site, [*batch]."""
     fn = guide_site["fn"]
     if "log_prob" in guide_site:
         return -guide_site["log_prob"]
+    # NumPyro's guides record a function of other sites as a Delta: the entropy is counted with
+    # those sites, and the Delta holds the log-determinant.
     if isinstance(without_wrappers(fn), dist.Delta) or not is_random(value):
         return -evaluate(name, fn, value)
     return entropy(value, fn)

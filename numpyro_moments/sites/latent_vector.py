@@ -1,4 +1,4 @@
-"""The packed latent vector of NumPyro's automatic guides, taken apart into one value per site."""
+"""Split the packed latent vector of NumPyro's automatic guides into one value for each site."""
 
 from __future__ import annotations
 
@@ -19,26 +19,18 @@ from numpyro.infer.autoguide import (
     AutoMultivariateNormal,
 )
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES
-from moment_calculus.refusals.errors import UnsupportedMoments
 
 Draw = Callable[[str, dist.Distribution], jax.Array]
 _GAUSSIAN = (AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoMultivariateNormal)
 
 
 class LatentVectors:
-    """The latent vectors of a guide.
+    """The latent vectors of a guide, which are split if their sites are independent.
 
-    The sites of ``AutoDiagonalNormal`` are independent: each gets a value of its own, and can be
-    drawn by itself. Vectors of other guides are Gaussian, or drawn, as a whole.
-
-    Args:
-        guide: the guide, possibly inside NumPyro's handlers.
-        sample_sites: names of the sites that are drawn as usual.
-
-    Raises:
-        UnsupportedMoments: if a guide that is not Gaussian is not drawn, or if sites of a vector
-            with dependent components are drawn in part.
+    Each site of ``AutoDiagonalNormal`` gets a value of its own and can be drawn by itself. Vectors
+    of other guides are Gaussian, or drawn, as a whole.
     """
 
     def __init__(self, guide: Any, sample_sites: Collection[str]) -> None:
@@ -47,11 +39,7 @@ class LatentVectors:
         self.values: dict[str, dist.Delta] = {}
 
     def is_drawn(self, name: str) -> bool:
-        """Whether an auxiliary site of the guide is drawn as a whole.
-
-        Args:
-            name: the site.
-        """
+        """Return whether an auxiliary site is drawn as a whole; raise if that is not supported."""
         guide = self._guide_of(name)
         if guide is None or _takes_apart(guide):
             return False
@@ -75,11 +63,8 @@ class LatentVectors:
     def take_apart(self, name: str, fn: Any, latent: Draw, draw: Draw) -> None:
         """Note a value for each site of a latent vector with independent components.
 
-        Args:
-            name: the latent vector's site.
-            fn: its distribution.
-            latent: gives a site's value on the unconstrained space from name and distribution.
-            draw: the same for sites that are drawn.
+        ``latent`` and ``draw`` make the unconstrained value of a site from its name and
+        distribution; ``draw`` is for the sites in ``sample_sites``.
         """
         guide = self._guide_of(name)
         if guide is None or not _takes_apart(guide):
@@ -99,27 +84,19 @@ class LatentVectors:
 
 
 def drawn_density(site: dict) -> jax.Array | None:
-    """Log density of a latent vector that was drawn from a flow, at the draw itself.
-
-    Some flows have no inverse that would give it for any other point.
-
-    Args:
-        site: of the guide's trace.
-
-    Returns:
-        A number; None for other sites.
-    """
+    """Return the log density of a vector that a flow has drawn, at the draw; None for others."""
     auxiliary = (site["infer"] or {}).get("is_auxiliary")
     if not (auxiliary and site["name"].endswith("_latent") and site.get("intermediates")):
         return None
+    # Some flows have no inverse, which the density at any other point would need.
     return site["fn"].log_prob(site["value"], intermediates=site["intermediates"])
 
 
-_AUXILIARY = [("_", "latent"), ("", "z_0"), ("", "momentum")]  # of all, and of AutoDAIS
+_AUXILIARY = [("_", "latent"), ("", "z_0"), ("", "momentum")]  # the last two: AutoDAIS
 
 
 def _parts(guide: Any) -> Iterator[Any]:
-    """A guide without NumPyro's handlers, or what an AutoGuideList is made of."""
+    """Yield a guide without NumPyro's handlers, or the guides of an AutoGuideList."""
     while not isinstance(guide, AutoGuideList) and getattr(guide, "fn", None) is not None:
         guide = guide.fn
     if isinstance(guide, AutoGuideList):
@@ -134,7 +111,7 @@ def _takes_apart(guide: Any) -> bool:
 
 
 def _constrained(prior: Any, free: jax.Array) -> dist.Delta:
-    """The site that AutoContinuous samples for a part of its vector."""
+    """Return the site that AutoContinuous samples for a part of its vector."""
     transform = biject_to(prior.support)
     value = transform(free)
     log_density = -transform.log_abs_det_jacobian(free, value)

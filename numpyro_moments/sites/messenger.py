@@ -1,4 +1,4 @@
-"""Draws Gaussian guide sites by a primitive that stands for their moments, not by a sample."""
+"""Replace draws of Gaussian guide sites by a primitive that stands for their moments."""
 
 from __future__ import annotations
 
@@ -26,12 +26,8 @@ latent_p.def_abstract_eval(lambda *_, shape, dtype, **__: jax.core.ShapedArray(s
 class MomentMessenger(Messenger):
     """Replaces the draw of every Gaussian latent site by the primitive ``latent``.
 
-    It has to be the outermost handler of the guide, so that it sees the site's distribution after
-    plates have expanded it.
-
-    Args:
-        fn: the guide.
-        sample_sites: names of the sites that are drawn as usual.
+    It has to be the outermost handler of the guide, so that it sees a site's distribution after
+    plates have expanded it. Sites named in ``sample_sites`` are drawn as usual.
     """
 
     def __init__(self, fn: Callable, sample_sites: Collection[str] = ()) -> None:
@@ -55,7 +51,7 @@ class MomentMessenger(Messenger):
         named = bool(self.sample_sites.intersection((msg["name"], name)))
         drawn = named or self.vectors.is_drawn(msg["name"])
         if drawn and not msg["fn"].has_rsample:
-            raise not_reparameterised(name, without_wrappers(msg["fn"]), host="NumPyro")
+            raise not_reparameterised(name, without_wrappers(msg["fn"]), framework="NumPyro")
         return drawn
 
 
@@ -67,27 +63,19 @@ def _latent(name: str, fn: Any, sample_shape: Any = ()) -> jax.Array:
 
 
 def _drawn(msg: Any, name: str, fn: Any) -> jax.Array:
-    """A part of the site of a message, drawn with a key of its own."""
+    """Return a site's part of a drawn latent vector, with a key of its own."""
     seed = zlib.crc32(name.encode())  # Python's hash differs between processes
     return fn.rsample(jax.random.fold_in(msg["kwargs"]["rng_key"], seed))
 
 
 def model_site(msg: Any) -> str:
-    """The model's site behind one that only the guide has, by which users know it.
-
-    Args:
-        msg: message or trace entry of the guide's site.
-    """
+    """Return the name by which users know a guide site: without the suffix of auxiliary ones."""
     auxiliary = (msg["infer"] or {}).get("is_auxiliary")
     return msg["name"].removesuffix(_AUXILIARY_SUFFIX) if auxiliary else msg["name"]
 
 
 def latent_rule(propagation: Propagation) -> Callable:
-    """The moment rule of the primitive ``latent``.
-
-    Args:
-        propagation: how randomness flows from the sites.
-    """
+    """Return the moment rule of the primitive ``latent``."""
 
     def latent(*leaves: Any, site: str, structure: Any, **_: Any) -> Any:
         return posterior_value(site, jax.tree.unflatten(structure, leaves), propagation)

@@ -1,8 +1,8 @@
-"""Uniform numbers that a model draws from its key, as in dropout: noise that has moments.
+"""Find the uniform random numbers that a model draws from its own key, such as those of dropout.
 
-``jax.random.uniform``, of which ``bernoulli`` is made, is found in the traced program where it
-draws from the model's own key, and a primitive takes its place. Which draws are the same one is
-told by their keys: these are computed from one number in the place of the model's key.
+``jax.random.uniform``, which ``bernoulli`` uses, is replaced in the traced program by the primitive
+``noise``, which has moments. Draws with equal keys are the same noise: to compare the keys, they
+are computed from a fixed number in place of the model's key.
 """
 
 from __future__ import annotations
@@ -20,33 +20,28 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.bits import Uniform
 from moment_calculus.operations.dropout.noise import noise_name
 from numpyro_moments.rules.programs.recognised_calls import function_of_jax
-from numpyro_moments.sites.draws import draws, is_marked
+from numpyro_moments.sites.random_watch import draws, is_marked
 
 noise_p = core.Primitive("noise")
 noise_p.def_abstract_eval(lambda *, shape, dtype, **_: jax.core.ShapedArray(shape, dtype))
 
 _CALLS = frozenset("jit closed_call core_call remat2 custom_jvp_call custom_vjp_call".split())
-_LARGEST = 2**16  # elements of an array on the way to a key
+_LARGEST = 2**16  # elements; no key is computed from larger arrays
 
 
 class _UnknownKey(Exception):
-    """A key depends on more than the model's key and constants."""
+    """Raised if a key depends on more than the model's key and constants."""
 
 
 class _Known(NamedTuple):
-    """A value on the way to a key, and whether it comes from the model's key."""
+    """A value from which a key is computed."""
 
     value: Any
-    drawn: bool
+    drawn: bool  # whether it depends on the model's key
 
 
 class _Scope:
-    """The values of a program, computed where they are asked for.
-
-    Args:
-        program: open jaxpr.
-        inputs: compute its inputs and constants.
-    """
+    """The values of a program, computed when they are needed."""
 
     def __init__(self, program: core.Jaxpr, inputs: Sequence[Callable[[], _Known]]) -> None:
         variables = (*program.constvars, *program.invars)
@@ -57,17 +52,13 @@ class _Scope:
                 self.known[variable] = functools.partial(_one_of, results, place)
 
     def value(self, variable: Any) -> _Known:
-        """A value.
-
-        Raises:
-            _UnknownKey: if it depends on more than the model's key and constants.
-        """
+        """Return a value; raise _UnknownKey if it depends on more than the model's key."""
         if isinstance(variable, core.Literal):
             return _Known(variable.val, False)
         return self.known[variable]()
 
     def thunks(self, variables: Sequence[Any]) -> list[Callable[[], _Known]]:
-        """Compute values when they are asked for."""
+        """Return functions that compute values when they are called."""
         return [functools.partial(self.value, variable) for variable in variables]
 
     def _results(self, equation: Any) -> list[_Known]:
@@ -93,7 +84,7 @@ def _one_of(results: Callable[[], list[_Known]], place: int) -> _Known:
 
 
 def _program_of(equation: Any) -> tuple[core.Jaxpr, Sequence[Any]] | None:
-    """The program that a call evaluates once, and its constants; None of anything else."""
+    """Return the program that a call evaluates once, and its constants; None if it is no call."""
     if equation.primitive.name not in _CALLS:
         return None
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
@@ -111,11 +102,11 @@ def _scope(program: core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Callable
 
 
 class _Rewriter:
-    """Puts the primitive ``noise`` in the place of uniform numbers, wherever they are."""
+    """Replaces uniform random numbers by the primitive ``noise``, also in inner programs."""
 
     def __init__(self) -> None:
-        self.names: dict[Any, str] = {}
-        self.drawn_with: dict[bytes, Any] = {}  # which noise a key draws
+        self.names: dict[Any, str] = {}  # by keys, shape and dtype
+        self.drawn_with: dict[bytes, Any] = {}  # keys, shape and dtype by key
 
     def program(self, scope: _Scope, program: core.Jaxpr) -> core.Jaxpr:
         equations = [self._equation(scope, equation) for equation in program.eqns]
@@ -137,7 +128,7 @@ class _Rewriter:
         return equation.replace(params={**equation.params, place: new})
 
     def _name(self, scope: _Scope, equation: Any) -> str:
-        """The name of the noise; empty if it is not known that it is noise of its own."""
+        """Return the noise's name; empty if it is not known to be noise of its own on (0, 1)."""
         try:
             key, low, high = map(scope.value, equation.invars)
         except _UnknownKey:
@@ -153,19 +144,14 @@ class _Rewriter:
 
 
 def _rows(keys: Any) -> list[bytes]:
-    """What each of an array of keys, or one key, is made of."""
+    """Return the data of each key, for one key or an array of keys."""
     typed = jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     data = np.asarray(jax.random.key_data(keys) if typed else keys)
     return [row.tobytes() for row in data.reshape(-1, data.shape[-1])]
 
 
 def with_noise(program: core.ClosedJaxpr, key: Any) -> core.ClosedJaxpr:
-    """A program with the primitive ``noise`` for uniform numbers that its first input draws.
-
-    Args:
-        program: its first input is the model's key.
-        key: this key, traced or not.
-    """
+    """Replace uniform numbers that a program draws with ``key``, its first input, by ``noise``."""
     if not any(map(draws, program.jaxpr.eqns)):
         return program
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
@@ -181,11 +167,7 @@ def _unknown() -> _Known:
 
 
 def noise_rule(propagation: Propagation) -> Callable:
-    """The moment rule of the primitive ``noise``; noise of one name is one value.
-
-    Args:
-        propagation: how randomness flows from it.
-    """
+    """Return the moment rule of the primitive ``noise``; noise of one name is one value."""
     known: dict[str, Uniform] = {}
 
     def noise(*, name: str, shape: Any, dtype: Any) -> Uniform:

@@ -1,4 +1,4 @@
-"""The plates around a site."""
+"""Read the plates around a site."""
 
 from __future__ import annotations
 
@@ -9,28 +9,16 @@ from moment_calculus.objectives.data import Plate
 
 
 class Part(NamedTuple):
-    """NumPyro's frame of a plate around a site, of a plate that is a part of a larger one.
-
-    Args:
-        name: of the plate.
-        dim: its axis among those of the batch, negative.
-        size: its elements.
-        full_size: elements of the larger one.
-    """
+    """A frame like NumPyro's of a plate around a site, which is part of a larger plate."""
 
     name: str
-    dim: int
+    dim: int  # axis among those of the batch, negative
     size: int
-    full_size: int
+    full_size: int  # of the larger plate
 
 
 def plates_of(site: dict, sizes: Mapping[str, int]) -> tuple[Plate, ...]:
-    """The plates around a site.
-
-    Args:
-        site: of a trace.
-        sizes: full sizes of the plates that the trace knows, by name.
-    """
+    """Return the plates around a site of a trace; ``sizes`` are full sizes by name."""
     plates = []
     for frame in site.get("cond_indep_stack", ()):
         full = frame.full_size if isinstance(frame, Part) else sizes.get(frame.name, frame.size)

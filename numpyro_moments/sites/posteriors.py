@@ -1,4 +1,4 @@
-"""The moments of a guide site, read from its distribution."""
+"""Read the moments of a guide site from its distribution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.hosts.docstrings import POSTERIOR_ERRORS, documented
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,
@@ -22,49 +22,38 @@ from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Value
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.masked import dropped_weight, masked_value
+from numpyro_moments.sites.masked import dropout_posterior, dropout_value
 from numpyro_moments.sites.transformed import (
     NORMALS,
     WRAPPERS,
     expected_log_slope,
     gaussian_base,
-    transformed,
+    image_of,
 )
 
 _FULL_RANK = (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
 
 
-@documented("NumPyro", errors=POSTERIOR_ERRORS)
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
-    """The live value of a latent site with a given posterior; an array where it is certain.
+    """Return the value of a latent site with the posterior ``fn``; raise if it has no moments.
 
-    A Normal may be centred at another one, see :func:`guides.families.mean_field.site`. A Delta is
-    a point estimate, or a function of other sites: its value is what it holds.
-
-    Args:
-        name: the site.
-        fn: its distribution in the guide: a Normal with components that are independent given its
-            location, or a chain; an elementwise transform of one; (with full covariance) a
-            multivariate Normal; a Delta; or a weight of which the inputs are dropped.
-        propagation: how randomness flows from the site.
-        remedy: what to do where the posterior is none of these; by default to sample the site.
-
-    {errors}
+    The posterior is a Normal with independent components given its location, or a chain; an
+    elementwise transform of one; in full mode a multivariate Normal; or a dropped weight. A Delta
+    is a point estimate or a function of other sites: its value is what it holds.
     """
-    if (dropped := dropped_weight(fn)) is not None:
-        return masked_value(name, dropped, propagation)
+    if (dropped := dropout_posterior(fn)) is not None:
+        return dropout_value(name, dropped, propagation)
     base, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
     if isinstance(base, TridiagonalNormal):
-        return transformed(base.value(name, propagation), transforms)
+        return image_of(base.value(name, propagation), transforms)
     if base is not None:
         if random := random_leaves(transforms):
             raise dependent_posterior(name, "transform", random[0].sites)
-        return transformed(_normal(name, fn, base, propagation), transforms)
+        return image_of(_normal(name, fn, base, propagation), transforms)
     inner = without_wrappers(fn)
     if isinstance(inner, dist.Delta):
         shape = fn.batch_shape + fn.event_shape
@@ -75,7 +64,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
 
 
 def entropy(value: Value, fn: Any) -> jax.Array:
-    """−E_q[log q] of a site with such a value given those before it; zero where it is masked."""
+    """Return −E_q[log q] of a site given those before it, zero where it is masked."""
     if isinstance(fn, WRAPPERS):
         return _wrapped(fn, entropy(value, fn.base_dist))
     normal, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
@@ -93,16 +82,12 @@ def entropy(value: Value, fn: Any) -> jax.Array:
 
 
 def half_log_determinant(fn: Any) -> Any:
-    """½ log |R| of the correlation matrix of an event; zero of independent components.
-
-    Args:
-        fn: a Normal or a chain.
-    """
+    """Return ½ log |R| of the correlations of an event; zero for independent components."""
     return 0.5 * fn.log_determinant() if isinstance(fn, TridiagonalNormal) else 0.0
 
 
 def _wrapped(fn: Any, terms: jax.Array) -> jax.Array:
-    """Terms of a distribution as terms of its mask, expansion or independent dimensions."""
+    """Return terms of a distribution as terms of its mask, expansion or independent dimensions."""
     if isinstance(fn, dist.Independent):
         return sum_rightmost(terms, fn.reinterpreted_batch_ndims)
     terms = jnp.broadcast_to(terms, fn.batch_shape)
@@ -110,7 +95,7 @@ def _wrapped(fn: Any, terms: jax.Array) -> jax.Array:
 
 
 def _marginal(normal: dist.Normal) -> tuple[Any, Any]:
-    """Mean and variance of a Normal whose location may be random."""
+    """Return mean and variance of a Normal whose location may be random."""
     if not is_random(normal.loc):
         return normal.loc, normal.scale**2
     centre = normal.loc.gaussian()
@@ -118,7 +103,7 @@ def _marginal(normal: dist.Normal) -> tuple[Any, Any]:
 
 
 def without_wrappers(fn: Any) -> Any:
-    """The distribution inside masks, expansions and independent dimensions."""
+    """Return the distribution inside masks, expansions and independent dimensions."""
     return unwrapped(fn, WRAPPERS)[0]
 
 
@@ -143,7 +128,7 @@ def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaus
         raise dependent_posterior(name, parameter, random[0].sites)
     shape = fn.batch_shape + fn.event_shape
     covariance = jnp.broadcast_to(inner.covariance_matrix, shape + fn.event_shape)
-    spread, support = Spread(covariance=covariance), whole([name])
+    spread, support = Spread(covariance=covariance), all_elements([name])
     return Gaussian(
         jnp.broadcast_to(inner.loc, shape), spread, support=support, propagation=propagation
     )
@@ -152,5 +137,5 @@ def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaus
 def _no_moments(name: str, fn: Any, remedy: str) -> UnsupportedMoments:
     inner = without_wrappers(fn)
     if inner.support is not None and inner.support.is_discrete:
-        return discrete_site(name, inner, host="NumPyro")
+        return discrete_site(name, inner, framework="NumPyro")
     return no_posterior_moments(name, inner, remedy)

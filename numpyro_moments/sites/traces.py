@@ -1,7 +1,7 @@
-"""Runs a guide and a model as NumPyro's ELBOs do, with moments in place of samples.
+"""Run a guide and a model as NumPyro's ELBOs do, with moments in place of samples.
 
-Both are traced once, one after the other, to a single jaxpr; the primitive ``latent`` stands for
-the draw of a site from its posterior. The parameters of every site's distribution are outputs.
+Both are traced to one jaxpr, in which the primitive ``latent`` stands for the draw of a site from
+its posterior. The parameters of every site's distribution are outputs.
 """
 
 from __future__ import annotations
@@ -17,47 +17,35 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 from numpyro.util import _validate_model, check_model_guide_match
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.wording import unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import Plate
-from moment_calculus.refusals.errors import UnsupportedMoments
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.draws import Declared, refuse_silent_draws
 from numpyro_moments.sites.latent_vector import drawn_density
 from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
 from numpyro_moments.sites.noise import noise_rule, with_noise
-from numpyro_moments.sites.observed import refuse_masks_of_other_rows
+from numpyro_moments.sites.observed import check_masked_rows
 from numpyro_moments.sites.plates import plates_of
 from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.random_watch import Declared, refuse_silent_draws
 
-UNDRAWN = "_undrawn"  # in the "infer" of sites that have a placeholder for an observation
+UNDRAWN = "_undrawn"  # in the "infer" of sites whose observation is a placeholder
 
 
 @dataclass(frozen=True)
 class Traces:
-    """What guide and model did, with moments for the latent sites.
+    """The sites of guide and model by name, with moments for the latent sites."""
 
-    Args:
-        model: the model's sites by name: their ``fn``, ``value``, ``scale``, ``type``,
-            ``is_observed`` and ``infer``.
-        guide: the guide's.
-        mutable: new values of the mutable sites.
-    """
-
-    model: dict[str, dict]
+    model: dict[str, dict]  # each with fn, value, scale, type, is_observed and infer
     guide: dict[str, dict]
-    mutable: dict[str, Any]
+    mutable: dict[str, Any]  # new values of the mutable sites
 
     @classmethod
     def of(cls, guide: dict[str, dict], model: dict[str, dict]) -> Traces:
-        """Take the mutable sites apart from the others.
-
-        Args:
-            guide: the sites of the guide by name.
-            model: those of the model.
-        """
+        """Separate the mutable sites from the others."""
         mutable = {
             name: site["value"]
             for name, site in {**guide, **model}.items()
@@ -71,7 +59,7 @@ class Traces:
 
 
 class _Observables(Messenger):
-    """Leaves observable sites undrawn; their value is a certain placeholder."""
+    """Leaves sites without observations undrawn; their value is a placeholder of NaNs."""
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "sample" and msg["value"] is None:
@@ -83,45 +71,24 @@ class _Observables(Messenger):
 
 
 def observing(predicting: bool) -> Callable:
-    """The handler of a model that is given its latent sites.
-
-    Args:
-        predicting: whether the sites without observations count as observed, undrawn.
-    """
+    """Return the model's handler, which leaves sites without observations undrawn if predicting."""
     return _Observables if predicting else lambda model: model
 
 
 def moment_traces(
-    model: Callable | None,
+    model: Callable | None,  # None: the guide alone
     guide: Callable,
     args: tuple,
     kwargs: dict,
-    parameters: dict[str, Any],
-    key: Any,
+    parameters: dict[str, Any],  # values of the param and mutable sites
+    key: Any,  # draws subsamples and the sample_sites
     propagation: Propagation,
     sample_sites: Collection[str] = (),
     *,
-    predicting: bool = False,
+    predicting: bool = False,  # whether sites without observations stay undrawn
     evaluator: Callable[..., Interpreter] = Interpreter,
 ) -> Traces:
-    """Run guide and model as NumPyro's ELBOs do, with moments in place of samples.
-
-    Args:
-        model: NumPyro model; None for the guide alone.
-        guide: NumPyro guide.
-        args: arguments of both.
-        kwargs: keyword arguments of both.
-        parameters: values of the ``param`` and ``mutable`` sites by name.
-        key: for what is drawn: subsamples, and the ``sample_sites``.
-        propagation: how randomness flows from the sites.
-        sample_sites: names of the sites that are drawn as usual.
-        predicting: whether the model's sites without observations count as observed, undrawn.
-        evaluator: makes what evaluates the traced program.
-
-    Raises:
-        UnsupportedMoments: if model or guide leave what is supported, or a name in
-            ``sample_sites`` is not a latent site.
-    """
+    """Run guide and model as NumPyro's ELBOs do, with moments in place of samples."""
     details: dict[str, Any] = {}
 
     def traced(part: Callable) -> dict:
@@ -146,30 +113,20 @@ def moment_traces(
     )
     if sample_sites:
         _check_known(sample_sites, guide_sites)
-    refuse_masks_of_other_rows(model_sites, guide_sites)
+    check_masked_rows(model_sites, guide_sites)
     return Traces.of(guide_sites, model_sites)
 
 
 def host_traces(
-    model: Callable | None,
+    model: Callable | None,  # None: the guide alone
     guide: Callable,
-    traced: Callable[[Callable], dict],
-    parameters: dict[str, Any],
-    keys: Sequence[Any],
-    guide_messenger: Callable,
+    traced: Callable[[Callable], dict],  # makes the trace of a program
+    parameters: dict[str, Any],  # values of the param and mutable sites
+    keys: Sequence[Any],  # of the model and of the guide
+    guide_messenger: Callable,  # the outermost handler of the guide
     model_messenger: Callable,
 ) -> tuple[dict, dict]:
-    """The guide's and the model's trace, as NumPyro's ``Trace_ELBO`` makes them.
-
-    Args:
-        model: NumPyro model; None for the guide alone.
-        guide: NumPyro guide.
-        traced: makes the trace of a program.
-        parameters: values of the ``param`` and ``mutable`` sites by name.
-        keys: of the model and of the guide.
-        guide_messenger: the outermost handler of the guide.
-        model_messenger: that of the model.
-    """
+    """Return the traces of guide and model, made as NumPyro's ``Trace_ELBO`` makes them."""
     model_key, guide_key = keys
     seeded = handlers.substitute(handlers.seed(guide, guide_key), data=parameters)
     guide_trace = traced(guide_messenger(seeded))
@@ -185,11 +142,7 @@ def host_traces(
 
 
 def observed_plates(model: dict[str, dict]) -> dict[str, tuple[Plate, ...]]:
-    """The plates around each observed site.
-
-    Args:
-        model: the sites of the model by name.
-    """
+    """Return the plates around each observed site of the model, by name."""
     return {
         name: site["plates"]
         for name, site in model.items()
@@ -208,7 +161,7 @@ def _kept(trace: dict) -> dict:
 
 
 def _dynamic(site: dict) -> dict:
-    """What of a site is made of arrays; a scale that is a plain number stays one."""
+    """Return the parts of a site that are made of arrays; a scale that is a number is left out."""
     parts = {"value": site["value"]}
     if site["type"] == "sample":
         parts["fn"] = stripped(site["fn"])
@@ -220,7 +173,7 @@ def _dynamic(site: dict) -> dict:
 
 
 def _names(shapes: Any) -> Sequence[str]:
-    """For each output, the site of the model that it is of; empty for those of the guide."""
+    """Return the model's site of each output; an empty string for outputs of the guide."""
     guide, model = shapes
     names = [""] * len(jax.tree.leaves(guide))
     for name in sorted(model):  # the order in which JAX flattens dictionaries
@@ -229,15 +182,10 @@ def _names(shapes: Any) -> Sequence[str]:
 
 
 def certain_outputs(shapes: Any, model: dict[str, dict], predicting: bool) -> set[int]:
-    """Places of the outputs that have to be certain, given the sites.
+    """Return the indices of the outputs that have to be certain, given the sites.
 
-    For the ELBO all of the random variables; for predictions what these are made of, not their
-    values, which a loop draws and nobody sees, but those of deterministic sites.
-
-    Args:
-        shapes: of the outputs: the parts of the guide's sites and of the model's, by name.
-        model: the sites of the model.
-        predicting: whether outputs are for predictions.
+    For an ELBO these are all parts of the random variables. For predictions they are the parameters
+    of the random variables, whose values (drawn by loops) are not used, and deterministic values.
     """
     guide, sites = shapes
     place, found = len(jax.tree.leaves(guide)), set()

@@ -8,35 +8,32 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from numpyro import distributions as dist
-from numpyro.distributions import transforms as host
+from numpyro.distributions import transforms as numpyro_transforms
 
-from guides.numpyro.started_normal import StartedNormal
+from guides.numpyro.precompiled_normal import PrecompiledNormal
 from moment_calculus.functions.table import Exp, Integrated, activation
 from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
 from moment_calculus.values import Gaussian, Value
 
 WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
 _RECOGNISED: dict[type, Callable[[], Any]] = {
-    host.ExpTransform: Exp,
-    host.SigmoidTransform: lambda: activation("sigmoid"),
-    host.SoftplusTransform: lambda: activation("softplus"),
+    numpyro_transforms.ExpTransform: Exp,
+    numpyro_transforms.SigmoidTransform: lambda: activation("sigmoid"),
+    numpyro_transforms.SoftplusTransform: lambda: activation("softplus"),
 }
 
-NORMALS = (dist.Normal, StartedNormal)
+NORMALS = (dist.Normal, PrecompiledNormal)
 
 
-def gaussian_base(fn: Any, kinds: tuple[type, ...] = NORMALS) -> tuple[Any, list[host.Transform]]:
-    """The Normal behind a distribution with independent components, and its transforms.
+def gaussian_base(
+    fn: Any, kinds: tuple[type, ...] = NORMALS
+) -> tuple[Any, list[numpyro_transforms.Transform]]:
+    """Return the Normal behind a distribution, and its transforms in order of application.
 
-    Args:
-        fn: a distribution; masks, expansions and independent dimensions are looked through.
-        kinds: the classes of Normals that are looked for.
-
-    Returns:
-        The Normal, or None if there is none or a transform mixes components; the transforms, the
-        first to apply first, without identities.
+    Masks, expansions and independent dimensions are ignored. The Normal is None if there is none,
+    or if a transform mixes components.
     """
-    transforms: list[host.Transform] = []
+    transforms: list[numpyro_transforms.Transform] = []
     while type(fn) not in kinds:
         if isinstance(fn, dist.TransformedDistribution):
             transforms = [p for t in fn.transforms for p in _parts(t)] + transforms
@@ -46,50 +43,39 @@ def gaussian_base(fn: Any, kinds: tuple[type, ...] = NORMALS) -> tuple[Any, list
     return (fn if all(map(_is_elementwise, transforms)) else None), transforms
 
 
-def _parts(transform: host.Transform) -> list[host.Transform]:
-    while isinstance(transform, host.IndependentTransform):
+def _parts(transform: numpyro_transforms.Transform) -> list[numpyro_transforms.Transform]:
+    while isinstance(transform, numpyro_transforms.IndependentTransform):
         transform = transform.base_transform
-    if isinstance(transform, host.ComposeTransform):
+    if isinstance(transform, numpyro_transforms.ComposeTransform):
         return [part for inner in transform.parts for part in _parts(inner)]
-    return [] if isinstance(transform, host.IdentityTransform) else [transform]
+    return [] if isinstance(transform, numpyro_transforms.IdentityTransform) else [transform]
 
 
-def _is_elementwise(transform: host.Transform) -> bool:
-    """Whether it maps components one to one; parameters that are arrays have to be affine."""
-    one_to_one = not isinstance(transform, host.AbsTransform)
-    affine = isinstance(transform, host.AffineTransform)
+def _is_elementwise(transform: numpyro_transforms.Transform) -> bool:
+    """Return whether a transform is one to one by component; with array parameters: affine."""
+    one_to_one = not isinstance(transform, numpyro_transforms.AbsTransform)
+    affine = isinstance(transform, numpyro_transforms.AffineTransform)
     apart = transform.domain.event_dim == transform.codomain.event_dim == 0
     return one_to_one and apart and (affine or not _has_arrays(transform))
 
 
-def _has_arrays(transform: host.Transform) -> bool:
+def _has_arrays(transform: numpyro_transforms.Transform) -> bool:
     return any(jnp.ndim(part) for part in jax.tree.leaves(transform))
 
 
-def mixes(transform: host.Transform) -> bool:
-    """Whether a transform takes several elements to one, as to a simplex.
-
-    Args:
-        transform: to the support of a site.
-    """
+def mixes_elements(transform: numpyro_transforms.Transform) -> bool:
+    """Return whether a transform maps several elements to one, as to a simplex."""
     return any(p.domain.event_dim or p.codomain.event_dim for p in _parts(transform))
 
 
-def transformed(base: Gaussian, transforms: Sequence[host.Transform]) -> Value:
-    """The image of a Gaussian.
-
-    Transforms with the same parameters everywhere are one function of the Gaussian, integrated at
-    once; affine maps stay what they are, so that their arrays move with the value and the bounds
-    of a recognised function are known.
-
-    Args:
-        base: the Gaussian.
-        transforms: elementwise ones, the first to apply first.
-    """
+def image_of(base: Gaussian, transforms: Sequence[numpyro_transforms.Transform]) -> Value:
+    """Return the image of a Gaussian under elementwise transforms, in order of application."""
+    # Other transforms are integrated at once, as one function. Affine maps stay separate, so that
+    # their arrays move with the value and the bounds of a recognised function are known.
     value: Value = base
-    run: list[host.Transform] = []
+    run: list[numpyro_transforms.Transform] = []
     for transform in transforms:
-        if isinstance(transform, host.AffineTransform):
+        if isinstance(transform, numpyro_transforms.AffineTransform):
             value, run = _applied(run, value), []
             value = scale_shift(value, transform.scale, transform.loc)
         else:
@@ -97,7 +83,7 @@ def transformed(base: Gaussian, transforms: Sequence[host.Transform]) -> Value:
     return _applied(run, value)
 
 
-def _applied(run: list[host.Transform], value: Value) -> Value:
+def _applied(run: list[numpyro_transforms.Transform], value: Value) -> Value:
     if not run:
         return value
     if len(run) == 1 and type(run[0]) in _RECOGNISED:
@@ -105,8 +91,10 @@ def _applied(run: list[host.Transform], value: Value) -> Value:
     return apply(Integrated(lambda points: _image(run, points)[0], constants=None), value)
 
 
-def _image(transforms: Sequence[host.Transform], points: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Image of the points and the log-determinant of the chain there."""
+def _image(
+    transforms: Sequence[numpyro_transforms.Transform], points: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return the image of points under transforms, and the log-determinant there."""
     total = jnp.zeros_like(points)
     for transform in transforms:
         image = transform(points)
@@ -115,14 +103,8 @@ def _image(transforms: Sequence[host.Transform], points: jax.Array) -> tuple[jax
 
 
 def expected_log_slope(
-    transforms: Sequence[host.Transform], mean: jax.Array, variance: jax.Array
+    transforms: Sequence[numpyro_transforms.Transform], mean: jax.Array, variance: jax.Array
 ) -> jax.Array:
-    """E[log |dz/du|] of a site z that is a transform of a Gaussian u, for its entropy.
-
-    Args:
-        transforms: elementwise ones, the first to apply first.
-        mean: of u, of the site's shape.
-        variance: likewise.
-    """
+    """Return E[log |dz/du|] of a site z that is a transform of a Gaussian u, for its entropy."""
     log_slope = Integrated(lambda points: _image(transforms, points)[1], constants=None)
     return log_slope.moments(mean, variance)[0]

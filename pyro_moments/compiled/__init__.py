@@ -1,1 +1,1 @@
-"""A Pyro program with its gradients as one graph, captured once for every signature."""
+"""Compile losses of Pyro programs, with gradients, into one graph for each signature."""

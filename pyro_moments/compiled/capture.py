@@ -1,4 +1,4 @@
-"""Captures the loss of a Pyro program, gradients included, as one graph of tensor operations."""
+"""Capture the loss of a Pyro program, gradients included, as one graph of tensor operations."""
 
 from __future__ import annotations
 
@@ -24,17 +24,11 @@ class Uncapturable(Exception):
     """Why a program cannot be captured."""
 
 
-def first_run(loss: Callable[[], Any]) -> dict[str, Any]:
-    """Run a program as it is, with Pyro's validation, which also makes lazy parameters.
+def run_eagerly(loss: Callable[[], Any]) -> dict[str, Any]:
+    """Run a program once with Pyro's validation, and return its parameter sites by name.
 
-    Args:
-        loss: the program.
-
-    Returns:
-        The sites of its parameters, by name.
-
-    Raises:
-        Uncapturable: if it draws random numbers that the graph would not draw again.
+    This also makes lazy parameters. It raises Uncapturable if the program draws random numbers
+    that the graph would not draw again.
     """
     before = _foreign_random_state()
     with poutine.block(), poutine.trace(param_only=True) as parameters:
@@ -52,29 +46,22 @@ def _foreign_random_state() -> tuple:
 def outside_tensors(
     loss: Callable[[], Any], arguments: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Tensors that a program reads and neither makes nor gets as arguments.
-
-    Args:
-        loss: the program, a function of the very ``arguments``.
-        arguments: all tensors in its arguments.
-
-    Raises:
-        Uncapturable: if the program cannot be traced.
-    """
-    inspected = _Inspected()
+    """Return the tensors that a program reads and neither makes nor gets as arguments."""
+    value_reads = _ValueReads()
 
     def observed(*_: torch.Tensor) -> Any:
-        with _WithoutNumPy(), inspected:
+        with _WithoutNumPy(), value_reads:
             return loss()
 
-    graph = _traced(observed, arguments)
+    # The program reads these very arguments: other tensors appear as constants of the graph.
+    graph = _trace_graph(observed, arguments)
     nodes = [node for node in graph.graph.nodes if node.op == "get_attr" and not _is_literal(node)]
-    found = [*inspected.tensors, *(getattr(graph, str(node.target)) for node in nodes)]
-    return list({id(tensor): tensor for tensor in found}.values())
+    tensors = [*value_reads.tensors, *(getattr(graph, str(node.target)) for node in nodes)]
+    return list({id(tensor): tensor for tensor in tensors}.values())
 
 
-class _Inspected(TorchDispatchMode):
-    """Notes the tensors whose values Python code asks for: they do not appear in a graph."""
+class _ValueReads(TorchDispatchMode):
+    """Notes tensors whose values Python code asks for, because they do not appear in a graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +74,7 @@ class _Inspected(TorchDispatchMode):
 
 
 class _WithoutNumPy(TorchFunctionMode):
-    """Refuses to hand a tensor to NumPy, where no graph would see what becomes of it."""
+    """Raises when a tensor becomes a NumPy array, whose operations no graph would see."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.Tensor.numpy, torch.Tensor.__array__):
@@ -96,49 +83,33 @@ class _WithoutNumPy(TorchFunctionMode):
 
 
 class _Valid(TorchFunctionMode):
-    """Takes values for valid where a distribution checks them by itself, as one made before."""
+    """Passes the checks of distributions that validate by themselves, such as earlier ones."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return True if func is torch._is_all_true else func(*args, **(kwargs or {}))
 
 
 def _is_literal(node: Node) -> bool:
-    """Whether a constant of the graph is what ``torch.tensor`` makes of numbers."""
+    """Return whether a constant of the graph is made by ``torch.tensor`` from numbers."""
     return all(user.target is torch.ops.aten.lift_fresh_copy.default for user in node.users)
 
 
-class Joint(NamedTuple):
-    """A loss with its gradients as one graph.
+class LossAndGradients(NamedTuple):
+    """A loss with its gradients as one graph."""
 
-    Args:
-        graph: module of the inputs, whose result is the list of the loss, the gradients, and the
-            constrained values of parameters.
-        used: places of the inputs that have a gradient.
-        constrained: names of the parameters that have a value other than themselves.
-    """
-
-    graph: GraphModule
-    used: tuple[int, ...]
-    constrained: tuple[str, ...]
+    graph: GraphModule  # from the inputs to [loss, *gradients, *constrained values]
+    used: tuple[int, ...]  # places of the inputs that have a gradient
+    constrained: tuple[str, ...]  # names of parameters whose value is not the parameter itself
 
 
-def joint_graph(
+def loss_and_gradients_graph(
     loss: Callable[[], Any], inputs: Sequence[torch.Tensor], differentiable: Sequence[int]
-) -> Joint:
-    """The loss and its gradients as one graph.
-
-    Args:
-        loss: the program, a function of the very ``inputs``.
-        inputs: all tensors it reads.
-        differentiable: places of those whose gradients are wanted.
-
-    Raises:
-        Uncapturable: if the program cannot be traced.
-    """
+) -> LossAndGradients:
+    """Return the graph of the loss and of its gradients by the ``differentiable`` inputs."""
     used: list[int] = []
     constrained: dict[str, torch.Tensor] = {}
 
-    def joint(*_: torch.Tensor) -> list[torch.Tensor]:
+    def loss_and_gradients(*_: torch.Tensor) -> list[torch.Tensor]:
         with poutine.trace(param_only=True) as parameters:
             total = loss()
         constrained.update(_constrained(parameters.trace.nodes))
@@ -148,15 +119,17 @@ def joint_graph(
         chosen = [inputs[place] for place in differentiable]
         with full_precision():
             gradients = torch.autograd.grad(total, chosen, allow_unused=True)
-        found = [(i, g) for i, g in zip(differentiable, gradients, strict=True) if g is not None]
-        used.extend(place for place, _ in found)
-        return [total.detach(), *(gradient.contiguous() for _, gradient in found), *values]
+        pairs = [(i, g) for i, g in zip(differentiable, gradients, strict=True) if g is not None]
+        used.extend(place for place, _ in pairs)
+        return [total.detach(), *(gradient.contiguous() for _, gradient in pairs), *values]
 
-    return Joint(_traced(joint, inputs), tuple(used), tuple(constrained))
+    return LossAndGradients(
+        _trace_graph(loss_and_gradients, inputs), tuple(used), tuple(constrained)
+    )
 
 
 def _constrained(sites: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """The values of parameters that are not the parameters themselves, by name."""
+    """Return by name the values of parameters that differ from the parameters themselves."""
     values = {name: site["value"] for name, site in sites.items()}
     return {
         name: value
@@ -165,15 +138,15 @@ def _constrained(sites: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     }
 
 
-def _traced(function: Callable, inputs: Sequence[torch.Tensor]) -> GraphModule:
-    # else the tracer makes a mode of its own for every tensor, for half of the time of a capture
+def _trace_graph(function: Callable, inputs: Sequence[torch.Tensor]) -> GraphModule:
+    # Without a shared mode the tracer makes one for every tensor, in half of the capture's time.
     shared = tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True)))
     try:
         with pyro.validation_enabled(False), _Valid(), poutine.block(), shared:
             return make_fx(function)(*inputs)
     except Uncapturable:
         raise
-    except Exception as error:  # whatever the tracer meets in the user's program
+    except Exception as error:  # anything that the tracer meets in the user's program
         raise Uncapturable(_reason(error)) from error
 
 

@@ -1,8 +1,7 @@
-"""Chains of functions of large arrays, such as log(1 + exp(x)), in loops of their own.
+"""Keep chains of slow functions of large arrays, such as log(1 + exp(x)), in loops of their own.
 
-A compiler puts what it can into one loop. Where each of its functions waits for the one before, a
-processor has little to do at a time: softplus and the logarithm of a scale take twice as long in
-one loop as one after the other.
+The compiler fuses what it can into one loop. If each function in it waits for the one before, the
+processor is idle: softplus and log of a scale take twice as long in one loop as in two.
 """
 
 from __future__ import annotations
@@ -13,25 +12,21 @@ from torch._inductor.custom_graph_pass import CustomSchedulerPass, get_hash_for_
 from torch._inductor.ir import ComputedBuffer
 from torch._inductor.virtualized import V
 
-LARGE = 2**15  # elements; smaller arrays stay in the fastest cache, and kernels few
+LARGE = 2**15  # elements; smaller arrays stay in the fastest cache, where fusion is better
 _SLOW = frozenset(("exp", "expm1", "log", "log1p", "tanh", "erf", "lgamma", "digamma"))
 
 
-class ChainsApart(CustomSchedulerPass):
-    """Fuses nothing with a loop in which one slow function follows another."""
+class UnfusedChains(CustomSchedulerPass):
+    """Compiler pass that fuses nothing with a loop in which one slow function follows another."""
 
     def __call__(self, nodes: list[Any]) -> list[Any]:
-        """The same nodes.
-
-        Args:
-            nodes: what is to be fused.
-        """
+        """Mark the buffers of such loops as not to be fused, and return the same nodes."""
         chains = filter(_is_chain, nodes)
         V.graph.no_fuse_buffer_names.update(chain.node.get_name() for chain in chains)
         return nodes
 
     def uuid(self) -> Any:
-        """What tells this version from others, for the compiler's caches."""
+        """Return a hash of this file, the version of the pass for the compiler's caches."""
         return get_hash_for_files((__file__,))
 
 

@@ -1,4 +1,4 @@
-"""What makes a captured program fast: a compiler, or nothing where none works."""
+"""Backends that make a captured program fast: a compiler, or a replay where none works."""
 
 from __future__ import annotations
 
@@ -12,33 +12,23 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from pyro_moments.compiled.products import products_of, with_sums
+from pyro_moments.compiled.small_products import products_of, with_sums
 
 Backend = Callable[[GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
 
 
 def replay(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-    """Run the operations of a graph one by one, as a backend that needs no compiler.
-
-    Args:
-        graph: a captured program.
-        inputs: examples of what it is called with.
-    """
+    """Return the graph itself, which runs its operations one by one without a compiler."""
     return graph
 
 
 def inductor(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-    """Compile a graph to machine code, with the random numbers of the eager program.
-
-    Args:
-        graph: a captured program.
-        inputs: examples of what it is called with.
-    """
+    """Compile a graph to machine code that draws the random numbers of the eager program."""
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.virtualized import V
 
-    # without an environment of symbolic shapes, of which it has none, nothing is cached
+    # Without a ShapeEnv nothing is cached, although no shape is symbolic.
     fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
     graph = with_sums(graph)
     context = tracing(TracingContext(fake))
@@ -47,14 +37,14 @@ def inductor(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[...
             fake.from_tensor(tensor.detach(), static_shapes=True) for tensor in inputs
         ]
         compiled: Any = compile_fx_inner(_lowered(graph, examples), examples, is_inference=True)
-    run = compiled.current_callable  # less what it does for a profiler, at every call
+    run = compiled.current_callable  # without the calls for a profiler
     return lambda *tensors: run(list(tensors))
 
 
 def _lowered(graph: GraphModule, examples: Sequence[torch.Tensor]) -> GraphModule:
-    """The same program in the operations that the compiler knows, none of which is in place.
+    """Return the same program in operations that the compiler knows, none of them in place.
 
-    ``torch.compile`` traces and wraps for autograd and mutated inputs, too: there are none.
+    ``torch.compile`` would also trace and wrap for autograd and mutated inputs: there are none.
     """
     from torch._inductor.decomposition import select_decomp_table
 
@@ -67,22 +57,22 @@ def _lowered(graph: GraphModule, examples: Sequence[torch.Tensor]) -> GraphModul
 
 
 def _options(graph: GraphModule) -> dict[str, Any]:
-    """Options of this one compilation, by their names in ``torch._inductor.config``."""
+    """Return options for this compilation, by their names in ``torch._inductor.config``."""
     from torch._inductor import config
 
-    from pyro_moments.compiled.chains import ChainsApart
+    from pyro_moments.compiled.chains import UnfusedChains
 
-    # what the processor has is asked anyway; whether the compiler knows it takes seconds to try
-    known = True if config.cpp.vec_isa_ok is None else config.cpp.vec_isa_ok
+    # The compiler asks for the processor's vector instructions anyway; a trial takes seconds.
+    vec_isa_ok = True if config.cpp.vec_isa_ok is None else config.cpp.vec_isa_ok
     options: dict[str, Any] = {
         "fallback_random": True,
-        "cpp.vec_isa_ok": known,
-        "_pre_fusion_custom_pass": ChainsApart(),
-        # most are those of products to which something is added, which then is copied first
+        "cpp.vec_isa_ok": vec_isa_ok,
+        "_pre_fusion_custom_pass": UnfusedChains(),
+        # most patterns fuse a sum with a matrix product, and copy the other term first
         "pattern_matcher": False,
-        # a program asks for the metadata of all its inputs itself
+        # a program checks the metadata of all its inputs itself
         "size_asserts": False,
     }
-    if not any(True for _ in products_of(graph)):  # all in one file: nothing shares the headers
+    if not any(True for _ in products_of(graph)):  # one file: no other shares its headers
         options["cpp_cache_precompile_headers"] = False
     return options

@@ -1,4 +1,4 @@
-"""One captured loss: the tensors it takes, and what has to stay as it was."""
+"""One captured loss: the tensors that it takes, and what must not change between calls."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from pyro.poutine.runtime import _PYRO_STACK, apply_stack
 from pyro.poutine.trace_messenger import TraceMessenger
 from torch.distributions import constraints, transform_to
 
-from pyro_moments.compiled.capture import Uncapturable, first_run, joint_graph, outside_tensors
+from pyro_moments.compiled.capture import (
+    Uncapturable,
+    loss_and_gradients_graph,
+    outside_tensors,
+    run_eagerly,
+)
 from pyro_moments.compiled.compilers import Backend
-from pyro_moments.compiled.surroundings import Surroundings
+from pyro_moments.compiled.read_state import ReadState
 from pyro_moments.evaluation.precision import full_precision
 
 Loss = Callable[..., Any]
@@ -29,116 +34,96 @@ class Results(NamedTuple):
 
 
 class Program:
-    """One captured loss.
-
-    Args:
-        eager: the loss as Pyro evaluates it.
-        model: Pyro model.
-        guide: Pyro guide.
-        args: positional arguments of both.
-        kwargs: keyword arguments of both.
-        compiler: makes the graph fast.
-
-    Raises:
-        Uncapturable: if that is not possible.
-    """
+    """The captured loss of one model and guide for one signature of arguments."""
 
     def __init__(
         self, eager: Loss, model: Any, guide: Any, args: tuple, kwargs: dict, compiler: Backend
     ) -> None:
-        sites = first_run(lambda: eager(model, guide, *args, **kwargs))
-        self.around = Surroundings((model, guide), tuple(sites))
+        sites = run_eagerly(lambda: eager(model, guide, *args, **kwargs))
+        self.read_state = ReadState((model, guide), tuple(sites))
+        # The same tensor may be an argument and be read elsewhere: aliases tell the two apart.
         tensors: list[torch.Tensor] = []
         args, kwargs = _aliased((args, kwargs), tensors)
         loss = functools.partial(eager, model, guide, *args, **kwargs)
-        outside = outside_tensors(loss, tensors)
-        examples = [*tensors, *outside]
+        read_tensors = outside_tensors(loss, tensors)
+        examples = [*tensors, *read_tensors]
         versions = [tensor._version for tensor in examples]
-        graph, self.used, self.constrained = joint_graph(loss, examples, _wanted(examples))
+        graph, self.used, self.constrained = loss_and_gradients_graph(
+            loss, examples, _wanted(examples)
+        )
         if versions != [tensor._version for tensor in examples]:
             raise Uncapturable("it changes a tensor in place")
-        changed = self.around.settle()
+        changed = self.read_state.ignore_library_changes()
         if changed is not None:
             raise Uncapturable(f"it changes '{changed}' whenever it runs")
-        self.parameters = [_Announcement(name, site) for name, site in sites.items()]
-        self.outside = self._places(outside)
-        self._keep = model, guide  # as long as their ids serve as keys
+        self.parameters = [_ParameterSite(name, site) for name, site in sites.items()]
+        self.outside_locations = self._locations(read_tensors)
+        self._keep = model, guide  # keeps their ids, which serve as keys
         self.run = compiler(graph, examples)
-        self.shared = self._shared(examples)
+        self.aliased_results = self._aliased_results(examples)
 
-    def _places(self, outside: Sequence[torch.Tensor]) -> list[tuple[Any, Any, tuple]]:
-        """Where to look the outside tensors up, and how they have to look."""
-        announced = {id(parameter.unconstrained) for parameter in self.parameters}
-        places = []
-        for tensor in outside:
-            slot = self.around.place(tensor, pinned=id(tensor) in announced)
-            places.append((*slot, metadata_of(tensor)))
-        return places
+    def _locations(self, read_tensors: Sequence[torch.Tensor]) -> list[tuple[Any, Any, tuple]]:
+        """Return container, key and metadata of every outside tensor."""
+        parameters = {id(parameter.unconstrained) for parameter in self.parameters}
+        locations = []
+        for tensor in read_tensors:
+            slot = self.read_state.location_of(tensor, pinned=id(tensor) in parameters)
+            locations.append((*slot, metadata_of(tensor)))
+        return locations
 
-    def _shared(self, examples: Sequence[torch.Tensor]) -> frozenset[int]:
-        """Results that share their memory with another result or an input."""
+    def _aliased_results(self, examples: Sequence[torch.Tensor]) -> frozenset[int]:
+        """Return the places of results that share memory with another result or an input."""
         results = self._results([tensor.detach() for tensor in examples])
         memory = {tensor.untyped_storage().data_ptr() for tensor in examples}
-        shared = set()
+        aliased = set()
         for place, result in enumerate(results):
             pointer = result.untyped_storage().data_ptr()
             if pointer in memory:
-                shared.add(place)
+                aliased.add(place)
             memory.add(pointer)
-        return frozenset(shared)
+        return frozenset(aliased)
 
     def inputs(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        """All tensors that the program takes; None if it is no longer the program to run.
-
-        Args:
-            arguments: the tensors among the arguments of the call.
-        """
+        """Return all tensors that the program takes; None if a change demands another program."""
         inputs = list(arguments)
         try:
-            for container, key, metadata in self.outside:
+            for container, key, metadata in self.outside_locations:
                 tensor = container[key]
                 if metadata_of(tensor) != metadata:
                     return None
                 inputs.append(tensor)
         except (LookupError, ValueError, AttributeError):
             return None
-        return inputs if self.around.unchanged() else None
+        return inputs if self.read_state.unchanged() else None
 
-    def leaves(self, inputs: Sequence[torch.Tensor]) -> bool:
-        """Whether the gradients may be put into the inputs, without autograd and its hooks.
-
-        Args:
-            inputs: all tensors that the program takes.
-        """
+    def takes_plain_leaves(self, inputs: Sequence[torch.Tensor]) -> bool:
+        """Return whether gradients may be written to the inputs without autograd and its hooks."""
         return all(_is_plain_leaf(inputs[place]) for place in self.used)
 
-    def announce(self, values: Sequence[torch.Tensor] = ()) -> None:
-        """Show the parameters to Pyro's handlers, as the eager program does.
-
-        Args:
-            values: those that are constrained; else they are computed, for autograd.
-        """
+    def show_parameters(self, values: Sequence[torch.Tensor] = ()) -> None:
+        """Show the parameters to Pyro's handlers, as the eager program does."""
         if _PYRO_STACK:
-            known = dict(zip(self.constrained, values, strict=False))
+            # Constrained values that are not given are computed, for autograd.
+            by_name = dict(zip(self.constrained, values, strict=False))
             for parameter in self.parameters:
-                parameter(known.get(parameter.name))
+                parameter(by_name.get(parameter.name))
 
     @torch.no_grad()
     def _results(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        with full_precision():  # the casts of autocast are in the graph already
+        with full_precision():  # the graph has the casts of autocast already
             return list(self.run(*inputs))
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Results:
-        """What the program computes; none of it shares memory."""
+        """Return the results, none of which share memory."""
         results = self._results(inputs)
-        for place in self.shared:
+        for place in self.aliased_results:
             results[place] = results[place].clone()
         values = 1 + len(self.used)
         return Results(results[0], results[1:values], results[values:])
 
 
 class Differentiable(torch.autograd.Function):
-    """A program's loss, for autograd."""
+    """Autograd function of a program's loss."""
 
     @staticmethod
     def forward(ctx: Any, program: Program, *inputs: torch.Tensor) -> torch.Tensor:
@@ -162,13 +147,8 @@ class Differentiable(torch.autograd.Function):
         return None, *results
 
 
-class _Announcement:
-    """A parameter as a site of a trace, with its value of the moment.
-
-    Args:
-        name: of the parameter.
-        site: its node in a trace of the eager program.
-    """
+class _ParameterSite:
+    """Shows one parameter, with its current value, as a site to the handlers on the stack."""
 
     def __init__(self, name: str, site: Any) -> None:
         self.name = name
@@ -204,16 +184,12 @@ class _Announcement:
         tracers = [handler for handler in _PYRO_STACK if type(handler) is TraceMessenger]
         if len(tracers) < len(_PYRO_STACK):
             return apply_stack(message)
-        for tracer in tracers:  # these only note what they are shown, in a fifth of the time
+        for tracer in tracers:  # these only record: five times faster than the stack
             tracer._pyro_post_param(message)
 
 
 def metadata_of(tensor: torch.Tensor) -> tuple:
-    """What a program depends on in a tensor, besides its values.
-
-    Args:
-        tensor: an input.
-    """
+    """Return what a program depends on in a tensor besides its values."""
     return (
         type(tensor),
         tensor.shape,
@@ -230,14 +206,14 @@ def _is_plain_leaf(tensor: torch.Tensor) -> bool:
 
 
 def _wanted(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """Places of the tensors that take part in differentiation."""
+    """Return the places of tensors that take part in differentiation."""
     if not torch.is_grad_enabled():
         return []
     return [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
 
 
 def _aliased(argument: Any, tensors: list[torch.Tensor]) -> Any:
-    """The same argument with tensor objects of its own, which appear nowhere else."""
+    """Return the same argument with new tensor objects, which appear nowhere else."""
     if isinstance(argument, torch.Tensor):
         alias = argument.detach().requires_grad_(argument.requires_grad)
         tensors.append(alias)

@@ -1,1 +1,1 @@
-"""Criticism of fits in Pyro: comparisons, checks, containers for ArviZ."""
+"""Check fits in Pyro: comparisons, diagnoses, conversions for ArviZ."""

@@ -1,4 +1,4 @@
-"""What draws are taken of: guides, linear response, finished chains."""
+"""Draw from posteriors: guides, linear responses, finished chains."""
 
 from __future__ import annotations
 
@@ -14,60 +14,51 @@ from pyro.infer import MCMC
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.util import prune_subsample_sites
 
-from moment_calculus.criticism.containers.corrected import drawn
 from moment_calculus.criticism.containers.draws import (
-    Approximation,
     Draws,
-    Posterior,
-    WithoutDensity,
+    FromApproximation,
+    FromPosterior,
+    NoDensity,
 )
+from moment_calculus.criticism.containers.resampling import draw_response
 from moment_calculus.criticism.containers.wording import chains_not_run, no_posterior
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.refusals.errors import UnsupportedMoments
-from pyro_moments.draws.each import each
-from pyro_moments.draws.plates import whole_plates
+from pyro_moments.draws.map_over_draws import map_over_draws
+from pyro_moments.draws.plates import without_subsampling
 from pyro_moments.draws.sites import log_density
-from pyro_moments.fitting.precision import doubled, has_doubles
+from pyro_moments.fitting.precision import has_float64, to_float64
 from pyro_moments.objectives.densities import check_density
 from pyro_moments.objectives.particles import Program
+from pyro_moments.response.evaluation_context import SEEDS, EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse
 from pyro_moments.response.problem import PyroProblem
-from pyro_moments.response.surroundings import SEEDS, Surroundings
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.observed import is_latent, is_sample
 
 
 @dataclass(frozen=True)
 class GuidePosterior:
-    """A trained guide.
-
-    Args:
-        program: of model and guide with the data.
-        surroundings: with the trained parameters.
-    """
+    """The posterior of a trained guide, in a context with the trained parameters."""
 
     program: Program
-    surroundings: Surroundings
+    context: EvaluationContext
 
     @property
     def device(self) -> torch.device:
-        """On which draws are."""
-        return self.surroundings.device
+        """Return the device of the draws."""
+        return self.context.device
 
     def draws(self, count: int) -> Draws:
-        """Draws of the latent sites.
-
-        Args:
-            count: how many.
-        """
-        with self.surroundings():
+        """Return draws of the latent sites, with the guide's log density if there is one."""
+        with self.context():
             reason = self._without_density()
             density = _no_density if reason else log_density
-            values, found = each(partial(self._draw, density), {}, checked_count(count))
-        law = WithoutDensity(reason) if reason else Approximation(found[None])
+            values, found = map_over_draws(partial(self._draw, density), {}, checked_count(count))
+        origin = NoDensity(reason) if reason else FromApproximation(found[None])
         arrays = {name: value[None] for name, value in values.items()}
-        return Draws(type(poutine.unwrap(self.program.guide)).__name__, arrays, law)
+        return Draws(type(poutine.unwrap(self.program.guide)).__name__, arrays, origin)
 
     def _draw(
         self, density: Callable[[Any], torch.Tensor], _: Any
@@ -82,11 +73,11 @@ class GuidePosterior:
         return values, density(site for site in nodes.values() if is_sample(site))
 
     def _without_density(self) -> str:
-        """Why there is none; empty where there is one."""
+        """Return why there is no density; empty if there is one."""
         try:
             check_density(self.program, reparameterised=False)
-        except UnsupportedMoments as refusal:
-            return str(refusal)
+        except UnsupportedMoments as error:
+            return str(error)
         return ""
 
 
@@ -95,11 +86,7 @@ def _no_density(_: Any) -> torch.Tensor:
 
 
 def guide_nodes(program: Program) -> dict[str, Any]:
-    """The sites of a run of a guide.
-
-    Args:
-        program: of model and guide.
-    """
+    """Return the sites of a run of the guide."""
     _, guide, args, named, _ = program
     unwrapped: Any = poutine.unwrap(guide)
     if isinstance(unwrapped, GuideMessenger):  # it runs the model itself
@@ -110,93 +97,66 @@ def guide_nodes(program: Program) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ResponsePosterior:
-    """A corrected posterior.
-
-    Args:
-        response: the linear response.
-    """
+    """The posterior of a linear response."""
 
     response: LinearResponse
 
     @property
-    def surroundings(self) -> Surroundings:
-        """The parameters that it is about."""
+    def context(self) -> EvaluationContext:
+        """Return the context with the parameters of the linear response."""
         problem = self.response.problem
         assert isinstance(problem, PyroProblem)
-        return problem.surroundings
+        return problem.context
 
     @property
     def device(self) -> torch.device:
-        """On which draws are."""
-        return self.surroundings.device
+        """Return the device of the draws."""
+        return self.context.device
 
     def draws(self, count: int) -> Draws:
-        """Draws of the latent sites.
-
-        Args:
-            count: how many.
-        """
+        """Return draws of the latent sites."""
         generator = np.random.default_rng(int(torch.randint(SEEDS, ())))
-        values, law = drawn(self.response, generator, checked_count(count))
+        values, origin = draw_response(self.response, generator, checked_count(count))
         arrays = {name: value.detach().cpu().numpy()[None] for name, value in values.items()}
-        return Draws("LinearResponse", arrays, law)
+        return Draws("LinearResponse", arrays, origin)
 
 
 @dataclass(frozen=True)
 class ChainPosterior:
-    """Finished chains.
-
-    Args:
-        chains: of Pyro.
-        surroundings: with the parameters of the model.
-    """
+    """The posterior of finished chains of Pyro."""
 
     chains: MCMC
-    surroundings: Surroundings
+    context: EvaluationContext
 
     @property
     def device(self) -> torch.device:
-        """On which draws are."""
+        """Return the device of the draws."""
         return next(iter(self.chains.get_samples().values())).device
 
     def draws(self, count: int) -> Draws:
-        """All draws of the chains.
-
-        Args:
-            count: is not asked for.
-        """
+        """Return all draws of the chains; ``count`` is not used."""
         samples = self.chains.get_samples(group_by_chain=True)
         values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
         shape = next(iter(values.values())).shape
         statistics = self._diverging(shape[0], shape[1])
-        return Draws(type(self.chains.kernel).__name__, values, Posterior(), statistics)
+        return Draws(type(self.chains.kernel).__name__, values, FromPosterior(), statistics)
 
     def _diverging(self, chains: int, draws: int) -> dict[str, np.ndarray]:
-        """Which draws diverged; Pyro's own table of this takes four draws of a chain."""
-        told: Any = self.chains._diagnostics
-        if not all("divergences" in told[chain] for chain in range(chains)):
+        """Return which draws diverged, by chain."""
+        # MCMC.diagnostics() has this, too, but needs at least four draws of each chain.
+        extra_fields: Any = self.chains._diagnostics
+        if not all("divergences" in extra_fields[chain] for chain in range(chains)):
             return {}
-        found = np.zeros((chains, draws), bool)
+        diverging = np.zeros((chains, draws), bool)
         for chain in range(chains):
-            found[chain, told[chain]["divergences"]] = True
-        return {"diverging": found}
+            diverging[chain, extra_fields[chain]["divergences"]] = True
+        return {"diverging": diverging}
 
 
 def posterior_of(
     posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any]
 ) -> GuidePosterior | ResponsePosterior | ChainPosterior:
-    """What draws are taken of.
-
-    Args:
-        posterior: a guide, what ``fit`` returned, a linear response or chains.
-        model: the model.
-        args: its arguments.
-        named: likewise, by name.
-
-    Raises:
-        TypeError: if it is something else.
-        ValueError: if parameters are not those of model and guide, or chains were not run.
-    """
+    """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
     if isinstance(posterior, LinearResponse):
         return ResponsePosterior(posterior)
     if isinstance(posterior, MCMC):
@@ -212,8 +172,8 @@ def _of_guide(
     guide: Any, model: Callable, args: tuple, named: Mapping[str, Any], params: Any
 ) -> GuidePosterior:
     bind(guide, model)
-    double = has_doubles(guide) if params is None else _is_double(params)
-    args, named = (doubled(args), doubled(dict(named))) if double else (args, dict(named))
+    double = has_float64(guide) if params is None else _is_double(params)
+    args, named = (to_float64(args), to_float64(dict(named))) if double else (args, dict(named))
     program = Program(model, guide, args, named)
 
     def run() -> None:
@@ -221,8 +181,8 @@ def _of_guide(
         values = {name: site["value"] for name, site in nodes if is_latent(site)}
         poutine.condition(model, data=values)(*args, **named)
 
-    surroundings = Surroundings.of(run, (model, guide), double, params)
-    return GuidePosterior(program, surroundings)
+    context = EvaluationContext.of(run, (model, guide), double, params)
+    return GuidePosterior(program, context)
 
 
 def _of_chains(
@@ -231,14 +191,14 @@ def _of_chains(
     if chains._samples is None:
         raise chains_not_run()
     double = _is_double(chains.get_samples())
-    args, named = (doubled(args), doubled(dict(named))) if double else (args, dict(named))
+    args, named = (to_float64(args), to_float64(dict(named))) if double else (args, dict(named))
     first = {name: value[0] for name, value in chains.get_samples().items()}
 
     def run() -> None:
-        with whole_plates():
+        with without_subsampling():
             poutine.condition(model, data=first)(*args, **named)  # improper priors have no draws
 
-    return ChainPosterior(chains, Surroundings.of(run, (model,), double))
+    return ChainPosterior(chains, EvaluationContext.of(run, (model,), double))
 
 
 def _is_double(tensors: Mapping[str, torch.Tensor]) -> bool:

@@ -1,4 +1,4 @@
-"""Records what operations on random tensors give, in the order of the program."""
+"""Record the results of operations on random tensors, in the order of the program."""
 
 from __future__ import annotations
 
@@ -8,93 +8,71 @@ from typing import Any, NamedTuple
 
 import torch
 
-from moment_calculus.criticism.accuracy.layers import Recorded
+from moment_calculus.criticism.accuracy.layers import RecordedOperation
 from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, name_of
 from pyro_moments.evaluation.user_line import user_line
 
 
-class Called(NamedTuple):
-    """One call of a function of torch on random tensors.
-
-    Args:
-        function: of torch.
-        line: the user's line.
-        values: what each of the results holds; None for certain ones.
-    """
+class Call(NamedTuple):
+    """One call of a torch function on random tensors."""
 
     function: Callable
-    line: str
-    values: tuple[Any, ...]
+    line: str  # the user's
+    values: tuple[Any, ...]  # of each result; None if it is certain
 
 
 class Recorder:
-    """Records the calls of a program.
-
-    Args:
-        caller: file and line from which the program is run, which is no line of it.
-    """
+    """Records the calls of a program."""
 
     def __init__(self, caller: str) -> None:
-        self.caller = caller
-        self.calls: list[Called] = []
+        self.caller = caller  # line that runs the program, which is not part of it
+        self.calls: list[Call] = []
         self._mark = 0
 
-    def mark(self) -> None:
-        """The model begins here."""
+    def start_model(self) -> None:
+        """Mark the beginning of the model."""
         self._mark = len(self.calls)
 
-    def again(self) -> None:
-        """The model is run anew: what it called is forgotten."""
+    def restart_model(self) -> None:
+        """Delete the calls of the model, because it runs again."""
         del self.calls[self._mark :]
 
     def __call__(self, function: Callable, result: Any) -> None:
-        """Note a call."""
+        """Record a call."""
         line = user_line()
         line = "" if line.startswith(self.caller) else line
-        self.calls.append(Called(function, line, tuple(map(held, parts(result)))))
+        self.calls.append(Call(function, line, tuple(map(value_of, results_of(result)))))
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Record what is run inside."""
+        """Record what runs in this context."""
         token = OBSERVER.set(self)
         try:
             yield
         finally:
             OBSERVER.reset(token)
 
-    def recorded(self) -> list[Recorded]:
-        """What was recorded, one for each result."""
+    def records(self) -> list[RecordedOperation]:
+        """Return the records, one for each result."""
         return [
-            Recorded(short_name(call.function), call.line, value)
+            RecordedOperation(short_name(call.function), call.line, value)
             for call in self.calls
             for value in call.values
         ]
 
 
-def parts(result: Any) -> tuple[Any, ...]:
-    """The results of a call.
-
-    Args:
-        result: of a function of torch.
-    """
+def results_of(result: Any) -> tuple[Any, ...]:
+    """Return the results of a call as a tuple."""
     return tuple(result) if isinstance(result, tuple | list) else (result,)
 
 
-def held(tensor: Any) -> Any:
-    """The value that a random tensor holds; None of others.
-
-    Args:
-        tensor: a result.
-    """
+def value_of(tensor: Any) -> Any:
+    """Return the value of a random tensor; None for others."""
     return tensor.value if isinstance(tensor, MomentTensor) else None
 
 
 def short_name(function: Callable) -> str:
-    """The name of a function of torch without modules and underscores.
-
-    Args:
-        function: of torch.
-    """
+    """Return the name of a torch function without modules and underscores."""
     raw = name_of(function).rpartition(".")[2]
     name = raw.strip("_")
     turned = raw.startswith("__") and name[0] in "ri"  # __radd__ and __iadd__

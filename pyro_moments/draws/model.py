@@ -1,4 +1,4 @@
-"""A Pyro model with its arguments, run with draws of its latent sites."""
+"""A Pyro model with its arguments, which runs with draws of its latent sites."""
 
 from __future__ import annotations
 
@@ -26,32 +26,28 @@ from moment_calculus.criticism.containers.wording import (
     other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.data import plates_of
+from moment_calculus.response.data import plate_axes
 from moment_calculus.response.wording import unknown_site
-from pyro_moments.draws.each import each
-from pyro_moments.draws.plates import check_whole, whole_plates
+from pyro_moments.draws.map_over_draws import map_over_draws
+from pyro_moments.draws.plates import check_observed_whole, without_subsampling
 from pyro_moments.draws.sites import (
+    count_masked,
     event_dim_of,
-    hidden,
-    is_function,
+    is_deterministic_value,
     is_observed,
-    is_told,
+    is_predicted,
     log_density,
     log_prob_of,
     whole_value,
 )
-from pyro_moments.likelihoods.structure import of_particles, tensors_of
-from pyro_moments.prediction.predict import Observables, is_factor
+from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
+from pyro_moments.prediction.predict import LeaveUndrawn, is_factor
 from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.sites.posteriors import without_wrappers
 
 
-class Given(Messenger):
-    """Gives latent sites their values.
-
-    Args:
-        values: by name.
-    """
+class FixLatent(Messenger):
+    """Handler that gives latent sites their values by name."""
 
     def __init__(self, values: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
@@ -62,53 +58,46 @@ class Given(Messenger):
             msg["value"], msg["done"] = self.values[msg["name"]], True
 
 
-class Unobserved(UnconditionMessenger):
-    """Draws what is observed, but no deterministic sites: a plate has made their Delta wider."""
+class DrawObserved(UnconditionMessenger):
+    """Handler that draws observed sites, but no deterministic ones, whose Delta a plate expands."""
 
     def _pyro_sample(self, msg: Any) -> None:
-        if not is_function(msg):
+        if not is_deterministic_value(msg):
             super()._pyro_sample(msg)
 
 
 @dataclass(frozen=True)
 class PyroModel:
-    """A model with its arguments.
-
-    Args:
-        model: the model.
-        args: its arguments.
-        named: likewise, by name.
-        latent: one draw of each latent site.
-        device: on which draws are.
-        batch_size: draws that are evaluated at once; None for what fits into memory.
-    """
+    """A Pyro model with its arguments and one draw of each latent site."""
 
     model: Callable
     args: tuple
     named: Mapping[str, Any]
-    latent: Mapping[str, np.ndarray]
+    latent: Mapping[str, np.ndarray]  # one draw of each latent site
     device: torch.device
-    batch_size: int | None = None
+    batch_size: int | None = None  # draws evaluated at once; None: as many as memory holds
 
     def _nodes(
         self, values: Mapping[str, torch.Tensor], outside: Messenger | None = None
     ) -> dict[str, Any]:
-        with outside or contextlib.nullcontext(), Given(values):
+        with outside or contextlib.nullcontext(), FixLatent(values):
             trace = poutine.trace(self.model).get_trace(*self.args, **self.named)
         nodes = prune_subsample_sites(trace).nodes
         return {name: site for name, site in nodes.items() if site["type"] == "sample"}
 
     @cached_property
-    def _first(self) -> dict[str, Any]:
-        """The sites that a container has, of a run with one draw."""
-        with whole_plates() as enlarged:
+    def _first_sites(self) -> dict[str, Any]:
+        """Run the model with one draw and whole plates, and return its sites without factors."""
+        with without_subsampling() as subsampled:
             try:
                 nodes = self._nodes(self._tensors(self.latent))
             except (ValueError, RuntimeError) as error:
-                for name, (part, size) in enlarged.items():
+                for name, (part, size) in subsampled.items():
                     raise part_of_plate(name, part, size, str(error).partition("\n")[0]) from error
                 raise
-        check_whole(enlarged, {name: site for name, site in nodes.items() if is_observed(site)})
+        check_observed_whole(
+            subsampled, {name: site for name, site in nodes.items() if is_observed(site)}
+        )
         return {name: site for name, site in nodes.items() if not is_factor(site["fn"])}
 
     def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:
@@ -116,20 +105,20 @@ class PyroModel:
 
     @cached_property
     def sites(self) -> dict[str, SiteAxes]:
-        """Its sites, with the plates that their axes are of."""
-        missing = [name for name in self.latent if name not in self._first]
-        drawn = [name for name, site in self._first.items() if self._is_open(name, site)]
-        if missing or (drawn and any(map(is_observed, self._first.values()))):
-            raise other_latent_sites(missing, drawn)
-        return {name: self._axes(name, site) for name, site in self._first.items()}
+        """Return the sites by name, with the plates of their axes."""
+        missing = [name for name in self.latent if name not in self._first_sites]
+        undrawn = [name for name, site in self._first_sites.items() if self._is_undrawn(name, site)]
+        if missing or (undrawn and any(map(is_observed, self._first_sites.values()))):
+            raise other_latent_sites(missing, undrawn)
+        return {name: self._axes(name, site) for name, site in self._first_sites.items()}
 
-    def _is_open(self, name: str, site: Any) -> bool:
+    def _is_undrawn(self, name: str, site: Any) -> bool:
         return not site["is_observed"] and name not in self.latent
 
     def _axes(self, name: str, site: Any) -> SiteAxes:
-        shape, is_sample = tuple(whole_value(site).shape), not is_function(site)
+        shape, is_sample = tuple(whole_value(site).shape), not is_deterministic_value(site)
         event = event_dim_of(site)
-        plates = {plate: (dim - event, size) for plate, (dim, size) in plates_of(site).items()}
+        plates = {plate: (dim - event, size) for plate, (dim, size) in plate_axes(site).items()}
         kind = "latent" if name in self.latent else "observed" if is_sample else "deterministic"
         return SiteAxes(name, kind, shape, plates, event if is_sample else 0)
 
@@ -138,29 +127,25 @@ class PyroModel:
 
     @cached_property
     def observed(self) -> dict[str, np.ndarray]:
-        """Values of the observed sites that have one."""
+        """Return the values of the observed sites that have one."""
         return {
             name: whole_value(site).detach().cpu().numpy()
-            for name, site in self._first.items()
+            for name, site in self._first_sites.items()
             if is_observed(site)
         }
 
     @cached_property
     def constants(self) -> dict[str, np.ndarray]:
-        """The other arrays that it is called with."""
+        """Return the other arrays in the model's arguments."""
         return constant_data(
             self.model, self.args, self.named, self.observed.values(), _tensor_as_array
         )
 
     def evaluate(self, values: Arrays) -> Evaluation:
-        """What it says of draws of its latent sites.
-
-        Args:
-            values: by site, [draws, ...].
-        """
+        """Evaluate the model at draws of its latent sites, [draws, ...] by name."""
         functions, observed = self._of_kind("deterministic"), [*self.observed]
 
-        def told(values: Mapping[str, torch.Tensor]) -> tuple:
+        def run(values: Mapping[str, torch.Tensor]) -> tuple:
             nodes = self._nodes(values)
             return (
                 log_density(nodes.values()),
@@ -168,132 +153,123 @@ class PyroModel:
                 {name: nodes[name]["value"] for name in functions},
             )
 
-        density, likelihood, deterministic = self._each(told, values)
-        return Evaluation(density, likelihood, deterministic, self._drawn(values, observed))
+        density, likelihood, deterministic = self._map_draws(run, values)
+        return Evaluation(
+            density, likelihood, deterministic, self._values_without_data(values, observed)
+        )
 
     def log_joint(self, values: Arrays) -> np.ndarray:
-        """Log density of draws of its latent sites and the observations together, [draws].
-
-        Args:
-            values: by site, [draws, ...].
-        """
-        return self._each(lambda values: log_density(self._nodes(values).values()), values)
+        """Return the joint log density [draws] of latent sites [draws, ...] and observations."""
+        return self._map_draws(lambda values: log_density(self._nodes(values).values()), values)
 
     def quantity(self, of: str | Callable, values: Arrays) -> tuple[list[np.ndarray], Any]:
-        """What a site is, or what a function of latent and deterministic sites makes, of each draw.
+        """Return a site, or a function of sites, for each draw: arrays [draws, ...] and their tree.
 
-        Args:
-            of: a site, of an observed one its mean; or the function.
-            values: by site, [draws, ...].
-
-        Returns:
-            Arrays [draws, ...], and a tree of them; None where there is one.
+        Of an observed site it is the mean. A function gets the latent and the deterministic sites.
+        The tree is None for a single site.
         """
-        if isinstance(of, str) and of not in self.latent and not is_function(self._site(of)):
-            return [np.asarray(self.predicted(values)[of].parts.mean)], None
+        if (
+            isinstance(of, str)
+            and of not in self.latent
+            and not is_deterministic_value(self._site(of))
+        ):
+            return [np.asarray(self.mixtures(values)[of].parts.mean)], None
 
-        def told(values: Mapping[str, torch.Tensor]) -> Any:
-            nodes = self._nodes(values, Observables(frozenset(self.latent)))
-            sites = {n: s["value"] for n, s in nodes.items() if n in values or is_function(s)}
-            found = sites[of] if isinstance(of, str) else of(sites)
-            return pytree.tree_map(lambda part: torch.as_tensor(part, device=self.device), found)
+        def run(values: Mapping[str, torch.Tensor]) -> Any:
+            nodes = self._nodes(values, LeaveUndrawn(frozenset(self.latent)))
+            sites = {
+                n: s["value"] for n, s in nodes.items() if n in values or is_deterministic_value(s)
+            }
+            result = sites[of] if isinstance(of, str) else of(sites)
+            return pytree.tree_map(lambda part: torch.as_tensor(part, device=self.device), result)
 
-        parts, tree = pytree.tree_flatten(self._each(told, values))
+        parts, tree = pytree.tree_flatten(self._map_draws(run, values))
         return parts, None if isinstance(of, str) else tree
 
     def _site(self, name: str) -> Any:
-        nodes = self._nodes(self._tensors(self.latent), Observables(frozenset(self.latent)))
+        nodes = self._nodes(self._tensors(self.latent), LeaveUndrawn(frozenset(self.latent)))
         if name not in nodes:
             raise unknown_site(name, nodes)
         return nodes[name]
 
     @property
     def improper(self) -> list[str]:
-        """Names of latent sites whose prior is improper."""
-        priors = {name: without_wrappers(self._first[name]["fn"]) for name in self.latent}
+        """Return the names of latent sites whose prior is improper."""
+        priors = {name: without_wrappers(self._first_sites[name]["fn"]) for name in self.latent}
         return [name for name, prior in priors.items() if isinstance(prior, dist.ImproperUniform)]
 
     @property
     def masked(self) -> dict[str, int]:
-        """How many elements of observed sites a mask hides, where there are such, by site."""
-        found = {name: hidden(self._first[name]) for name in self.observed}
-        return {name: count for name, count in found.items() if count}
+        """Return how many elements a mask hides, for each observed site that has such."""
+        counts = {name: count_masked(self._first_sites[name]) for name in self.observed}
+        return {name: count for name, count in counts.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
-        """Draws on the unconstrained space.
-
-        Args:
-            values: by site, on the supports.
-        """
-        found = {}
+        """Return draws by site on the unconstrained space, from draws on the supports."""
+        draws = {}
         for name, value in self._tensors(values).items():
-            transform = biject_to(self._first[name]["fn"].support)
-            found[name] = transform.inv(value).double().cpu().numpy()
-        return found
+            transform = biject_to(self._first_sites[name]["fn"].support)
+            draws[name] = transform.inv(value).double().cpu().numpy()
+        return draws
 
-    def predicted(self, values: Arrays) -> dict[str, SampledPrediction]:
-        """What draws of its latent sites predict together, by site.
-
-        Args:
-            values: by site, [draws, ...].
-        """
+    def mixtures(self, values: Arrays) -> dict[str, SampledPrediction]:
+        """Return the predicted mixture of each site over draws [draws, ...] of latent sites."""
         kinds: dict[str, Any] = {}
 
-        def told(values: Mapping[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
-            nodes = self._nodes(values, Observables(frozenset(self.latent)))
-            sites = {n: site for n, site in nodes.items() if n not in self.latent and is_told(site)}
+        def run(values: Mapping[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
+            nodes = self._nodes(values, LeaveUndrawn(frozenset(self.latent)))
+            sites = {
+                n: site for n, site in nodes.items() if n not in self.latent and is_predicted(site)
+            }
             kinds.update({name: site["fn"] for name, site in sites.items()})
             return {name: tensors_of(site["fn"]) for name, site in sites.items()}
 
         count = len(next(iter(values.values())))
-        found = self._each(told, values)
-        told({name: torch.as_tensor(value[0]) for name, value in values.items()})  # not of vmap
+        parameters = self._map_draws(run, values)
+        # This run without vmap leaves plain distributions in kinds, none with vmap's tensors.
+        run({name: torch.as_tensor(value[0]) for name, value in values.items()})
         return {
             name: SampledPrediction(
-                name, of_particles(kinds[name], list(map(torch.as_tensor, parts)), count)
+                name, with_particle_axis(kinds[name], list(map(torch.as_tensor, parts)), count)
             )
-            for name, parts in found.items()
+            for name, parts in parameters.items()
         }
 
     def replicate(self, values: Arrays) -> Arrays:
-        """Draws of the sites that may be observed, and deterministic ones, given latent sites.
-
-        Args:
-            values: by site, [draws, ...].
-        """
-        return self._drawn(values, [name for name in self.sites if name not in self.latent])
+        """Return draws of all sites but the latent ones, whose draws are [draws, ...]."""
+        return self._values_without_data(
+            values, [name for name in self.sites if name not in self.latent]
+        )
 
     def prior(self, count: int) -> PriorDraws | str:
-        """Draws of the prior, or why there are none.
-
-        Args:
-            count: how many.
-        """
+        """Return ``count`` draws of the prior, or the reason why there are none."""
         try:
-            found = self._drawn({}, [*self.sites], count)
+            draws = self._values_without_data({}, [*self.sites], count)
         except NotImplementedError as error:
             return no_prior_draws(str(error))
         return PriorDraws(
-            {name: value for name, value in found.items() if name not in self.observed},
-            {name: value for name, value in found.items() if name in self.observed},
+            {name: value for name, value in draws.items() if name not in self.observed},
+            {name: value for name, value in draws.items() if name in self.observed},
         )
 
-    def _drawn(self, values: Arrays, names: list[str], count: int | None = None) -> Arrays:
-        """Sites by a run without observations, in the order of the program."""
+    def _values_without_data(
+        self, values: Arrays, names: list[str], count: int | None = None
+    ) -> Arrays:
+        """Return the values of sites in runs without observations, [draws, ...] by name."""
 
-        def drawn(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-            nodes = self._nodes(values, Unobserved())
+        def run(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            nodes = self._nodes(values, DrawObserved())
             return {name: nodes[name]["value"] for name in names}
 
-        return self._each(drawn, values, count)
+        return self._map_draws(run, values, count)
 
-    def _each(self, function: Callable, values: Arrays, count: int | None = None) -> Any:
-        """What a function of one draw tells of all of them."""
+    def _map_draws(self, function: Callable, values: Arrays, count: int | None = None) -> Any:
+        """Return what a function of one draw returns for each draw."""
         tensors = self._tensors(values)
         count = count or len(next(iter(tensors.values())))
         leaves = pytree.tree_leaves((self.args, dict(self.named)))
         inputs = max([1, *(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))])
-        return each(function, tensors, count, self.batch_size, inputs)
+        return map_over_draws(function, tensors, count, self.batch_size, inputs)
 
 
 def _tensor_as_array(value: Any) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""Plates with all their elements, where the model takes a subsample."""
+"""Run a model with all elements of its plates, also where it takes a subsample."""
 
 from __future__ import annotations
 
@@ -11,51 +11,43 @@ from pyro.poutine.subsample_messenger import SubsampleMessenger
 
 from moment_calculus.criticism.containers.wording import part_of_plate
 
-Enlarged = dict[str, tuple[int, int]]  # how many elements of how many, by name of the plate
+SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name
 
 
 @contextlib.contextmanager
-def whole_plates() -> Iterator[Enlarged]:
-    """A context in which plates have all their elements; tells which took a part of them.
+def without_subsampling() -> Iterator[SubsampledPlates]:
+    """Give plates all their elements in a context, which yields those that took a subsample.
 
-    Pyro asks its handlers which elements a subsample has, but not how many: what decides that is
-    exchanged for the time of the context.
+    Pyro's handlers can choose the elements of a subsample but not their number, so the method
+    that decides both is replaced.
     """
-    enlarged: Enlarged = {}
+    subsampled: SubsampledPlates = {}
     subsample = SubsampleMessenger._subsample
 
-    def whole(
+    def without_subsample(
         name: str,
         size: int | None = None,
         subsample_size: int | None = None,
-        part: Any = None,
+        indices: Any = None,
         *device: Any,
     ) -> tuple:
         if size is None:
-            return subsample(name, size, subsample_size, part, *device)
-        count = subsample_size if part is None else len(part)
+            return subsample(name, size, subsample_size, indices, *device)
+        count = subsample_size if indices is None else len(indices)
         if count is not None and count != size:
-            enlarged[name] = int(count), int(size)
+            subsampled[name] = int(count), int(size)
         return subsample(name, size, None, None, *device)
 
-    with mock.patch.object(SubsampleMessenger, "_subsample", staticmethod(whole)):
-        yield enlarged
+    with mock.patch.object(SubsampleMessenger, "_subsample", staticmethod(without_subsample)):
+        yield subsampled
 
 
-def check_whole(enlarged: Enlarged, sites: Mapping[str, Any]) -> None:
-    """Refuse observations of a part of a plate.
-
-    Args:
-        enlarged: plates of which the model took a part.
-        sites: observed ones, by name.
-
-    Raises:
-        ValueError: naming plate and site.
-    """
+def check_observed_whole(subsampled: SubsampledPlates, sites: Mapping[str, Any]) -> None:
+    """Raise ValueError if sites are observed only at a subsample of an enlarged plate."""
     for name, site in sites.items():
         value, event = site["value"], site["fn"].event_dim
         for frame in site["cond_indep_stack"]:
-            if frame.vectorized and frame.name in enlarged:
+            if frame.vectorized and frame.name in subsampled:
                 axis = frame.dim - event
                 if value.dim() < -axis or value.shape[axis] != frame.size:
-                    raise part_of_plate(frame.name, *enlarged[frame.name], f"in site '{name}'")
+                    raise part_of_plate(frame.name, *subsampled[frame.name], f"in site '{name}'")

@@ -1,4 +1,4 @@
-"""Sites of a trace as containers have them."""
+"""Answer questions about the sites of a trace: kind, event axes, value, log density, masks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,8 @@ from pyro_moments.prediction.predict import is_deterministic, is_factor
 from pyro_moments.prediction.prediction import WRAPPERS
 
 
-def is_function(site: Any) -> bool:
-    """Whether a site is a deterministic one, also one that a reparameterisation made.
-
-    Args:
-        site: of a trace.
-    """
+def is_deterministic_value(site: Any) -> bool:
+    """Return whether a site is deterministic, also if a reparameterisation made it so."""
     if is_deterministic(site):
         return True
     fn = site["fn"]
@@ -29,55 +25,36 @@ def is_function(site: Any) -> bool:
     return site["is_observed"] and is_masked and isinstance(inner, dist.Delta)
 
 
-def is_told(site: Any) -> bool:
-    """Whether a site is predicted.
-
-    Args:
-        site: of a trace.
-    """
-    return not is_function(site) and not is_factor(site["fn"])
+def is_predicted(site: Any) -> bool:
+    """Return whether a site is predicted, hence neither deterministic nor a factor."""
+    return not is_deterministic_value(site) and not is_factor(site["fn"])
 
 
 def is_observed(site: Any) -> bool:
-    """Whether a site is observed, and no factor.
-
-    Args:
-        site: of a trace.
-    """
-    return site["is_observed"] and is_told(site)
+    """Return whether a site is observed, and neither deterministic nor a factor."""
+    return site["is_observed"] and is_predicted(site)
 
 
 def event_dim_of(site: Any) -> int:
-    """Trailing axes of one event; none of a deterministic site that does not say, all to Pyro.
-
-    Args:
-        site: of a trace.
-    """
+    """Return the number of event axes of a site."""
     event = site["fn"].event_dim
-    return 0 if is_function(site) and event == site["value"].dim() else event
+    # By default all axes of a deterministic site are event axes to Pyro.
+    return 0 if is_deterministic_value(site) and event == site["value"].dim() else event
 
 
 def whole_value(site: Any) -> torch.Tensor:
-    """The value of a site, of the shape of its distribution where that is larger.
-
-    Args:
-        site: of a trace.
-    """
+    """Return the value of a site, expanded to the shape of its distribution."""
     value, fn = site["value"], site["fn"]
-    if is_function(site):
+    if is_deterministic_value(site):
         return value
     shape = torch.broadcast_shapes(fn.batch_shape, value.shape[: value.dim() - fn.event_dim])
     return value.expand(shape + value.shape[value.dim() - fn.event_dim :])
 
 
 def log_density(sites: Iterable[Any]) -> torch.Tensor:
-    """Log density of sites together, with their scales and masks, a double.
-
-    Args:
-        sites: of a trace.
-    """
+    """Return the sum of the log densities of sites, with their scales and masks, in float64."""
     parts = [
-        log_prob_of(site, site["scale"]).sum(dtype=torch.float64)  # of 10⁵ data, singles lose nats
+        log_prob_of(site, site["scale"]).sum(dtype=torch.float64)  # float32 loses nats for 10⁵ data
         for site in sites
         if not is_deterministic(site)
     ]
@@ -85,21 +62,12 @@ def log_density(sites: Iterable[Any]) -> torch.Tensor:
 
 
 def log_prob_of(site: Any, scale: Any = 1.0) -> torch.Tensor:
-    """Log density of each element of a site, with its mask.
-
-    Args:
-        site: of a trace.
-        scale: by which it is multiplied.
-    """
+    """Return the log density of each element of a site, scaled and masked."""
     return scale_and_mask(site["fn"].log_prob(site["value"]), scale, site["mask"])
 
 
-def hidden(site: Any) -> int:
-    """How many elements of the batch of a site a mask hides.
-
-    Args:
-        site: of a trace.
-    """
+def count_masked(site: Any) -> int:
+    """Return how many batch elements of a site are masked."""
     fn = site["fn"]
     shown = torch.ones(fn.batch_shape, dtype=torch.bool)
     masks = [site["mask"], fn._mask if isinstance(fn, MaskedDistribution) else None]

@@ -1,1 +1,1 @@
-"""Runs a program with moments: tensors that hold them, and where in it they are."""
+"""Run a program with moments: random tensors, their precision, and the user's line of an error."""

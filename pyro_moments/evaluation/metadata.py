@@ -1,4 +1,4 @@
-"""What a tensor tells without its elements: no moment rule is asked."""
+"""The attributes and methods of tensors that need no elements, and so no moment rule."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Keeps moments out of mixed precision: a variance is a small difference that bfloat16 loses.
+"""Keep moments out of mixed precision: a variance is a small difference that bfloat16 loses.
 
-Torch's own errors about tensors of different precision are explained.
+The errors of torch about tensors of different precision are explained, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
 _NOTHING = nullcontext()
@@ -20,7 +20,7 @@ _REDUCED = (torch.bfloat16, torch.float16)
 
 
 def full_precision() -> AbstractContextManager:
-    """Switch autocast off, in a ``with`` statement, on every device where it is on."""
+    """Return a context that switches autocast off on every device where it is on."""
     return _without_autocast() if torch._C._is_any_autocast_enabled() else _NOTHING
 
 
@@ -32,33 +32,25 @@ def _without_autocast() -> Iterator[None]:
         yield
 
 
-def cast_up(argument: Any) -> Any:
-    """Arguments of an operation with certain tensors of reduced precision in float32.
+def to_float32(argument: Any) -> Any:
+    """Cast certain tensors of reduced precision in an argument to float32.
 
-    Under autocast they are what other layers have computed; they meet moments of full precision.
-
-    Args:
-        argument: tensor, container of tensors or anything else.
+    Under autocast other layers compute them, and they meet moments of full precision.
     """
     if isinstance(argument, torch.Tensor):
         return argument.float() if argument.dtype in _REDUCED else argument
     if isinstance(argument, tuple | list):
-        return type(argument)(map(cast_up, argument))
+        return type(argument)(map(to_float32, argument))
     if isinstance(argument, dict):
-        return {key: cast_up(item) for key, item in argument.items()}
+        return {key: to_float32(item) for key, item in argument.items()}
     return argument
 
 
 _MIXED = re.compile(r"same dtype|scalar type \w+ but found")
 
 
-def explained(error: RuntimeError, parts: dict[str, Any]) -> UnsupportedMoments | None:
-    """What torch's error about tensors of different precision means, if it is one.
-
-    Args:
-        error: raised by a function of torch.
-        parts: what it was called with, by the name that the message gives it.
-    """
+def mixed_precision_error(error: RuntimeError, parts: dict[str, Any]) -> UnsupportedMoments | None:
+    """Return the error that explains torch's error about mixed precision; None for other errors."""
     if not _MIXED.search(str(error)):
         return None
     floating = {name: part.dtype for name, part in parts.items() if _is_floating(part)}

@@ -1,7 +1,7 @@
 """MomentTensor: a random value where Pyro and torch.nn expect a tensor.
 
-A wrapper subclass has no storage: an operation either finds its moment rule in
-``__torch_function__`` or is refused, in ``__torch_dispatch__`` at the latest.
+It has no storage: an operation finds its moment rule in ``__torch_function__``, or it raises
+UnsupportedMoments, in ``__torch_dispatch__`` at the latest.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 from pyro_moments.evaluation import vmap
 from pyro_moments.evaluation.metadata import METADATA
-from pyro_moments.evaluation.precision import cast_up, explained, full_precision
+from pyro_moments.evaluation.precision import full_precision, mixed_precision_error, to_float32
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
 
-# Told of every operation on random tensors and its result, where somebody records the program.
+# Called with every operation on random tensors and its result while a program is recorded.
 OBSERVER: ContextVar[Callable[[Callable, Any], None] | None] = ContextVar("observer", default=None)
 
 
@@ -31,7 +31,7 @@ _SEQUENCES = (tuple, list)
 
 
 class Storage:
-    """The memory that a tensor and its views share: how often it was changed in place."""
+    """The memory that a tensor shares with its views; it counts changes in place."""
 
     __slots__ = ("version",)
 
@@ -55,8 +55,8 @@ class MomentTensor(torch.Tensor):
     def __new__(
         cls, value: Value | Composite | MeanCheck, storage: Storage | None = None
     ) -> MomentTensor:
-        """Make the shell: it has the value's shape, dtype and device, and no storage."""
-        like = _example(value)
+        """Make the shell, which has the value's shape, dtype and device, and no storage."""
+        like = _template_tensor(value)
         shell = torch.Tensor._make_wrapper_subclass(
             cls, value.shape, dtype=like.dtype, device=like.device
         )
@@ -67,19 +67,19 @@ class MomentTensor(torch.Tensor):
     def __init__(
         self, value: Value | Composite | MeanCheck, storage: Storage | None = None
     ) -> None:
-        """Nothing is left to do: ``__new__`` made the shell."""
+        """Do nothing: ``__new__`` has made the shell."""
 
     @classmethod
     def __torch_function__(
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Look the function up in the rule table; refuse what has no rule."""
+        """Apply the moment rule of a function; raise UnsupportedMoments if there is none."""
         if func in METADATA:
             if vmap.maps_now():
-                raise vmap.refusal(_sites(args))
+                raise vmap.vmap_error(_sites(args))
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        result = _call_rule(func, args, kwargs or {})
+        result = _apply_rule(func, args, kwargs or {})
         if (observer := OBSERVER.get()) is not None:
             observer(func, result)
         return result
@@ -88,11 +88,11 @@ class MomentTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Refuse whatever bypassed ``__torch_function__``."""
+        """Raise UnsupportedMoments for calls that bypassed ``__torch_function__``."""
         raise _no_rule(func, args)
 
     def __bool__(self) -> bool:
-        """Refuse: a program that branches on a random value has no moments."""
+        """Raise: a program that branches on a random value has no moments."""
         raise UnsupportedMoments(
             "the program branches on a random value",
             sites=self.value.sites,
@@ -104,14 +104,14 @@ class MomentTensor(torch.Tensor):
 
     def __iter__(self):
         """Iterate over the slices of the leading axis."""
-        return iter(_call_rule(torch.Tensor.unbind, (self,), {}))
+        return iter(_apply_rule(torch.Tensor.unbind, (self,), {}))
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        """Shape and latent sites; the moments are in ``value``."""
+        """Return the shape and the latent sites; the moments are in ``value``."""
         return f"MomentTensor(shape={tuple(self.shape)}, sites={sorted(self.value.sites)})"
 
     def __format__(self, specification: str) -> str:
-        """The same without a format; a random value has no digits."""
+        """Return the repr; raise for a format, because a random value has no digits."""
         if specification:
             raise _no_rule(torch.Tensor.__format__, (self,))
         return repr(self)
@@ -127,10 +127,9 @@ def _operator(kind: type[torch.Tensor], function: Callable) -> Callable:
 
 
 def define_operators(kind: type[torch.Tensor]) -> None:
-    """Torch's own operators turn every TypeError, hence our refusals, into NotImplemented.
+    """Give a class of tensors operators that raise TypeErrors.
 
-    Args:
-        kind: of tensors that get operators that do not.
+    Torch's own turn every TypeError, hence UnsupportedMoments, into NotImplemented.
     """
     plain = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()
     names = [prefix + name for name in plain for prefix in ("", "r", "i")]
@@ -143,8 +142,8 @@ def define_operators(kind: type[torch.Tensor]) -> None:
 define_operators(MomentTensor)
 
 
-def _example(value: Any) -> torch.Tensor:
-    """A plain tensor of the value's dtype and device."""
+def _template_tensor(value: Any) -> torch.Tensor:
+    """Return a plain tensor of the value's dtype and device."""
     if isinstance(value, Gaussian):
         return value.mean
     if isinstance(value, MeanCheck):
@@ -153,7 +152,7 @@ def _example(value: Any) -> torch.Tensor:
 
 
 def unwrap(argument: Any) -> Any:
-    """Replace every MomentTensor in an argument by the value it holds."""
+    """Replace every MomentTensor in an argument by its value."""
     kind = type(argument)
     if kind is MomentTensor:
         if argument.version_ != argument.storage_.version:
@@ -173,12 +172,7 @@ def _stale(tensor: MomentTensor) -> UnsupportedMoments:
 
 
 def wrap(result: Any, storage: Storage | None = None) -> Any:
-    """Put every value in a rule's result into a MomentTensor.
-
-    Args:
-        result: what a rule returns.
-        storage: the memory of the tensor of which the result is a view.
-    """
+    """Put every value in a rule's result into a MomentTensor, a view if storage is given."""
     if isinstance(result, _VALUES):
         return MomentTensor(result, storage)
     if isinstance(result, _SEQUENCES):
@@ -186,17 +180,20 @@ def wrap(result: Any, storage: Storage | None = None) -> Any:
     return result
 
 
-def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
+def _apply_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
     if any(map(_is_empty, args)) or any(map(_is_empty, kwargs.values())):
-        args, kwargs = _certain(args), {name: _certain(part) for name, part in kwargs.items()}
-        return func(*args, **kwargs)  # of what is still random, its rule
+        args, kwargs = (
+            _without_empty(args),
+            {name: _without_empty(part) for name, part in kwargs.items()},
+        )
+        return func(*args, **kwargs)  # applies a rule if other operands are random
     rule = RULES.get(func)
     if rule is None:
         raise _no_rule(func, (*args, *kwargs.values()))
     if torch._C._is_any_autocast_enabled():
-        args, kwargs = cast_up(args), cast_up(kwargs)
+        args, kwargs = to_float32(args), to_float32(kwargs)
         with full_precision():
-            return _call_rule(func, args, kwargs)
+            return _apply_rule(func, args, kwargs)
     try:
         named = {name: unwrap(part) for name, part in kwargs.items()} if kwargs else {}
         result = rule(*map(unwrap, args), **named)
@@ -206,7 +203,7 @@ def _call_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
         sites = _sites((*args, *kwargs.values()))
         raise refusal.located(name_of(func), user_line(), sites) from None
     except RuntimeError as error:
-        if (mixed := explained(error, _operands(args, kwargs))) is None:
+        if (mixed := mixed_precision_error(error, _operands(args, kwargs))) is None:
             raise
         sites = _sites((*args, *kwargs.values()))
         raise mixed.located(name_of(func), user_line(), sites) from error
@@ -219,25 +216,25 @@ def _operands(args: tuple, kwargs: dict) -> dict[str, Any]:
 
 
 def _is_empty(argument: Any) -> bool:
-    """Whether a random tensor without elements, hence a certain one, is part of an argument."""
+    """Return whether an argument has a random tensor without elements, which is certain."""
     kind = type(argument)
     if kind is MomentTensor:
         return 0 in argument.value.shape
     return (kind is tuple or kind is list) and any(map(_is_empty, argument))
 
 
-def _certain(argument: Any) -> Any:
-    """An argument with plain tensors for those without elements."""
+def _without_empty(argument: Any) -> Any:
+    """Replace random tensors without elements in an argument by plain tensors."""
     if type(argument) is tuple or type(argument) is list:
-        return type(argument)(map(_certain, argument))
+        return type(argument)(map(_without_empty, argument))
     if not _is_empty(argument):
         return argument
-    like = _example(argument.value)
+    like = _template_tensor(argument.value)
     return torch.zeros(argument.value.shape, dtype=like.dtype, device=like.device)
 
 
 def _overwrite(target: Any, result: Any) -> MomentTensor:
-    """Change a tensor in place; whatever shares its memory is refused from now on."""
+    """Change a tensor in place; views of its memory raise UnsupportedMoments from now on."""
     if type(target) is not MomentTensor or target.value.shape != result.shape:
         raise random_in_place(result.sites)
     target.value = result
@@ -247,11 +244,7 @@ def _overwrite(target: Any, result: Any) -> MomentTensor:
 
 
 def random_in_place(sites: Iterable[str]) -> UnsupportedMoments:
-    """A certain tensor that is to become random in place, or one that is to change its shape.
-
-    Args:
-        sites: the latent sites that it would depend on.
-    """
+    """Return the error for a tensor that would become random, or change its shape, in place."""
     return UnsupportedMoments(
         "a tensor cannot become random, or change its shape, in place",
         sites=sites,
@@ -260,11 +253,7 @@ def random_in_place(sites: Iterable[str]) -> UnsupportedMoments:
 
 
 def name_of(func: Callable) -> str:
-    """The name by which users call a function of torch.
-
-    Args:
-        func: the function.
-    """
+    """Return the name by which users call a function of torch."""
     try:
         name = torch.overrides.resolve_name(func)
     except Exception:  # resolve_name raises on functions it does not know, such as aten overloads
@@ -282,7 +271,7 @@ def _sites(argument: Any) -> frozenset[str]:
 
 def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
     if vmap.is_around():
-        return vmap.refusal(_sites(args))
+        return vmap.vmap_error(_sites(args))
     return UnsupportedMoments(
         "this operation has no moment rule",
         sites=_sites(args),

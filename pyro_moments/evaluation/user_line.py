@@ -1,4 +1,4 @@
-"""Where in the user's program an operation was called; looked up on failure only."""
+"""Find the user's line that called an operation; used on failure only."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from types import FrameType
 
 import torch
 
-from moment_calculus.refusals.places import is_library
+from moment_calculus.errors.user_line import is_library
 
 
 def user_line() -> str:
-    """File and line of the user's innermost frame, and the module whose forward it runs in."""
+    """Return the user's innermost file and line, and the module whose forward runs there."""
     frames = list(_frames())
     user = next((frame for frame in frames if not is_library(frame)), None)
     line = f"{user.f_code.co_filename}:{user.f_lineno}" if user else "unknown"

@@ -1,7 +1,4 @@
-"""Refuse ``torch.vmap`` of functions of random values, by name.
-
-Its tensors hide the axis that they are mapped over from every moment rule.
-"""
+"""Detect ``torch.vmap`` of functions of random values, because it hides the mapped axis."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ from torch._C._functorch import (
     peek_interpreter_stack,
 )
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from pyro_moments.evaluation.user_line import user_line
 
 _MODULE, _MAPPING = "torch._functorch.vmap", "_flat_vmap"
 
 
-def refuses_draws() -> bool:
-    """Whether the innermost transform is a ``torch.vmap`` that lets its function draw nothing."""
+def forbids_randomness() -> bool:
+    """Return whether the innermost transform is a ``torch.vmap`` without random numbers."""
     inner = peek_interpreter_stack()
     if inner is None or inner.key() != TransformType.Vmap:
         return False
@@ -31,12 +28,12 @@ def refuses_draws() -> bool:
 
 
 def maps_now() -> bool:
-    """Whether ``torch.vmap`` asks two frames above: it looks at the tensors that it maps over."""
+    """Return whether ``torch.vmap`` itself, two frames above, looks at a tensor that it maps."""
     return _is_of_vmap(sys._getframe(2))
 
 
 def is_around() -> bool:
-    """Whether ``torch.vmap`` is among the callers; for failures, since frames are walked."""
+    """Return whether ``torch.vmap`` is among the callers; slow, so for failures only."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not (_is_of_vmap(frame) and frame.f_code.co_name == _MAPPING):
         frame = frame.f_back
@@ -47,12 +44,8 @@ def _is_of_vmap(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == _MODULE
 
 
-def refusal(sites: Iterable[str]) -> UnsupportedMoments:
-    """The refusal, with its remedy.
-
-    Args:
-        sites: the latent sites that the values depend on.
-    """
+def vmap_error(sites: Iterable[str]) -> UnsupportedMoments:
+    """Return the error, with its remedy, for values of these latent sites under ``torch.vmap``."""
     return UnsupportedMoments(
         "a function of random values is mapped over an axis, which the moment rules cannot see",
         sites=sites,

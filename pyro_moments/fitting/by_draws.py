@@ -1,4 +1,4 @@
-"""The check of a trained loss by draws, run once at the end of a fit."""
+"""Check a trained loss by draws, once at the end of a fit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.objectives.by_draws import (
     SEED,
     Evaluations,
-    checked,
-    first_possible,
+    check_first_possible,
+    check_loss,
     is_last,
-    reason_against,
+    why_not_checked,
 )
-from moment_calculus.optimisation.batches import Arguments, Whole
+from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
@@ -27,43 +27,35 @@ from pyro_moments.objectives.particles import Program
 
 
 def loss_by_draws(
-    problem: Problem, source: Whole, options: Options, fit: Fit, take: Callable
+    problem: Problem, source: AllData, options: Options, fit: Fit, take: Callable
 ) -> ByDraws:
-    """The trained loss by draws; the global random state stays as it was.
-
-    Args:
-        problem: what was trained.
-        source: of the data.
-        options: of the fit.
-        fit: the result.
-        take: picks rows of an array.
-    """
-    if reason := reason_against(fit, problem.objective, source):
+    """Return the trained loss by draws; the global random state stays as it was."""
+    if reason := why_not_checked(fit, problem.objective, source):
         return ByDraws(note=reason)
     state = GlobalRandomState()
     before = state.get()
     try:
         pyro.set_rng_seed(SEED)
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the training has given them
+            warnings.simplefilter("ignore")  # the training has already given these warnings
 
-            def check(part: Whole) -> ByDraws:
-                told = problem if part is source else _of_rows(problem, part, options)
-                evaluations = _evaluations(told, part, is_last(fit, part, options))
-                return checked(fit, problem.objective, part, evaluations)
+            def check(part: AllData) -> ByDraws:
+                checked_problem = problem if part is source else _of_rows(problem, part, options)
+                evaluations = _evaluations(checked_problem, part, is_last(fit, part, options))
+                return check_loss(fit, problem.objective, part, evaluations)
 
-            return first_possible(source, take, check)
+            return check_first_possible(source, take, check)
     finally:
         state.set(before)
 
 
-def _of_rows(problem: Problem, part: Whole, options: Options) -> Problem:
-    """What was trained on all data, on mini-batches of them."""
+def _of_rows(problem: Problem, part: AllData, options: Options) -> Problem:
+    """Return the problem that was trained on all data, for mini-batches of them."""
     plates = PlateScaling(options.rows_of(part), options.plate)
     return Problem(problem.objective, problem.model, problem.guide, plates, False, None)
 
 
-def _evaluations(problem: Problem, source: Whole, last: bool) -> Evaluations:
+def _evaluations(problem: Problem, source: AllData, last: bool) -> Evaluations:
     objectives: dict[int, Any] = {}
 
     def particles(data: Arguments, count: int, turn: int) -> tuple[np.ndarray, ...]:

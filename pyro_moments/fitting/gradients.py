@@ -1,4 +1,4 @@
-"""Steps of an optimiser of torch or Pyro."""
+"""Train by the steps of an optimiser of torch or Pyro."""
 
 from __future__ import annotations
 
@@ -11,43 +11,34 @@ from pyro import poutine
 from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
-from moment_calculus.optimisation.batches import Arguments, Exhausted, Whole, first_of
+from moment_calculus.optimisation.batches import AllData, Arguments, Exhausted, first_arguments
 from moment_calculus.optimisation.outcome import INVALID, Course
 from moment_calculus.optimisation.progress import Bar
-from moment_calculus.optimisation.saddle import beside
+from moment_calculus.optimisation.saddle import step_off_saddle
 from moment_calculus.optimisation.warm_up import WarmUp
-from pyro_moments.fitting.objective import flat_loss
+from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.parameters import Parameters, unconstrained
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
 
 
-class Steps:
-    """An optimiser of torch, made when the first parameters are met, with its schedule.
-
-    Args:
-        optimiser: makes it of a list of parameters.
-        scheduler: makes a schedule of torch of it; None for none.
-        rate: learning rate by the number of steps made before; None for the optimiser's own.
-    """
+class TorchOptimiser:
+    """An optimiser of torch with its schedule, made when the first parameters appear."""
 
     def __init__(
         self, optimiser: Callable, scheduler: Callable | None, rate: Callable | None
     ) -> None:
+        # The rate is a function of the number of earlier steps; None: the optimiser's own rate.
         self.make, self.make_scheduler, self.rate = optimiser, scheduler, rate
         self.optimiser: Any = None
         self.scheduler: Any = None
-        self._known: set[int] = set()
+        self._added: set[int] = set()
 
-    def meet(self, leaves: dict[str, torch.Tensor]) -> None:
-        """Take parameters that were not met before.
-
-        Args:
-            leaves: by name.
-        """
-        new = [leaf for leaf in leaves.values() if id(leaf) not in self._known]
+    def add_parameters(self, leaves: dict[str, torch.Tensor]) -> None:
+        """Add the parameters that are new to the optimiser."""
+        new = [leaf for leaf in leaves.values() if id(leaf) not in self._added]
         if not new:
             return
-        self._known |= {id(leaf) for leaf in new}
+        self._added |= {id(leaf) for leaf in new}
         if self.optimiser is not None:
             self.optimiser.add_param_group({"params": new})
             return
@@ -56,13 +47,8 @@ class Steps:
             self.scheduler = self.make_scheduler(self.optimiser)
 
     def take(self, leaves: dict[str, torch.Tensor], step: int) -> None:
-        """Take a step, and forget the gradients.
-
-        Args:
-            leaves: the parameters by name.
-            step: number of steps made before.
-        """
-        self.meet(leaves)
+        """Take a step after a number of earlier ones, and delete the gradients."""
+        self.add_parameters(leaves)
         if self.rate is not None:
             for group in self.optimiser.param_groups:
                 group["lr"] = self.rate(step)
@@ -73,33 +59,29 @@ class Steps:
             leaf.grad = None
 
     def state(self) -> Any:
-        """Of optimiser and schedule."""
+        """Return the state of optimiser and schedule."""
         schedule = None if self.scheduler is None else self.scheduler.state_dict()
         return [self.optimiser.state_dict(), schedule]
 
     def restore(self, state: Any) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self.optimiser.load_state_dict(state[0])
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state[1])
 
 
-class PyroSteps(Steps):
-    """An optimiser of Pyro, possibly with a schedule, which takes a step as well.
-
-    Args:
-        optimiser: of ``pyro.optim``.
-    """
+class PyroOptimiser(TorchOptimiser):
+    """An optimiser of Pyro, possibly with a schedule, which takes a step as well."""
 
     def __init__(self, optimiser: PyroOptim) -> None:
         super().__init__(lambda leaves: optimiser, None, None)
         self.optimiser = optimiser
 
-    def meet(self, leaves: dict[str, torch.Tensor]) -> None:
-        """Nothing: it takes the parameters with every step."""
+    def add_parameters(self, leaves: dict[str, torch.Tensor]) -> None:
+        """Do nothing, because the optimiser gets the parameters with every step."""
 
     def take(self, leaves: dict[str, torch.Tensor], step: int) -> None:
-        """Take a step, and forget the gradients."""
+        """Take a step, and delete the gradients."""
         self.optimiser([*leaves.values()])
         if isinstance(self.optimiser, PyroLRScheduler):
             self.optimiser.step()
@@ -107,33 +89,26 @@ class PyroSteps(Steps):
             leaf.grad = None
 
     def state(self) -> Any:
-        """Of the optimisers of all parameters."""
+        """Return the state of the optimisers of all parameters."""
         return self.optimiser.get_state()
 
     def restore(self, state: Any) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self.optimiser.set_state(state)
 
 
-class Gradients:
-    """Trains by an optimiser.
-
-    Args:
-        problem: what is trained.
-        source: of the data.
-        warm_up: of the KL divergence; None for its full weight.
-        steps: the optimiser.
-    """
+class GradientTrainer:
+    """Trains a problem by an optimiser."""
 
     def __init__(
-        self, problem: Problem, source: Whole, warm_up: WarmUp | None, steps: Steps
+        self, problem: Problem, source: AllData, warm_up: WarmUp | None, steps: TorchOptimiser
     ) -> None:
         self.problem, self.source, self.warm_up, self.steps = problem, source, warm_up, steps
         self.parameters = Parameters({}, {})
         self._last: Arguments | None = None
 
     def advance(self, course: Course, steps: int, bar: Bar) -> None:
-        """Go on to a number of steps."""
+        """Train until a total number of steps, or until the data or the parameters end it."""
         while course.steps < steps:
             try:
                 self._last = self.source.arguments(course.steps)
@@ -142,7 +117,7 @@ class Gradients:
                 return
             try:
                 course.losses.append(self._step(self._last, course.steps))
-            except ValueError:  # torch's distributions refuse such parameters
+            except ValueError:  # torch's distributions raise it for invalid parameters
                 if self.parameters.are_valid():
                     raise
                 course.stop(False, INVALID)
@@ -158,53 +133,53 @@ class Gradients:
         if not leaves:
             raise ValueError("model and guide have no parameters: there is nothing to train")
         if any(self.parameters.leaves.get(name) is not leaf for name, leaf in leaves.items()):
-            self.parameters = Parameters.of(capture)
+            self.parameters = Parameters.from_trace(capture)
         self.steps.take(leaves, step)
         return loss
 
     def step_off(self) -> bool:
-        """Step off a saddle of a deterministic loss of all data."""
+        """Leave a saddle point of a deterministic loss of all data; return whether it was one."""
         problem = self.problem
-        if type(self.source) is not Whole or not getattr(
+        if type(self.source) is not AllData or not getattr(
             problem.objective, "in_closed_form", False
         ):
             return False
         data = self.source.arguments(0)
         flat = flat_loss(problem.objective, problem.model, problem.guide, *data)
-        place, (loss, again) = flat.parameters.place(), flat.twice()
-        lower = beside(flat.objective(), place, loss) if loss == again else None
-        flat.parameters.move(place if lower is None else lower[0])
+        vector, (loss, second) = flat.parameters.vector(), flat.two_values()
+        lower = step_off_saddle(flat.objective(), vector, loss) if loss == second else None
+        flat.parameters.set_vector(vector if lower is None else lower[0])
         return lower is not None
 
     def finish(self, course: Course) -> None:
-        """Write down the last loss, of all data."""
-        if type(self.source) is Whole and self.parameters.are_valid():
+        """Append the last loss if every step uses all data."""
+        if type(self.source) is AllData and self.parameters.are_valid():
             course.losses.append(self.problem.loss(self.source.arguments(course.steps)))
 
     def values(self) -> dict[str, Any]:
-        """The parameters by name."""
+        """Return the parameters by name."""
         return self.parameters.detached()
 
     def terms(self) -> dict[str, float]:
-        """What each site contributes to the ELBO, on the last mini-batch."""
+        """Return the terms of the ELBO by site, on the last mini-batch."""
         if self._last is None:
             return {}
         return self.problem.terms(self._last, self.source.size)
 
     def score(self) -> float:
-        """Held-out log-likelihood."""
+        """Return the held-out log-likelihood."""
         return self.problem.score()
 
     def keep(self) -> dict[str, torch.Tensor]:
-        """The unconstrained parameters."""
+        """Return copies of the unconstrained parameters."""
         return self.parameters.copies()
 
     def revert(self, kept: dict[str, torch.Tensor]) -> None:
-        """Return to parameters."""
-        self.parameters.set(kept)
+        """Return to parameters that :meth:`keep` has copied."""
+        self.parameters.load(kept)
 
     def state(self) -> Any:
-        """All that the next steps depend on."""
+        """Return all that the next steps depend on."""
         return {
             "parameters": self.parameters.copies(),
             "optimiser": self.steps.state(),
@@ -213,18 +188,18 @@ class Gradients:
         }
 
     def restore(self, state: Any) -> None:
-        """Go on from a state."""
-        first = first_of(self.source)
-        self.parameters = Parameters.met(lambda: self.problem.first_loss(first))
-        self.parameters.set(state["parameters"])
-        self.steps.meet(self.parameters.leaves)
+        """Continue from a state."""
+        first = first_arguments(self.source)
+        self.parameters = Parameters.from_run(lambda: self.problem.first_loss(first))
+        self.parameters.load(state["parameters"])
+        self.steps.add_parameters(self.parameters.leaves)
         self.steps.restore(_tensors(state["optimiser"]))
         self.source.restore(state["source"])
         GlobalRandomState().set(state["random"])
 
 
 def _tensors(tree: Any) -> Any:
-    """A tree with tensors in place of arrays."""
+    """Return a tree with tensors in place of arrays."""
 
     def tensor(leaf: Any) -> Any:
         return torch.from_numpy(leaf.copy()) if isinstance(leaf, np.ndarray) else leaf

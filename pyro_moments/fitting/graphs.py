@@ -1,4 +1,4 @@
-"""Graphs of autograd that are kept while the parameters stay where they are."""
+"""Keep graphs of autograd as long as the parameters do not change."""
 
 from __future__ import annotations
 
@@ -13,33 +13,28 @@ from torch.autograd.graph import get_gradient_edge
 from pyro_moments.fitting.parameters import as_array
 
 Made = TypeVar("Made")
-SMALL = 1 << 15  # elements of a step of a backward pass from which on several together are slower
-ROOM = 1 << 19  # elements of the largest step of the backward passes that are made together
+BATCHABLE_SIZE = 1 << 15  # elements of a gradient from which on batched backward passes are slower
+BATCH_ROOM = 1 << 19  # elements of the largest gradient of all passes in a batch
 
 
-class Kept(Generic[Made]):
-    """What was made of parameters with its graph, made anew when they have changed since.
-
-    Args:
-        make: makes it.
-        leaves: the parameters.
-    """
+class CachedGraph(Generic[Made]):
+    """A function of the parameters that is kept with its graph until they change."""
 
     def __init__(self, make: Callable[[], Made], leaves: Sequence[torch.Tensor]) -> None:
         self._make, self._leaves = make, leaves
-        self._known: list[tuple[list, Made]] = []
+        self._cached: list[tuple[list, Made]] = []
 
     def __call__(self) -> Made:
-        """The last one, or another."""
+        """Return the last result, or a new one if the parameters have changed."""
         state = [(leaf._version, get_gradient_edge(leaf).node) for leaf in self._leaves]
-        if not self._known or self._known[0][0] != state:
-            self._known.clear()  # before there are two
-            self._known.append((state, self._make()))
-        return self._known[0][1]
+        if not self._cached or self._cached[0][0] != state:
+            self._cached.clear()  # frees the old graph before the new one is made
+            self._cached.append((state, self._make()))
+        return self._cached[0][1]
 
 
-class Rows:
-    """Rows times the Jacobian of a vector, many at once where its graph allows that."""
+class JacobianProducts:
+    """Products of rows with the Jacobian of a vector, in batches if its graph allows that."""
 
     def __init__(self) -> None:
         self._batched = True
@@ -47,28 +42,22 @@ class Rows:
     def times(
         self, rows: np.ndarray, vector: torch.Tensor, leaves: Sequence[torch.Tensor]
     ) -> np.ndarray:
-        """The products, [k, elements of the leaves].
-
-        Args:
-            rows: [k, d].
-            vector: with a graph that is kept, [d].
-            leaves: by which it is differentiated.
-        """
+        """Return rows [k, d] times the Jacobian of a vector [d]: [k, elements of the leaves]."""
         width = sum(leaf.numel() for leaf in leaves)
         if not vector.requires_grad or not width:
             return np.zeros([len(rows), width])
-        given = torch.as_tensor(rows).to(vector)
-        together = _together(vector) if self._batched and len(rows) > 1 else 1
-        parts = [self._some(part, vector, leaves) for part in given.split(together)]
+        tensor = torch.as_tensor(rows).to(vector)
+        batch = _batch_size(vector) if self._batched and len(rows) > 1 else 1
+        parts = [self._batch_of_products(part, vector, leaves) for part in tensor.split(batch)]
         return np.concatenate([np.zeros([0, width]), *parts])
 
-    def _some(
+    def _batch_of_products(
         self, rows: torch.Tensor, vector: torch.Tensor, leaves: Sequence[torch.Tensor]
     ) -> np.ndarray:
         if self._batched and len(rows) > 1:
             try:
                 return _products(rows, vector, leaves, is_batched=True)
-            except RuntimeError:  # some operation has no rule for many at once
+            except RuntimeError:  # an operation does not support batched gradients
                 self._batched = False
         return np.concatenate([_products(row, vector, leaves, is_batched=False) for row in rows])
 
@@ -76,26 +65,26 @@ class Rows:
 def _products(
     rows: torch.Tensor, vector: torch.Tensor, leaves: Sequence[torch.Tensor], *, is_batched: bool
 ) -> np.ndarray:
-    """Of rows, or of one alone."""
-    found = torch.autograd.grad(
+    """Return the products of rows, or of a single row, with the Jacobian."""
+    gradients = torch.autograd.grad(
         vector, leaves, rows, retain_graph=True, allow_unused=True, is_grads_batched=is_batched
     )
     count = len(rows) if is_batched else 1
     parts = [
         np.zeros([count, leaf.numel()]) if part is None else as_array(part).reshape(count, -1)
-        for part, leaf in zip(found, leaves, strict=True)
+        for part, leaf in zip(gradients, leaves, strict=True)
     ]
     return np.concatenate(parts, axis=1)
 
 
-def _together(vector: torch.Tensor) -> int:
-    """How many backward passes are worth making together."""
+def _batch_size(vector: torch.Tensor) -> int:
+    """Return how many backward passes are worth a batch."""
     largest = max((math.prod(shape) for shape in _shapes(vector)), default=1)
-    return max(1, ROOM // max(largest, 1)) if largest < SMALL else 1
+    return max(1, BATCH_ROOM // max(largest, 1)) if largest < BATCHABLE_SIZE else 1
 
 
 def _shapes(vector: torch.Tensor) -> Iterator[torch.Size]:
-    """Of all gradients in a backward pass."""
+    """Yield the shapes of all gradients in a backward pass."""
     waiting: list[Any] = [vector.grad_fn]
     seen = {None, *waiting}
     while waiting:

@@ -1,4 +1,4 @@
-"""The parameters that an evaluation meets, as Pyro keeps them."""
+"""The parameters that an evaluation uses, in the form in which Pyro stores them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from torch.distributions import transform_to
 
 
 def unconstrained(capture: Any) -> dict[str, torch.Tensor]:
-    """The unconstrained parameters that a trace met, by name.
-
-    Args:
-        capture: from ``poutine.trace(param_only=True)``.
-    """
+    """Return the unconstrained parameters by name, from ``poutine.trace(param_only=True)``."""
     values = {name: site["value"] for name, site in capture.trace.nodes.items()}
     return {
         name: value.unconstrained() if hasattr(value, "unconstrained") else value
@@ -28,35 +24,22 @@ def unconstrained(capture: Any) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Unconstrained parameters, which stay where Pyro keeps them.
-
-    Args:
-        leaves: by name.
-        constraints: by name; real where there is none.
-    """
+    """Unconstrained parameters, which stay where Pyro keeps them."""
 
     leaves: dict[str, torch.Tensor]
-    constraints: dict[str, Any]
+    constraints: dict[str, Any]  # by name; parameters without one are real
 
     @classmethod
-    def met(cls, evaluate: Callable[[], Any]) -> Parameters:
-        """Those that an evaluation meets.
-
-        Args:
-            evaluate: a loss.
-        """
+    def from_run(cls, evaluate: Callable[[], Any]) -> Parameters:
+        """Return the parameters that an evaluation uses."""
         with poutine.trace(param_only=True) as capture:
             evaluate()
-        return cls.of(capture)
+        return cls.from_trace(capture)
 
     @classmethod
-    def of(cls, capture: Any) -> Parameters:
-        """Those of a trace.
-
-        Args:
-            capture: from ``poutine.trace(param_only=True)``.
-        """
-        leaves = unconstrained(capture)  # before get_state, which drops what it needs
+    def from_trace(cls, capture: Any) -> Parameters:
+        """Return the parameters of a ``poutine.trace(param_only=True)``."""
+        leaves = unconstrained(capture)  # before get_state, which drops what this needs
         stored = pyro.get_param_store().get_state()["constraints"]
         local = {  # of modules whose parameters Pyro does not store
             name: site["kwargs"]["constraint"]
@@ -66,18 +49,18 @@ class Parameters:
         return cls(leaves, {**local, **stored})
 
     def values(self) -> dict[str, torch.Tensor]:
-        """The constrained values, differentiable."""
+        """Return the constrained values, differentiable."""
         return {
             name: transform_to(self.constraints[name])(leaf) if name in self.constraints else leaf
             for name, leaf in self.leaves.items()
         }
 
     def detached(self) -> dict[str, torch.Tensor]:
-        """Copies of the constrained values."""
+        """Return copies of the constrained values."""
         return {name: value.detach().clone() for name, value in self.values().items()}
 
     def are_valid(self) -> bool:
-        """Whether all are numbers, and positive ones have not become zero."""
+        """Return whether all values are finite and satisfy their constraints."""
         return all(
             bool(value.isfinite().all())
             and (name not in self.constraints or bool(self.constraints[name].check(value).all()))
@@ -85,62 +68,42 @@ class Parameters:
         )
 
     def copies(self) -> dict[str, torch.Tensor]:
-        """Copies of the unconstrained parameters."""
+        """Return copies of the unconstrained parameters."""
         return {name: leaf.detach().clone() for name, leaf in self.leaves.items()}
 
     @torch.no_grad()
-    def set(self, copies: dict[str, Any]) -> None:
-        """Return to copies.
-
-        Args:
-            copies: as :meth:`copies` gives them, tensors or arrays.
-        """
+    def load(self, copies: dict[str, Any]) -> None:
+        """Set the parameters to what :meth:`copies` returns, as tensors or arrays."""
         for name, leaf in self.leaves.items():
             leaf.copy_(torch.as_tensor(copies[name]))
 
-    def copies_at(self, place: np.ndarray) -> dict[str, torch.Tensor]:
-        """Copies of the unconstrained parameters at a place.
-
-        Args:
-            place: as :meth:`place` gives it.
-        """
-        self.move(place)
+    def copies_at_vector(self, vector: np.ndarray) -> dict[str, torch.Tensor]:
+        """Move to a place, and return copies of the unconstrained parameters there."""
+        self.set_vector(vector)
         return self.copies()
 
     @torch.no_grad()
-    def become(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take values and precision from arrays.
-
-        Args:
-            arrays: unconstrained parameters by name.
-        """
+    def replace_data(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take values and dtype from arrays of unconstrained parameters by name."""
         for name, leaf in self.leaves.items():
             leaf.data = torch.from_numpy(arrays[name].copy()).to(leaf.device)
 
-    def place(self) -> np.ndarray:
-        """All parameters as one vector."""
+    def vector(self) -> np.ndarray:
+        """Return all parameters as one vector."""
         return np.concatenate([np.zeros(0), *map(as_array, self.leaves.values())])
 
     @torch.no_grad()
-    def move(self, place: np.ndarray) -> None:
-        """Set the parameters.
-
-        Args:
-            place: as :meth:`place` gives it.
-        """
+    def set_vector(self, vector: np.ndarray) -> None:
+        """Set the parameters to a vector that :meth:`vector` returns."""
         start = 0
         for leaf in self.leaves.values():
-            part = place[start : start + leaf.numel()].reshape(tuple(leaf.shape))
+            part = vector[start : start + leaf.numel()].reshape(tuple(leaf.shape))
             moved = torch.as_tensor(part).to(leaf)
-            if not torch.equal(moved, leaf):  # graphs of the old place stay valid otherwise
+            if not torch.equal(moved, leaf):  # if they are equal, existing graphs stay valid
                 leaf.copy_(moved)
             start += leaf.numel()
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
-    """A flat array of doubles.
-
-    Args:
-        tensor: of any shape.
-    """
+    """Return a tensor as a flat array of float64."""
     return tensor.detach().reshape(-1).to("cpu", torch.float64).numpy()

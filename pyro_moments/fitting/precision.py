@@ -1,4 +1,4 @@
-"""Computing in double precision."""
+"""Compute in double precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyro_moments.fitting.parameters import unconstrained
 
 @contextlib.contextmanager
 def double_precision() -> Iterator[None]:
-    """New tensors are doubles."""
+    """Make new tensors float64 within the context."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -24,12 +24,8 @@ def double_precision() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def doubled(data: Any) -> Any:
-    """Tensors of single precision as doubles, also inside tuples and dictionaries.
-
-    Args:
-        data: arguments.
-    """
+def to_float64(data: Any) -> Any:
+    """Return floating-point tensors as float64, also inside tuples and dictionaries."""
 
     def of(part: Any) -> Any:
         floating = isinstance(part, torch.Tensor) and part.is_floating_point()
@@ -38,16 +34,10 @@ def doubled(data: Any) -> Any:
     return torch.utils._pytree.tree_map(of, data)
 
 
-def make_doubles(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Turn the parameters that an evaluation meets into doubles.
+def convert_parameters(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Turn the parameters that an evaluation uses into float64; return them with their old data.
 
-    Single precision among them may end an evaluation before it met them all: then there is another.
-
-    Args:
-        evaluate: what meets them.
-
-    Returns:
-        Unconstrained parameters that were no doubles, with what they were.
+    Single precision may end an evaluation before it has used all of them, so it is repeated.
     """
     single, failure = [torch.empty(0)], None
     changed: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -64,27 +54,19 @@ def make_doubles(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.
             changed.append((leaf, leaf.data))
             leaf.data = leaf.data.double()
     if failure is not None:
-        give_back(changed)
+        restore_parameters(changed)
         raise failure
     return changed
 
 
-def give_back(changed: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Let parameters be what they were.
-
-    Args:
-        changed: unconstrained parameters, with that.
-    """
+def restore_parameters(changed: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Restore the old data of parameters that :func:`convert_parameters` has changed."""
     for leaf, data in changed:
         leaf.data = data
 
 
-def has_doubles(guide: Any) -> bool:
-    """Whether any parameter of a guide, or in Pyro's store where it is no module, is a double.
-
-    Args:
-        guide: the guide.
-    """
+def has_float64(guide: Any) -> bool:
+    """Return whether a guide, or Pyro's store for one that is no module, has float64 parameters."""
     is_module = isinstance(guide, torch.nn.Module)
     leaves: Any = guide.parameters() if is_module else pyro.get_param_store().values()
     return any(leaf.dtype is torch.float64 for leaf in leaves)

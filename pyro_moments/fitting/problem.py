@@ -1,4 +1,4 @@
-"""What is trained, and on which data: shared by all methods."""
+"""Model, guide and objective that all methods of training share, and global random state."""
 
 from __future__ import annotations
 
@@ -17,16 +17,7 @@ from pyro_moments.prediction.predict import log_predictive
 
 
 class Problem:
-    """Model, guide and objective, with what is held out.
-
-    Args:
-        objective: an ELBO.
-        model: the model.
-        guide: the guide.
-        plates: how mini-batches are scaled; None for all data at once.
-        warms_up: whether the KL divergence has a weight that changes.
-        held_out: arguments of the model that are not trained on; None if there are none.
-    """
+    """Model, guide and objective, with held-out data."""
 
     def __init__(
         self,
@@ -39,6 +30,7 @@ class Problem:
     ) -> None:
         self.objective, self.model, self.guide = objective, model, guide
         self.held_out = held_out
+        # A tensor, because the weight changes from step to step.
         self.kl_weight = torch.ones(()) if warms_up else None
         self.weighting = Weighting(plates, self.kl_weight)
         weighted = plates is not None or warms_up
@@ -51,13 +43,7 @@ class Problem:
         self.weighted_guide = Weighting(None, self.kl_weight)(guide) if warms_up else guide
 
     def loss_and_grads(self, data: Arguments, batch: int | None, kl_weight: float | None) -> float:
-        """The loss, its gradients left in the parameters' ``grad``.
-
-        Args:
-            data: arguments of model and guide.
-            batch: rows of the mini-batch; None for all data.
-            kl_weight: of the latent sites; None for one.
-        """
+        """Return the loss of a mini-batch (None: of all data), and add its gradients."""
         args, named = data
         self.weighting.batch = batch
         if self.kl_weight is not None and kl_weight is not None:
@@ -69,43 +55,34 @@ class Problem:
         return loss
 
     def first_loss(self, data: Arguments) -> Any:
-        """The loss of data as they are, differentiable: it makes the parameters.
-
-        Args:
-            data: arguments of model and guide.
-        """
+        """Return the differentiable loss of data without weights; this makes the parameters."""
         args, named = data
         return self.objective.differentiable_loss(self.model, self.guide, *args, **named)
 
     def loss(self, data: Arguments) -> float:
-        """The loss of all data."""
+        """Return the loss of all data."""
         args, named = data
         return self.objective.loss(self.weighted_model, self.weighted_guide, *args, **named)
 
     def terms(self, data: Arguments, batch: int | None) -> dict[str, float]:
-        """What each site contributes to the ELBO; empty if the objective does not tell.
-
-        Args:
-            data: arguments of model and guide.
-            batch: rows of the mini-batch; None for all data.
-        """
+        """Return the terms of the ELBO by site; empty if the objective has none."""
         if not hasattr(self.objective, "site_terms"):
             return {}
         args, named = data
         self.weighting.batch = batch
-        with undrawn():
+        with random_state_restored():
             return self.objective.site_terms(self.weighted_model, self.guide, *args, **named)
 
     def score(self) -> float:
-        """Held-out log-likelihood."""
+        """Return the held-out log-likelihood."""
         assert self.held_out is not None
         args, named = self.held_out
         propagation = getattr(self.objective, "propagation", None)
-        with undrawn():
+        with random_state_restored():
             return float(log_predictive(propagation, self.model, self.guide, *args, **named))
 
 
-class undrawn:
+class random_state_restored:
     """Leaves the global random state as it was."""
 
     def __enter__(self) -> None:
@@ -119,7 +96,7 @@ class GlobalRandomState:
     """The random states of torch, Python and NumPy, on which Pyro programs depend."""
 
     def get(self) -> Any:
-        """As lists, arrays and numbers."""
+        """Return the state as lists, arrays and numbers."""
         state = pyro.util.get_rng_state()
         kind, *rest = state["numpy"]
         version, internal, gauss = state["random"]
@@ -131,11 +108,7 @@ class GlobalRandomState:
         }
 
     def set(self, state: Any) -> None:
-        """Restore it.
-
-        Args:
-            state: as :meth:`get` gives it.
-        """
+        """Restore a state that :meth:`get` has returned."""
         version, internal, gauss = state["random"]
         pyro.util.set_rng_state(
             {

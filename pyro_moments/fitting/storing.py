@@ -1,4 +1,4 @@
-"""Trained parameters in a file, and back."""
+"""Write trained parameters to a file, and read them back."""
 
 from __future__ import annotations
 
@@ -15,75 +15,106 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.util import prune_subsample_sites
 
 from guides.pyro.initialization import init_to_network
-from moment_calculus.hosts import stored
-from moment_calculus.hosts.docstrings import LOADED, SAVED, documented
-from moment_calculus.hosts.stored import (
+from moment_calculus.hosts import training_files
+from moment_calculus.hosts.training_files import (
     StoredTraining,
     check_parameters,
-    fill_course,
+    fill_course_from_dict,
     signature_of,
 )
 from moment_calculus.optimisation.outcome import Fit
 from pyro_moments.fitting.parameters import Parameters
-from pyro_moments.fitting.precision import double_precision, doubled, has_doubles, make_doubles
-from pyro_moments.fitting.problem import undrawn
+from pyro_moments.fitting.precision import (
+    convert_parameters,
+    double_precision,
+    has_float64,
+    to_float64,
+)
+from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.posteriors import without_wrappers
 
 PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")
 
 
-@documented("Pyro", saved=SAVED)
 def save(
     path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
 ) -> None:
     """Write the trained parameters of model and guide into one file.
 
-    {saved}
+    The file holds the parameters as safetensors, and a header of JSON: the version of its format
+    and of the libraries, the guide, and the model's sites with their distributions and shapes.
+    Nothing in it is executed when it is loaded.
+
+    Args:
+        path: the file; one that exists is replaced at once, and never left half written.
+        model: the model.
+        guide: the trained guide.
+        *data: arguments of model and guide, as in training; the model is run on them once, to know
+            its sites.
+        **named: likewise, by name.
 
     Example:
         >>> save("network.safetensors", model, guide, x, y)  # doctest: +SKIP
     """
-    double = has_doubles(guide)
-    data, named = (doubled(data), doubled(named)) if double else (data, named)
+    double = has_float64(guide)
+    data, named = (to_float64(data), to_float64(named)) if double else (data, named)
     with double_precision() if double else contextlib.nullcontext():
-        with undrawn(), torch.no_grad():
-            parameters = Parameters.met(lambda: _run(model, guide, data, named))
+        with random_state_restored(), torch.no_grad():
+            parameters = Parameters.from_run(lambda: _run(model, guide, data, named))
         training = stored_training(model, guide, data, named)
     training.write(path, {"parameters": parameters.copies()}, {})
 
 
-@documented("Pyro", loaded=LOADED)
 def load(
     path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
 ) -> Fit:
     """Read trained parameters from a file of :func:`save`, or of a checkpoint of :func:`fit`.
 
-    Pyro's store knows parameters by name: guides of one class share them, and those of the file
-    take the place of those that are there. ``pyro.clear_param_store()`` parts them.
+    Pyro stores parameters by name: guides of the same class share them, and those of the file
+    replace those in the store, unless ``pyro.clear_param_store()`` is called in between.
 
-    {loaded}
+    Args:
+        path: the file.
+        model: the model that it was trained with.
+        guide: a guide of the same class, and with the same settings where the posterior has some
+            beside its parameters (``p`` and ``noise`` of ``MCDropoutGuide``); it may be a new one.
+        *data: arguments of model and guide: new inputs suffice for ``DVIGuide``, others need the
+            observations, as they take what is not observed for latent.
+        **named: likewise, by name.
+
+    Returns:
+        A fit with the guide and its parameters; of a checkpoint also the losses so far.
+
+    Raises:
+        FileNotFoundError: if there is no file.
+        StoredFileError: if it is truncated, damaged, foreign, of a newer version, of another host,
+            guide or model; the message names the cause and the remedy.
 
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
     """
-    tree = stored_training(model, guide, data, named).read(path, whole=False)
+    tree = stored_training(model, guide, data, named).read(path, is_checkpoint=False)
     arrays = tree["parameters"]
     bind(guide, model)
     if hasattr(guide, "restore"):
         guide.restore(arrays)
     double = any(array.dtype == np.float64 for array in arrays.values())
-    data, named = (doubled(data), doubled(named)) if double else (data, named)
+    data, named = (to_float64(data), to_float64(named)) if double else (data, named)
     run = lambda: _run(model, guide, data, named)  # noqa: E731
-    with undrawn(), torch.no_grad(), double_precision() if double else contextlib.nullcontext():
+    with (
+        random_state_restored(),
+        torch.no_grad(),
+        double_precision() if double else contextlib.nullcontext(),
+    ):
         if double:
-            make_doubles(run)
-        parameters = Parameters.met(run)
+            convert_parameters(run)
+        parameters = Parameters.from_run(run)
     check_parameters(path, arrays, parameters.leaves)
-    parameters.become(arrays)
+    parameters.replace_data(arrays)
     fit = Fit(guide=guide, params=parameters.detached(), seconds={})
     if "course" in tree:
-        fill_course(fit, tree["course"])
+        fill_course_from_dict(fit, tree["course"])
     return fit
 
 
@@ -94,28 +125,15 @@ def _run(model: Callable, guide: Callable, data: tuple, named: dict[str, Any]) -
 
 
 def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
-    """What reads and writes files of a model and a guide.
-
-    Args:
-        model: the model.
-        guide: the guide.
-        data: arguments of both.
-        named: likewise, by name.
-    """
+    """Return what reads and writes files of a model and a guide."""
     signature = signature_of(sampled_sites(model, data, named), without_wrappers)
     return StoredTraining("pyro_moments", PACKAGES, guide, signature, _to_array)
 
 
 def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, Any]:
-    """The ``sample`` sites of a model, from a run that leaves nothing behind.
-
-    Args:
-        model: the model.
-        data: its arguments.
-        named: likewise, by name.
-    """
+    """Return the ``sample`` sites of a model, from a run that leaves nothing behind."""
     started = InitMessenger(_start)(model)
-    with undrawn(), torch.no_grad(), poutine.block(), pyro.get_param_store().scope():
+    with random_state_restored(), torch.no_grad(), poutine.block(), pyro.get_param_store().scope():
         trace = poutine.trace(started).get_trace(*data, **named)
     return {
         name: site
@@ -125,21 +143,14 @@ def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[s
 
 
 def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
-    """Log density of a model at a start that is always the same: another model has another.
-
-    Args:
-        model: the model.
-        data: its arguments.
-        named: likewise, by name.
-        observed: whether what is observed counts, or the prior alone.
-    """
-    with undrawn(), torch.no_grad():
+    """Return a model's log density at a fixed start, as text that identifies the model."""
+    with random_state_restored(), torch.no_grad():
         torch.manual_seed(0)
-        return stored.joint_density(sampled_sites(model, data, named), observed)
+        return training_files.joint_density(sampled_sites(model, data, named), observed)
 
 
 def _start(site: dict) -> Any:
-    """An initial value in the precision that is computed with."""
+    """Return an initial value in the default precision."""
     if site["fn"].support.is_discrete:
         return site["fn"].sample()
     value: Any = init_to_network(site)

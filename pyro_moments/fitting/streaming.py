@@ -1,4 +1,4 @@
-"""The posterior of earlier data as the prior of new ones."""
+"""Use the posterior of earlier data as the prior of new data."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from typing import Any
 
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.mini_batches import streamed_priors
+from moment_calculus.hosts.mini_batches import priors_from_fit
 from moment_calculus.optimisation.outcome import Fit
 from pyro_moments.fitting.storing import sampled_sites
 
 
 class Streaming(Messenger):
-    """Gives latent sites other priors.
-
-    Args:
-        priors: distributions by site.
-    """
+    """Handler that gives latent sites other priors by name."""
 
     def __init__(self, priors: dict[str, Any]) -> None:
         super().__init__()
@@ -29,16 +25,6 @@ class Streaming(Messenger):
 
 
 def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -> Callable:
-    """A model whose prior is the posterior of an earlier fit; local sites keep their own.
-
-    Args:
-        model: the model.
-        prior: the fit.
-        data: arguments of the model.
-        named: likewise, by name.
-
-    Raises:
-        ValueError: if the guide of the fit does not give its posterior.
-    """
-    priors = streamed_priors(sampled_sites(model, data, named), prior)
+    """Return a model whose prior is the posterior of an earlier fit; local sites keep their own."""
+    priors = priors_from_fit(sampled_sites(model, data, named), prior)
     return Streaming(priors)(model)

@@ -1,4 +1,4 @@
-"""A training of any guide on the data and by the options of one fit."""
+"""Train any guide on the data and with the options of one call of ``fit``."""
 
 from __future__ import annotations
 
@@ -17,83 +17,57 @@ from pyro.optim import PyroOptim
 
 from moment_calculus.hosts.checkpoints import Checkpoint
 from moment_calculus.hosts.mini_batches import PlateScaling
-from moment_calculus.hosts.stored import data_digest
-from moment_calculus.optimisation.batches import Arguments, Loaded, Whole, first_of
+from moment_calculus.hosts.training_files import data_digest
+from moment_calculus.optimisation.batches import AllData, Arguments, LoaderBatches, first_arguments
 from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.options import LEARNING_RATE, Options
 from moment_calculus.optimisation.outcome import Course, Fit
-from moment_calculus.optimisation.rounds import remembering, started
+from moment_calculus.optimisation.rounds import cached, initial_outcome
 from moment_calculus.optimisation.training import Trainer, train
-from pyro_moments.fitting.gradients import Gradients, PyroSteps, Steps
-from pyro_moments.fitting.objective import flat_loss
+from pyro_moments.fitting.flat_loss import flat_loss
+from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, TorchOptimiser
 from pyro_moments.fitting.parameters import Parameters
-from pyro_moments.fitting.precision import make_doubles
+from pyro_moments.fitting.precision import convert_parameters
 from pyro_moments.fitting.problem import Problem
 from pyro_moments.fitting.storing import joint_density, stored_training
 from pyro_moments.sites.binding import bind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """What a fit does with a guide.
-
-    Args:
-        options: of the fit.
-        objective: an ELBO.
-        model: the user's.
-        told: the same, with the posterior of an earlier fit for its prior if there is one.
-        source: of the data.
-        held_out: arguments of the model that are not trained on; None if there are none.
-        scheduler: makes a schedule of torch; None for none.
-        earlier: parameters of the earlier fit.
-        clock: when it began.
-        float64: whether the parameters are to become doubles.
-    """
+class FitTask:
+    """What one call of ``fit`` does with a guide."""
 
     options: Options
     objective: Any
-    model: Callable
-    told: Callable
-    source: Whole
+    model: Callable  # the user's
+    streamed_model: Callable  # the same, whose prior may be the posterior of an earlier fit
+    source: AllData  # of the data
     held_out: Arguments | None
-    scheduler: Callable | None
-    earlier: dict[str, torch.Tensor] | None
-    clock: float
+    scheduler: Callable | None  # makes a schedule of torch from the optimiser
+    prior_params: dict[str, torch.Tensor] | None  # parameters of the earlier fit
+    clock: float  # time when the fit began
     float64: bool
 
-    def trained(self, guide: Callable) -> tuple[Fit, Parameters]:
-        """The fit of a guide, and its parameters.
-
-        Args:
-            guide: the guide.
-        """
-        bind(guide, self.told)
+    def train_guide(self, guide: Callable) -> tuple[Fit, Parameters]:
+        """Train a guide, and return the fit and the parameters."""
+        bind(guide, self.streamed_model)
         problem = self.problem(guide, warms_up=self.options.warm_up is not None)
         if self.float64:
-            make_doubles(lambda: problem.first_loss(first_of(self.source)))
+            convert_parameters(lambda: problem.first_loss(first_arguments(self.source)))
         return self._by_gradients(problem) if self._is_adam else self._by_minimising(problem)
 
     def problem(self, guide: Callable, *, warms_up: bool) -> Problem:
-        """What is trained.
-
-        Args:
-            guide: the guide.
-            warms_up: whether the KL divergence has a weight that changes.
-        """
-        batches = type(self.source) is not Whole
+        """Return the problem of training a guide."""
+        batches = type(self.source) is not AllData
         rows = self.options.rows_of(self.source) if batches else None
         plates = PlateScaling(rows, self.options.plate) if batches else None
-        return Problem(self.objective, self.told, guide, plates, warms_up, self.held_out)
+        return Problem(self.objective, self.streamed_model, guide, plates, warms_up, self.held_out)
 
     def first_loss(self, guide: Callable) -> Any:
-        """A loss that makes the parameters of a guide.
-
-        Args:
-            guide: the guide.
-        """
-        bind(guide, self.told)
-        args, named = first_of(self.source)
-        return self.objective.differentiable_loss(self.told, guide, *args, **named)
+        """Return a loss of a guide, which makes the guide's parameters."""
+        bind(guide, self.streamed_model)
+        args, named = first_arguments(self.source)
+        return self.objective.differentiable_loss(self.streamed_model, guide, *args, **named)
 
     @property
     def _is_adam(self) -> bool:
@@ -105,13 +79,13 @@ class Task:
 
     def _by_gradients(self, problem: Problem) -> tuple[Fit, Parameters]:
         steps = _steps(self.options, self.scheduler)
-        trainer = Gradients(problem, self.source, self.options.warm_up, steps)
+        trainer = GradientTrainer(problem, self.source, self.options.warm_up, steps)
         fit = self._fitted(problem, trainer, Course(), lambda kept: kept)
         return fit, trainer.parameters
 
     def _by_minimising(self, problem: Problem) -> tuple[Fit, Parameters]:
         trainer, parameters = _minimiser(self.options, problem, self.source)
-        fit = self._fitted(problem, trainer, trainer.outcome, parameters.copies_at)
+        fit = self._fitted(problem, trainer, trainer.outcome, parameters.copies_at_vector)
         return fit, parameters
 
     def _fitted(
@@ -126,20 +100,20 @@ class Task:
             train(trainer, course, plan())
         else:
             self._checkpoint(problem).train(trainer, course, plan, parameters)
-        params = trainer.values()  # a deterministic method leaves the parameters there
+        params = trainer.values()  # this also moves the parameters of a deterministic method there
         return course.fit(problem.guide, params, self.clock, prepared)
 
     def _checkpoint(self, problem: Problem) -> Checkpoint:
-        if isinstance(self.source, Loaded):
+        if isinstance(self.source, LoaderBatches):
             self.source.check_resumable(shuffles_globally=True)
         digest = _digest((self.source.args, self.source.named))
         settings = self.options.settings(digest, self.objective, self._is_double)
-        if self.earlier is not None:
-            settings["prior"] = _digest(self.earlier)
-        whole = not isinstance(self.source, Loaded)  # a loader may begin with other rows
-        data, named = first_of(self.source)
+        if self.prior_params is not None:
+            settings["prior"] = _digest(self.prior_params)
+        whole = not isinstance(self.source, LoaderBatches)  # a loader may begin with other rows
+        data, named = first_arguments(self.source)
         settings["density"] = joint_density(self.model, data, named, observed=whole)
-        stored = stored_training(self.model, problem.guide, *first_of(self.source))
+        stored = stored_training(self.model, problem.guide, *first_arguments(self.source))
         return Checkpoint(Path(self.options.checkpoint), stored, settings)
 
 
@@ -149,11 +123,11 @@ def _digest(data: Any) -> str:
     return data_digest(tensor.detach().cpu().numpy() for tensor in tensors)
 
 
-def _steps(options: Options, scheduler: Callable | None) -> Steps:
+def _steps(options: Options, scheduler: Callable | None) -> TorchOptimiser:
     if isinstance(options.optimiser, PyroOptim):
         if scheduler is not None:
             raise ValueError("a schedule of torch goes with an optimiser of torch, not of Pyro")
-        return PyroSteps(options.optimiser)
+        return PyroOptimiser(options.optimiser)
     if options.optimiser is not None and not callable(options.optimiser):
         raise TypeError(
             "optimiser takes one of pyro.optim, or a function that makes one of torch of the "
@@ -162,49 +136,41 @@ def _steps(options: Options, scheduler: Callable | None) -> Steps:
         )
     rate = options.learning_rate
     if callable(rate):
-        return Steps(functools.partial(torch.optim.Adam, lr=rate(0)), scheduler, rate)
+        return TorchOptimiser(functools.partial(torch.optim.Adam, lr=rate(0)), scheduler, rate)
     adam = functools.partial(torch.optim.Adam, lr=LEARNING_RATE if rate is None else rate)
-    return Steps(options.optimiser or adam, scheduler, None)
+    return TorchOptimiser(options.optimiser or adam, scheduler, None)
 
 
-def _minimiser(options: Options, problem: Problem, source: Whole) -> tuple[Minimiser, Parameters]:
+def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Minimiser, Parameters]:
     data = source.arguments(0)
     loss = flat_loss(problem.objective, problem.model, problem.guide, *data)
     loss.check_deterministic()
-    objective, parameters = remembering(loss.objective()), loss.parameters
+    objective, parameters = cached(loss.objective()), loss.parameters
 
-    def moved(read: Callable[[], Any]) -> Callable[[Any], Any]:
-        def at(place: Any) -> Any:
-            parameters.move(place)
+    def at_parameters(read: Callable[[], Any]) -> Callable[[Any], Any]:
+        def at(vector: Any) -> Any:
+            parameters.set_vector(vector)
             return read()
 
         return at
 
     trainer = Minimiser(
         objective,
-        started(objective, parameters.place()),
+        initial_outcome(objective, parameters.vector()),
         options.method,
         options.tolerance,
-        moved(parameters.detached),
-        moved(lambda: problem.terms(data, None)),
-        moved(problem.score),
+        at_parameters(parameters.detached),
+        at_parameters(lambda: problem.terms(data, None)),
+        at_parameters(problem.score),
     )
     return trainer, parameters
 
 
-def best_of(task: Task, guide: Callable, restarts: int) -> Fit:
-    """The best of several trainings, each with parameters of its own.
+def best_of(task: FitTask, guide: Callable, restarts: int) -> Fit:
+    """Return the best of several fits, whose parameters the guide then has.
 
-    Pyro stores parameters by name, so that a copy of the guide would go on with those of the last
-    one: every training has a store of its own.
-
-    Args:
-        task: trains a guide.
-        guide: the guide, which gets the best parameters.
-        restarts: how many trainings.
-
-    Raises:
-        ValueError: if the guide has parameters already.
+    Pyro stores parameters by name, so that a copy of the guide would continue with those of the
+    last training: every training has a store of its own.
     """
     if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is not None:
         raise ValueError(
@@ -212,22 +178,22 @@ def best_of(task: Task, guide: Callable, restarts: int) -> Fit:
         )
     module = task.model if isinstance(task.model, torch.nn.Module) else torch.nn.Module()
     initial = copy.deepcopy(module.state_dict())
-    found = []
+    fits = []
     for _ in range(restarts):
         with pyro.get_param_store().scope():
-            fit, parameters = task.trained(_copied(guide))
-            found.append((fit, parameters.copies()))
+            fit, parameters = task.train_guide(_copied(guide))
+            fits.append((fit, parameters.copies()))
         module.load_state_dict(initial)
-    fit, copies = min(found, key=lambda pair: pair[0].rank)
-    Parameters.met(lambda: task.first_loss(guide)).set(copies)
+    fit, copies = min(fits, key=lambda pair: pair[0].rank)
+    Parameters.from_run(lambda: task.first_loss(guide)).load(copies)
     fit.guide = guide
     return fit
 
 
 def _copied(guide: Any) -> Any:
-    """A copy of a guide that has not met data.
+    """Return a copy of a guide that has not been called.
 
-    Pyro's forget their model when they are copied, the original as well as the copy.
+    Guides of Pyro lose their model when they are copied, the original as well as the copy.
     """
     parts = list(guide.modules()) if isinstance(guide, torch.nn.Module) else []
     models: list[Any] = [getattr(part, "_model", None) for part in parts]

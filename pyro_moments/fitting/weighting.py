@@ -1,4 +1,4 @@
-"""Weights of the sites in one step: rows of a mini-batch, and a KL divergence that warms up."""
+"""Weight the sites in one step: rows of a mini-batch, and a KL divergence that warms up."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.hosts.mini_batches import PlateScaling, subsampled
+from moment_calculus.hosts.mini_batches import PlateScaling, enlarge_plate
 
 
 class Weighting(Messenger):
-    """Scales what is observed in a mini-batch up to all rows, and latent sites by a weight.
-
-    Args:
-        plates: how observed sites are scaled; None for not at all.
-        kl_weight: of the latent sites, a tensor that changes from step to step; None for one.
-    """
+    """Handler that scales a mini-batch up to all rows, and weights the latent sites."""
 
     def __init__(self, plates: PlateScaling | None, kl_weight: torch.Tensor | None) -> None:
         super().__init__()
@@ -35,19 +30,13 @@ class Weighting(Messenger):
             if self.kl_weight is not None:
                 msg["scale"] = msg["scale"] * self.kl_weight
         elif self.plates is not None:
-            plate = self.plates.part(msg["name"], msg["scale"], plates, self.batch)
+            plate = self.plates.plate_to_scale(msg["name"], msg["scale"], plates, self.batch)
             if plate is not None:
                 scale_plate(msg, plate, self.plates.rows)
 
 
 def scale_plate(msg: Any, plate: str, rows: Any) -> None:
-    """Let a plate around a site be a subsample of a larger one.
-
-    Args:
-        msg: of the site, on its way.
-        plate: name of the plate.
-        rows: full size of the plate.
-    """
+    """Let a plate around a site be a subsample of one with ``rows`` elements."""
     part = methodcaller("_replace", full_size=rows)
-    frames, factor = subsampled(msg["cond_indep_stack"], plate, rows, part)
+    frames, factor = enlarge_plate(msg["cond_indep_stack"], plate, rows, part)
     msg["scale"], msg["cond_indep_stack"] = msg["scale"] * factor, tuple(frames)

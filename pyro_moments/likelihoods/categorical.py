@@ -9,6 +9,7 @@ import pyro.distributions as dist
 import torch
 
 from moment_calculus import likelihoods
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.hosts.predictions.discrete import ClassMarginal
 from moment_calculus.likelihoods.classes import (
     check_classes_last,
@@ -18,7 +19,6 @@ from moment_calculus.likelihoods.classes import (
 from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.numerics.entropies import class_entropy
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.likelihoods.structure import has_moments
@@ -27,7 +27,8 @@ from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predicti
 
 @expected_log_prob(torch.distributions.Categorical)
 def _categorical(fn: Any, value: Any) -> torch.Tensor:
-    logits = random_logits(fn)  # the value as torch's own: classes of any dtype
+    logits = random_logits(fn)
+    # As in torch, classes may have any dtype.
     return _rule(logits).log_prob(value.long(), logits)
 
 
@@ -102,24 +103,15 @@ def _categorical_predictive(fn: Any) -> tuple:
 
 
 def _one_hot(mean: torch.Tensor, epistemic: torch.Tensor) -> tuple:
-    """Predictive moments of the one-hot outcome, from probabilities and their variances."""
+    """Return predictive moments of the one-hot outcome, from probabilities and their variances."""
     return *likelihoods.one_hot_moments(mean, epistemic), dist.Categorical(probs=mean)
 
 
 def random_logits(fn: Any) -> Gaussian:
-    """The Gaussian logits [..., classes] of a Categorical.
-
-    Args:
-        fn: a Categorical with random logits, or with a softmax of random logits for its
-            probabilities.
-
-    Raises:
-        UnsupportedMoments: if its parameters are other probabilities, or the classes are not on the
-            feature axis.
-    """
+    """Return the Gaussian logits [..., classes] of a Categorical with random parameters."""
     parameters = (unwrap(vars(fn).get(name)) for name in ("logits", "probs"))
     of_classes = [one for one in parameters if isinstance(one, LogSoftmax | Softmax)]
-    if not of_classes:
+    if not of_classes:  # other probabilities than a softmax of logits
         raise UnsupportedMoments(
             "a Categorical with random parameters needs logits, or a softmax of them, not other "
             "probabilities",

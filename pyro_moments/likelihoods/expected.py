@@ -9,27 +9,22 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 
-from moment_calculus.hosts.docstrings import EVALUATED_SITE, documented
 from moment_calculus.hosts.wording import no_expected_log_prob
 from moment_calculus.values import Deferred, Gaussian
-from pyro_moments.evaluation.precision import explained
+from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB
 
 
-@documented("Pyro", site=EVALUATED_SITE)
 def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
-    """E_q[log p(value)] of one site, of the distribution's batch shape.
+    """Return E_q[log p(value)] of one site, of the distribution's batch shape.
 
-    A registered rule serves if there is one, else any univariate distribution is integrated.
-
-    {site}
-        ValueError: the distribution's own, if an observation is outside its support.
+    Any univariate distribution without a rule is integrated numerically.
     """
-    if (known := of_certain(fn, value)) is not None:
-        return known
+    if (log_prob := certain_log_prob(fn, value)) is not None:
+        return log_prob
     if isinstance(fn, torch.distributions.Independent):
         return sum_rightmost(evaluate(name, fn.base_dist, value), fn.reinterpreted_batch_ndims)
     if isinstance(fn, MaskedDistribution):
@@ -40,52 +35,37 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
         check_support(fn, value)
     rule = EXPECTED_LOG_PROB.nearest(fn)
     if rule is not None:
-        return in_one_precision(rule, fn, value)
+        return explain_precision(rule, fn, value)
     if fn.event_dim or not _is_univariate(value):
-        raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, host="Pyro")
+        raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="Pyro")
     return univariate.expected(fn, value)
 
 
-def in_one_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
-    """Apply a rule, and say by name which operands differ in precision.
-
-    Args:
-        rule: function of the distribution and the value.
-        fn: the distribution.
-        value: the observation or value.
-    """
+def explain_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
+    """Apply a rule; if operands differ in precision, raise an error that names them."""
     try:
         return rule(fn, value)
     except RuntimeError as error:
-        refusal = explained(error, {"the observation": value, **vars(fn)})
+        refusal = mixed_precision_error(error, {"the observation": value, **vars(fn)})
         raise refusal or error from None
 
 
-def of_certain(fn: Any, value: Any) -> torch.Tensor | None:
-    """What the host knows, and the terms of a batch without elements; None of others.
-
-    Args:
-        fn: the distribution.
-        value: the observation or value.
-    """
+def certain_log_prob(fn: Any, value: Any) -> torch.Tensor | None:
+    """Return the log density if nothing is random, zeros for an empty batch, and None else."""
     if not isinstance(value, MomentTensor) and not has_moments(fn):
         return fn.log_prob(value)
     return torch.zeros(fn.batch_shape, device=value.device) if 0 in fn.batch_shape else None
 
 
 def check_support(fn: Any, value: torch.Tensor) -> None:
-    """The host's own check of observations; shapes and NaN are refused later, by name.
-
-    Args:
-        fn: the distribution.
-        value: the observation.
-    """
-    if _may_meet(value.shape, fn.batch_shape + fn.event_shape) and not value.isnan().any():
+    """Validate observations as the distribution does if shapes broadcast and none is NaN."""
+    # Shapes and NaN get better errors later.
+    if _broadcast(value.shape, fn.batch_shape + fn.event_shape) and not value.isnan().any():
         fn._validate_sample(value)
 
 
-def _may_meet(shape: torch.Size, other: torch.Size) -> bool:
-    """Whether two shapes broadcast; to try it takes long."""
+def _broadcast(shape: torch.Size, other: torch.Size) -> bool:
+    """Return whether two shapes broadcast; equal ones are the fast case."""
     if shape == other:
         return True
     try:
@@ -96,5 +76,5 @@ def _may_meet(shape: torch.Size, other: torch.Size) -> bool:
 
 
 def _is_univariate(value: Any) -> bool:
-    """Whether an observation, or the value of a latent site, has components of their own."""
+    """Return whether an observation or a latent value has moments by component."""
     return isinstance(unwrap(value), torch.Tensor | Gaussian | Deferred)

@@ -1,4 +1,4 @@
-"""Registers what the families of the calculus serve, and what is Pyro's own."""
+"""Register the families of the calculus and Pyro's own distributions in the tables."""
 
 from __future__ import annotations
 
@@ -13,42 +13,29 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
 from moment_calculus.hosts.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.likelihoods.families import FAMILIES, Family
-from moment_calculus.likelihoods.predictive.existence import existing
+from moment_calculus.likelihoods.predictive.existence import infinite_where_undefined
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
 
-# Parameters that torch keeps in another form, before they are broadcast.
+# Attributes in which torch keeps parameters before it broadcasts them.
 _ATTRIBUTES = {"scale_tril": "_unbroadcasted_scale_tril"}
 
 
 def kinds_of(family: Family) -> list[type]:
-    """The host's class of a family, in a list; none if it has no such family.
-
-    Args:
-        family: a line of the table.
-    """
+    """Return Pyro's class of a family in a list, which is empty if there is none."""
     kinds = [getattr(module, family.name, None) for module in (distributions, dist)]
     return [kind for kind in kinds if kind][:1]
 
 
 def parameters(family: Family, fn: Any) -> list[Any]:
-    """Parameters of a distribution, in the order of its family.
-
-    Args:
-        family: a line of the table.
-        fn: a distribution.
-    """
+    """Return the parameters of a distribution, in the order of its family."""
     names = family.parameters.split()
     return [unwrap(getattr(fn, _ATTRIBUTES.get(name, name))) for name in names]
 
 
 def odds(fn: Any) -> dict[str, Any]:
-    """The logits or the probabilities that a distribution was given.
-
-    Args:
-        fn: a distribution with a parameter of either kind.
-    """
+    """Return the logits or the probabilities that a distribution was given, by name."""
     logits = vars(fn).get("logits")
     name = "probs" if logits is None or getattr(fn, "_param", logits) is not logits else "logits"
     return {name: unwrap(vars(fn)[name])}
@@ -56,12 +43,12 @@ def odds(fn: Any) -> dict[str, Any]:
 
 def _serve(family: Family) -> None:
     def rule(fn: Any, value: Any) -> torch.Tensor:
-        serves = family.latent if isinstance(value, MomentTensor) else family.expected
-        found = NotImplemented
-        if serves is not None:
+        supports = family.latent if isinstance(value, MomentTensor) else family.expected
+        result = NotImplemented
+        if supports is not None:
             given = odds(fn) if family.odds else {}
-            found = serves(unwrap(value), *parameters(family, fn), **given)
-        return univariate.expected(fn, value) if found is NotImplemented else found
+            result = supports(unwrap(value), *parameters(family, fn), **given)
+        return univariate.expected(fn, value) if result is NotImplemented else result
 
     expected_log_prob(*kinds_of(family))(rule)
     if family.tempered is not None:
@@ -78,7 +65,9 @@ def _serve(family: Family) -> None:
 
 def _existing(name: str, mean: float, variance: float, fn: Any) -> tuple:
     *moments, log_density = univariate.predictive(fn)
-    return *existing(moments, unwrap(getattr(fn, name)), (mean, variance)), log_density
+    return *infinite_where_undefined(
+        moments, unwrap(getattr(fn, name)), (mean, variance)
+    ), log_density
 
 
 def _tempered(family: Family, fn: Any, value: Any, power: Any) -> torch.Tensor:
@@ -99,7 +88,7 @@ for _family in FAMILIES:
 
 
 def _components(name: str, fn: Any) -> Marginal:
-    """Every component of a multivariate Normal is predicted as a Normal."""
+    """Return the marginals of a multivariate Normal, whose components are Normal."""
 
     def covariances() -> tuple[torch.Tensor, torch.Tensor]:
         noise = fn._unbroadcasted_scale_tril @ fn._unbroadcasted_scale_tril.mT
@@ -144,7 +133,7 @@ def _tempered_delta(fn: dist.Delta, value: Any, power: Any) -> torch.Tensor:
 
 @expected_log_prob(dist.Unit)
 def _factor(fn: dist.Unit, value: Any) -> torch.Tensor:
-    """Serve ``pyro.factor``: the mean of a random log factor."""
+    """Serve ``pyro.factor``: return the mean of a random log factor."""
     return likelihoods.expected_value(unwrap(fn.log_factor))
 
 

@@ -1,4 +1,4 @@
-"""The tables of what is known of distributions with random parameters, by their class."""
+"""Tables of expected log-probabilities and predictive moments, by class of distribution."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus.hosts.registry import ClassTable, LikelihoodTables
 from pyro_moments.likelihoods import univariate
 
-UNPREDICTED = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
-_TABLES = LikelihoodTables("Pyro", univariate.predictive, univariate.marginal, UNPREDICTED)
-EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.predictives
+NEEDS_RULE = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
+_TABLES = LikelihoodTables("Pyro", univariate.predictive, univariate.marginal, NEEDS_RULE)
+EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.prediction_rules
 expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
 predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
-predicted, marginal = _TABLES.predicted, _TABLES.marginal
+moments_and_law, marginal = _TABLES.moments_and_law, _TABLES.marginal
 
-# Called with the distribution, the observation and a power a; they return (1/a) log E[pᵃ] of the
-# batch shape. A class has one if the same class has an expected log-probability.
+# Functions of the distribution, the observation and a power a, which return (1/a) log E[pᵃ] of the
+# batch shape. Each is for a class that also has an expected log-probability.
 TEMPERED = ClassTable()

@@ -9,59 +9,46 @@ from typing import Any
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 
-from moment_calculus.hosts.docstrings import documented
 from moment_calculus.hosts.wording import no_tempered_log_prob
 from moment_calculus.likelihoods.predictive.dependence import Parameter
-from moment_calculus.likelihoods.predictive.docstrings import TEMPERED_JOINTLY, TEMPERED_SITE
-from moment_calculus.likelihoods.predictive.jointly import Observed, jointly
+from moment_calculus.likelihoods.predictive.jointly import ObservedSite, joint_power_mean
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
-from pyro_moments.likelihoods.expected import check_support, evaluate, in_one_precision, of_certain
+from pyro_moments.likelihoods.expected import (
+    certain_log_prob,
+    check_support,
+    evaluate,
+    explain_precision,
+)
 from pyro_moments.likelihoods.structure import random_tensors
 from pyro_moments.likelihoods.table import EXPECTED_LOG_PROB, TEMPERED
 
 
-@documented("Pyro", about=TEMPERED_SITE)
 def tempered(name: str, fn: Any, value: Any, alpha: float) -> torch.Tensor:
-    """(1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape.
-
-    {about}
-        ValueError: the distribution's own, if an observation is outside its support.
-    """
+    """Return (1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape."""
     site = observed(name, fn, value)
-    return jointly([site], alpha, range(site.events - len(site.shape), 0))
+    return joint_power_mean([site], alpha, range(site.events - len(site.shape), 0))
 
 
-@documented("Pyro", about=TEMPERED_JOINTLY)
 def tempered_jointly(
     sites: Iterable[tuple[Any, ...]], alpha: float, datum: Sequence[int]
 ) -> torch.Tensor:
-    """(1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it.
-
-    {about}
-    """
-    return jointly([observed(*site) for site in sites], alpha, datum)
+    """Return (1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it."""
+    return joint_power_mean([observed(*site) for site in sites], alpha, datum)
 
 
 def observed(
     name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
-) -> Observed:
-    """An observed site as a product of densities of its elements.
-
-    Args:
-        name: the site.
-        fn: its distribution.
-        value: observation.
-        scale: by which its log density is multiplied: number, or tensor of the batch shape.
-        plates: names of the plates around it whose elements are no data.
-    """
-    if (known := of_certain(fn, value)) is not None:
-        shape = tuple(known.shape)
-        return Observed(name, "", shape, 0, (), scale, lambda: known, lambda power: known)
+) -> ObservedSite:
+    # The scale multiplies the log density. Elements of the plates, given by name, are no data.
+    """Return an observed site as a product of densities of its elements."""
+    if (log_prob := certain_log_prob(fn, value)) is not None:
+        shape = tuple(log_prob.shape)
+        return ObservedSite(name, "", shape, 0, (), scale, lambda: log_prob, lambda power: log_prob)
     base, shape, events, weights = _unwrapped(fn, scale)
     random = [*random_tensors(base), *([value] if isinstance(value, MomentTensor) else [])]
     own = value.shape[: len(value.shape) - base.event_dim]
-    return Observed(
+    return ObservedSite(
         name,
         type(base).__name__,
         tuple(torch.broadcast_shapes(shape, own)),
@@ -76,7 +63,7 @@ def observed(
 
 
 def _unwrapped(fn: Any, weights: Any) -> tuple[Any, torch.Size, int, Any]:
-    """The distribution of the elements, their shape, how many axes are of events, and weights."""
+    """Return the distribution of elements, their shape, the number of event axes, and weights."""
     shape, events = fn.batch_shape, 0
     while True:
         if isinstance(fn, torch.distributions.Independent):
@@ -95,7 +82,7 @@ def _with_axes(weights: Any, added: int) -> Any:
 
 
 def _masked(weights: Any, mask: Any) -> Any:
-    """Zero where a mask excludes."""
+    """Return the weights, with zeros where a mask excludes."""
     if isinstance(mask, bool):
         return weights if mask else 0.0
     return torch.where(mask, weights, torch.zeros((), device=mask.device))
@@ -114,6 +101,6 @@ def _of_power(name: str, fn: Any, value: Any, power: Any) -> torch.Tensor:
     rule = None if kind is None else TEMPERED.get(kind)
     if rule is None and fn.event_dim:
         sites = frozenset().union(*(tensor.value.sites for tensor in random_tensors(fn)))
-        raise no_tempered_log_prob(name, fn, TEMPERED, host="Pyro", sites=sites)
-    serves = rule or univariate.tempered
-    return in_one_precision(lambda fn, value: serves(fn, value, power), fn, value)
+        raise no_tempered_log_prob(name, fn, TEMPERED, framework="Pyro", sites=sites)
+    rule_or_quadrature = rule or univariate.tempered
+    return explain_precision(lambda fn, value: rule_or_quadrature(fn, value, power), fn, value)

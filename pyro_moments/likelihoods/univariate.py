@@ -1,4 +1,4 @@
-"""Any univariate distribution, by quadrature over the Gaussians behind its random parameters."""
+"""Moments of any univariate distribution, by quadrature over its random parameters."""
 
 from __future__ import annotations
 
@@ -12,71 +12,57 @@ from pyro.distributions.torch_distribution import ExpandedDistribution
 from torch.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.hosts.docstrings import QUADRATURE_ERRORS, documented
 from moment_calculus.hosts.predictions.discrete import BinaryMarginal, CountMarginal
 from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal
 from moment_calculus.hosts.predictions.wording import no_entropy_given
-from moment_calculus.hosts.univariate import bounds_of, check_confined, check_univariate, within
+from moment_calculus.hosts.univariate import (
+    check_unconstrained,
+    check_univariate,
+    fill_outside_support,
+    support_bounds,
+)
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods.structure import (
     constrained_tensors,
     has_moments,
     random_tensors,
-    replaced,
+    with_plain_tensors,
 )
 
 _BINARY = torch.distributions.Bernoulli
 
 
-@documented("Pyro", errors=QUADRATURE_ERRORS)
 def expected(fn: Any, value: Any) -> torch.Tensor:
-    """E_q[log p(value)] by quadrature on the distribution's own ``log_prob``.
+    """Return E_q[log p(value)] by quadrature on the distribution's own ``log_prob``.
 
-    For the error, which is small over one Gaussian and may not be over two, see
-    :func:`moment_calculus.likelihoods.expectation`.
-
-    Args:
-        fn: univariate distribution.
-        value: observation or MomentTensor.
-
-    {errors}
+    For the error see :func:`moment_calculus.likelihoods.expectation`.
     """
-    given, arguments = _given(fn)
+    distribution_at, arguments = _as_function(fn)
     knots = _knots(fn, value)
-    return likelihoods.expectation(_density(given), _double(value), *arguments, knots=knots)
+    return likelihoods.expectation(
+        _density(distribution_at), _double(value), *arguments, knots=knots
+    )
 
 
 def predictive(fn: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Callable]:
-    """Predictive mean, epistemic and aleatoric variance, and log predictive density.
-
-    Raises:
-        UnsupportedMoments: as :func:`expected`.
-    """
+    """Return predictive mean, epistemic and aleatoric variance, and log predictive density."""
     if not has_moments(fn):
         return fn.mean, torch.zeros_like(fn.mean), fn.variance, fn.log_prob
-    given, arguments = _given(fn)
+    distribution_at, arguments = _as_function(fn)
     moments = likelihoods.moments_of_observation(
-        _mean(given), lambda *points: given(*points).variance, *arguments
+        _mean(distribution_at), lambda *points: distribution_at(*points).variance, *arguments
     )
     return *moments, _log_predictive(fn)
 
 
-@documented("Pyro", errors=QUADRATURE_ERRORS)
 def tempered(fn: Any, value: Any, power: Any = 1.0) -> torch.Tensor:
-    """(1/a) log E_q[p(value)ᵃ] by quadrature: the log predictive density where a is one.
+    """Return (1/a) log E_q[p(value)ᵃ] by quadrature; a = 1 is the log predictive density.
 
     For the error see :func:`moment_calculus.likelihoods.log_expectation`.
-
-    Args:
-        fn: univariate distribution.
-        value: observation or MomentTensor.
-        power: a, positive number or tensor.
-
-    {errors}
     """
-    given, arguments = _given(fn)
+    distribution_at, arguments = _as_function(fn)
     return likelihoods.log_expectation(
-        _density(given),
+        _density(distribution_at),
         _double(value),
         *arguments,
         knots=_knots(fn, value),
@@ -85,21 +71,16 @@ def tempered(fn: Any, value: Any, power: Any = 1.0) -> torch.Tensor:
 
 
 def _log_predictive(fn: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """From observations to their log predictive density."""
+    """Return the function from observations to their log predictive density."""
     return partial(tempered, fn) if has_moments(fn) else fn.log_prob
 
 
 def marginal(name: str, fn: Any) -> Marginal:
-    """What is known of the predictive distribution: that of counts, or the host's own integrated.
-
-    Args:
-        name: the site.
-        fn: univariate distribution.
-    """
+    """Return the marginal of a univariate prediction: of counts, or continuous."""
     family, support = type(fn).__name__, fn.support
-    given, arguments = _given(fn)
-    low, high = bounds_of(support, lambda end: isinstance(end, MomentTensor))
-    mean_quantile = partial(likelihoods.quantile_of_mean, _mean(given), arguments)
+    distribution_at, arguments = _as_function(fn)
+    low, high = support_bounds(support, lambda end: isinstance(end, MomentTensor))
+    mean_quantile = partial(likelihoods.quantile_of_mean, _mean(distribution_at), arguments)
     if not support.is_discrete:
         return ContinuousMarginal(
             name,
@@ -116,62 +97,55 @@ def marginal(name: str, fn: Any) -> Marginal:
         name,
         family,
         _log_predictive(fn),
-        partial(_surprisal, fn),
+        partial(_expected_surprisal, fn),
         (low, 1 if is_binary else high),
-        partial(_success, fn) if trials else None,
+        partial(_expected_success, fn) if trials else None,
         len(arguments),
         mean_quantile=mean_quantile,
     )
 
 
-def _mean(given: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    return lambda *points: given(*points).mean
+def _mean(distribution_at: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    return lambda *points: distribution_at(*points).mean
 
 
 def _entropy(name: str, fn: Any) -> torch.Tensor:
-    """E_q of the entropy, by the distribution's own one."""
-    given, arguments = _given(fn)
+    """Return E_q of the distribution's own entropy."""
+    distribution_at, arguments = _as_function(fn)
     try:
-        return likelihoods.expectation(lambda *points: given(*points).entropy(), *arguments)
+        return likelihoods.expectation(
+            lambda *points: distribution_at(*points).entropy(), *arguments
+        )
     except NotImplementedError:
         raise no_entropy_given(name, type(fn).__name__) from None
 
 
-def _surprisal(fn: Any, value: torch.Tensor) -> torch.Tensor:
-    """E_q[−p log p] of the probabilities of counts."""
-    given, arguments = _given(fn)
-    return likelihoods.expected_surprisal(_density(given), value, *arguments)
+def _expected_surprisal(fn: Any, value: torch.Tensor) -> torch.Tensor:
+    """Return E_q[−p log p] of the probabilities of counts."""
+    distribution_at, arguments = _as_function(fn)
+    return likelihoods.expected_surprisal(_density(distribution_at), value, *arguments)
 
 
-def _success(fn: Any) -> torch.Tensor:
-    """E_q of the probability of a success."""
-    given, arguments = _given(fn)
-    return likelihoods.expectation(lambda *points: given(*points).probs, *arguments)
+def _expected_success(fn: Any) -> torch.Tensor:
+    """Return E_q of the probability of a success."""
+    distribution_at, arguments = _as_function(fn)
+    return likelihoods.expectation(lambda *points: distribution_at(*points).probs, *arguments)
 
 
 def _cumulative(fn: Any, value: torch.Tensor) -> torch.Tensor:
-    """P(y ≤ value), by the distribution's own function."""
-    given, arguments = _given(fn)
+    """Return P(y ≤ value), by the distribution's own function."""
+    distribution_at, arguments = _as_function(fn)
 
     def cumulative(value: torch.Tensor, *points: torch.Tensor) -> torch.Tensor:
-        certain = given(*points)
-        return within(certain.support, value, certain.cdf(value), 0.0, 1.0)
+        certain = distribution_at(*points)
+        return fill_outside_support(certain.support, value, certain.cdf(value), 0.0, 1.0)
 
     return likelihoods.expected_probability(cumulative, value, *arguments, knots=_knots(fn, value))
 
 
-def drawn(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
-    """Draws of the parameters, and of an observation given each of them.
-
-    Args:
-        fn: univariate distribution with random parameters.
-        count: how many.
-        shape: of an observation.
-
-    Returns:
-        Tensor [count, *shape].
-    """
-    given, arguments = _given(fn)
+def draw_observations(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
+    """Draw parameters, and an observation for each: [count, *shape]."""
+    distribution_at, arguments = _as_function(fn)
     device = random_tensors(fn)[0].device
 
     def noise(shape: tuple[int, ...]) -> torch.Tensor:
@@ -181,24 +155,26 @@ def drawn(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
         axes = (1,) * (len(shape) - point.dim() + 1)
         return point.reshape(count, *axes, *point.shape[1:])
 
-    drawn = given(*map(aligned, likelihoods.drawn(arguments, count, noise)))
-    return ExpandedDistribution(drawn, torch.Size((count, *shape))).sample()
+    distribution = distribution_at(
+        *map(aligned, likelihoods.draw_arguments(arguments, count, noise))
+    )
+    return ExpandedDistribution(distribution, torch.Size((count, *shape))).sample()
 
 
-def _given(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """The distribution as a function of points of its random parameters, and those."""
+def _as_function(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """Return the distribution as a function of its random parameters, and their values."""
     tensors = random_tensors(fn)
     arguments = [unwrap(tensor) for tensor in tensors]
     check_univariate(fn, arguments)
     parameters = ((name, unwrap(tensor), kind) for name, tensor, kind in constrained_tensors(fn))
-    check_confined(fn, parameters, _is_real, links="torch.exp(h) or torch.sigmoid(h)")
+    check_unconstrained(fn, parameters, _is_real, link_names="torch.exp(h) or torch.sigmoid(h)")
 
-    def given(*points: torch.Tensor) -> Any:
+    def distribution_at(*points: torch.Tensor) -> Any:
         shape = torch.broadcast_shapes(fn.batch_shape, *(point.shape for point in points))
         table = {id(tensor): point for tensor, point in zip(tensors, points, strict=True)}
-        return replaced(fn, table, shape)
+        return with_plain_tensors(fn, table, shape)
 
-    return given, arguments
+    return distribution_at, arguments
 
 
 def _is_real(constraint: Any) -> bool:
@@ -208,10 +184,12 @@ def _is_real(constraint: Any) -> bool:
     return all(bool(constraint.check(torch.tensor(point))) for point in (-1.5, 1.5))
 
 
-def _density(given: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+def _density(distribution_at: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     def density(value: Any, *points: torch.Tensor) -> torch.Tensor:
-        certain = given(*points)
-        return within(certain.support, value, certain.log_prob(value), -math.inf, -math.inf)
+        certain = distribution_at(*points)
+        return fill_outside_support(
+            certain.support, value, certain.log_prob(value), -math.inf, -math.inf
+        )
 
     return density
 
@@ -223,7 +201,7 @@ def _double(value: Any) -> Any:
 
 
 def _knots(fn: Any, value: Any) -> tuple[Any, ...]:
-    """The observation, where a density of a residual bends, and zero, where links do."""
+    """Return the observation, where the density of a residual bends, and zero, where links do."""
     if isinstance(value, MomentTensor) or not value.is_floating_point():
         return (0.0,)
     return (0.0, _double(value)) if hasattr(fn, "loc") else (0.0,)

@@ -1,1 +1,1 @@
-"""What is optimised: one file for each objective."""
+"""The objectives that a fit minimises, one file for each."""

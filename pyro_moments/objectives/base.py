@@ -1,4 +1,4 @@
-"""What the objectives have in common: how randomness flows through a model, and how often."""
+"""Base classes of the objectives: losses with gradients, options and particles."""
 
 from __future__ import annotations
 
@@ -17,26 +17,22 @@ from torch.utils import _pytree as pytree
 from moment_calculus.numerics.rulebook import RuleBook, check_draws
 from moment_calculus.objectives.options import check_compiled, check_propagation
 from moment_calculus.rulebooks import propagation_of
-from pyro_moments.compiled.compiled import CompiledLoss
+from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.objectives.particles import Program, Vectorised
+from pyro_moments.objectives.particles import ParticleRunner, Program
 from pyro_moments.sites.binding import bind
 from pyro_moments.sites.traces import moment_traces
 
-Consume = Callable[[Trace, Trace], Any]
+FromTraces = Callable[[Trace, Trace], Any]
 
 
 def is_finite(term: torch.Tensor) -> bool:
-    """Whether a scalar is finite; the program waits for it.
-
-    Args:
-        term: what is known of a loss.
-    """
+    """Return whether a scalar is finite; this waits for the device."""
     return math.isfinite(torch_item(term))
 
 
 class Loss(ELBO):
-    """A loss that is differentiated as it is; a subclass says what it is in ``_eager``."""
+    """A loss that is differentiated as it is; a subclass defines it in ``_eager``."""
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
@@ -45,7 +41,7 @@ class Loss(ELBO):
         raise NotImplementedError
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
-        """The loss as a tensor that can be differentiated.
+        """Return the loss as a tensor that can be differentiated.
 
         Args:
             model: Pyro model.
@@ -56,12 +52,12 @@ class Loss(ELBO):
         return self._eager(model, guide, *args, **kwargs)
 
     def loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        """The loss as a number; arguments as in :meth:`differentiable_loss`."""
+        """Return the loss as a number; arguments as in :meth:`differentiable_loss`."""
         with torch.no_grad():
             return torch_item(self.differentiable_loss(model, guide, *args, **kwargs))
 
     def loss_and_grads(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> float:
-        """The loss as a number, its gradients left in the parameters' ``grad``."""
+        """Return the loss as a number, and add its gradients to the parameters' ``grad``."""
         value = torch_item(self._backward(model, guide, args, kwargs))
         warn_if_nan(value, "loss")
         warn_if_inf(value, "loss")
@@ -76,22 +72,9 @@ class Loss(ELBO):
 
 
 class Objective(Loss):
-    """An objective that is made of what every site contributes; its loss is ``_eager``.
+    """An objective that is made of terms of every site, analytically or over particles."""
 
-    Args:
-        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
-        covariance: of analytic propagation, as the following ones.
-        rules: rule book.
-        categorical: how expected log-likelihoods of classes are approximated.
-        categorical_draws: number of draws of logits.
-        sample_sites: names of the sites that are drawn.
-        num_particles: number of draws.
-        memory_limit: bytes that one covariance may take.
-        compiled: capture the whole program, gradients included, and compile it.
-        **options: passed to :class:`pyro.infer.ELBO`.
-    """
-
-    alpha = 0.0  # of the energy that it is
+    alpha = 0.0  # of the α energy that this objective is; zero is the ELBO
 
     def __init__(
         self,
@@ -112,12 +95,12 @@ class Objective(Loss):
         check_compiled(compiled, propagation)
         _check_options(options)
         super().__init__(num_particles=num_particles, **options)
-        self.flow, self.sample_sites = propagation, frozenset(sample_sites)
+        self.propagation_kind, self.sample_sites = propagation, frozenset(sample_sites)
         self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
         self.compiled = CompiledLoss(self._eager, self._settings) if compiled else None
-        self.vectorised = Vectorised(propagation == "mean")
+        self.runner = ParticleRunner(propagation == "mean")
 
     def _settings(self) -> tuple:
         return self.propagation, self.sample_sites, self.num_particles
@@ -130,51 +113,54 @@ class Objective(Loss):
         return traces
 
     def by_draws(self, count: int) -> Any:
-        """The same objective, whose latent sites are drawn.
+        """Return the same objective with latent sites that are drawn.
 
         Args:
             count: number of particles.
         """
         drawn = copy.copy(self)
-        drawn.flow, drawn.num_particles, drawn.compiled = "sampled", count, None
-        drawn.vectorised = Vectorised(False)
+        drawn.propagation_kind, drawn.num_particles, drawn.compiled = "sampled", count, None
+        drawn.runner = ParticleRunner(False)
         return drawn
 
     def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
-        """What ``energy`` takes: of every particle the data, the latent sites, and a scale."""
+        """Return the arguments of ``energy``: the terms of data and latent sites, and a scale.
+
+        Each has a leading axis of particles.
+        """
         raise NotImplementedError
 
     @property
     def draws(self) -> bool:
-        """Whether anything is drawn besides subsamples."""
+        """Return whether anything is drawn besides subsamples."""
         by_logits = self.propagation.categorical == "sample"
-        return self.flow == "sampled" or bool(self.sample_sites) or by_logits
+        return self.propagation_kind == "sampled" or bool(self.sample_sites) or by_logits
 
     @property
     def in_closed_form(self) -> bool:
-        """Whether expectations are computed from moments alone."""
-        return self.flow == "analytic" and not self.draws
+        """Return whether expectations are computed from moments alone."""
+        return self.propagation_kind == "analytic" and not self.draws
 
-    def particles(self, program: Program, consume: Consume) -> Any:
-        """What is made of the traces of each particle, on a leading axis.
+    def particles(self, program: Program, consume: FromTraces) -> Any:
+        """Return what ``consume`` makes of the traces of each particle, on a leading axis.
 
         Args:
-            program: model and guide.
-            consume: makes a pytree of tensors of the model's and the guide's trace.
+            program: model and guide with their arguments.
+            consume: from the traces of model and guide to a pytree of tensors.
         """
         bind(program.guide, program.model)
-        if self.flow != "analytic":
-            return self.vectorised(program, consume, self.num_particles)
-        found = []
+        if self.propagation_kind != "analytic":
+            return self.runner(program, consume, self.num_particles)
+        results = []
         for traces in self._get_traces(program.model, program.guide, program.args, program.kwargs):
             with full_precision():
-                found.append(consume(*traces))
-        if len(found) == 1:
-            return pytree.tree_map(lambda part: part.unsqueeze(0), *found)
-        return pytree.tree_map(lambda *parts: torch.stack(parts), *found)
+                results.append(consume(*traces))
+        if len(results) == 1:
+            return pytree.tree_map(lambda part: part.unsqueeze(0), *results)
+        return pytree.tree_map(lambda *parts: torch.stack(parts), *results)
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
-        """The loss as a tensor that can be differentiated; arguments as of :class:`Loss`."""
+        """Return the loss as a tensor that can be differentiated; arguments as in :class:`Loss`."""
         if self.compiled is not None:
             return self.compiled.differentiable(model, guide, args, kwargs)
         return self._eager(model, guide, *args, **kwargs)
@@ -186,7 +172,7 @@ class Objective(Loss):
         if loss is None:
             return super()._backward(model, guide, args, kwargs)
         if not is_finite(loss) and is_validation_enabled():
-            self._eager(model, guide, *args, **kwargs)  # which names the cause
+            self._eager(model, guide, *args, **kwargs)  # raises an error that names the cause
         return loss
 
 

@@ -1,4 +1,4 @@
-"""Log-densities of guide and model at draws of all latent sites, each drawn once for all rows."""
+"""Log-densities of guide and model at draws of all latent sites."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from guides.families.masked_wording import no_density
+from guides.families.dropout_texts import no_density
 from moment_calculus.hosts.wording import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import DataPlates
-from pyro_moments.objectives.particles import Consume, Program, Validated, Vectorised
-from pyro_moments.particles.noise import AtOnce
-from pyro_moments.sites.drawn import HostDraws, unwatched
-from pyro_moments.sites.masked import dropped_weight
+from pyro_moments.objectives.particles import FromTraces, ParticleRunner, Program, ValidateOnce
+from pyro_moments.particles.noise import VmapRunner
+from pyro_moments.sites.drawn_traces import PyroDraws, run_unwatched
+from pyro_moments.sites.masked import dropout_posterior
 from pyro_moments.sites.messenger import model_site
 from pyro_moments.sites.observed import is_sample, plates_of
 from pyro_moments.sites.posteriors import without_wrappers
-from pyro_moments.sites.traces import run
+from pyro_moments.sites.traces import run_both
 
 
-class AtDraws(Vectorised):
-    """Runs programs with latent sites that the host draws, and refuses those without a density."""
+class PyroDrawRunner(ParticleRunner):
+    """Runs programs with latent sites that have a density and that Pyro draws once for all rows."""
 
     def __init__(self) -> None:
         super().__init__(is_mean=False)
-        self.validated = _WithDensity()
+        self.validate = _ValidateDensity()
 
     def _run(
         self,
         program: Program,
-        consume: Consume,
+        consume: FromTraces,
         count: int,
-        together: frozenset[str],
-        at_once: AtOnce,
+        shared_draws: frozenset[str],
+        vmap_runner: VmapRunner,
     ) -> Any:
         def particle(seed: int) -> Any:
-            return consume(*run(HostDraws(seed), *program[:4], unwatched))
+            return consume(*run_both(PyroDraws(seed), *program[:4], run_unwatched))
 
-        return at_once(particle, count)
+        return vmap_runner(particle, count)
 
 
-class _WithDensity(Validated):
-    """Refuses guides of which the density, or the gradient of a draw, is not known."""
+class _ValidateDensity(ValidateOnce):
+    """Raises UnsupportedMoments for guides whose density, or gradient of a draw, is unknown."""
 
     def validate(self, program: Program) -> None:
         super().validate(program)
@@ -56,25 +56,13 @@ class _WithDensity(Validated):
 
 
 def check_density(program: Program, *, reparameterised: bool) -> None:
-    """Refuse dropped weights, and points, but for functions of what is drawn.
-
-    Args:
-        program: model and guide.
-        reparameterised: whether draws have to be.
-
-    Raises:
-        UnsupportedMoments: naming the site.
-    """
-    with torch.no_grad(), poutine.block(), _Origins(reparameterised):
+    """Raise UnsupportedMoments for dropped weights, for points, and, if asked, without rsample."""
+    with torch.no_grad(), poutine.block(), _DrawProvenance(reparameterised):
         program.guide(*program.args, **program.kwargs)
 
 
-class _Origins(Messenger):
-    """Follows what is made of draws: a Delta of them has their density, any other has none.
-
-    Args:
-        reparameterised: whether draws have to be.
-    """
+class _DrawProvenance(Messenger):
+    """Tracks which values depend on draws: only a Delta at such a value has a density."""
 
     def __init__(self, reparameterised: bool) -> None:
         super().__init__()
@@ -95,31 +83,27 @@ def _is_drawn(msg: Any) -> bool:
 
 
 def _check(name: str, fn: Any, reparameterised: bool) -> None:
-    if (dropped := dropped_weight(fn)) is not None:
+    if (dropped := dropout_posterior(fn)) is not None:
         raise no_density(dropped.design.site)
     inner = without_wrappers(fn)
     if isinstance(inner, dist.Delta):
-        if not get_provenance(inner.v):
+        if not get_provenance(inner.v):  # a function of draws has their density
             raise point_without_density(name)
     elif reparameterised and not fn.has_rsample:
-        raise not_reparameterised(name, inner, host="Pyro", by_name=False)
+        raise not_reparameterised(name, inner, framework="Pyro", by_name=False)
 
 
 def log_ratio(model: Trace, guide: Trace, plates: DataPlates) -> torch.Tensor:
-    """log p − log q of all sites, each datum's share of it: [data plates].
-
-    Args:
-        model: its trace.
-        guide: likewise.
-        plates: of the data.
-    """
+    """Return log p − log q of all sites, each datum's share of it: [data plates]."""
     ours, theirs = (_shares(trace, plates) for trace in (model, guide))
     return ours - theirs
 
 
 def _shares(trace: Trace, plates: DataPlates) -> torch.Tensor:
     sites = [site for site in trace.nodes.values() if is_sample(site)]
-    shares = (plates.share(_log_prob(site), site["scale"], plates_of(site)) for site in sites)
+    shares = (
+        plates.share_per_datum(_log_prob(site), site["scale"], plates_of(site)) for site in sites
+    )
     return sum(shares, start=torch.zeros(()))
 
 

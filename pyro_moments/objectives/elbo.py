@@ -12,21 +12,23 @@ from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 from torch.utils import _pytree as pytree
 
-from moment_calculus.hosts.docstrings import OBJECTIVE_OPTIONS, SITE_TERMS, documented
-from pyro_moments.diagnosis import explain_infinite_loss
+from pyro_moments.failure_causes import explain_infinite_loss
 from pyro_moments.objectives.base import Objective, is_finite
-from pyro_moments.objectives.particles import Consume, Program
-from pyro_moments.sites.directly import validate_posteriors
+from pyro_moments.objectives.particles import FromTraces, Program
+from pyro_moments.sites.direct_trace import validate_posteriors
 from pyro_moments.sites.divergence import Divergence, summed
 from pyro_moments.sites.latent import auxiliary_term, divergence_of, latent_term
 from pyro_moments.sites.observed import is_latent, is_observation, observed_term
 
 
-@documented("Pyro", terms=SITE_TERMS, options=OBJECTIVE_OPTIONS)
 class DeterministicELBO(Objective):
     """ELBO by analytic moment propagation: no samples, no gradient noise.
 
-    {terms}
+    Gaussian latent sites flow through the model as moments; the expected log-likelihood of every
+    observed site and the KL divergence of every latent site are taken in closed form. Each site
+    contributes s_model (−KL − H) + s_guide H, with the scales and masks of model and guide, so
+    the result equals Pyro's ``Trace_ELBO`` in expectation. Beyond the first random layer the
+    activations are matched by Gaussians, which is the approximation of the source paper.
 
     Guides may be hand-written or Pyro's own, as long as every site is Gaussian, an elementwise
     transform of a Gaussian, a point estimate, or linear in such sites: ``DVIGuide``,
@@ -35,27 +37,43 @@ class DeterministicELBO(Objective):
     full covariance. Under autocast the moments stay in full precision.
 
     Args:
-        {options}
+        covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
+            variances only (O(d) instead of O(d²) memory for each element of the batch).
+        rules: rule book: ``"exact"`` (covariances of activations without closed pairs by 32 terms
+            of a series, see :func:`moment_calculus.functions.pairs.covariance.covariance`),
+            ``"dvi"`` for the source paper's approximate covariances, ``"first_order"`` for the
+            delta method, or a rule book of your own.
+        categorical: rule for classes with Gaussian logits, whose joint covariance is used in
+            diagonal mode too: ``"points"`` (fixed points, 2 to 3 % off at the optimum of a network
+            with one hidden layer), ``"pairs"`` (pairwise logsumexp, 2 to 6 %), the lower bounds
+            ``"tilted"`` and ``"jensen"``, ``"delta"`` (the source papers', wrong by factors once it
+            is trained) or ``"sample"`` (unbiased: the logits alone are drawn). BB-α knows the means
+            of powers by points, pairs and draws.
+        categorical_draws: number of draws of the logits for ``categorical="sample"``.
+        sample_sites: names of latent sites that are drawn by reparameterisation instead.
+        num_particles: number of draws of the ``sample_sites``; one pass suffices without them.
+        memory_limit: bytes that one covariance may take, checked before it is computed; by
+            default half of the physical memory.
         compiled: capture the whole program, gradients included, and compile it; see below.
         **options: passed to :class:`pyro.infer.ELBO`.
 
     Raises:
         ValueError: if ``covariance``, ``rules`` or ``categorical`` is unknown, an option is out
             of range, or particles are to be vectorised.
-        UnsupportedMoments: when evaluated, if the model or the guide leaves the supported
-            operations; the message names the operation, the line, the sites and the remedy.
+        UnsupportedMoments: when evaluated, if the model or the guide uses an operation that is
+            not supported; the message names the operation, the line, the sites and the remedy.
 
     With ``compiled=True`` the first call for each signature (shapes, strides, dtypes and devices of
     the tensors, values of the other arguments) runs model and guide a few times, captures what they
     compute and compiles it, which takes seconds; later calls run the compiled result. Tensors are
-    inputs: parameters, arguments, and what the program reads from attributes, closures and globals
-    are read anew at every call; random draws and subsamples are made anew. Numbers and flags found
-    in such places are watched: a change leads to another capture, up to eight in all. Assumed is
-    that the structure of the program does not depend on the values of tensors, that the contents of
-    NumPy arrays stay as they are, and that Pyro's validation is needed in the first call only. The
-    loss is differentiable once. Where capture is impossible the loss is evaluated eagerly; where no
-    C++ compiler works the captured operations are replayed; both after one :class:`CaptureWarning`.
-    Sigmoid and tanh take the covariances of small layers from the fixed series of
+    inputs: parameters, arguments, and tensors in attributes, closures and globals are read anew at
+    every call; random draws and subsamples are made anew. If a number or flag in such a place
+    changes, the program is captured again, up to eight times in all. It is assumed that the
+    structure of the program does not depend on the values of tensors, that the contents of NumPy
+    arrays do not change, and that Pyro's validation is needed in the first call only. The loss is
+    differentiable once. If capture is impossible, the loss is evaluated eagerly; if no C++ compiler
+    works, the captured operations are replayed; both after one :class:`CaptureWarning`. Sigmoid and
+    tanh take the covariances of small layers from the fixed series of
     :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error is stated there;
     covariances of large layers are computed as in eager programs, by operations of their own.
 
@@ -68,28 +86,28 @@ class DeterministicELBO(Objective):
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         return -self._mean(elbo, Program(model, guide, args, kwargs))
 
-    def _mean(self, consume: Consume, program: Program) -> Any:
-        """The mean over particles of what is made of their traces."""
+    def _mean(self, consume: FromTraces, program: Program) -> Any:
+        """Return the mean over particles of what ``consume`` makes of their traces."""
 
         def consume_last(model_trace: Trace, guide_trace: Trace) -> Any:
             last.append(model_trace)
             return consume(model_trace, guide_trace)
 
         last: list[Trace] = []
-        found = self.particles(program, consume_last)
-        means = pytree.tree_map(_mean_of_particles, found)
+        results = self.particles(program, consume_last)
+        means = pytree.tree_map(_mean_of_particles, results)
         if is_validation_enabled() and not all(map(is_finite, pytree.tree_leaves(means))):
             validate_posteriors(program.guide)
             explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)
         return means
 
     def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
-        """The ELBO of every particle, as arguments of ``energy``."""
-        found = self.particles(program, elbo)
-        return found, torch.zeros_like(found), torch.ones_like(found)
+        """Return the ELBO of every particle, as arguments of ``energy``."""
+        results = self.particles(program, elbo)
+        return results, torch.zeros_like(results), torch.ones_like(results)
 
     def site_terms(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """What each site contributes to the ELBO; arguments as in :meth:`differentiable_loss`."""
+        """Return the terms of the ELBO by site; arguments as in :meth:`differentiable_loss`."""
         with torch.no_grad():
             terms = self._mean(elbo_terms, Program(model, guide, args, kwargs))
             return {name: torch_item(term) for name, term in terms.items()}
@@ -100,27 +118,18 @@ def _mean_of_particles(parts: torch.Tensor) -> torch.Tensor:
 
 
 def elbo(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
-    """The ELBO as a scalar; arguments as of :func:`elbo_terms`."""
+    """Return the ELBO as a scalar, from the traces of model (with moments) and guide."""
     observed = observed_terms(model_trace).values()
     return total([*observed, latent_sum(model_trace, guide_trace)])
 
 
 def elbo_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
-    """What each site contributes to the ELBO, as scalars by name.
-
-    Args:
-        model_trace: of the model, with moments for the latent sites.
-        guide_trace: of the guide, likewise.
-    """
+    """Return the terms of the ELBO by site, as scalars."""
     return observed_terms(model_trace) | latent_terms(model_trace, guide_trace)
 
 
 def observed_terms(model_trace: Trace) -> dict[str, Any]:
-    """What each observed site contributes, as scalars by name.
-
-    Args:
-        model_trace: of the model.
-    """
+    """Return the terms of the observed sites, as scalars by name."""
     return {
         name: observed_term(name, site)
         for name, site in model_trace.nodes.items()
@@ -131,13 +140,7 @@ def observed_terms(model_trace: Trace) -> dict[str, Any]:
 def latent_terms(
     model_trace: Trace, guide_trace: Trace, without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """What each latent site contributes, as scalars by name.
-
-    Args:
-        model_trace: of the model.
-        guide_trace: of the guide.
-        without: names of sites to leave out.
-    """
+    """Return the terms of the latent sites that are not in ``without``, as scalars by name."""
     terms = {
         name: latent_term(name, site, guide_trace)
         for name, site in model_trace.nodes.items()
@@ -150,24 +153,24 @@ def latent_terms(
 
 
 def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
-    """What all latent sites contribute; arguments as of :func:`latent_terms`.
+    """Return the sum of the terms of all latent sites.
 
-    The divergences of small sites are computed together: it is their number that takes time.
+    The divergences of small sites are computed together, because their number costs the time.
     """
-    found = {
+    divergences = {
         name: divergence_of(name, site, guide_trace)
         for name, site in model_trace.nodes.items()
         if is_latent(site)
     }
-    together: dict[Any, dict[str, Divergence]] = {}
-    for name, part in found.items():
-        if part is not None and part.kind is not None:
-            together.setdefault(part.kind, {})[name] = part
-    done = [name for parts in together.values() for name in parts]
+    by_key: dict[Any, dict[str, Divergence]] = {}
+    for name, part in divergences.items():
+        if part is not None and part.batch_key is not None:
+            by_key.setdefault(part.batch_key, {})[name] = part
+    done = [name for parts in by_key.values() for name in parts]
     alone = latent_terms(model_trace, guide_trace, without=done)
-    return total([*alone.values(), *(-summed([*p.values()]) for p in together.values())])
+    return total([*alone.values(), *(-summed([*p.values()]) for p in by_key.values())])
 
 
 def total(terms: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The sum of what sites contribute; zero of none."""
+    """Return the sum of scalars; zero if there are none."""
     return functools.reduce(operator.add, terms) if terms else torch.zeros(())

@@ -1,4 +1,4 @@
-"""Draws of a model's latent sites: K particles at once, by vmap."""
+"""Run a model and a guide with draws of the latent sites: K particles at once, by vmap."""
 
 from __future__ import annotations
 
@@ -14,74 +14,55 @@ from torch.utils import _pytree as pytree
 
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.particles.noise import AtOnce
-from pyro_moments.particles.particle import Particle
-from pyro_moments.particles.site import Together
-from pyro_moments.sites.drawn import drawn_traces
-from pyro_moments.sites.traces import make_parameters
+from pyro_moments.particles.noise import VmapRunner
+from pyro_moments.particles.site import Particle, SharedDrawNeeded
+from pyro_moments.sites.drawn_traces import drawn_traces
+from pyro_moments.sites.traces import initialise_parameters
 
-Consume = Callable[[Trace, Trace], Any]
+FromTraces = Callable[[Trace, Trace], Any]
 
 
 class Program(NamedTuple):
-    """A model and a guide, with what they are called with.
-
-    Args:
-        model: Pyro model.
-        guide: Pyro guide.
-        args: arguments of both.
-        kwargs: keyword arguments of both.
-        data: finds the plates of the data in the model's trace, along which rows may have noise of
-            their own; None where it may be any axis of the log-density of a site, as in a sum of
-            expectations.
-    """
+    """A model and a guide with their arguments."""
 
     model: Any
     guide: Any
     args: tuple
     kwargs: dict[str, Any]
+    # Finds the plates of the data in the model's trace, along which rows may have noise of their
+    # own. If None, these may be all axes of a site's log-density, as in a sum of expectations.
     data: Callable[[Trace], DataPlates] | None = None
 
     def run(self, particle: Particle, seed: int | None = None) -> tuple[Trace, Trace]:
-        """The traces of one particle."""
+        """Return the traces of model and guide for one particle."""
         return drawn_traces(particle, *self[:4], seed=seed, data=self.data)
 
 
-class Validated:
-    """Runs programs on samples, with Pyro's validation, once for each structure.
-
-    A structure is model, guide and the shapes of the arguments. Copies and pickles begin anew:
-    programs have other ids then.
-    """
+class ValidateOnce:
+    """Validates programs once for each structure: model, guide and shapes of the arguments."""
 
     def __init__(self) -> None:
-        self.met: dict[Any, Any] = {}  # with what keeps their ids alive
+        self.validated_programs: dict[
+            Any, Any
+        ] = {}  # programs by structure, kept alive for their ids
 
     def __reduce__(self) -> tuple:
-        return type(self), ()
+        return type(self), ()  # a copy starts anew, because its programs have other ids
 
     def __call__(self, program: Program) -> tuple:
-        """The structure of a program, which is validated.
-
-        Args:
-            program: model and guide.
-        """
+        """Return the structure of a program; validate it at the first call."""
         structure = _structure(program)
-        if structure not in self.met:
+        if structure not in self.validated_programs:
             self.validate(program)
-            self.met[structure] = program[:2]
+            self.validated_programs[structure] = program[:2]
         return structure
 
     def validate(self, program: Program) -> None:
-        """Run a program on samples, as Pyro does, with its checks.
-
-        Args:
-            program: model and guide.
-        """
+        """Run a program on samples, with Pyro's checks."""
         guide, (args, kwargs) = program.guide, program[2:4]
         unwrapped = poutine.unwrap(guide)
         if isinstance(unwrapped, poutine.messenger.Messenger):  # it runs the model itself
-            make_parameters(unwrapped, args, kwargs)
+            initialise_parameters(unwrapped, args, kwargs)
             return
         with torch.no_grad(), poutine.block():
             guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
@@ -92,61 +73,52 @@ class Validated:
                 model_trace.compute_log_prob()
 
 
-class Vectorised:
+class ParticleRunner:
     """Runs programs with draws of their latent sites.
 
-    At the first call for each structure a program is validated. Which sites have to be drawn once
-    for all rows, and whether particles fill arrays, is found in every run, and remembered, so that
-    no program is run twice each time.
-
-    Args:
-        is_mean: whether the means of the sites stand for draws.
+    A run finds out which sites have to be drawn once for all rows, and whether particles fill
+    arrays. This is remembered for each structure, so that later runs need no second attempt.
     """
 
     def __init__(self, is_mean: bool) -> None:
-        self.is_mean, self.validated = is_mean, Validated()
-        self.together: dict[Any, frozenset[str]] = {}
-        self.at_once: dict[Any, AtOnce] = {}
+        # With is_mean, the means of the sites replace their draws.
+        self.is_mean, self.validate = is_mean, ValidateOnce()
+        self.shared_draws: dict[Any, frozenset[str]] = {}
+        self.vmap_runner: dict[Any, VmapRunner] = {}
 
     def __getstate__(self) -> dict:
-        """Copy and pickle without what was found out of programs, which have other ids then."""
-        return self.__dict__ | {"together": {}, "at_once": {}}
+        """Return the state without what was remembered, because copied programs have other ids."""
+        return self.__dict__ | {"shared_draws": {}, "vmap_runner": {}}
 
-    def __call__(self, program: Program, consume: Consume, count: int) -> Any:
-        """What is made of the traces of each particle, on a leading axis.
-
-        Args:
-            program: model and guide.
-            consume: makes a pytree of tensors of the model's and the guide's trace.
-            count: number of particles.
-        """
-        structure = self.validated(program)
-        at_once = self.at_once.setdefault(structure, AtOnce())
+    def __call__(self, program: Program, consume: FromTraces, count: int) -> Any:
+        """Return what ``consume`` makes of the traces of each particle, on a leading axis."""
+        structure = self.validate(program)
+        vmap_runner = self.vmap_runner.setdefault(structure, VmapRunner())
         while True:
-            together = self.together.setdefault(structure, frozenset())
+            shared_draws = self.shared_draws.setdefault(structure, frozenset())
             try:
-                return self._run(program, consume, count, together, at_once)
-            except Together as found:
-                self.together[structure] = together | found.sites
+                return self._run(program, consume, count, shared_draws, vmap_runner)
+            except SharedDrawNeeded as error:
+                self.shared_draws[structure] = shared_draws | error.sites
 
     def _run(
         self,
         program: Program,
-        consume: Consume,
+        consume: FromTraces,
         count: int,
-        together: frozenset[str],
-        at_once: AtOnce,
+        shared_draws: frozenset[str],
+        vmap_runner: VmapRunner,
     ) -> Any:
         if count == 1:
             with full_precision():
                 seed = int(torch.randint(2**31, ())) if self.is_mean else None
-                found = consume(*program.run(Particle(together, self.is_mean), seed))
-            return pytree.tree_map(lambda part: part[None], found)
-        return at_once(lambda seed: consume(*program.run(Particle(together), seed)), count)
+                result = consume(*program.run(Particle(shared_draws, self.is_mean), seed))
+            return pytree.tree_map(lambda part: part[None], result)
+        return vmap_runner(lambda seed: consume(*program.run(Particle(shared_draws), seed)), count)
 
 
 def _structure(program: Program) -> tuple:
-    """What of a call decides how its program goes, as far as can be told."""
+    """Return what decides how a program runs, as far as this can be known from a call."""
     leaves, tree = pytree.tree_flatten((program.args, program.kwargs))
     kinds = tuple(
         (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else type(leaf)

@@ -1,1 +1,1 @@
-"""Programs whose latent sites are drawn: each as late as it can be, and where it is cheapest."""
+"""Run a model as particles, which draw latent sites as late as possible."""

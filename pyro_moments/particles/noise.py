@@ -1,4 +1,4 @@
-"""Random numbers under vmap."""
+"""Draw the random numbers of several particles that run at once under torch.vmap."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.refusals.places import raising_line
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors.user_line import raising_line
 from pyro_moments.evaluation.precision import full_precision
 
 
 class OutOfPlace(TorchFunctionMode):
-    """Draws out of place what distributions of torch draw in place, which vmap does not know.
+    """Replaces in-place draws of torch's distributions, which vmap does not support, by others.
 
-    They use what such a function returns, and fill nothing but what they have just made.
+    The distributions use only what these functions return, and fill only tensors that they made.
     """
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Call the function, or what draws like it."""
-        return _LIKE.get(func, func)(*args, **(kwargs or {}))
+        """Call the function, or its replacement that draws out of place."""
+        return _OUT_OF_PLACE.get(func, func)(*args, **(kwargs or {}))
 
 
 def _normal(like: torch.Tensor, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
@@ -45,7 +45,7 @@ def _cauchy(like: torch.Tensor, median: float = 0.0, sigma: float = 1.0) -> torc
     return median + sigma * torch.tan(math.pi * (_uniform(like) - 0.5))
 
 
-_LIKE: dict[Callable, Callable] = {
+_OUT_OF_PLACE: dict[Callable, Callable] = {
     torch.Tensor.normal_: _normal,
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.exponential_: _exponential,
@@ -53,26 +53,22 @@ _LIKE: dict[Callable, Callable] = {
 }
 
 
-class ArraysApart(OutOfPlace):
-    """Gives every particle arrays of its own, which it may fill in place with what it has drawn.
-
-    Args:
-        zero: of each particle.
-    """
+class OwnArrays(OutOfPlace):
+    """Gives every particle arrays of its own, which it may fill in place with its draws."""
 
     def __init__(self, zero: torch.Tensor) -> None:
         super().__init__()
-        self.zero = zero
+        self.zero = zero  # a zero that vmap maps over, one for each particle
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Call the function; what makes an array makes one of each particle."""
-        found = super().__torch_function__(func, types, args, kwargs)
-        return found + self.zero.to(found) if func in _MAKES else found
+        """Call the function; a new array becomes one array for each particle."""
+        result = super().__torch_function__(func, types, args, kwargs)
+        return result + self.zero.to(result) if func in _CONSTRUCTORS else result
 
 
-_MAKES = {
+_CONSTRUCTORS = {
     *(torch.zeros, torch.ones, torch.empty, torch.full),
     *(torch.zeros_like, torch.ones_like, torch.empty_like, torch.full_like),
     *(torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_empty),
@@ -80,23 +76,15 @@ _MAKES = {
 }
 
 
-class AtOnce:
-    """Runs particles at once, by vmap; remembers whether they have to have arrays of their own."""
+class VmapRunner:
+    """Runs particles at once by vmap; remembers whether each needs arrays of its own."""
 
     def __init__(self) -> None:
-        self.apart = False
+        self.needs_own_arrays = False
 
     def __call__(self, particle: Callable[[int], Any], count: int) -> Any:
-        """What particles give, on a leading axis; one is run as it is, without vmap.
-
-        Args:
-            particle: makes a pytree of tensors, from the seed of the subsamples that all share.
-            count: number of particles.
-
-        Raises:
-            UnsupportedMoments: if one particle can be run, but not several at once.
-        """
-        seed = int(torch.randint(2**31, ()))
+        """Return the pytree of what the particles return, [count, ...]; one runs without vmap."""
+        seed = int(torch.randint(2**31, ()))  # of subsamples, which all particles share
 
         def once(mode: OutOfPlace) -> Any:
             with mode:
@@ -109,22 +97,22 @@ class AtOnce:
                 return self._mapped(once, count)
             except RuntimeError as error:
                 with torch.no_grad():
-                    once(OutOfPlace())  # whose error is the model's own
+                    once(OutOfPlace())  # raises the model's own error, if it has one
                 raise _not_vectorised(error, count) from error
 
     def _mapped(self, once: Callable[[OutOfPlace], Any], count: int) -> Any:
-        if self.apart:
-            return _mapped(lambda zero: once(ArraysApart(zero)), count)
+        if self.needs_own_arrays:
+            return _mapped(lambda zero: once(OwnArrays(zero)), count)
         try:
             return _mapped(lambda _: once(OutOfPlace()), count)
         except RuntimeError as error:
-            refused = error
-        try:  # after, not before: what is decided by the values of such arrays, vmap cannot run
-            found = _mapped(lambda zero: once(ArraysApart(zero)), count)
+            first_error = error
+        try:  # only now, because vmap cannot run code that branches on per-particle values
+            result = _mapped(lambda zero: once(OwnArrays(zero)), count)
         except RuntimeError:
-            raise refused from None
-        self.apart = True
-        return found
+            raise first_error from None
+        self.needs_own_arrays = True
+        return result
 
 
 def _mapped(particle: Callable[[torch.Tensor], Any], count: int) -> Any:
@@ -132,9 +120,9 @@ def _mapped(particle: Callable[[torch.Tensor], Any], count: int) -> Any:
 
 
 def _not_vectorised(error: RuntimeError, count: int) -> UnsupportedMoments:
-    """What torch's refusal to vectorise a program means."""
-    said = str(error).partition("\n")[0].removeprefix("vmap: ").split(". ")
-    reason = ". ".join(part for part in said if "file" not in part).rstrip(".")
+    """Return the error that explains why torch.vmap cannot run a model."""
+    sentences = str(error).partition("\n")[0].removeprefix("vmap: ").split(". ")
+    reason = ". ".join(part for part in sentences if "file" not in part).rstrip(".")
     return UnsupportedMoments(
         f"the {count} particles are run at once, by torch.vmap, which cannot run this line of the "
         f"model: {reason}",

@@ -1,7 +1,7 @@
-"""How functions of torch carry the axis of the rows: through what keeps rows apart.
+"""Rules that give the axis of the rows of data in the result of a torch function.
 
-Axes are negative, so that broadcasting leaves them. A function that is not listed mixes rows, as
-far as anybody knows, and what is done in place, too.
+Axes are negative, because broadcasting keeps these. A function without a rule may mix rows, and
+so may one that works in place.
 """
 
 from __future__ import annotations
@@ -18,26 +18,21 @@ from pyro_moments.rules.table import named
 Tensor = torch.Tensor
 Rule = Callable[..., int | None]
 RULES: dict[Callable, Rule] = {}
-"""From operands, each a tensor or :class:`Placed`, to the axis in the result; None: rows mix."""
+"""From operands, tensors or :class:`WithRowAxis`, to the axis in the result; None: rows mix."""
 
 
-class Placed:
-    """An operand with rows.
-
-    Args:
-        tensor: its values.
-        axis: of the rows, negative.
-    """
+class WithRowAxis:
+    """A tensor with the (negative) axis of its rows."""
 
     def __init__(self, tensor: Tensor, axis: int) -> None:
         self.tensor, self.axis, self.shape = tensor, axis, tensor.shape
 
     def dim(self) -> int:
-        """Number of axes."""
+        """Return the number of axes."""
         return len(self.shape)
 
 
-def _rule(*functions: Callable) -> Callable[[Rule], Rule]:
+def _row_rule(*functions: Callable) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(functions, rule))
         return rule
@@ -45,15 +40,15 @@ def _rule(*functions: Callable) -> Callable[[Rule], Rule]:
     return register
 
 
-def _only(operands: Any) -> int | None:
-    """The one place at which all operands have their rows."""
-    found: set[int] = set()
+def _common_row_axis(operands: Any) -> int | None:
+    """Return the axis of the rows if it is the same in all operands that have rows, else None."""
+    axes: set[int] = set()
     for operand in operands:
-        if isinstance(operand, Placed):
-            found.add(operand.axis)
+        if isinstance(operand, WithRowAxis):
+            axes.add(operand.axis)
         elif type(operand) in (tuple, list):
-            found |= {part.axis for part in operand if isinstance(part, Placed)}
-    return found.pop() if len(found) == 1 else None
+            axes |= {part.axis for part in operand if isinstance(part, WithRowAxis)}
+    return axes.pop() if len(axes) == 1 else None
 
 
 _BINARY = "add sub mul truediv pow floordiv mod and or xor".split()
@@ -70,7 +65,7 @@ _UNARY = (
 ).split()
 
 
-@_rule(
+@_row_rule(
     *named(*_UNARY),
     *named(*(f"__{start}{name}__" for name in _BINARY for start in ("", "r"))),
     *named("__neg__", "__abs__", "__invert__", "__pos__", "__div__", "__rdiv__"),
@@ -79,36 +74,36 @@ _UNARY = (
 def _elementwise(
     *operands: Any, inplace: bool = False, out: Any = None, **named_: Any
 ) -> int | None:
-    return None if inplace or out is not None else _only((*operands, *named_.values()))
+    return None if inplace or out is not None else _common_row_axis((*operands, *named_.values()))
 
 
-@_rule(F.binary_cross_entropy_with_logits, F.binary_cross_entropy)
+@_row_rule(F.binary_cross_entropy_with_logits, F.binary_cross_entropy)
 def _entropy(*operands: Any, reduction: str = "mean", **_: Any) -> int | None:
-    return _only(operands) if reduction == "none" else None
+    return _common_row_axis(operands) if reduction == "none" else None
 
 
-@_rule(*named("softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp"))
-def _along(input: Any, dim: Any = None, *_: Any, **__: Any) -> int | None:
-    if not isinstance(input, Placed) or dim is None:
+@_row_rule(*named("softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp"))
+def _normalised_along(input: Any, dim: Any = None, *_: Any, **__: Any) -> int | None:
+    if not isinstance(input, WithRowAxis) or dim is None:
         return None
     return None if input.axis in _negative(dim, input.dim()) else input.axis
 
 
-@_rule(*named("flip"))
+@_row_rule(*named("flip"))
 def _flipped(input: Any, *dims: Any) -> int | None:
-    return _along(input, dims[0] if len(dims) == 1 else dims) if dims else None
+    return _normalised_along(input, dims[0] if len(dims) == 1 else dims) if dims else None
 
 
-@_rule(*named("var", "std"))
+@_row_rule(*named("var", "std"))
 def _spread(input: Any, dim: Any = None, *, keepdim: bool = False, **_: Any) -> int | None:
     return _reduced(input, dim, keepdim=keepdim)
 
 
-@_rule(*named("sum", "mean", "prod", "logsumexp", "amax", "amin", "all", "any", "argmax"))
+@_row_rule(*named("sum", "mean", "prod", "logsumexp", "amax", "amin", "all", "any", "argmax"))
 def _reduced(
     input: Any, dim: Any = None, *rest: Any, keepdim: bool = False, **_: Any
 ) -> int | None:
-    if not isinstance(input, Placed) or dim is None or isinstance(dim, bool) or len(rest) > 1:
+    if not isinstance(input, WithRowAxis) or dim is None or isinstance(dim, bool) or len(rest) > 1:
         return None
     gone, kept = _negative(dim, input.dim()), keepdim or (bool(rest) and rest[0] is True)
     if input.axis in gone or not gone:
@@ -121,17 +116,17 @@ def _negative(dim: Any, rank: int) -> list[int]:
     return [axis - rank if axis >= 0 else axis for axis in dims]
 
 
-@_rule(F.linear)
+@_row_rule(F.linear)
 def _linear(input: Any, weight: Any, bias: Any = None) -> int | None:
-    certain = not isinstance(weight, Placed) and not isinstance(bias, Placed)
+    certain = not isinstance(weight, WithRowAxis) and not isinstance(bias, WithRowAxis)
     return input.axis if certain and input.axis < -1 else None
 
 
-@_rule(*named("matmul", "__matmul__", "mm", "mv", "bmm"))
+@_row_rule(*named("matmul", "__matmul__", "mm", "mv", "bmm"))
 def _matmul(input: Any, other: Any) -> int | None:
-    if isinstance(input, Placed) == isinstance(other, Placed):
+    if isinstance(input, WithRowAxis) == isinstance(other, WithRowAxis):
         return None
-    if isinstance(input, Placed):
+    if isinstance(input, WithRowAxis):
         if input.axis == -1:
             return None
         return input.axis + 1 if other.dim() == 1 else input.axis
@@ -140,59 +135,59 @@ def _matmul(input: Any, other: Any) -> int | None:
     return other.axis + (input.dim() == 1 and other.axis < -2)
 
 
-@_rule(*named("__rmatmul__"))
+@_row_rule(*named("__rmatmul__"))
 def _reversed(input: Any, other: Any) -> int | None:
     return _matmul(other, input)
 
 
-@_rule(*named("t"), Tensor.T.__get__, Tensor.mT.__get__)  # type: ignore[attr-defined]
+@_row_rule(*named("t"), Tensor.T.__get__, Tensor.mT.__get__)  # type: ignore[attr-defined]
 def _transposed(input: Any) -> int | None:
     return -3 - input.axis if input.dim() == 2 else None
 
 
-@_rule(*named("transpose", "swapaxes", "swapdims"))
+@_row_rule(*named("transpose", "swapaxes", "swapdims"))
 def _exchanged(input: Any, dim0: int, dim1: int) -> int | None:
     one, other = _negative([dim0, dim1], input.dim())
     return {one: other, other: one}.get(input.axis, input.axis)
 
 
-@_rule(*named("permute"))
+@_row_rule(*named("permute"))
 def _permuted(input: Any, *dims: Any) -> int | None:
     order = _negative(dims[0] if len(dims) == 1 else list(dims), input.dim())
     return order.index(input.axis) - len(order)
 
 
-@_rule(*named("unsqueeze"))
+@_row_rule(*named("unsqueeze"))
 def _unsqueezed(input: Any, dim: int) -> int | None:
     (place,) = _negative(dim, input.dim() + 1)
     return input.axis - (place > input.axis - 1)
 
 
-@_rule(*named("squeeze"))
+@_row_rule(*named("squeeze"))
 def _squeezed(input: Any, dim: Any = None) -> int | None:
     chosen = range(-input.dim(), 0) if dim is None else _negative(dim, input.dim())
     gone = [axis for axis in chosen if input.shape[axis] == 1]
     return input.axis + sum(axis > input.axis for axis in gone)
 
 
-@_rule(*named("expand", "broadcast_to"))
+@_row_rule(*named("expand", "broadcast_to"))
 def _expanded(input: Any, *sizes: Any) -> int | None:
     shape = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     return input.axis if shape[input.axis] in (-1, input.shape[input.axis]) else None
 
 
-@_rule(*named("reshape", "view"))
+@_row_rule(*named("reshape", "view"))
 def _reshaped(input: Any, *sizes: Any) -> int | None:
     shape = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     if isinstance(shape, torch.dtype):
         return None
     known = math.prod(size for size in shape if size != -1)
     total = math.prod(input.shape)
-    after = [total // max(known, 1) if size == -1 else size for size in shape]
-    return _with_leading(input, after)
+    new_shape = [total // max(known, 1) if size == -1 else size for size in shape]
+    return _with_leading(input, new_shape)
 
 
-@_rule(*named("flatten"))
+@_row_rule(*named("flatten"))
 def _flattened(input: Any, start_dim: int = 0, end_dim: int = -1) -> int | None:
     first, last = (place % input.dim() for place in (start_dim, end_dim))
     shape = list(input.shape)
@@ -201,62 +196,62 @@ def _flattened(input: Any, start_dim: int = 0, end_dim: int = -1) -> int | None:
     )
 
 
-def _with_leading(input: Placed, after: Sequence[int]) -> int | None:
-    """Where an axis is in another shape: behind as many elements, and of the same size."""
+def _with_leading(input: WithRowAxis, new_shape: Sequence[int]) -> int | None:
+    """Return the axis of another shape with the same size and as many elements before it."""
     place = input.dim() + input.axis
     before = math.prod(input.shape[:place])
-    for axis, size in enumerate(after):
-        if math.prod(after[:axis]) == before and size == input.shape[place]:
-            return axis - len(after)
+    for axis, size in enumerate(new_shape):
+        if math.prod(new_shape[:axis]) == before and size == input.shape[place]:
+            return axis - len(new_shape)
     return None
 
 
-@_rule(Tensor.__getitem__)
+@_row_rule(Tensor.__getitem__)
 def _indexed(input: Any, key: Any) -> int | None:
-    """Whole slices of the rows; numbers, slices and new axes elsewhere."""
+    """Return the axis of the rows after an index that takes all of them, else None."""
     keys = list(key) if isinstance(key, tuple) else [key]
-    if not isinstance(input, Placed) or not all(map(_is_plain, keys)):
+    if not isinstance(input, WithRowAxis) or not all(map(_is_plain, keys)):
         return None
     missing = input.dim() - sum(part is not None and part is not Ellipsis for part in keys)
     place = keys.index(Ellipsis) if Ellipsis in keys else len(keys)
     keys[place : place + 1] = [slice(None)] * missing
-    axis, found, result = 0, None, 0
+    axis, row_axis, position = 0, None, 0
     for part in keys:
         if part is None:
-            result += 1
+            position += 1
             continue
         if axis == input.dim() + input.axis:
-            found = result if part == slice(None) else None
-        axis, result = axis + 1, result + isinstance(part, slice)
-    return None if found is None else found - result
+            row_axis = position if part == slice(None) else None
+        axis, position = axis + 1, position + isinstance(part, slice)
+    return None if row_axis is None else row_axis - position
 
 
 def _is_plain(part: Any) -> bool:
     return part is None or part is Ellipsis or type(part) is int or isinstance(part, slice)
 
 
-@_rule(*named("cat", "concat", "concatenate"))
+@_row_rule(*named("cat", "concat", "concatenate"))
 def _joined(tensors: Any, dim: int = 0, **_: Any) -> int | None:
-    axis = _only(tensors)
+    axis = _common_row_axis(tensors)
     return None if axis in _negative(dim, tensors[0].dim()) else axis
 
 
-@_rule(*named("gather"))
+@_row_rule(*named("gather"))
 def _gathered(input: Any, dim: int, index: Any) -> int | None:
-    if isinstance(index, Placed) or input.axis in _negative(dim, input.dim()):
+    if isinstance(index, WithRowAxis) or input.axis in _negative(dim, input.dim()):
         return None
     return input.axis if index.shape[input.axis] == input.shape[input.axis] else None
 
 
-@_rule(F.layer_norm)
+@_row_rule(F.layer_norm)
 def _normalised(input: Any, normalized_shape: Any, *rest: Any, **_: Any) -> int | None:
     return input.axis if input.axis < -len(normalized_shape) else None
 
 
-@_rule(
+@_row_rule(
     *(F.conv1d, F.conv2d, F.conv3d, F.max_pool1d, F.max_pool2d, F.avg_pool1d, F.avg_pool2d),
     *(torch.conv1d, torch.conv2d, torch.conv3d, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d),
 )
 def _windows(input: Any, *rest: Any, **named_: Any) -> int | None:
-    alone = isinstance(input, Placed) and _only((*rest, *named_.values())) is None
+    alone = isinstance(input, WithRowAxis) and _common_row_axis((*rest, *named_.values())) is None
     return input.axis if alone and input.axis == -input.dim() and input.dim() > 2 else None

@@ -1,6 +1,6 @@
-"""Draws of Beta and Dirichlet distributions under vmap, which does not know torch's function.
+"""Draw from Beta and Dirichlet distributions under vmap, which does not support torch's draws.
 
-Gammas that are divided by their sum have the same distribution, and vmap draws them, with pathwise
+Gamma variables divided by their sum have the same distribution. vmap can draw them, with pathwise
 gradients.
 """
 
@@ -17,15 +17,8 @@ from moment_calculus.hosts.wrappers import unwrapped
 _WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 
 
-def drawn_by_gammas(fn: Any) -> torch.Tensor | None:
-    """A draw by reparameterisation.
-
-    Args:
-        fn: a distribution.
-
-    Returns:
-        Of the distribution's shape; None of distributions that are made of no Beta or Dirichlet.
-    """
+def draw_by_gammas(fn: Any) -> torch.Tensor | None:
+    """Return a reparameterised draw, or None if fn is not made of a Beta or Dirichlet."""
     inner, shape = unwrapped(fn, _WRAPPERS)[0], fn.batch_shape + fn.event_shape
     if isinstance(inner, Dirichlet):
         return _divided(inner.concentration.expand(shape))
@@ -36,7 +29,7 @@ def drawn_by_gammas(fn: Any) -> torch.Tensor | None:
         return None
     if shape != inner.batch_shape + inner.event_shape:
         inner = inner.expand(shape[: len(shape) - len(inner.event_shape)])
-    value = drawn_by_gammas(inner.base_dist)
+    value = draw_by_gammas(inner.base_dist)
     for transform in inner.transforms if value is not None else ():
         value = transform(value)
     return value

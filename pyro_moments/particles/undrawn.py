@@ -1,7 +1,7 @@
-"""Normal values that are not drawn yet, and what is drawn with noise of its own for each row.
+"""Tensor-like objects for latent sites that are not drawn yet and for draws that differ by row.
 
-A few functions leave values undrawn, see :mod:`.later`; all others draw. What becomes of rows is
-followed, see :mod:`.rows`.
+The functions of :mod:`.lazy_rules` keep values undrawn; every other function draws. The axis of
+rows is tracked by the rules of :mod:`.rows`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from moment_calculus.numerics.arrays import standard_deviation
 from pyro_moments.evaluation import vmap
 from pyro_moments.evaluation.metadata import METADATA
 from pyro_moments.evaluation.tensor import define_operators
-from pyro_moments.particles.rows import RULES, Placed
-from pyro_moments.particles.site import Site, Together
+from pyro_moments.particles.rows import RULES, WithRowAxis
+from pyro_moments.particles.site import SharedDrawNeeded, Site
 
 Tensor = torch.Tensor
-LATER: dict[Callable, Callable] = {}
+LAZY_RULES: dict[Callable, Callable] = {}  # rules that keep values undrawn, from .lazy_rules
 _LIKE = frozenset(
     {
         torch.zeros_like,
@@ -37,21 +37,21 @@ _LIKE = frozenset(
 
 
 class _Shell(torch.Tensor):
-    """What looks like a tensor, and has no storage."""
+    """A tensor-like object without storage, which is drawn when a function needs its values."""
 
     @classmethod
     def __torch_function__(
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Do what is possible without a draw; draw for anything else."""
-        return called(func, args, kwargs or {})
+        """Return the result of a rule that needs no draw; draw for any other function."""
+        return dispatch(func, args, kwargs or {})
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Draw for what bypassed ``__torch_function__``."""
-        return called(func, args, kwargs or {})
+        """Draw for calls that bypassed ``__torch_function__``."""
+        return dispatch(func, args, kwargs or {})
 
     __hash__ = object.__hash__
 
@@ -60,66 +60,52 @@ define_operators(_Shell)
 
 
 class Undrawn(_Shell):
-    """Tensor-like shell of a site that is not drawn yet, its elements possibly moved.
-
-    Args:
-        site: the site.
-        moves: what moves its elements, the first to apply first.
-    """
+    """Tensor-like shell of a site that is not drawn yet; its elements may have been moved."""
 
     site: Site
-    moves: tuple[Callable[[torch.Tensor], torch.Tensor], ...]
+    # Functions that move elements, in the order of application.
+    rearrangements: tuple[Callable[[torch.Tensor], torch.Tensor], ...]
     loc: torch.Tensor
 
     @staticmethod
-    def __new__(cls, site: Site, moves: tuple[Callable, ...] = ()) -> Undrawn:
-        """Make the shell: it has the site's dtype and device, and no storage."""
-        loc = _moved(site.loc, moves)
+    def __new__(cls, site: Site, rearrangements: tuple[Callable, ...] = ()) -> Undrawn:
+        """Make the shell, which has the site's dtype and device and no storage."""
+        loc = _rearranged(site.loc, rearrangements)
         shell = torch.Tensor._make_wrapper_subclass(
             cls, loc.shape, dtype=loc.dtype, device=loc.device
         )
-        shell.site, shell.moves, shell.loc = site, moves, loc
+        shell.site, shell.rearrangements, shell.loc = site, rearrangements, loc
         return shell
 
-    def __init__(self, site: Site, moves: tuple[Callable, ...] = ()) -> None:
-        """Nothing is left to do: ``__new__`` made the shell."""
+    def __init__(self, site: Site, rearrangements: tuple[Callable, ...] = ()) -> None:
+        """Do nothing: ``__new__`` has made the shell."""
 
     @property
     def scale(self) -> torch.Tensor:
-        """Standard deviations where they are now."""
-        return self.moved(self.site.scale)
+        """Return the standard deviations, with their elements moved."""
+        return self.rearrange(self.site.scale)
 
     def draw(self) -> torch.Tensor:
-        """The draw of the site, where its elements are now."""
-        return self.moved(self.site.draw())
+        """Return the draw of the site, with its elements moved."""
+        return self.rearrange(self.site.draw())
 
-    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What has the shape of the site, with its elements where they are now.
-
-        Args:
-            tensor: of that shape.
-        """
-        return _moved(tensor, self.moves)
+    def rearrange(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Apply the moves to a tensor that has the shape of the site."""
+        return _rearranged(tensor, self.rearrangements)
 
 
-def _moved(tensor: torch.Tensor, moves: tuple[Callable, ...]) -> torch.Tensor:
-    for move in moves:
+def _rearranged(tensor: torch.Tensor, rearrangements: tuple[Callable, ...]) -> torch.Tensor:
+    for move in rearrangements:
         tensor = move(tensor)
     return tensor
 
 
 class Rows(_Shell):
-    """Tensor-like shell of drawn values of which each row has noise of its own.
-
-    Args:
-        tensor: the values.
-        axis: of the rows, negative.
-        sites: names of the weights whose noise is in them.
-    """
+    """Tensor-like shell of draws in which each row has noise of its own."""
 
     tensor: torch.Tensor
-    axis: int
-    sites: frozenset[str]
+    axis: int  # of the rows, negative
+    sites: frozenset[str]  # names of the weights whose noise is in the draws
 
     @staticmethod
     def __new__(cls, tensor: torch.Tensor, axis: int, sites: frozenset[str]) -> Rows:
@@ -131,26 +117,18 @@ class Rows(_Shell):
         return shell
 
     def __init__(self, *_: Any) -> None:
-        """Nothing is left to do: ``__new__`` made the shell."""
+        """Do nothing: ``__new__`` has made the shell."""
 
 
 class UndrawnRows(_Shell):
-    """Tensor-like shell of rows of a map by a random weight, with noise of their own.
-
-    Args:
-        mean: of the outputs.
-        variance: of the outputs.
-        sites: whose noise it is.
-        many: whether there are several rows, along the leading axis, or is one.
-        before: names of the weights whose noise is in the inputs.
-    """
+    """Tensor-like shell of the outputs of a random weight, with noise of their own for each row."""
 
     mean_: torch.Tensor
     variance_: torch.Tensor
-    sites: tuple[Site, ...]
-    many: bool
-    before: frozenset[str]
-    drawn_: Any
+    sites: tuple[Site, ...]  # whose noise it is
+    has_rows: bool  # whether the leading axis is of rows; if not, there is one row
+    input_sites: frozenset[str]  # names of the weights whose noise is in the inputs
+    _draw: Any
 
     @staticmethod
     def __new__(
@@ -158,74 +136,61 @@ class UndrawnRows(_Shell):
         mean: torch.Tensor,
         variance: torch.Tensor,
         sites: tuple[Site, ...],
-        many: bool,
-        before: frozenset[str] = frozenset(),
+        has_rows: bool,
+        input_sites: frozenset[str] = frozenset(),
     ) -> UndrawnRows:
         """Make the shell."""
         shell = torch.Tensor._make_wrapper_subclass(
             cls, mean.shape, dtype=mean.dtype, device=mean.device
         )
-        shell.mean_, shell.variance_, shell.drawn_ = mean, variance, None
-        shell.sites, shell.many, shell.before = sites, many, before
+        shell.mean_, shell.variance_, shell._draw = mean, variance, None
+        shell.sites, shell.has_rows, shell.input_sites = sites, has_rows, input_sites
         return shell
 
     def __init__(self, *_: Any) -> None:
-        """Nothing is left to do: ``__new__`` made the shell."""
+        """Do nothing: ``__new__`` has made the shell."""
 
     def draw(self) -> Any:
-        """The draw, the same for all who ask."""
-        if self.drawn_ is None:
-            if vmap.refuses_draws():
-                raise vmap.refusal(site.name for site in self.sites)
+        """Return the one draw of the outputs."""
+        if self._draw is None:
+            if vmap.forbids_randomness():
+                raise vmap.vmap_error(site.name for site in self.sites)
             noise = torch.randn_like(self.mean_)
-            found = mean_field.sample(self.mean_, standard_deviation(self.variance_), noise)
-            self.drawn_ = in_rows(found, self.many, self.before, self.sites)
-        return self.drawn_
+            output = mean_field.sample(self.mean_, standard_deviation(self.variance_), noise)
+            self._draw = in_rows(output, self.has_rows, self.input_sites, self.sites)
+        return self._draw
 
 
-def in_rows(found: torch.Tensor, many: bool, before: frozenset[str], sites: Any) -> Any:
-    """Outputs of a map, in rows where there are several.
-
-    Args:
-        found: the outputs.
-        many: whether the leading axis is of rows.
-        before: names of the weights whose noise is in the inputs.
-        sites: the weights of the map.
-    """
-    if not many or len(found) == 1:
-        return found
-    return Rows(found, -found.dim(), before.union(site.name for site in sites))
+def in_rows(output: torch.Tensor, has_rows: bool, input_sites: frozenset[str], sites: Any) -> Any:
+    """Return the outputs of a map by random weights, as Rows if there are several rows."""
+    if not has_rows or len(output) == 1:
+        return output
+    return Rows(output, -output.dim(), input_sites.union(site.name for site in sites))
 
 
-def called(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """The result of a function of torch on arguments of which some are not drawn.
-
-    Args:
-        func: the function.
-        args: its arguments.
-        kwargs: likewise, by name.
-    """
+def dispatch(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """Return the result of a torch function of which some arguments are not drawn yet."""
     if func in METADATA:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
     if func in _LIKE and isinstance(args[0], Undrawn):
         return func(args[0].loc, *args[1:], **kwargs)
-    later = LATER.get(func)
-    result = None if later is None else later(*args, **kwargs)
-    return _by_rows(func, drawn(args), drawn(kwargs)) if result is None else result
+    rule = LAZY_RULES.get(func)
+    result = None if rule is None else rule(*args, **kwargs)
+    return _by_rows(func, draw_all(args), draw_all(kwargs)) if result is None else result
 
 
 def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """The result of a function on draws, of which the rows are followed."""
-    sites = rows_in((args, kwargs))
+    """Call a function of draws; return Rows for Rows; raise SharedDrawNeeded if rows may mix."""
+    sites = sites_of_rows((args, kwargs))
     if not sites:
         return func(*args, **kwargs)
-    axis = _axis(func, _placed(args), _placed(kwargs))
+    axis = _axis(func, _with_row_axes(args), _with_row_axes(kwargs))
     if axis is None:
-        raise Together(sites)
-    result = func(*plain(args), **plain(kwargs))
+        raise SharedDrawNeeded(sites)
+    result = func(*without_rows(args), **without_rows(kwargs))
     if isinstance(result, tuple | list):
-        pairs = zip(args, result, strict=True)  # each is one of the operands, made wider
+        pairs = zip(args, result, strict=True)  # each result is an operand, broadcast
         return type(result)(
             Rows(part, axis, sites) if isinstance(operand, Rows) else part
             for operand, part in pairs
@@ -234,28 +199,24 @@ def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def _axis(func: Callable, args: tuple, kwargs: dict) -> int | None:
-    """Where the rows of a result are; None if they may be mixed."""
+    """Return the axis of the rows in a result; None if rows may be mixed."""
     rule = RULES.get(func)
     if rule is None:
         return None
     try:
         return rule(*args, **kwargs)
-    except TypeError:  # a signature that the rule does not know
+    except TypeError:  # the rule does not know this signature
         return None
 
 
-def rows_in(argument: Any) -> frozenset[str]:
-    """Names of the weights whose noise is in the rows of an argument.
-
-    Args:
-        argument: tensor, container, or anything else.
-    """
+def sites_of_rows(argument: Any) -> frozenset[str]:
+    """Return the names of the weights whose noise is in the rows of an argument."""
     if isinstance(argument, Rows):
         return argument.sites
     if type(argument) is dict:
         argument = list(argument.values())
     if type(argument) in (tuple, list):
-        return frozenset().union(*map(rows_in, argument))
+        return frozenset().union(*map(sites_of_rows, argument))
     return frozenset()
 
 
@@ -269,29 +230,21 @@ def _mapped(argument: Any, change: Callable[[Rows], Any]) -> Any:
     return argument
 
 
-def _placed(argument: Any) -> Any:
-    return _mapped(argument, lambda rows: Placed(rows.tensor, rows.axis))
+def _with_row_axes(argument: Any) -> Any:
+    return _mapped(argument, lambda rows: WithRowAxis(rows.tensor, rows.axis))
 
 
-def plain(argument: Any) -> Any:
-    """An argument with tensors for rows.
-
-    Args:
-        argument: tensor, container, or anything else.
-    """
+def without_rows(argument: Any) -> Any:
+    """Replace Rows in an argument by their tensors."""
     return _mapped(argument, lambda rows: rows.tensor)
 
 
-def drawn(argument: Any) -> Any:
-    """An argument with draws for what is not drawn.
-
-    Args:
-        argument: of a function.
-    """
+def draw_all(argument: Any) -> Any:
+    """Replace undrawn values in an argument by their draws."""
     if isinstance(argument, Undrawn | UndrawnRows):
         return argument.draw()
     if type(argument) in (tuple, list):
-        return type(argument)(map(drawn, argument))
+        return type(argument)(map(draw_all, argument))
     if type(argument) is dict:
-        return {name: drawn(part) for name, part in argument.items()}
+        return {name: draw_all(part) for name, part in argument.items()}
     return argument

@@ -1,4 +1,4 @@
-"""Predictions by draws of the latent sites, or by their means."""
+"""Predict sites by draws of the latent sites, or by their means."""
 
 from __future__ import annotations
 
@@ -9,41 +9,33 @@ import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.moments import moments_over
-from pyro_moments.likelihoods.structure import of_particles, tensors_of
-from pyro_moments.particles.noise import AtOnce
-from pyro_moments.particles.particle import Particle
-from pyro_moments.particles.site import Together
-from pyro_moments.particles.undrawn import drawn, plain
+from moment_calculus.hosts.moments import moments_of_draws
+from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
+from pyro_moments.particles.noise import VmapRunner
+from pyro_moments.particles.site import Particle, SharedDrawNeeded
+from pyro_moments.particles.undrawn import draw_all, without_rows
 from pyro_moments.prediction.sampled import SampledPrediction
-from pyro_moments.sites.drawn import drawn_traces
+from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.observed import is_sample
 
 
-def predicted_by_particles(
+def predict_by_particles(
     program: tuple[Callable, Callable, tuple, dict],
-    is_mean: bool,
+    is_mean: bool,  # whether the means of the latent sites replace draws
     count: int,
-    observing: Messenger,
+    undrawn: Messenger,  # leaves sites without observations undrawn
+    # From the model's sites and the names of latent ones to the sites that are predicted.
     wanted: Callable[[dict[str, Any], frozenset[str]], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Predictions of the sites of a model by draws of its latent sites.
-
-    Args:
-        program: model, guide, their arguments and keyword arguments.
-        is_mean: whether the means of the latent sites stand for draws.
-        count: number of draws.
-        observing: leaves sites without observations undrawn.
-        wanted: from the model's sites and the names of latent ones to those that are predicted.
-    """
+    """Return the predictions of a model's sites by draws of its latent sites."""
     count = 1 if is_mean else count
     kinds: dict[str, Any] = {}
     with poutine.block():
-        program[1](*program[2], **program[3])  # what the guide makes at its first call stays
+        program[1](*program[2], **program[3])  # the guide makes its parameters outside vmap
 
     def particle(seed: int) -> dict[str, list[torch.Tensor]]:
-        one = Particle(together, is_mean, by_rows=False)
-        model, guide = drawn_traces(one, *program, seed=seed, around=observing)
+        particle_settings = Particle(shared_draws, is_mean, by_rows=False)
+        model, guide = drawn_traces(particle_settings, *program, seed=seed, model_handler=undrawn)
         samples = {n: site for n, site in model.nodes.items() if site["type"] == "sample"}
         sites = wanted(samples, frozenset(guide.stochastic_nodes))
         kinds.update({n: site["fn"] if is_sample(site) else None for n, site in sites.items()})
@@ -52,20 +44,20 @@ def predicted_by_particles(
             for name, site in sites.items()
         }
 
-    together: frozenset[str] = frozenset()
+    shared_draws: frozenset[str] = frozenset()
     while True:
         try:
-            found = AtOnce()(particle, count)
+            parameters = VmapRunner()(particle, count)
             break
-        except Together as mixed:
-            together |= mixed.sites
+        except SharedDrawNeeded as error:
+            shared_draws |= error.sites
     return {
-        name: moments_over(parts[0], full=False)
+        name: moments_of_draws(parts[0], full=False)
         if kinds[name] is None
-        else SampledPrediction(name, of_particles(kinds[name], parts, count))
-        for name, parts in found.items()
+        else SampledPrediction(name, with_particle_axis(kinds[name], parts, count))
+        for name, parts in parameters.items()
     }
 
 
 def _plain(part: Any) -> torch.Tensor:
-    return plain(drawn(part))
+    return without_rows(draw_all(part))

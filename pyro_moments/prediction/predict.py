@@ -1,4 +1,4 @@
-"""Closed-form predictions: moments and log density of what the model observes."""
+"""Predict what a model observes: moments and log density, in closed form or by draws."""
 
 from __future__ import annotations
 
@@ -12,30 +12,28 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.hosts.docstrings import documented
-from moment_calculus.hosts.moments import Moments, as_moments
-from moment_calculus.hosts.predictions.docstrings import PREDICTED_SITES
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.hosts.moments import Moments, moments_of_value
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.hosts.wrappers import unwrapped
-from moment_calculus.likelihoods.classes import LAWS
+from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
-from pyro_moments.diagnosis import diagnosed
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
-from pyro_moments.prediction.particles import predicted_by_particles
+from pyro_moments.failure_causes import diagnose_errors
+from pyro_moments.prediction.particles import predict_by_particles
 from pyro_moments.prediction.prediction import WRAPPERS, Prediction
 from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.sites.binding import bind
-from pyro_moments.sites.draws import watched
 from pyro_moments.sites.messenger import MomentMessenger
-from pyro_moments.sites.observed import refuse_masks_of_other_rows
+from pyro_moments.sites.observed import check_masked_rows
+from pyro_moments.sites.random_watch import run_watched
 
 
-class Observables(Messenger):
-    """Leaves observable sites undrawn; their value is the mean of a certain placeholder."""
+class LeaveUndrawn(Messenger):
+    """Leaves sites without observations undrawn; their value is a placeholder of NaNs."""
 
     def __init__(self, latent: frozenset[str]) -> None:
         super().__init__()
@@ -49,7 +47,6 @@ class Observables(Messenger):
             msg["value"], msg["done"] = torch.full(shape, torch.nan), True
 
 
-@documented("Pyro", sites=PREDICTED_SITES)
 @torch.no_grad()
 def predict(
     model: Callable,
@@ -75,47 +72,48 @@ def predict(
         categorical: rule for classes, ``"points"`` or ``"pairs"``.
         **kwargs: the model's keyword arguments.
 
-    {sites}
+    Returns:
+        A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
+        (of the location), ``aleatoric_variance`` (of the noise), ``variance``, ``log_prob``,
+        ``quantile`` and ``interval``, ``probs`` and ``variation_ratio`` of classes, ``entropy`` and
+        ``mutual_information``, ``credible_interval`` of the mean, and ``sample``;
+        :class:`~moment_calculus.hosts.moments.Moments` for every deterministic site.
+
+    Raises:
+        UnsupportedMoments: if the model leaves the supported operations, a site's distribution
+            has no predictive moments, or the model draws random numbers that belong to no site.
+
+    Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
     check_particles(propagation, num_particles)
-    check_choice("categorical", categorical, LAWS)
-    how = propagation_of(covariance, rules, categorical)
+    check_choice("categorical", categorical, PREDICTIVE_RULES)
+    settings = propagation_of(covariance, rules, categorical)
     if propagation != "analytic":
         bind(guide, model)
         program, is_mean = (model, guide, args, kwargs), propagation == "mean"
-        observables = Observables(frozenset())
-        return predicted_by_particles(program, is_mean, num_particles, observables, predicted_in)
-    sites = _predicted_sites(model, guide, args, kwargs, how)
+        observables = LeaveUndrawn(frozenset())
+        return predict_by_particles(program, is_mean, num_particles, observables, sites_to_predict)
+    sites = _predicted_sites(model, guide, args, kwargs, settings)
     with full_precision():
-        return {name: predicted_at(name, site) for name, site in sites.items()}
+        return {name: prediction_at(name, site) for name, site in sites.items()}
 
 
 @torch.no_grad()
 def log_predictive(
     propagation: Propagation | None, model: Callable, guide: Callable, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
-    """Log predictive density of what is observed, each element on its own, in closed form.
-
-    Args:
-        propagation: how randomness flows; by default with covariances, by the exact rules.
-        model: Pyro model.
-        guide: trained guide with Gaussian sites.
-        *args: the model's arguments, with observations.
-        **kwargs: the model's keyword arguments.
-
-    Returns:
-        The sum over all elements of all observed sites.
-
-    Raises:
-        ValueError: if nothing is observed.
-    """
+    """Return the log predictive density of all observations, each on its own, as one sum."""
     propagation = propagation or propagation_of("full", "exact")
+    # The sum over all elements of all observed sites.
     sites = _predicted_sites(model, guide, args, kwargs, propagation)
     observed = {name: site for name, site in sites.items() if _is_observation(site)}
     if not observed:
         raise nothing_observed()
     with full_precision():
-        parts = [_located(name, site).log_prob(site["value"]) for name, site in observed.items()]
+        parts = [
+            _prediction_with_location(name, site).log_prob(site["value"])
+            for name, site in observed.items()
+        ]
         return torch.stack([part.sum() for part in parts]).sum()
 
 
@@ -126,55 +124,40 @@ def _predicted_sites(
     kwargs: dict[str, Any],
     propagation: Propagation,
 ) -> dict[str, Any]:
-    """The sites of the model that are no latent ones, and no factors."""
-    return predicted_in(*observing_trace(model, guide, args, kwargs, propagation))
+    """Return the sites of the model that are neither latent nor factors."""
+    return sites_to_predict(*moment_trace(model, guide, args, kwargs, propagation))
 
 
-def observing_trace(
+def moment_trace(
     model: Callable,
     guide: Callable,
     args: tuple,
     kwargs: dict[str, Any],
     propagation: Propagation,
-    messenger: MomentMessenger | None = None,
-    watch: Callable[..., Any] = watched,
+    messenger: MomentMessenger | None = None,  # gives latent sites their values; default: moments
+    watch: Callable[..., Any] = run_watched,  # runs the model
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """A trace of a model with moments for its latent sites, which draws no observations.
+    """Return a model's sites, with moments for latent ones, and the names of the latent ones.
 
-    Args:
-        model: the model.
-        guide: the guide.
-        args: arguments of both.
-        kwargs: likewise, by name.
-        propagation: how randomness flows.
-        messenger: gives latent sites their value; by default moments.
-        watch: runs the model, as :func:`.draws.watched` does.
-
-    Returns:
-        The sites of the model by name, and which names are of latent sites.
+    Sites without observations are not drawn.
     """
     bind(guide, model)
     messenger = messenger or MomentMessenger(propagation, guide=guide)
-    with diagnosed(model, args, kwargs), messenger:
+    with diagnose_errors(model, args, kwargs), messenger:
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         latent = frozenset(guide_trace.stochastic_nodes)
-        with Observables(latent):
+        with LeaveUndrawn(latent):
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             trace = watch(messenger.draws, program, propagation, model)
     nodes = prune_subsample_sites(trace).nodes.items()
     sites = {name: site for name, site in nodes if site["type"] == "sample"}
-    refuse_masks_of_other_rows(sites, latent)
+    check_masked_rows(sites, latent)
     return sites, latent
 
 
-def predicted_in(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
-    """The sites of a model that are no latent ones, and no factors.
-
-    Args:
-        sites: of its trace.
-        latent: names of the latent ones.
-    """
+def sites_to_predict(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
+    """Return the sites of a trace that are neither latent nor factors."""
     return {
         name: site
         for name, site in sites.items()
@@ -187,37 +170,24 @@ def _is_observation(site: Any) -> bool:
 
 
 def is_deterministic(site: Any) -> bool:
-    """Whether a site is a ``pyro.deterministic``.
-
-    Args:
-        site: of a trace.
-    """
+    """Return whether a site of a trace is a ``pyro.deterministic``."""
     return bool((site["infer"] or {}).get("_deterministic"))
 
 
 def is_factor(fn: Any) -> bool:
-    """Whether a distribution is that of a ``pyro.factor``: there is nothing to predict.
-
-    Args:
-        fn: a distribution.
-    """
+    """Return whether a distribution is that of a ``pyro.factor``, which predicts nothing."""
     return isinstance(unwrapped(fn, WRAPPERS)[0], dist.Unit)
 
 
-def predicted_at(name: str, site: Any) -> Prediction | Moments:
-    """What is known of a site: its predictive distribution, or moments of a deterministic one.
-
-    Args:
-        name: of the site.
-        site: of the model's trace, with moments.
-    """
+def prediction_at(name: str, site: Any) -> Prediction | Moments:
+    """Return the prediction of a site, or the moments of a deterministic one."""
     if is_deterministic(site):
-        return as_moments(unwrap(site["value"]))
-    return _located(name, site)
+        return moments_of_value(unwrap(site["value"]))
+    return _prediction_with_location(name, site)
 
 
-def _located(name: str, site: Any) -> Prediction:
+def _prediction_with_location(name: str, site: Any) -> Prediction:
     try:
         return Prediction(name, site["fn"])
-    except UnsupportedMoments as refusal:
-        raise refusal.at_site(name, site.get("line", "")) from None
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None

@@ -1,4 +1,4 @@
-"""Prediction of one site in closed form: what is known of what the model observes."""
+"""The predictive distribution of one site of a model, in closed form."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.docstrings import documented
-from moment_calculus.hosts.predictions.docstrings import DRAWN, PREDICTED_SITE
 from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
 from moment_calculus.hosts.predictions.wording import no_draws
 from moment_calculus.hosts.wrappers import unwrapped
 from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.likelihoods import marginal, predicted, univariate
+from pyro_moments.likelihoods import marginal, moments_and_law, univariate
 from pyro_moments.likelihoods.structure import has_moments
 
 CLASSES = torch.distributions.Categorical
@@ -25,23 +23,32 @@ WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistrib
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
-    """A context without gradients, which what is computed lazily would otherwise record."""
+def without_gradients() -> Iterator[None]:
+    """Return a context of full precision without gradients, for lazy computations."""
     with torch.no_grad(), full_precision():
         yield
 
 
-@documented("Pyro", site=PREDICTED_SITE)
 class Prediction(PredictedSite):
     """Predictive distribution of one site, as moments, a log density, quantiles and draws.
 
-    {site}
+    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
+    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights. Moments that do not
+    exist are NaN or infinite: a Cauchy or a Student with one degree of freedom or less has no mean,
+    and with two or less infinite ``aleatoric_variance``; it has quantiles.
+
+    Args:
+        name: the site.
+        fn: its distribution, with random parameters.
+
+    Raises:
+        UnsupportedMoments: if there are no predictive moments for the distribution.
     """
 
     def __init__(self, name: str, fn: Any) -> None:
         shape = fn.batch_shape + fn.event_shape
         base, summed = unwrapped(fn, WRAPPERS)
-        *parts, law = predicted(name, base)
+        *parts, law = moments_and_law(name, base)
         log_prob = getattr(law, "log_prob", law)
         classes = parts[0].shape[-1:] if isinstance(base, CLASSES) else ()
         event = len(base.event_shape)
@@ -52,14 +59,18 @@ class Prediction(PredictedSite):
 
         moments = PredictiveMoments(*(part.expand(shape + classes) for part in parts))
         known, axes = marginal(name, base), Axes(tuple(elements), event, summed)
-        super().__init__(name, fn, moments, log_density, known, axes, plainly)
-        self._base, self._law = base, law
+        super().__init__(name, fn, moments, log_density, known, axes, without_gradients)
+        self._base, self._predictive = base, law
 
-    @documented("Pyro", drawn=DRAWN)
     def sample(self, n: int) -> torch.Tensor:
         """Draw from the predictive distribution of every element, with torch's global generator.
 
-        {drawn}
+        What an element depends on is drawn from the posterior, then the element from the
+        likelihood: exact draws of its own predictive distribution, epistemic and aleatoric
+            together. They are not
+        joint draws of several elements: what two rows share, because one set of weights predicts
+        both, is not in them. For functions of several rows (sums, maxima, paths) draw the weights
+        with Pyro's ``Predictive``.
 
         Args:
             n: how many draws.
@@ -72,17 +83,17 @@ class Prediction(PredictedSite):
             UnsupportedMoments: if the predictive moments are of a rule of your own that returns a
                 log density, not a distribution.
         """
-        with plainly():
+        with without_gradients():
             return self._drawn(checked_count(n))
 
     def _drawn(self, count: int) -> torch.Tensor:
         shape = self.distribution.batch_shape + self.distribution.event_shape
-        if hasattr(self._law, "sample"):
-            elements = shape[: len(shape) - len(self._law.event_shape)]
-            return self._law.expand(elements).sample((count,))
+        if hasattr(self._predictive, "sample"):
+            elements = shape[: len(shape) - len(self._predictive.event_shape)]
+            return self._predictive.expand(elements).sample((count,))
         if not has_moments(self._base):
             return self.distribution.sample((count,))
         if type(self._marginal) is Marginal:
-            raise no_draws(self.name, type(self._base).__name__, host="Pyro")
-        found = univariate.drawn(self._base, count, shape)
-        return found.to(self.mean.dtype) if found.is_floating_point() else found
+            raise no_draws(self.name, type(self._base).__name__, framework="Pyro")
+        draws = univariate.draw_observations(self._base, count, shape)
+        return draws.to(self.mean.dtype) if draws.is_floating_point() else draws

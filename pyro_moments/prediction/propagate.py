@@ -1,4 +1,4 @@
-"""Moments of any function or module for uncertain inputs: no model, no guide."""
+"""Propagate moments of uncertain inputs through any function, without model or guide."""
 
 from __future__ import annotations
 
@@ -9,25 +9,23 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from moment_calculus.hosts.docstrings import PROPAGATION, documented
 from moment_calculus.hosts.moments import (
     Moments,
-    as_moments,
     as_value,
-    draws_of,
-    moments_over,
+    draws_from,
+    moments_of_draws,
+    moments_of_value,
 )
-from moment_calculus.hosts.wording import drawn_by_function
+from moment_calculus.hosts.wording import randomness_in_function
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.particles.noise import OutOfPlace
-from pyro_moments.sites.draws import Draws, watched
+from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
 
 
-@documented("Pyro", rest=PROPAGATION)
 def propagate(
     fn: Callable,
     *inputs: Any,
@@ -44,13 +42,24 @@ def propagate(
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         covariance: ``"diagonal"`` or ``"full"``.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
-        num_particles: number of draws where they are sampled.
+        num_particles: number of draws of the inputs with ``propagation="sampled"``.
 
     Returns:
         What ``fn`` returns, every tensor replaced by its :class:`Moments`; tuples, lists and
         dicts keep their form.
 
-    {rest}
+    Different inputs are independent of each other; within one input the components have the
+    covariance given, or are independent.
+
+    ``propagation="sampled"`` draws the inputs ``num_particles`` times from Gaussians with these
+    moments, and gives moments over what ``fn`` makes of them: any operation will do, and the error
+    is a Monte Carlo one. ``propagation="mean"`` evaluates ``fn`` at the means, with variance zero.
+
+    Raises:
+        ValueError: if an option is unknown, or there are fewer than two particles to sample.
+        UnsupportedMoments: if ``fn`` uses an operation without a rule (analytic).
+
+    Source: Shekhovtsov et al. 2018.
 
     Example:
         >>> import torch
@@ -68,7 +77,7 @@ def propagate(
         else argument
         for place, argument in enumerate(inputs)
     ]
-    result = watched(Draws(), partial(fn, *values), how, fn, drawn_by_function)
+    result = run_watched(GeneratorWatch(), partial(fn, *values), how, fn, randomness_in_function)
     with full_precision():
         return _results(result)
 
@@ -78,25 +87,25 @@ def _value(moments: Moments, name: str, how: Propagation, is_mean: bool) -> torc
 
 
 def _sampled(fn: Callable, inputs: Sequence[Any], count: int, full: bool) -> Any:
-    """Moments over draws."""
+    """Return the moments of the results over draws of the inputs."""
     places = [place for place, part in enumerate(inputs) if isinstance(part, Moments)]
     noise = (torch.randn(count, *inputs[k].mean.shape).to(inputs[k].mean) for k in places)
-    draws = tuple(draws_of(inputs[k], part) for k, part in zip(places, noise, strict=True))
+    draws = tuple(draws_from(inputs[k], part) for k, part in zip(places, noise, strict=True))
 
     def once(_: torch.Tensor, *drawn: torch.Tensor) -> Any:
         filled = {**dict(enumerate(inputs)), **dict(zip(places, drawn, strict=True))}
         with OutOfPlace():
             return fn(*filled.values())
 
-    found = torch.vmap(once, randomness="different")(torch.arange(count), *draws)
-    return pytree.tree_map(lambda part: moments_over(part, full), found)
+    moments = torch.vmap(once, randomness="different")(torch.arange(count), *draws)
+    return pytree.tree_map(lambda part: moments_of_draws(part, full), moments)
 
 
 def _results(result: Any) -> Any:
     if isinstance(result, MomentTensor):
-        return as_moments(result.value)
+        return moments_of_value(result.value)
     if isinstance(result, torch.Tensor):
-        return as_moments(result)
+        return moments_of_value(result)
     if isinstance(result, tuple | list):
         return type(result)(map(_results, result))
     if isinstance(result, dict):

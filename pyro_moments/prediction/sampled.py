@@ -1,4 +1,4 @@
-"""Prediction of one site by particles: a mixture of the distributions that each of them gives."""
+"""The predictive distribution of one site by particles: a mixture with one part for each."""
 
 from __future__ import annotations
 
@@ -6,33 +6,43 @@ from typing import Any
 
 import torch
 
-from moment_calculus.hosts.docstrings import documented
-from moment_calculus.hosts.predictions.docstrings import DRAWN_PARTICLES, SAMPLED_SITE
-from moment_calculus.hosts.predictions.sampled import SampledSite
+from moment_calculus.hosts.predictions.mixtures import SampledSite
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.hosts.predictions.wording import not_of_particles
 from pyro_moments.likelihoods.structure import has_moments
-from pyro_moments.prediction.prediction import Prediction, plainly
+from pyro_moments.prediction.prediction import Prediction, without_gradients
 
 
-@documented("Pyro", site=SAMPLED_SITE)
 class SampledPrediction(SampledSite):
-    """Predictive distribution of one site by particles, with all that a ``Prediction`` has.
+    """Predictive distribution of one site by particles, with the interface of ``Prediction``.
 
-    {site}
+    A mixture with equal weights: ``mean`` is the mean of the particles' means and
+    ``epistemic_variance`` their variance, ``aleatoric_variance`` the mean of the particles'
+    variances. ``log_prob`` is the logarithm of the mean density, of all elements of an event
+    together. Quantiles invert the mixture's own distribution function; ``credible_interval`` is
+    between quantiles of the particles' means, by Hazen's rule, and no wider than these.
+
+    Args:
+        name: the site.
+        fn: its distribution, whose batch shape begins with the particles.
+
+    Raises:
+        ValueError: if the batch shape is empty, or a parameter is random: then there are no
+            particles.
+        UnsupportedMoments: if there are no predictive moments for the distribution.
     """
 
     def __init__(self, name: str, fn: Any) -> None:
         if not fn.batch_shape or has_moments(fn):
             raise not_of_particles(name, type(fn).__name__, fn.batch_shape)
-        with plainly():
+        with without_gradients():
             super().__init__(Prediction(name, fn))
 
-    @documented("Pyro", drawn=DRAWN_PARTICLES)
     def sample(self, n: int) -> torch.Tensor:
         """Draw from the predictive distribution, with torch's global generator.
 
-        {drawn}
+        A draw is of one particle in all its elements, and so a joint draw of several rows. Every
+        particle has equally many draws, or one more than others, in random order.
 
         Args:
             n: how many draws.
@@ -44,6 +54,6 @@ class SampledPrediction(SampledSite):
             ValueError: if ``n`` is not a positive number.
         """
         count, particles = checked_count(n), self.distribution.batch_shape[0]
-        with plainly():
+        with without_gradients():
             drawn = self.distribution.sample((-(-count // particles),)).flatten(0, 1)
             return drawn[torch.randperm(len(drawn), device=drawn.device)[:count]]

@@ -1,1 +1,1 @@
-"""Linear response in Pyro: what the curvature of the loss at its optimum tells."""
+"""Linear response in Pyro: corrected moments from the curvature of the loss at its optimum."""

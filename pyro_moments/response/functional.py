@@ -1,4 +1,4 @@
-"""Functions of the parameters with their Jacobians, by reverse mode."""
+"""Vectors that depend on the parameters, with products of their Jacobians."""
 
 from __future__ import annotations
 
@@ -9,44 +9,39 @@ import numpy as np
 import torch
 
 from pyro_moments.fitting.curvature import slope_of
-from pyro_moments.fitting.graphs import Kept, Rows
+from pyro_moments.fitting.graphs import CachedGraph, JacobianProducts
 from pyro_moments.fitting.parameters import as_array
-from pyro_moments.response.held import Held
+from pyro_moments.response.fixed_parameters import FixedParameters
 
 
 class FlatFunctional:
-    """A flat vector that depends on the parameters.
+    """A flat vector [d] that depends on the parameters [n]."""
 
-    Args:
-        at: makes the vector, with its graph.
-        held: the parameters.
-    """
-
-    def __init__(self, at: Callable[[], torch.Tensor], held: Held) -> None:
-        self._held = held
-        self._vector = Kept(at, held.leaves)
-        self._product = Kept(self._made_product, held.leaves)
-        self._rows, self._transposed_rows = Rows(), Rows()
+    def __init__(self, at: Callable[[], torch.Tensor], fixed_parameters: FixedParameters) -> None:
+        self._fixed_parameters = fixed_parameters
+        self._vector = CachedGraph(at, fixed_parameters.leaves)
+        self._product = CachedGraph(self._product_with_cotangent, fixed_parameters.leaves)
+        self._rows, self._transposed_rows = JacobianProducts(), JacobianProducts()
 
     @cached_property
     def value(self) -> np.ndarray:
-        """The vector at the parameters."""
-        with self._held():
+        """Return the vector at the parameters."""
+        with self._fixed_parameters():
             return as_array(self._vector())
 
-    def pull(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times the Jacobian."""
-        with self._held():
-            return self._rows.times(rows, self._vector(), self._held.leaves)
+    def vjp(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows [k, d] times the Jacobian, [k, n]."""
+        with self._fixed_parameters():
+            return self._rows.times(rows, self._vector(), self._fixed_parameters.leaves)
 
-    def push(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times the transposed Jacobian."""
-        with self._held():
+    def jvp(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows [k, n] times the transposed Jacobian, [k, d]."""
+        with self._fixed_parameters():
             cotangent, product = self._product()
             return self._transposed_rows.times(rows, product, [cotangent])
 
-    def _made_product(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """A row, and the row times the Jacobian: its derivative by the row is that transposed."""
+    def _product_with_cotangent(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a row and the row times the Jacobian, whose derivative by it is the transpose."""
         vector = self._vector()
         cotangent = torch.zeros_like(vector, requires_grad=True)
-        return cotangent, slope_of((vector * cotangent).sum(), self._held.leaves)
+        return cotangent, slope_of((vector * cotangent).sum(), self._fixed_parameters.leaves)

@@ -1,4 +1,4 @@
-"""The parameters of priors, and the same priors with others."""
+"""Find the parameters of priors, and make the same priors with other parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.distributions import constraints
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.prediction.prediction import WRAPPERS
 
-# What torch's distributions take one of, and derive the others from when these are asked for.
+# Torch's distributions take one of each group, and derive the others from it on demand.
 _ALTERNATIVES = (
     {"probs", "logits"},
     {"covariance_matrix", "precision_matrix", "scale_tril"},
@@ -25,15 +25,9 @@ _ALTERNATIVES = (
 def prior_parameters(
     model: Callable, sites: Mapping[str, Any], data: tuple, named: Mapping[str, Any]
 ) -> dict[tuple[str, str], tuple[int, ...]]:
-    """The shapes of the priors' parameters as the model wrote them, by site and parameter.
+    """Return the shapes of the priors' parameters in the model, by (site, parameter).
 
-    Those that depend on other latent sites are left out.
-
-    Args:
-        model: the model.
-        sites: its sites.
-        data: its arguments.
-        named: likewise, by name.
+    Parameters that depend on other latent sites are left out.
     """
     latent = {name: site["value"] for name, site in sites.items() if not site["is_observed"]}
     values = {name: value.detach().clone().requires_grad_() for name, value in latent.items()}
@@ -41,9 +35,9 @@ def prior_parameters(
     with poutine.block():
         trace: Any = poutine.trace(conditioned).get_trace(*data, **named)
     return {
-        (name, part): tuple(written(tensor).shape)
+        (name, part): tuple(unbroadcast(tensor).shape)
         for name in latent
-        for part, tensor in _movable(trace.nodes[name]["fn"]).items()
+        for part, tensor in _shiftable(trace.nodes[name]["fn"]).items()
         if not _depends(tensor, [*values.values()])
     }
 
@@ -55,27 +49,20 @@ def _depends(tensor: torch.Tensor, values: list[torch.Tensor]) -> bool:
     return any(slope is not None for slope in slopes)
 
 
-def shifted(fn: Any, numbers: Mapping[str, torch.Tensor]) -> Any:
-    """A prior with other parameters inside its masks, expansions and independent dimensions.
-
-    Args:
-        fn: the prior.
-        numbers: what is added to its parameters, by name.
-    """
+def shift_prior(fn: Any, numbers: Mapping[str, torch.Tensor]) -> Any:
+    """Return a prior with numbers added to its parameters; masks and expansions stay."""
     if isinstance(fn, WRAPPERS):
         new = copy.copy(fn)
-        new.base_dist = shifted(fn.base_dist, numbers)
+        new.base_dist = shift_prior(fn.base_dist, numbers)
         return new
-    moved = {name: part + numbers.get(name, 0) for name, part in _given(fn).items()}
-    return type(fn)(**{**_others(fn), **moved}, validate_args=False)
+    shifted_parameters = {
+        name: part + numbers.get(name, 0) for name, part in _given_arguments(fn).items()
+    }
+    return type(fn)(**{**_other_arguments(fn), **shifted_parameters}, validate_args=False)
 
 
-def written(tensor: torch.Tensor) -> torch.Tensor:
-    """A parameter as it was before torch broadcast it: along such axes its strides are zero.
-
-    Args:
-        tensor: a parameter.
-    """
+def unbroadcast(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a parameter as it was before torch broadcast it, which gives axes a stride of zero."""
     for axis, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[axis] > 1:
             tensor = tensor.narrow(axis, 0, 1)
@@ -84,15 +71,15 @@ def written(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _movable(fn: Any) -> dict[str, torch.Tensor]:
-    """The certain, continuous parameters of a prior that can be made anew with others."""
+def _shiftable(fn: Any) -> dict[str, torch.Tensor]:
+    """Return the certain, continuous parameters with which a prior can be made anew."""
     while isinstance(fn, WRAPPERS):
         fn = fn.base_dist
     if isinstance(fn, dist.Delta) or not _can_be_made(fn):
         return {}
     return {
         name: part
-        for name, part in _given(fn).items()
+        for name, part in _given_arguments(fn).items()
         if isinstance(part, torch.Tensor)
         and not isinstance(part, MomentTensor)
         and part.is_floating_point()
@@ -104,22 +91,22 @@ def _is_discrete(constraint: Any) -> bool:
     return not constraints.is_dependent(constraint) and constraint.is_discrete
 
 
-def _given(base: Any) -> dict[str, Any]:
-    """What a prior was made from, by name."""
-    kept = [*vars(base)]
+def _given_arguments(base: Any) -> dict[str, Any]:
+    """Return what a distribution was made from, by name."""
+    attributes = [*vars(base)]
     names = [
         name
         for name in base.arg_constraints
-        if name in kept or isinstance(inspect.getattr_static(base, name, None), property)
+        if name in attributes or isinstance(inspect.getattr_static(base, name, None), property)
     ]
-    first = [_first(name, kept) for name in names]
-    return {name: getattr(base, name) for name, used in zip(names, first, strict=True) if used}
+    was_given = [_was_given(name, attributes) for name in names]
+    return {name: getattr(base, name) for name, used in zip(names, was_given, strict=True) if used}
 
 
-def _first(name: str, kept: list[str]) -> bool:
-    """Whether a parameter was given, not derived from another later."""
-    others = next((group for group in _ALTERNATIVES if name in group), {name}) & {*kept}
-    return name == min(others, key=kept.index, default=name)
+def _was_given(name: str, attributes: list[str]) -> bool:
+    """Return whether a parameter was given, and not derived from another one later."""
+    others = next((group for group in _ALTERNATIVES if name in group), {name}) & {*attributes}
+    return name == min(others, key=attributes.index, default=name)
 
 
 def _arguments(base: Any) -> dict[str, inspect.Parameter]:
@@ -129,16 +116,16 @@ def _arguments(base: Any) -> dict[str, inspect.Parameter]:
     return arguments
 
 
-def _others(base: Any) -> dict[str, Any]:
-    """Arguments of a prior that are no parameters, such as a dimension."""
+def _other_arguments(base: Any) -> dict[str, Any]:
+    """Return the arguments of a distribution that are no parameters, such as a dimension."""
     names = _arguments(base).keys() - base.arg_constraints.keys()
     return {name: vars(base)[name] for name in names if name in vars(base)}
 
 
 def _can_be_made(base: Any) -> bool:
-    known = _given(base).keys() | _others(base).keys()
+    names = _given_arguments(base).keys() | _other_arguments(base).keys()
     return "validate_args" in inspect.signature(type(base).__init__).parameters and all(
-        name in known or argument.default is not inspect.Parameter.empty
+        name in names or argument.default is not inspect.Parameter.empty
         for name, argument in _arguments(base).items()
         if argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
     )

@@ -1,4 +1,4 @@
-"""A Pyro model and guide at trained parameters, as linear response asks for them."""
+"""A Pyro model and guide at trained parameters, with the methods that linear response needs."""
 
 from __future__ import annotations
 
@@ -15,87 +15,77 @@ from torch.distributions import biject_to
 
 from moment_calculus.hosts.wording import not_in_guide
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.optimisation.rounds import Objective
-from moment_calculus.response.data import plates_of
-from moment_calculus.response.latents import Latent, Leaf
+from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_calculus.response.data import plate_axes
+from moment_calculus.response.latents import Latent, ParameterArray
 from moment_calculus.response.problem import Perturbation, Quantities, Quantity
 from moment_calculus.response.wording import WITHOUT_NOISE, not_gaussian
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.fitting.objective import FlatLoss
+from pyro_moments.fitting.flat_loss import FlatLoss
 from pyro_moments.fitting.parameters import as_array
-from pyro_moments.fitting.precision import doubled
+from pyro_moments.fitting.precision import to_float64
 from pyro_moments.fitting.storing import sampled_sites
-from pyro_moments.prediction.predict import observing_trace
+from pyro_moments.prediction.predict import moment_trace
+from pyro_moments.response.corrected_predictions import CorrectedPredictions
+from pyro_moments.response.evaluation_context import EvaluationContext
+from pyro_moments.response.fixed_parameters import FixedParameters
 from pyro_moments.response.functional import FlatFunctional
-from pyro_moments.response.held import Held
-from pyro_moments.response.perturbations import Change, Perturbed, data_weights, prior_shifts
-from pyro_moments.response.predictive import Predictive
+from pyro_moments.response.perturbations import Change, PerturbedLoss, data_weights, prior_shifts
 from pyro_moments.response.priors import prior_parameters
-from pyro_moments.response.quantities import Told, expectations, rebuilt
-from pyro_moments.response.surroundings import Surroundings
+from pyro_moments.response.quantities import RunModel, expectations, to_tree
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.posteriors import without_wrappers
-from pyro_moments.sites.transformed import mixes
+from pyro_moments.sites.transformed import mixes_elements
 
 
 @dataclass(frozen=True)
 class PyroProblem:
-    """Model, guide and data at trained parameters.
+    """Model, guide and data at trained parameters."""
 
-    Args:
-        elbo: that was minimised.
-        model: the model.
-        guide: the guide.
-        data: arguments of both.
-        named: likewise, by name.
-        loss: of the parameters.
-        held: the parameters.
-    """
-
-    elbo: Any
+    elbo: Any  # that was minimised
     model: Callable
     guide: Callable
-    data: tuple
-    named: dict[str, Any]
+    data: tuple  # arguments of model and guide
+    named: dict[str, Any]  # their keyword arguments
     loss: FlatLoss
-    held: Held
+    fixed_parameters: FixedParameters
 
     def __post_init__(self) -> None:
-        with self.held():
+        with self.fixed_parameters():
             self.loss.check_deterministic(WITHOUT_NOISE)
 
     @cached_property
-    def objective(self) -> Objective:
-        """The loss."""
-        with self.held():
-            return self.loss.objective().within(self.held)
+    def objective(self) -> DeterministicLoss:
+        """Return the loss of the flat parameters, at the held place."""
+        with self.fixed_parameters():
+            return self.loss.objective().within(self.fixed_parameters)
 
     @property
-    def place(self) -> np.ndarray:
-        """The parameters."""
-        return self.held.place
+    def parameters(self) -> np.ndarray:
+        """Return the parameters as one vector."""
+        return self.fixed_parameters.vector
 
     @cached_property
-    def leaves(self) -> list[Leaf]:
-        """The parameters, in order."""
+    def leaves(self) -> list[ParameterArray]:
+        """Return the parameters in order, each scale with the name of its location."""
         scales = self.loss.scales
         return [
-            Leaf(name, leaf.numel(), scales.get(name))
+            ParameterArray(name, leaf.numel(), scales.get(name))
             for name, leaf in self.loss.parameters.leaves.items()
         ]
 
     @cached_property
     def _sites(self) -> dict[str, Any]:
-        with self.held():
+        with self.fixed_parameters():
             return sampled_sites(self.model, self.data, self.named)
 
     @cached_property
     def latents(self) -> list[Latent]:
-        """The latent sites, in the order of their coordinates."""
-        with self.held(), torch.no_grad():
+        """Return the latent sites, in the order of their coordinates."""
+        with self.fixed_parameters(), torch.no_grad():
             values = self._values()
             return [self._latent(self._sites[name], value) for name, value in values.items()]
 
@@ -104,13 +94,13 @@ class PyroProblem:
 
         def within(function: Callable) -> Callable:
             def computed(points: torch.Tensor) -> torch.Tensor:
-                with self.held(), torch.no_grad():
+                with self.fixed_parameters(), torch.no_grad():
                     return function(points).detach()
 
             return computed
 
         batch = len(site["fn"].batch_shape)
-        plates = {name: batch + axis for name, (axis, _) in plates_of(site).items()}
+        plates = {name: batch + axis for name, (axis, _) in plate_axes(site).items()}
         return Latent(
             site["name"],
             as_array(loc).reshape(tuple(loc.shape)),
@@ -118,33 +108,33 @@ class PyroProblem:
             within(to_support),
             within(log_slope),
             plates,
-            isinstance(value, MomentTensor) or not mixes(biject_to(site["fn"].support)),
+            isinstance(value, MomentTensor) or not mixes_elements(biject_to(site["fn"].support)),
         )
 
     @cached_property
     def locations(self) -> FlatFunctional:
-        """The means of all coordinates."""
+        """Return the means of all coordinates."""
 
         def at() -> torch.Tensor:
             values = self._values()
             locs = [_location(self._sites[name], value)[0] for name, value in values.items()]
-            return torch.cat([self.held.array([]), *(loc.reshape(-1) for loc in locs)])
+            return torch.cat([self.fixed_parameters.array([]), *(loc.reshape(-1) for loc in locs)])
 
-        return FlatFunctional(at, self.held)
+        return FlatFunctional(at, self.fixed_parameters)
 
     def _nodes(self) -> Mapping[str, Any]:
-        """What the guide does, with moments for the latent sites."""
+        """Return the sites of the guide, with moments for the latent sites."""
         with MomentMessenger(self.propagation, guide=self.guide):
             return poutine.trace(self.guide).get_trace(*self.data, **self.named).nodes
 
     def _sampled(self) -> dict[str, Any]:
-        """The sites that the guide samples itself, not as functions of others."""
+        """Return the sites that the guide samples itself, not as functions of others."""
         with torch.no_grad():
             sites = [site for site in self._nodes().values() if site["type"] == "sample"]
-        return {model_site(site): site for site in sites if not _is_function(site)}
+        return {model_site(site): site for site in sites if not _is_random_delta(site)}
 
     def _values(self) -> dict[str, Any]:
-        """The live values of the latent sites, of which the guide alone tells."""
+        """Return the values of the latent sites with their graphs, from the guide alone."""
         nodes = self._nodes()
         latent = [name for name, site in self._sites.items() if not site["is_observed"]]
         for name in latent:
@@ -154,95 +144,92 @@ class PyroProblem:
 
     @property
     def propagation(self) -> Propagation:
-        """How randomness flows in the objective."""
+        """Return how randomness flows in the objective."""
         return getattr(self.elbo, "propagation", None) or propagation_of("full", "exact")
 
-    def _told(self, args: tuple, named: Mapping[str, Any]) -> Told:
-        """What the model does with other arguments; with none, with the data."""
-        given, by_name = (args, dict(named)) if args or named else (self.data, self.named)
-        if self.held.double:
-            given, by_name = doubled(given), doubled(by_name)
-        return lambda: observing_trace(self.model, self.guide, given, by_name, self.propagation)
+    def _run_model(self, args: tuple, named: Mapping[str, Any]) -> RunModel:
+        """Return a function that runs the model with other arguments; with none, with the data."""
+        arguments, by_name = (args, dict(named)) if args or named else (self.data, self.named)
+        if self.fixed_parameters.double:
+            arguments, by_name = to_float64(arguments), to_float64(by_name)
+        return lambda: moment_trace(self.model, self.guide, arguments, by_name, self.propagation)
 
     def quantities(self, of: Quantity, args: tuple, named: Mapping[str, Any]) -> Quantities:
-        """Expectations of sites, or of a function of sites."""
-        with self.held():
-            return expectations(of, self._told(args, named), self.held)
+        """Return the expectations of sites, or of a function of sites."""
+        with self.fixed_parameters():
+            return expectations(of, self._run_model(args, named), self.fixed_parameters)
 
-    def predictive(self, args: tuple, named: Mapping[str, Any]) -> Predictive:
-        """What the model observes with other arguments.
-
-        Args:
-            args: of the model; with ``named`` empty those of the data.
-            named: likewise, by name.
-        """
-        with self.held():
-            return Predictive(self._told(args, named), self.held)
+    def predictive(self, args: tuple, named: Mapping[str, Any]) -> CorrectedPredictions:
+        """Return what the model observes with other arguments; with none, with the data."""
+        with self.fixed_parameters():
+            return CorrectedPredictions(self._run_model(args, named), self.fixed_parameters)
 
     @cached_property
-    def surroundings(self) -> Surroundings:
-        """The context in which the model runs with draws."""
-        return Surroundings(self.held, self.held.double, (self.model, self.guide))
+    def context(self) -> EvaluationContext:
+        """Return the context in which the model runs with draws."""
+        return EvaluationContext(
+            self.fixed_parameters, self.fixed_parameters.double, (self.model, self.guide)
+        )
 
     def _program(self, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]) -> Any:
-        """The model with arguments, and draws of NumPy."""
+        """Return the model with its arguments, and the draws as NumPy arrays."""
         arrays = {name: value.detach().cpu().numpy() for name, value in values.items()}
         first = {name: value[0] for name, value in arrays.items()}
-        given = (args, named) if args or named else (self.data, self.named)
-        program = (self.model, *self.surroundings.arguments(*given))
-        return PyroModel(*program, first, self.surroundings.device), arrays
+        arguments = (args, named) if args or named else (self.data, self.named)
+        program = (self.model, *self.context.arguments(*arguments))
+        return PyroModel(*program, first, self.context.device), arrays
 
     def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
-        """Log density of draws of the latent sites and the observations together."""
-        with self.surroundings():
+        """Return the joint log density of draws of the latent sites and the observations."""
+        with self.context():
             program, arrays = self._program(values, (), {})
             return program.log_joint(arrays)
 
-    def of_draws(
+    def quantity_of_draws(
         self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
     ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
-        """What a site is, or what a function of sites makes, of each draw."""
-        with self.surroundings():
+        """Return a site, or a function of sites, for each draw, and what rebuilds its form."""
+        with self.context():
             program, arrays = self._program(values, args, named)
             parts, tree = program.quantity(of, arrays)
-        return parts, lambda found: rebuilt(found, tree)
+        return parts, lambda results: to_tree(results, tree)
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
-        """The weights of the data."""
-        with self.held():
+        """Return the perturbation by weights of the data."""
+        with self.fixed_parameters():
             return self._perturbed(data_weights(self._sites, self._sampled(), datum))
 
     def prior_parameters(self) -> Perturbation:
-        """What is added to the parameters of the priors."""
-        with self.held():
+        """Return the perturbation by shifts of the priors' parameters."""
+        with self.fixed_parameters():
             shapes = prior_parameters(self.model, self._sites, self.data, self.named)
         return self._perturbed(prior_shifts(shapes))
 
-    def _perturbed(self, change: Change) -> Perturbed:
+    def _perturbed(self, change: Change) -> PerturbedLoss:
         def loss(model: Callable, guide: Callable) -> Any:
             return self.elbo.differentiable_loss(model, guide, *self.data, **self.named)
 
-        return Perturbed(loss, (self.model, self.guide), self.held, change)
+        return PerturbedLoss(loss, (self.model, self.guide), self.fixed_parameters, change)
 
     def precision(self) -> Any:
-        """The context in which Pyro has the parameters, in their precision."""
-        return self.held()
+        """Return the context in which Pyro has the parameters, in their precision."""
+        return self.fixed_parameters()
 
     def array(self, values: np.ndarray) -> torch.Tensor:
-        """A tensor in the precision of the parameters, where they are."""
-        return self.held.array(values)
+        """Return numbers as a tensor with the dtype and device of the parameters."""
+        return self.fixed_parameters.array(values)
 
 
-def _is_function(site: Any) -> bool:
+def _is_random_delta(site: Any) -> bool:
     is_delta = isinstance(without_wrappers(site["fn"]), dist.Delta)
     return is_delta and isinstance(site["value"], MomentTensor)
 
 
 def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callable, Callable]:
-    """Mean and standard deviation of a site's coordinates, what takes them to its support.
+    """Return mean and scale of a site's coordinates, the map to its support, its log-slope.
 
-    And the log of the absolute determinant of the last one's Jacobian, by element where there are
-    elements.
+    The log-slope is the log of the absolute determinant of the map's Jacobian, by element if the
+    map works by element.
     """
     if not isinstance(value, MomentTensor):
         transform = biject_to(site["fn"].support)

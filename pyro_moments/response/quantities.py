@@ -1,4 +1,4 @@
-"""Expectations of what a user asks for, as functions of the parameters."""
+"""Expectations of sites, or of functions of sites, as functions of the parameters."""
 
 from __future__ import annotations
 
@@ -13,49 +13,44 @@ from moment_calculus.response.wording import unknown_site
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.prediction.predict import is_deterministic
 from pyro_moments.prediction.prediction import Prediction
+from pyro_moments.response.fixed_parameters import FixedParameters
 from pyro_moments.response.functional import FlatFunctional
-from pyro_moments.response.held import Held
 
-Told = Callable[[], tuple[dict[str, Any], frozenset[str]]]  # sites, and which are latent
+RunModel = Callable[[], tuple[dict[str, Any], frozenset[str]]]  # sites, and which are latent
 
 
-def expectations(of: Quantity, told: Told, held: Held) -> Quantities:
-    """Expectations of sites, or of a function of sites.
-
-    Args:
-        of: a site of the model, or the function.
-        told: what the model does at the parameters.
-        held: the parameters.
-    """
+def expectations(
+    of: Quantity, run_model: RunModel, fixed_parameters: FixedParameters
+) -> Quantities:
+    """Return the expectations of a site, or of a function of sites, at the parameters."""
 
     def expected() -> tuple[list[torch.Tensor], Any]:
-        sites, latent = told()
+        sites, latent = run_model()
         if isinstance(of, str):
             return [_mean_of_site(of, sites, latent)], None
         leaves, tree = pytree.tree_flatten(of(_values(sites, latent)))
-        return [_mean(leaf, held) for leaf in leaves], tree
+        return [_mean(leaf, fixed_parameters) for leaf in leaves], tree
 
     def at() -> torch.Tensor:
-        return torch.cat([held.array([]), *(leaf.reshape(-1) for leaf in expected()[0])])
+        return torch.cat(
+            [fixed_parameters.array([]), *(leaf.reshape(-1) for leaf in expected()[0])]
+        )
 
     with torch.no_grad():
         leaves, tree = expected()
     shapes = [tuple(leaf.shape) for leaf in leaves]
-    return Quantities(FlatFunctional(at, held), shapes, lambda parts: rebuilt(parts, tree))
+    return Quantities(
+        FlatFunctional(at, fixed_parameters), shapes, lambda parts: to_tree(parts, tree)
+    )
 
 
-def rebuilt(parts: list[Any], tree: Any) -> Any:
-    """What the user's function returns, of something for each of its arrays.
-
-    Args:
-        parts: what there is for each.
-        tree: of pytorch; None where there is one array.
-    """
+def to_tree(parts: list[Any], tree: Any) -> Any:
+    """Return parts in the form of what the user's function returns; a tree of None is one part."""
     return parts[0] if tree is None else pytree.tree_unflatten(parts, tree)
 
 
 def _values(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
-    """Of latent and deterministic sites."""
+    """Return the values of latent and deterministic sites by name."""
     return {
         name: site["value"]
         for name, site in sites.items()
@@ -63,10 +58,10 @@ def _values(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
     }
 
 
-def _mean(value: Any, held: Held) -> torch.Tensor:
+def _mean(value: Any, fixed_parameters: FixedParameters) -> torch.Tensor:
     if isinstance(value, MomentTensor):
         return unwrap(value).gaussian().mean
-    return value if isinstance(value, torch.Tensor) else held.array(value)
+    return value if isinstance(value, torch.Tensor) else fixed_parameters.array(value)
 
 
 def _mean_of_site(name: str, sites: dict[str, Any], latent: frozenset[str]) -> torch.Tensor:

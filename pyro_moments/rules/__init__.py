@@ -1,4 +1,4 @@
-"""Moment rules of the Pyro front end: one folder per kind of torch functions."""
+"""Moment rules of Pyro's front end, in one folder for each kind of torch functions."""
 
 from pyro_moments.rules import distributions, elementwise, linear, normalised, shapes
 from pyro_moments.rules.table import RULES, moment_rule, named

@@ -1,4 +1,4 @@
-"""Which constructor of a distribution is at work, where a rule must know."""
+"""Detect which constructor of a distribution calls a rule."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ DEPTH = 8  # frames between a rule and the line that called the function
 
 
 def fills_in_ordered_logistic() -> bool:
-    """Whether the host's constructor of ``OrderedLogistic`` fills in its probabilities.
+    """Return whether the constructor of Pyro's ``OrderedLogistic`` fills in its probabilities.
 
-    Nothing in the call tells: its target is a plain tensor, as in the assignments of users, which
-    are refused. The constructor itself is looked for, not its name; the host is left as it is.
+    The call does not show it: the target is a plain tensor, as in a user's assignment, which is not
+    supported. Frames are compared with the constructor's code object, so that Pyro stays unchanged.
     """
     frame, constructor = sys._getframe(1), dist.OrderedLogistic.__init__.__code__
     for _ in range(DEPTH):

@@ -1,4 +1,4 @@
-"""Outcomes of comparisons, which only the validation of distributions may consume."""
+"""Outcomes of comparisons, which only the validation of distributions may use."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from typing import Any
 
 import torch
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 
 class MeanCheck:
-    """Outcome of comparing a value, evaluated at its mean.
+    """The outcome of a comparison of random values, evaluated at their means.
 
-    Only distributions' validation may consume it: a program that branches on a random value has
+    Only the validation of distributions may use it: a program that branches on a random value has
     no moments.
-
-    Args:
-        outcome: boolean tensor.
-        sites: latent sites of the compared value.
     """
 
     __slots__ = ("outcome", "sites")
@@ -27,11 +23,11 @@ class MeanCheck:
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the outcome."""
+        """Return the shape of the outcome."""
         return self.outcome.shape
 
     def gaussian(self) -> Any:
-        """Refuse: the outcome is random, and at the mean it would be silently wrong."""
+        """Raise UnsupportedMoments: the outcome is random, and its value at the mean is wrong."""
         raise UnsupportedMoments(
             "the outcome of a comparison with a random value is random",
             sites=self.sites,

@@ -1,4 +1,4 @@
-"""The rule table: which moment rule serves which torch function."""
+"""The table of moment rules by torch function, and the decorator that registers them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from pyro_moments.rules.mean_check import MeanCheck
 
 RULES: dict[Callable, Callable] = {}
 IN_PLACE: set[Callable] = set()
 VIEWS: set[Callable] = set()
 _OUTCOMES = (Composite, MeanCheck)
-NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # that torch's own functions take as well
+NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # torch's functions take these, too
 
 
 def moment_rule(
@@ -25,14 +25,16 @@ def moment_rule(
 ) -> Callable[[Callable], Callable]:
     """Register a rule for torch functions.
 
-    The rule is called as the function is, with every :class:`~pyro_moments.MomentTensor` replaced
-    by the value it holds; it returns a value, a tuple of values, or a plain tensor.
+    The rule is called with the arguments of the function, and with the value of every
+    :class:`~pyro_moments.MomentTensor` in its place; it returns a value, a tuple of values, or a
+    plain tensor.
 
     Args:
         functions: as ``__torch_function__`` receives them, e.g. ``torch.relu`` and
             ``torch.Tensor.relu``; see :func:`named`.
-        takes: which outcomes of comparisons and functions of logits the rule understands as they
-            are. Of other functions of logits it gets the moments; other outcomes are refused.
+        takes: types of outcomes of comparisons and of functions of logits that the rule gets
+            unchanged. It gets the moments of other functions of logits; for other outcomes
+            UnsupportedMoments is raised.
         in_place: whether the functions change their first argument; the rule itself does not.
         view: whether the result shares its memory with the first argument.
 
@@ -52,7 +54,7 @@ def moment_rule(
 
 
 def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
-    """The rule, after a look at what it is given."""
+    """Return the rule with a check of its arguments."""
     signature = inspect.signature(rule)
     names = {theirs: ours for theirs, ours in NUMPY_NAMES.items() if ours in signature.parameters}
 
@@ -61,31 +63,31 @@ def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
 
     @functools.wraps(rule)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        args = tuple([_matched(argument, takes) for argument in args])
+        args = tuple([_operand(argument, takes) for argument in args])
         if kwargs:
-            kwargs = {renamed(name): _matched(part, takes) for name, part in kwargs.items()}
+            kwargs = {renamed(name): _operand(part, takes) for name, part in kwargs.items()}
         try:
             return rule(*args, **kwargs)
         except TypeError as error:
             if isinstance(error, UnsupportedMoments):
                 raise
-            raise _rejected(signature, args, kwargs, error) from error
+            raise _argument_error(signature, args, kwargs, error) from error
 
     return checked
 
 
-def _matched(operand: Any, takes: tuple[type, ...]) -> Any:
-    """An operand as the rule understands it; outcomes of comparisons refuse to be moments."""
+def _operand(operand: Any, takes: tuple[type, ...]) -> Any:
+    """Return an operand as the rule takes it; outcomes of comparisons raise UnsupportedMoments."""
     kind = type(operand)
     if kind is tuple or kind is list:
-        return kind([_matched(part, takes) for part in operand])
+        return kind([_operand(part, takes) for part in operand])
     if isinstance(operand, _OUTCOMES) and not isinstance(operand, takes):
         return operand.gaussian()
     return operand
 
 
-def _rejected(signature: inspect.Signature, args: tuple, kwargs: dict, error: TypeError):
-    """Tell arguments that the rule does not take from a mistake of the user's."""
+def _argument_error(signature: inspect.Signature, args: tuple, kwargs: dict, error: TypeError):
+    """Return the error for arguments that the rule does not take, or the original error."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as mismatch:
@@ -99,11 +101,7 @@ def _rejected(signature: inspect.Signature, args: tuple, kwargs: dict, error: Ty
 
 
 def named(*names: str) -> tuple[Callable, ...]:
-    """Functions and methods of these names in torch, torch.nn.functional and torch.Tensor.
-
-    Args:
-        names: such as ``"relu"`` or ``"__add__"``.
-    """
+    """Return the functions of these names in torch, torch.nn.functional and torch.Tensor."""
     modules = (torch, torch.nn.functional)
     return tuple(
         getattr(owner, name)

@@ -1,4 +1,4 @@
-"""What torch itself says about shapes and axes, its error messages included."""
+"""Shapes and axes as torch computes them, with torch's own error messages."""
 
 from __future__ import annotations
 
@@ -8,24 +8,15 @@ from typing import Any
 import torch
 
 
-def meta(input: Any) -> torch.Tensor:
-    """A tensor without memory, on which torch works out the shape of a result.
-
-    Args:
-        input: anything with a shape; numbers are kept.
-    """
+def on_meta(input: Any) -> torch.Tensor:
+    """Return a tensor without memory of the same shape, to compute shapes with; keep numbers."""
     if not hasattr(input, "shape"):
         return input
     return torch.empty(tuple(input.shape), device="meta")
 
 
-def place(dim: int, rank: int) -> int:
-    """A dimension counted from the front; torch's own error if there is none.
-
-    Args:
-        dim: as the user gave it.
-        rank: number of axes.
-    """
+def checked_axis(dim: int, rank: int) -> int:
+    """Return a dimension counted from the front; raise torch's own error if it is out of range."""
     rank = max(rank, 1)
     if not -rank <= dim < rank:
         raise IndexError(
@@ -35,28 +26,18 @@ def place(dim: int, rank: int) -> int:
     return dim % rank
 
 
-def order(input: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> list[int]:
-    """The old axis at each new place of a permutation that torch carries out.
-
-    Args:
-        input: anything with a shape.
-        move: permutes the axes of a tensor.
-    """
+def permutation_of(input: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> list[int]:
+    """Return the old axis at each new place of a permutation that ``move`` carries out."""
     rank = len(input.shape)
-    marked = torch.empty(tuple(range(2, 2 + rank)), device="meta")  # sizes that tell axes apart
+    marked = torch.empty(tuple(range(2, 2 + rank)), device="meta")  # a different size for each axis
     return [size - 2 for size in move(marked).shape]
 
 
 def axes_of(input: Any, dim: Any) -> tuple[int, ...]:
-    """Axes of a reduction, counted from the front; all if none is given.
-
-    Args:
-        input: anything with a shape.
-        dim: an integer, several, or None.
-    """
+    """Return the axes of a reduction over ``dim``, counted from the front; all if it is None."""
     rank = len(input.shape)
-    meta(input).sum(dim)  # torch's own errors: out of range, or twice
+    on_meta(input).sum(dim)  # raises torch's own errors: axes out of range or repeated
     if dim is None or (isinstance(dim, Sequence) and not len(dim)):
         return tuple(range(rank))
     dims = dim if isinstance(dim, Sequence) else (dim,)
-    return tuple(sorted({place(d, rank) for d in dims} if rank else ()))
+    return tuple(sorted({checked_axis(d, rank) for d in dims} if rank else ()))

@@ -1,4 +1,4 @@
-"""Meets a guide that was made without a model with its model."""
+"""Bind a guide that was made without a model to its model."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from pyro import poutine
 
 
 def bind(guide: Any, model: Any) -> None:
-    """Bind a guide that was made without a model.
-
-    Args:
-        guide: guide, possibly inside Pyro's handlers.
-        model: the model it is evaluated with.
-    """
+    """Bind a guide, possibly inside Pyro's handlers, to its model if it was made without one."""
     unwrapped = poutine.unwrap(guide)
     if hasattr(unwrapped, "bind"):
         unwrapped.bind(model)

@@ -1,4 +1,4 @@
-"""KL divergences of Gaussian sites to Normal priors, and of many small sites together."""
+"""KL divergences of Gaussian sites to Normal priors, and their sum over many small sites."""
 
 from __future__ import annotations
 
@@ -10,36 +10,27 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from moment_calculus.likelihoods import divergences
 
-SMALL = 2**12  # components, of which an operation takes no longer than to call it
+SMALL = 2**12  # components, for which the call of an operation dominates its cost
 
 
 class Divergence(NamedTuple):
-    """A divergence that is still to be computed.
-
-    Args:
-        mean: posterior mean.
-        variance: posterior variance.
-        prior_mean: broadcastable with ``mean``.
-        prior_scale: standard deviation of the prior, likewise.
-    """
+    """A KL divergence of independent Gaussians to Normal priors that is still to be computed."""
 
     mean: torch.Tensor
     variance: torch.Tensor
-    prior_mean: torch.Tensor
-    prior_scale: torch.Tensor
+    prior_mean: torch.Tensor  # broadcastable with the mean
+    prior_scale: torch.Tensor  # standard deviations, broadcastable with the mean
 
     def of_components(self) -> torch.Tensor:
-        """The divergence of every component."""
+        """Return the divergence of each component."""
         mean, variance, prior_mean, prior_scale = self
         prior_variance = prior_scale * prior_scale
         return divergences.gaussian_kl(mean, variance, prior_mean, prior_variance)
 
     @property
-    def kind(self) -> Any:
-        """What small divergences that are computed together have in common; None of others.
-
-        What is traced is fused by a compiler, which does better without copies.
-        """
+    def batch_key(self) -> Any:
+        """Return what small divergences that are computed together share; None for others."""
+        # A compiler fuses a traced program better without the copies that ``summed`` makes.
         if self.mean.numel() > SMALL or _get_current_dispatch_mode() is not None:
             return None
         first, *others = ((part.shape, part.dtype, part.device) for part in self)
@@ -47,11 +38,7 @@ class Divergence(NamedTuple):
 
 
 def summed(parts: Sequence[Divergence]) -> torch.Tensor:
-    """The sum of divergences of one kind, over their components too.
-
-    Args:
-        parts: one at least.
-    """
+    """Return the sum of divergences of one kind, over their components too."""
     columns = zip(*parts, strict=True)
     whole = (torch.cat([part.reshape(-1) for part in column]) for column in columns)
     return Divergence(*whole).of_components().sum()

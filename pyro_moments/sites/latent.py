@@ -1,4 +1,4 @@
-"""What a latent site contributes to the ELBO: its KL divergence, or prior and entropy apart."""
+"""Terms of latent sites in the ELBO: KL divergences, or prior and entropy separately."""
 
 from __future__ import annotations
 
@@ -10,66 +10,43 @@ from pyro.distributions.util import scale_and_mask, sum_rightmost
 from pyro.poutine import Trace
 
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.wording import not_in_guide
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import evaluate
 from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.sites.divergence import Divergence
 from pyro_moments.sites.latent_vector import LatentVector
-from pyro_moments.sites.masked import dropped_weight, masked_parts
+from pyro_moments.sites.masked import dropout_posterior, dropout_terms
 from pyro_moments.sites.posteriors import entropy, half_log_determinant, without_wrappers
 from pyro_moments.sites.transformed import gaussian_base
 
 
 def scaled_sum(log_prob: torch.Tensor, site: Any) -> torch.Tensor:
-    """Sum of a site's terms with its scale and mask.
-
-    Args:
-        log_prob: of the site's batch shape.
-        site: node of a trace.
-    """
+    """Return the sum of the terms [*batch] of a site, with its scale and mask."""
     terms = scale_and_mask(log_prob, site["scale"], site["mask"])
     return terms.sum() if terms.dim() else terms
 
 
 def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
-    """s_model E_q[log p] + s_guide H of one latent site; −KL where the scales are the same.
-
-    Args:
-        name: the site.
-        site: its node in the model's trace.
-        guide_trace: the guide's trace.
-
-    Raises:
-        UnsupportedMoments: if the guide has no such site, or its posterior has no moments.
-    """
+    """Return s_model E_q[log p] + s_guide H of a latent site; −KL where the scales are equal."""
     guide_site = _guide_site(name, guide_trace)
-    if (dropped := dropped_weight(guide_site["fn"])) is not None:
+    if (dropped := dropout_posterior(guide_site["fn"])) is not None:
         return _masked_term(name, site, guide_site, dropped)
     try:
         return _term(name, site, guide_site)
     except UnsupportedMoments:
         if site.get("undrawn") is None:
             raise
-    value = {"value": site["undrawn"].draw()}  # what is not known in closed form is estimated
+    value = {"value": site["undrawn"].draw()}  # without a closed form: estimated by one draw
     return _term(name, {**site, **value}, {**guide_site, **value})
 
 
 def divergence_of(name: str, site: Any, guide_trace: Trace) -> Divergence | None:
-    """Minus what a site contributes, if it is a plain divergence to be computed.
-
-    Args:
-        name: the site.
-        site: its node in the model's trace.
-        guide_trace: the guide's trace.
-
-    Returns:
-        None: where it is scaled, has a mask, or is no divergence between independent Normals.
-    """
+    """Return a latent site's divergence (minus its term), if it has no scale or mask; else None."""
     guide_site: Any = guide_trace.nodes.get(name)
-    if guide_site is None or dropped_weight(guide_site["fn"]) is not None:
+    if guide_site is None or dropout_posterior(guide_site["fn"]) is not None:
         return None
     sites = site, guide_site
     plain = all(s["mask"] is None and _is_one(s["scale"]) for s in sites)
@@ -83,8 +60,8 @@ def _term(name: str, site: Any, guide_site: Any) -> torch.Tensor:
         return -scaled_sum(divergence, site)
     try:
         log_prior = evaluate(name, site["fn"], site["value"])
-    except UnsupportedMoments as refusal:
-        raise refusal.at_site(name, site.get("line", "")) from None
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None
     site_entropy = _entropy(site["value"], guide_site)
     if same:
         return scaled_sum(log_prior + site_entropy, site)
@@ -92,21 +69,17 @@ def _term(name: str, site: Any, guide_site: Any) -> torch.Tensor:
 
 
 def _masked_term(name: str, site: Any, guide_site: Any, dropped: Any) -> torch.Tensor:
-    """Minus the divergence of a site with masks, but for a constant."""
+    """Return minus the divergence of a site with dropout masks, up to a constant."""
     try:
-        log_prior, mask_entropy = masked_parts(name, site, dropped)
-    except UnsupportedMoments as refusal:
-        raise refusal.at_site(name, site.get("line", "")) from None
+        log_prior, mask_entropy = dropout_terms(name, site, dropped)
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None
     term = scaled_sum(log_prior, site)
     return term if mask_entropy is None else term + scaled_sum(mask_entropy, guide_site)
 
 
 def auxiliary_term(site: Any) -> torch.Tensor:
-    """Entropy of a site that only the guide has.
-
-    Args:
-        site: its node in the guide's trace.
-    """
+    """Return the scaled entropy of a site that only the guide has."""
     return scaled_sum(_entropy(site["value"], site), site)
 
 
@@ -125,7 +98,7 @@ def _guide_site(name: str, guide_trace: Trace) -> Any:
 
 
 def _gaussian_kl(site: Any, guide_site: Any) -> torch.Tensor | None:
-    """KL to a certain Normal prior, of the batch shape; None for any other site."""
+    """Return the KL divergence [*batch] to a certain Normal prior; None for any other site."""
     parts = _divergence(site, guide_site)
     if parts is None:
         return None
@@ -136,7 +109,7 @@ def _gaussian_kl(site: Any, guide_site: Any) -> torch.Tensor | None:
 
 
 def _divergence(site: Any, guide_site: Any) -> Divergence | None:
-    """The divergence of the components to a certain Normal prior; None for any other site."""
+    """Return the divergence of the components to a certain Normal prior; None for other sites."""
     moments: Any = site["value"].value if isinstance(site["value"], MomentTensor) else None
     prior, transforms = gaussian_base(site["fn"])
     if prior is None or transforms or has_moments(prior):
@@ -153,24 +126,22 @@ def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:
 
 
 def _entropy(value: Any, guide_site: Any) -> torch.Tensor:
-    """−E_q[log q] of a guide site, of the batch shape.
-
-    A function of other sites, which Pyro's guides record as a Delta, has their entropy, counted
-    with them, and the log-determinant that the Delta holds.
-    """
+    """Return −E_q[log q] of a guide site, [*batch]."""
     fn = guide_site["fn"]
     if isinstance(value, LatentVector):
         return fn.entropy()
     if not isinstance(value, MomentTensor):
         return -fn.log_prob(value)
     if isinstance(fn, dist.Delta):
+        # Pyro's guides record a function of other sites as a Delta: the entropy is counted with
+        # those sites, and the Delta holds the log-determinant.
         return -_mean(fn.log_density)
     moments: Any = value.value
     return entropy(moments, fn)
 
 
 def _mean(log_density: torch.Tensor) -> torch.Tensor:
-    """The log-determinant of a transform, at the mean of its own moments."""
+    """Return the log-determinant of a transform, at its mean if it is random."""
     if isinstance(log_density, MomentTensor):
         return unwrap(log_density).gaussian().mean
     return log_density

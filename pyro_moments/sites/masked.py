@@ -1,4 +1,4 @@
-"""Masked sites of a guide by dropout: their value, and what they contribute to the ELBO."""
+"""Masked sites of a guide by dropout: their value, and their terms of the ELBO."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDi
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 
 from guides.families import mc_dropout
-from guides.families.masked_wording import masked_site_not_used, no_dropout_prior
+from guides.families.dropout_texts import masked_site_not_used, no_dropout_prior
 from guides.pyro.dropped_weight import DroppedWeight
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.dropout.masked import Mask, MaskedWeight, masked_weight
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
-from moment_calculus.operations.elementwise.arithmetic import leaf
+from moment_calculus.operations.elementwise.arithmetic import site_value
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods import evaluate
@@ -26,63 +26,36 @@ from pyro_moments.sites.transformed import WRAPPERS
 _NORMAL = torch.distributions.Normal
 
 
-def dropped_weight(fn: Any) -> DroppedWeight | None:
-    """The posterior of a masked site; None of any other site.
-
-    Args:
-        fn: distribution of a guide site.
-    """
+def dropout_posterior(fn: Any) -> DroppedWeight | None:
+    """Return the posterior of a masked site without wrappers; None for any other site."""
     inner = unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0]
     return inner if isinstance(inner, DroppedWeight) else None
 
 
-def masked_value(name: str, fn: DroppedWeight, propagation: Propagation) -> MaskedWeight:
-    """The value of a masked site, of which the inputs are not known yet.
-
-    Args:
-        name: the site.
-        fn: its posterior.
-        propagation: how randomness flows.
-    """
+def dropout_value(name: str, fn: DroppedWeight, propagation: Propagation) -> MaskedWeight:
+    """Return the value of a masked site, before it is contracted with inputs."""
     per_weight = fn.design.noise == "dropconnect"
     is_switch = fn.design.noise == "bernoulli"
-    mask = Mask(name, variance_ratio(fn.p), fn.design.axis, per_weight, is_switch)
+    mask = SiteMask(name, variance_ratio(fn.p), fn.design.axis, per_weight, is_switch)
     return masked_weight(fn.loc, mask, propagation)
 
 
-def renewed(value: Any) -> Any:
-    """A masked value without its uses, for another run of the model; any other as it is.
-
-    Args:
-        value: of a guide site.
-    """
+def without_uses(value: Any) -> Any:
+    """Return a masked value without its uses, for another run; any other value unchanged."""
     if isinstance(value, MomentTensor) and isinstance(value.value, MaskedWeight):
-        return MomentTensor(value.value.fresh())
+        return MomentTensor(value.value.unused())
     return value
 
 
-def masked_parts(name: str, site: Any, fn: DroppedWeight) -> tuple[torch.Tensor, Any]:
-    """E_q[log p] of a masked site, but for a constant of Normal priors, and its entropy.
-
-    Args:
-        name: the site.
-        site: its node in the model's trace.
-        fn: its posterior.
-
-    Returns:
-        Both of the batch shape; the entropy None where probabilities are fixed.
-
-    Raises:
-        UnsupportedMoments: if the model does not contract the site, or the elements of its prior
-            are dependent.
-    """
+def dropout_terms(name: str, site: Any, fn: DroppedWeight) -> tuple[torch.Tensor, Any]:
+    """Return E_q[log p] of a masked site, up to a constant, and the entropy of masks, [*batch]."""
     value = site["value"].value if isinstance(site["value"], MomentTensor) else None
     if isinstance(value, MaskedWeight) and not value.mask.uses:
         raise masked_site_not_used(name)
     log_prior = _log_prior(name, site["fn"], fn)
     if fn.design.temperature is None:
-        return log_prior, None
-    each = mc_dropout.masks_each(tuple(fn.loc.shape), fn.design.axis, fn.design.noise)
+        return log_prior, None  # with fixed probabilities the entropy is constant
+    each = mc_dropout.masks_per_weight(tuple(fn.loc.shape), fn.design.axis, fn.design.noise)
     entropy = mc_dropout.mask_entropy(fn.p) * (each * fn.event_shape.numel())
     return log_prior, entropy.expand(fn.batch_shape)
 
@@ -96,13 +69,15 @@ def _log_prior(name: str, prior: Any, fn: DroppedWeight) -> torch.Tensor:
     if isinstance(prior, ExpandedDistribution):
         return _log_prior(name, prior.base_dist, fn).expand(prior.batch_shape)
     if isinstance(prior, _NORMAL) and not (fn.design.learnt_prior or has_moments(prior)):
-        return -mc_dropout.normal_cost(fn.loc, fn.p, prior.loc, prior.scale * prior.scale)
+        return -mc_dropout.normal_divergence(fn.loc, fn.p, prior.loc, prior.scale * prior.scale)
     if isinstance(prior, EmpiricalBayesNormal):
         return prior.expected_log_prob(fn.loc, fn.variance)
     if prior.event_dim:
         raise no_dropout_prior(name, prior)
     if fn.design.noise == "gaussian":
-        marginal = leaf(name, fn.loc, fn.variance, propagation_of("diagonal", "exact"), event_dim=0)
+        marginal = site_value(
+            name, fn.loc, fn.variance, propagation_of("diagonal", "exact"), event_dim=0
+        )
         return evaluate(name, prior, MomentTensor(marginal))
-    points: Any = mc_dropout.two_point(fn.loc, fn.p)
+    points: Any = mc_dropout.mask_values(fn.loc, fn.p)
     return sum(weight * evaluate(name, prior, value) for weight, value in points)

@@ -1,4 +1,4 @@
-"""Gives Gaussian guide sites their value as moments instead of a sample."""
+"""Handler that gives Gaussian guide sites their moments as value instead of a sample."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pyro.infer.autoguide import AutoStructured
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors.user_line import calling_line
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.refusals.places import calling_line
 from pyro_moments.evaluation.tensor import MomentTensor
-from pyro_moments.sites.draws import Draws
 from pyro_moments.sites.latent_vector import (
     LatentVector,
     Part,
@@ -23,8 +22,9 @@ from pyro_moments.sites.latent_vector import (
     moments_or_draw,
     parts_of,
 )
-from pyro_moments.sites.masked import renewed
+from pyro_moments.sites.masked import without_uses
 from pyro_moments.sites.posteriors import posterior_value, without_wrappers
+from pyro_moments.sites.random_watch import GeneratorWatch
 from pyro_moments.sites.transformed import gaussian_base
 
 _AUXILIARY_SUFFIXES = ("_unconstrained", "_aux")  # AutoNormal's, AutoStructured's
@@ -34,12 +34,7 @@ class MomentMessenger(Messenger):
     """Replaces the draw of every Gaussian latent site by its moments.
 
     It has to be the outermost handler of the guide, so that it sees the site's distribution after
-    plates have expanded it.
-
-    Args:
-        propagation: how randomness flows from the sites.
-        sample_sites: names of the sites that are drawn as usual.
-        guide: the guide, in which the latent vectors of Pyro's automatic guides are looked up.
+    plates have expanded it. Latent vectors of Pyro's automatic guides are looked up in the guide.
     """
 
     def __init__(
@@ -47,24 +42,20 @@ class MomentMessenger(Messenger):
     ) -> None:
         super().__init__()
         self.propagation, self.sample_sites = propagation, frozenset(sample_sites)
-        self.guide, self.draws = guide, Draws()
+        self.guide, self.draws = guide, GeneratorWatch()
 
     def _pyro_sample(self, msg: Any) -> None:
-        msg["line"] = calling_line()  # for refusals of its likelihood, which come later
+        msg["line"] = calling_line()  # for errors of its likelihood, which come later
         if msg["is_observed"] or msg["done"] or msg["value"] is not None:
-            msg["value"] = renewed(msg["value"])
+            msg["value"] = without_uses(msg["value"])
             return
         if site_is_subsample(msg):
             fn = msg["fn"]
-            return None if fn.subsample_size == fn.size else self.draws.before(msg)
+            return None if fn.subsample_size == fn.size else self.draws.site_begins(msg)
         return self.give(msg)
 
     def give(self, msg: Any) -> None:
-        """Give a latent site its moments; one that is certain, or drawn, is left as it is.
-
-        Args:
-            msg: its message.
-        """
+        """Give a latent site its moments; point estimates and drawn sites stay unchanged."""
         name, fn = model_site(msg), msg["fn"]
         if isinstance(without_wrappers(fn), dist.Delta):
             return
@@ -72,8 +63,8 @@ class MomentMessenger(Messenger):
         parts = parts_of(self.guide, name) if auxiliary else ()
         if self._is_drawn(msg["name"], name, parts):
             if not fn.has_rsample:
-                raise not_reparameterised(name, without_wrappers(fn), host="Pyro")
-            return self.draws.before(msg)
+                raise not_reparameterised(name, without_wrappers(fn), framework="Pyro")
+            return self.draws.site_begins(msg)
         if auxiliary:
             _check_structure(self.guide, name)
         msg["value"] = self._vector(name, fn, parts) if parts else self._tensor(name, fn)
@@ -81,10 +72,10 @@ class MomentMessenger(Messenger):
 
     def _pyro_post_sample(self, msg: Any) -> None:
         if msg is self.draws.site:
-            self.draws.after()
+            self.draws.site_ends()
 
     def _pyro_post_param(self, msg: Any) -> None:
-        self.draws.after()  # its initial value may be drawn anew in every run
+        self.draws.site_ends()  # its initial value may be drawn anew in every run
 
     def _is_drawn(self, own: str, name: str, parts: tuple[Part, ...]) -> bool:
         if not self.sample_sites:
@@ -97,7 +88,7 @@ class MomentMessenger(Messenger):
         return MomentTensor(posterior_value(name, fn, self.propagation, remedy))
 
     def _vector(self, name: str, fn: Any, parts: tuple[Part, ...]) -> Any:
-        """The latent vector: independent parts, or one Gaussian with its joint covariance."""
+        """Return the latent vector: independent parts, or one Gaussian with its covariance."""
         base, transforms = gaussian_base(fn)
         if base is not None and not transforms:
             return LatentVector(fn, parts, moments_or_draw(self.sample_sites, self.propagation))
@@ -114,11 +105,7 @@ class MomentMessenger(Messenger):
 
 
 def model_site(msg: Any) -> str:
-    """The model's site behind one that only the guide has, by which users know it.
-
-    Args:
-        msg: message or trace node of the guide's site.
-    """
+    """Return the name of the model's site behind a site that only the guide has."""
     name = msg["name"]
     for suffix in _AUXILIARY_SUFFIXES if msg["infer"].get("is_auxiliary") else ():
         name = name.removesuffix(suffix)
@@ -126,9 +113,10 @@ def model_site(msg: Any) -> str:
 
 
 def _check_structure(guide: Any, name: str) -> None:
-    """The joint conditionals of AutoStructured multiply a column of latents by a matrix."""
+    """Raise UnsupportedMoments for an AutoStructured guide with the conditional 'mvn'."""
     for module in modules_of(guide):
         conditionals: Any = getattr(module, "conditionals", None)
+        # This conditional multiplies a column of latents by a matrix.
         if isinstance(module, AutoStructured) and conditionals.get(name) == "mvn":
             raise UnsupportedMoments(
                 f"guide site '{name}' has the conditional 'mvn' of AutoStructured: its components "

@@ -1,4 +1,4 @@
-"""The moments of a guide site, read from its distribution."""
+"""Read the moments of a guide site from its distribution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.hosts.docstrings import POSTERIOR_ERRORS, documented
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,
@@ -19,17 +19,16 @@ from moment_calculus.hosts.wording import (
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Value
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.sites.masked import dropped_weight, masked_value
+from pyro_moments.sites.masked import dropout_posterior, dropout_value
 from pyro_moments.sites.transformed import (
     NORMALS,
     WRAPPERS,
     expected_log_slope,
     gaussian_base,
-    transformed,
+    image_of,
 )
 
 _FULL_RANK = (
@@ -38,29 +37,19 @@ _FULL_RANK = (
 )
 
 
-@documented("Pyro", errors=POSTERIOR_ERRORS)
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
-    """The live value of a latent site with a given posterior.
+    """Return the value of a latent site with the posterior ``fn``; raise if it has no moments.
 
-    A Normal may be centred at another one, see :func:`guides.families.mean_field.site`.
-
-    Args:
-        name: the site.
-        fn: its distribution in the guide: a Normal with components that are independent given its
-            location, or a chain; an elementwise transform of one; (with full covariance) a
-            multivariate Normal; or a weight of which the inputs are dropped.
-        propagation: how randomness flows from the site.
-        remedy: what to do where the posterior is none of these; by default to sample the site.
-
-    {errors}
+    The posterior is a Normal with independent components given its location, or a chain; an
+    elementwise transform of one; in full mode a multivariate Normal; or a dropped weight.
     """
-    if (dropped := dropped_weight(fn)) is not None:
-        return masked_value(name, dropped, propagation)
+    if (dropped := dropout_posterior(fn)) is not None:
+        return dropout_value(name, dropped, propagation)
     base, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
     if isinstance(base, TridiagonalNormal):
-        return transformed(base.value(name, propagation), transforms)
+        return image_of(base.value(name, propagation), transforms)
     if base is not None:
-        return transformed(_normal(name, fn, base, propagation), transforms)
+        return image_of(_normal(name, fn, base, propagation), transforms)
     inner = without_wrappers(fn)
     if isinstance(inner, _FULL_RANK) and fn.event_dim == 1:
         return _full_rank(name, fn, inner, propagation)
@@ -68,7 +57,7 @@ def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = 
 
 
 def entropy(value: Value, fn: Any) -> torch.Tensor:
-    """−E_q[log q] of a site with such a value given those before it, of its batch shape."""
+    """Return −E_q[log q] of a site given the sites before it, [*batch]."""
     normal, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
     if normal is None:
         return fn.entropy()
@@ -84,25 +73,21 @@ def entropy(value: Value, fn: Any) -> torch.Tensor:
 
 
 def half_log_determinant(fn: Any) -> Any:
-    """½ log |R| of the correlation matrix of an event; zero of independent components.
-
-    Args:
-        fn: a Normal or a chain.
-    """
+    """Return ½ log |R| of the correlation matrix of an event; zero if that is diagonal."""
     return 0.5 * fn.log_determinant() if isinstance(fn, TridiagonalNormal) else 0.0
 
 
 def _marginal(normal: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance of a Normal whose location may be random."""
+    """Return mean and variance of a Normal whose location may be random."""
     variance = normal.scale * normal.scale
     if not isinstance(normal.loc, MomentTensor):
         return normal.loc, variance
-    centre = normal.loc.value.gaussian()
-    return centre.mean, centre.variance + variance
+    location = normal.loc.value.gaussian()
+    return location.mean, location.variance + variance
 
 
 def without_wrappers(fn: Any) -> Any:
-    """The distribution inside expansions and independent dimensions."""
+    """Return the distribution inside expansions and independent dimensions."""
     return unwrapped(fn, WRAPPERS)[0]
 
 
@@ -126,12 +111,12 @@ def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaus
         raise dependent_posterior(name, "location", inner.loc.value.sites)
     shape = fn.batch_shape + fn.event_shape
     covariance = inner.covariance_matrix.expand(shape + fn.event_shape)
-    spread, support = Spread(covariance=covariance), whole([name])
+    spread, support = Spread(covariance=covariance), all_elements([name])
     return Gaussian(inner.loc.expand(shape), spread, support=support, propagation=propagation)
 
 
 def _no_moments(name: str, fn: Any, remedy: str) -> UnsupportedMoments:
     inner = without_wrappers(fn)
     if inner.support.is_discrete:
-        return discrete_site(name, inner, host="Pyro")
+        return discrete_site(name, inner, framework="Pyro")
     return no_posterior_moments(name, inner, remedy)

@@ -1,4 +1,4 @@
-"""Runs a guide and a model as Pyro's ELBOs do, with moments in place of samples."""
+"""Run a guide and a model as Pyro's ELBOs do, with moments in place of samples."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.hosts.wording import unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
-from pyro_moments.diagnosis import diagnosed
-from pyro_moments.sites.directly import traced_directly
-from pyro_moments.sites.draws import watched
+from pyro_moments.failure_causes import diagnose_errors
+from pyro_moments.sites.direct_trace import direct_guide_trace
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.observed import refuse_masks_of_other_rows
+from pyro_moments.sites.observed import check_masked_rows
+from pyro_moments.sites.random_watch import run_watched
 
 
 def moment_traces(
@@ -30,99 +30,64 @@ def moment_traces(
     propagation: Propagation,
     sample_sites: Collection[str] = (),
 ) -> tuple[Trace, Trace]:
-    """Traces of the model and the guide in which Gaussian latent sites hold moments.
-
-    Args:
-        model: Pyro model.
-        guide: Pyro guide, a callable or a guide messenger.
-        args: arguments of both.
-        kwargs: keyword arguments of both.
-        propagation: how randomness flows from the sites.
-        sample_sites: names of the sites that are drawn as usual.
-
-    Returns:
-        The model's and the guide's trace, without subsample sites.
-
-    Raises:
-        UnsupportedMoments: if model or guide leave what is supported, or a name in
-            ``sample_sites`` is not a latent site.
-    """
+    """Return the traces of model and guide, in which Gaussian latent sites hold moments."""
     messenger = MomentMessenger(propagation, sample_sites, guide)
 
-    def watch(program: Callable[[], Any]) -> Any:
-        return watched(messenger.draws, program, propagation, model)
+    def run_model(program: Callable[[], Any]) -> Any:
+        return run_watched(messenger.draws, program, propagation, model)
 
-    traces = run(messenger, model, guide, args, kwargs, watch)
+    traces = run_both(messenger, model, guide, args, kwargs, run_model)
     if sample_sites:
-        _check_known(sample_sites, traces[1])
-    refuse_masks_of_other_rows(traces[0].nodes, traces[1].nodes)
+        _check_sample_sites(sample_sites, traces[1])
+    check_masked_rows(traces[0].nodes, traces[1].nodes)
     return traces
 
 
-def run(
+def run_both(
     messenger: Messenger,
     model: Callable,
     guide: Callable,
     args: tuple,
     kwargs: dict,
-    watch: Callable[[Callable[[], Any]], Any],
-    around: Messenger | None = None,
+    run_model: Callable[[Callable[[], Any]], Any],  # runs the model
+    model_handler: Messenger | None = None,  # a handler around the model alone
 ) -> tuple[Trace, Trace]:
-    """Traces of the model and the guide under a handler of their sites.
-
-    Args:
-        messenger: gives latent sites their value.
-        model: Pyro model.
-        guide: Pyro guide, a callable or a guide messenger.
-        args: arguments of both.
-        kwargs: keyword arguments of both.
-        watch: runs the model.
-        around: a handler around the model alone, which is given its latent sites.
-
-    Returns:
-        The model's and the guide's trace, without subsample sites.
-    """
+    """Return the traces of model and guide under a handler that gives latent sites their value."""
     unwrapped: Any = poutine.unwrap(guide)
     interleaved = isinstance(unwrapped, poutine.messenger.Messenger)
     if interleaved:
-        make_parameters(unwrapped, args, kwargs)
-    with diagnosed(model, args, kwargs), ExitStack() as stack:
-        guide_trace = traced_directly(guide, messenger)
+        initialise_parameters(unwrapped, args, kwargs)
+    with diagnose_errors(model, args, kwargs), ExitStack() as stack:
+        guide_trace = direct_guide_trace(guide, messenger)
         stack.enter_context(messenger)
         if interleaved:
             program = partial(guide, *args, **kwargs)  # it runs the model itself
-            watch(program)
+            run_model(program)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
             if guide_trace is None:
                 guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
-            with around or nullcontext():
-                model_trace = watch(program)
+            with model_handler or nullcontext():
+                model_trace = run_model(program)
     return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
 
 
-def make_parameters(guide: Any, args: tuple, kwargs: dict) -> None:
-    """Run a guide messenger once on samples: it initialises its parameters from the priors.
-
-    Args:
-        guide: the messenger.
-        args: arguments.
-        kwargs: likewise, by name.
-    """
+def initialise_parameters(guide: Any, args: tuple, kwargs: dict) -> None:
+    """Run a guide messenger once on samples, which initialises its parameters from the priors."""
     if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is None:
         with poutine.block():
             guide(*args, **kwargs)
 
 
-def _check_known(sample_sites: Collection[str], guide_trace: Trace) -> None:
+def _check_sample_sites(sample_sites: Collection[str], guide_trace: Trace) -> None:
     sites: dict[str, Any] = {
         name: site
         for name, site in guide_trace.nodes.items()
         if site["type"] == "sample" and not site["is_observed"] and not site_is_subsample(site)
     }
-    known = sites.keys() | {model_site(site) for site in sites.values()}
-    if unknown := frozenset(sample_sites) - known:
+    known_names = sites.keys() | {model_site(site) for site in sites.values()}
+    if unknown := frozenset(sample_sites) - known_names:
         names = [name for name, site in sites.items() if not site["infer"].get("is_auxiliary")]
         raise unknown_sample_sites(unknown, names)

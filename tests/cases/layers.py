@@ -14,11 +14,11 @@ from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear as gaussian_linear
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.linear.reductions import (
-    average,
     cumulative_sum,
     difference,
     product,
-    total,
+    reduce_mean,
+    reduce_sum,
 )
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
 from moment_calculus.operations.normalised.normalisation import normalise
@@ -200,28 +200,34 @@ LAYERS = [
     LayerCase(
         "einsum_permutation", (Operand((1, 2, 2), "correlated"),), *einstein("bij->jbi"), batched=()
     ),
-    LayerCase("sum", (JOINT,), lambda x: total(x, [1]), lambda x: x.sum(-1)),
+    LayerCase("sum", (JOINT,), lambda x: reduce_sum(x, [1]), lambda x: x.sum(-1)),
     LayerCase(
         "sum_and_keep",
         (JOINT,),
-        lambda x: ops.subtract(x, total(x, [1], keepdims=True)),
+        lambda x: ops.subtract(x, reduce_sum(x, [1], keepdims=True)),
         lambda x: x - x.sum(-1, keepdim=True),
     ),
-    LayerCase("sum_of_all", (WEIGHT,), total, torch.sum, batched=()),
-    LayerCase("sum_of_independent", (WEIGHT,), lambda x: total(x, [0]), lambda x: x.sum(0), ()),
+    LayerCase("sum_of_all", (WEIGHT,), reduce_sum, torch.sum, batched=()),
+    LayerCase(
+        "sum_of_independent", (WEIGHT,), lambda x: reduce_sum(x, [0]), lambda x: x.sum(0), ()
+    ),
     LayerCase(
         "sum_of_leading_features",
         (JOINT,),
-        lambda x: total(swap_last(x), [0]),
+        lambda x: reduce_sum(swap_last(x), [0]),
         lambda x: x.mT.sum(0),
     ),
     LayerCase(
-        "sum_diagonal", (X,), lambda x: total(x, [1]), lambda x: x.sum(-1), propagation=DIAGONAL
+        "sum_diagonal",
+        (X,),
+        lambda x: reduce_sum(x, [1]),
+        lambda x: x.sum(-1),
+        propagation=DIAGONAL,
     ),
     LayerCase(
         "centred",
         (JOINT,),
-        lambda x: ops.subtract(x, average(x, [1], keepdims=True)),
+        lambda x: ops.subtract(x, reduce_mean(x, [1], keepdims=True)),
         lambda x: x - x.mean(-1, keepdim=True),
     ),
     LayerCase("cumulative_sum", (JOINT,), lambda x: cumulative_sum(x, 1), lambda x: x.cumsum(-1)),

@@ -13,7 +13,7 @@ import torch
 
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values import features_last
 from tests.cases.kinds import Arrays, Outputs
 from tests.oracles import quadrature as oracles
@@ -61,7 +61,7 @@ class Operand:
             return arrays[0]
         mean, spread = arrays
         if self.kind == "independent":
-            return leaf(name, mean, spread * spread, propagation)
+            return site_value(name, mean, spread * spread, propagation)
         return as_value(Moments(mean, covariance=spread @ spread.mT), name, propagation)
 
     def draw(self, arrays: Arrays, z: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from torch import distributions
 
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.families import FAMILIES
-from moment_calculus.likelihoods.predictive.vectors import log_mean_power
+from moment_calculus.likelihoods.predictive.vectors import log_mean_of_normal_powers
 from moment_calculus.numerics.special import constants, namespace
 from tests.cases.likelihood_functions import (
     ROOT,
@@ -66,7 +66,7 @@ def of_odds(name, **odds):
 def of_vector(power, y, f):
     """Three dependent Normals with scales of their own."""
     scale = constants(SCALES, f.mean)
-    return log_mean_power(y - f.mean, f.joint_covariance(), scale, power) / power
+    return log_mean_of_normal_powers(y - f.mean, f.joint_covariance(), scale, power) / power
 
 
 def log_vector(y, f):

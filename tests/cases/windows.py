@@ -13,7 +13,7 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.elementwise.unary import scale_shift
-from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
@@ -49,7 +49,7 @@ def convolved(inputs, weight, stride=1, dilation=1):
 
 def summed(array, windows):
     """Sums over windows."""
-    parts = [array[windows.entry(place, array.shape)] for place in windows.places()]
+    parts = [array[windows.slices_at(place, array.shape)] for place in windows.places()]
     return sum(parts[1:], parts[0])
 
 
@@ -168,13 +168,13 @@ WINDOWS = [
     LayerCase(
         "sum_of_positions",
         (Operand((2, 1, 4), "certain"), WEIGHT),
-        lambda x, w: total(convolve(x, w, stride=1), [2]),
+        lambda x, w: reduce_sum(convolve(x, w, stride=1), [2]),
         lambda x, w: F.conv1d(x, w).sum(-1),
     ),
     LayerCase(
         "sum_of_positions_and_batch",
         (Operand((2, 1, 4), "certain"), WEIGHT),
-        lambda x, w: total(convolve(x, w), [0, 2]),
+        lambda x, w: reduce_sum(convolve(x, w), [0, 2]),
         lambda x, w: F.conv1d(x, w).sum((0, 2)),
         batched=(),
     ),

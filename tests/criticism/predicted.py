@@ -13,7 +13,7 @@ import numpyro_moments
 import pyro_moments
 
 ARRAYS = {"pyro": torch.as_tensor, "numpyro": jnp.asarray}
-LAWS = {"pyro": pyro.distributions, "numpyro": numpyro.distributions}
+PREDICTIVE_RULES = {"pyro": pyro.distributions, "numpyro": numpyro.distributions}
 MODULES = {"pyro": pyro_moments, "numpyro": numpyro_moments}
 HOSTS = list(MODULES)
 
@@ -35,7 +35,9 @@ def predicted(host, family, *parameters, kind="Prediction", **named):
     """
     arrays = [ARRAYS[host](part) for part in parameters]
     by_name = {name: ARRAYS[host](part) for name, part in named.items()}
-    return getattr(MODULES[host], kind)("y", getattr(LAWS[host], family)(*arrays, **by_name))
+    return getattr(MODULES[host], kind)(
+        "y", getattr(PREDICTIVE_RULES[host], family)(*arrays, **by_name)
+    )
 
 
 def in_double():

@@ -20,7 +20,7 @@ random = np.random.default_rng(2)
 def layer(mean=MEAN, variance=VARIANCE, covariance=None, reason="", **names):
     names = {"operation": "made up", "line": "/folder/model.py:3", "site": "", **names}
     arrays = mean, variance, covariance, None
-    return Layer(**names, place=0, shape=mean.shape, axis=-1, reason=reason, arrays=arrays)
+    return Layer(**names, index=0, shape=mean.shape, axis=-1, reason=reason, arrays=arrays)
 
 
 def normal(mean=MEAN, scale=1.0, together=False):
@@ -35,7 +35,7 @@ def normal(mean=MEAN, scale=1.0, together=False):
 
 
 def result_of(layers, draw, count=COUNT, left_out=()):
-    return accuracy_of((layers, left_out), 0, draw, count)
+    return accuracy_of(layers, left_out, 0, draw, count)
 
 
 def compared(draw, count=COUNT, **options):

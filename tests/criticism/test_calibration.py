@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from scipy.integrate import quad
 
-from moment_calculus.criticism.calibration.outcomes import normal_crps
+from moment_calculus.criticism.calibration.calibration import normal_crps
 from numpyro_moments import calibration as of_numpyro
 from pyro_moments import Calibration, UnsupportedMoments, calibration
 from tests.checks.marks import with_slow

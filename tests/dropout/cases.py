@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.dropout.masked import Mask, masked_weight
-from moment_calculus.operations.dropout.noise import dropped, variance_ratio
+from moment_calculus.operations.dropout.masked_weight import SiteMask, masked_weight
+from moment_calculus.operations.dropout.noise import multiply_by_noise, variance_ratio
 from moment_calculus.operations.dropout.switches import drop
 from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear
@@ -19,7 +19,7 @@ from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.shapes import permute, swap_last
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 
 ROWS, INPUTS, OUTPUTS = 2, 3, 2
 SHAPES = {"units": (INPUTS,), "weights": (OUTPUTS, INPUTS)}
@@ -58,7 +58,7 @@ class DropoutCase:
     def outputs(self, mean: Any, factor: Any, matrix: Any, p: Any) -> dict[str, Any]:
         flow = propagation_of(self.covariance, "exact")
         x = mean if not self.random else random_inputs(mean, factor, flow)
-        mask = Mask("w", variance_ratio(p), -1, self.kind == "weights")
+        mask = SiteMask("w", variance_ratio(p), -1, self.kind == "weights")
         y = self.rule(x, masked_weight(matrix, mask, flow)).gaussian()
         found = {"mean": y.mean, "variance": y.variance}
         if self.covariance == "full":
@@ -92,7 +92,7 @@ def random_inputs(mean: Any, factor: Any, flow: Any) -> Gaussian:
     spread = Spread(covariance=factor @ factor.mT)
     if not flow.full:
         spread = Spread((factor * factor).sum(-1))
-    return Gaussian(mean, spread, support=whole(["x"]), propagation=flow)
+    return Gaussian(mean, spread, support=all_elements(["x"]), propagation=flow)
 
 
 def over_masks(mean: Any, covariance: Any, matrix: Any, p: float, shape: Any) -> dict[str, Any]:
@@ -129,12 +129,12 @@ def by_einsum(x: Any, weight: Any) -> Any:
 def dropped_before(x: Any, weight: Any) -> Any:
     """A layer of dropout, then the map by the certain mean."""
     flow = weight.source.propagation
-    return linear(dropped(x, weight.mask.ratio, "noise", flow), weight.at_mean)
+    return linear(multiply_by_noise(x, weight.mask.noise_variance, "noise", flow), weight.at_mean)
 
 
 def dropped_by_shared_noise(x: Any, weight: Any) -> Any:
     """The same with noise that nothing shares."""
-    ratio = weight.mask.ratio
+    ratio = weight.mask.noise_variance
     z = drop(x, ratio / (1 + ratio), "noise", weight.source.propagation, shape=x.shape)
     return linear(z, weight.at_mean)
 

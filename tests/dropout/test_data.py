@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.dropout.noise import noise
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, subtract
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.linear.reductions import average, total
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.operations.linear.reductions import reduce_mean, reduce_sum
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from tests.dropout import hosts
@@ -44,14 +44,14 @@ def in_samples(count=100_000):
 
 
 SUMS = {
-    "sum with the mean": (lambda h: add(h, average(h, [0])), np.eye(3) + 1 / 3),
-    "difference from the mean": (lambda h: subtract(h, average(h, [0])), np.eye(3) - 1 / 3),
+    "sum with the mean": (lambda h: add(h, reduce_mean(h, [0])), np.eye(3) + 1 / 3),
+    "difference from the mean": (lambda h: subtract(h, reduce_mean(h, [0])), np.eye(3) - 1 / 3),
     "sum with a sum of a map": (
-        lambda h: add(linear(h, WIDE), linear(total(h, [0]), WIDE)),
+        lambda h: add(linear(h, WIDE), linear(reduce_sum(h, [0]), WIDE)),
         np.eye(3) + 1,
     ),
     "difference of what is pooled": (
-        lambda h: subtract(total(h, [0], keepdims=True), average(h, [0], keepdims=True)),
+        lambda h: subtract(reduce_sum(h, [0], keepdims=True), reduce_mean(h, [0], keepdims=True)),
         np.full((1, 3), 2 / 3),
     ),
 }
@@ -70,20 +70,20 @@ def test_what_is_pooled_depends_on_each_row(name):
 
 def test_what_is_pooled_meets_later_values_and_itself():
     h = layer()
-    pooled, later = total(h, [0]), add(h, 1.0)
+    pooled, later = reduce_sum(h, [0]), add(h, 1.0)
     each = h.joint_covariance()
     np.testing.assert_allclose(cross_covariance(pooled, later), each, rtol=1e-12)
-    other = total(later, [0])
+    other = reduce_sum(later, [0])
     np.testing.assert_allclose(cross_covariance(pooled, other), each.sum(0), rtol=1e-12)
 
 
 PRODUCTS = {
     "product": (
-        lambda h: multiply(h, average(h, [0])),
+        lambda h: multiply(h, reduce_mean(h, [0])),
         lambda h: h * h.mean(1, keepdims=True),
     ),
     "gate": (
-        lambda h: multiply(h, apply(activation("relu"), average(h, [0]))),
+        lambda h: multiply(h, apply(activation("relu"), reduce_mean(h, [0]))),
         lambda h: h * np.maximum(h.mean(1, keepdims=True), 0),
     ),
 }

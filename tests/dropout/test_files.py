@@ -7,7 +7,7 @@ import json
 import jax
 import pytest
 
-from moment_calculus.hosts.identity import settings_of
+from moment_calculus.hosts.compatibility import settings_of
 from moment_calculus.storage.errors import StoredFileError
 from moment_calculus.storage.files import read
 from tests.fitting.models import HOSTS, fresh

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.operations.dropout.masked import Mask, masked_weight
-from moment_calculus.operations.dropout.noise import dropped, noise
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.operations.dropout.masked_weight import SiteMask, masked_weight
+from moment_calculus.operations.dropout.noise import multiply_by_noise, noise
 from moment_calculus.operations.elementwise.arithmetic import add, multiply
 from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from tests.checks.general import GENERAL, check_oracle, leaves_of, meetings
@@ -25,7 +25,7 @@ M = np.random.default_rng(3).normal(size=(2, 3))
 
 
 def weight(mean=M, axis=-1, **options):
-    return masked_weight(mean, Mask("w", 0.5, axis, **options), FLOW)
+    return masked_weight(mean, SiteMask("w", 0.5, axis, **options), FLOW)
 
 
 @pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], CASES))
@@ -51,7 +51,7 @@ def test_extremes(case, size, p):
 def test_rows_are_independent_and_a_mask_meets_its_inputs():
     """Masks are new for every row: the sum over rows has the sum of the variances."""
     y = linear(X, weight())
-    assert y.apart
+    assert y.batch_independent
     x = random_inputs(X, np.ones((4, 3, 3)), FLOW)
     np.testing.assert_allclose(
         cross_covariance(linear(x, weight()), x), M @ x.covariance, rtol=1e-12
@@ -63,7 +63,9 @@ def test_one_noise_is_one_value():
     z = noise("z", np.ones((4, 3)), np.full((4, 3), 0.5), FLOW)
     both = add(multiply(z, X), multiply(z, 2 * X)).gaussian()
     np.testing.assert_allclose(both.variance, 0.5 * (3 * X) ** 2)
-    apart = add(dropped(X, 0.5, "a", FLOW), dropped(2 * X, 0.5, "b", FLOW)).gaussian()
+    apart = add(
+        multiply_by_noise(X, 0.5, "a", FLOW), multiply_by_noise(2 * X, 0.5, "b", FLOW)
+    ).gaussian()
     np.testing.assert_allclose(apart.variance, 0.5 * 5 * X**2)
 
 

@@ -9,9 +9,10 @@ import weakref
 import numpy as np
 import pytest
 
+from moment_calculus.errors.exceptions import ApproximationWarning, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.classes import class_rule, predictive_rule
-from moment_calculus.operations.dropout.switches import drop, mask, select
+from moment_calculus.operations.dropout.switches import bernoulli_mask, drop, where_mask
 from moment_calculus.operations.elementwise.arithmetic import (
     add,
     apply,
@@ -20,7 +21,7 @@ from moment_calculus.operations.elementwise.arithmetic import (
     subtract,
 )
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.linear.reductions import average
+from moment_calculus.operations.linear.reductions import reduce_mean
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
 from moment_calculus.operations.normalised.normalisation import FEW, normalise
 from moment_calculus.operations.shapes.concatenation import stack
@@ -29,7 +30,6 @@ from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.extremes import window_maximum
 from moment_calculus.operations.windows.geometry import Windows
-from moment_calculus.refusals.errors import ApproximationWarning, UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from tests.cases import ACTIVATIONS
@@ -120,7 +120,7 @@ def test_masks_move_with_their_values(name, random):
 def test_one_choice_of_two_random_values():
     """As in zoneout: h or its function, with one mask; then a function of the choice."""
     h = inputs()
-    chosen = select(mask("zones", np.full((2, 3), K), FLOW), apply(TANH, h), h)
+    chosen = where_mask(bernoulli_mask("zones", np.full((2, 3), K), FLOW), apply(TANH, h), h)
     found = apply(activation("exp"), chosen).gaussian()
     for place in np.ndindex(2, 3):
         mean = MEAN[place]
@@ -134,7 +134,7 @@ def test_one_choice_of_two_random_values():
 
 
 def test_one_mask_twice_is_one_mask():
-    drawn = mask("noise", np.full((2, 3), K), FLOW)
+    drawn = bernoulli_mask("noise", np.full((2, 3), K), FLOW)
     once, twice = multiply(drawn, inputs()), multiply(drawn, multiply(drawn, inputs()))
     np.testing.assert_allclose(twice.mean, once.mean)
     np.testing.assert_allclose(twice.variance, once.variance)
@@ -176,7 +176,7 @@ def other_elements():
 
 def centred():
     y = layer()
-    return apply(TANH, subtract(y, average(y, [1], keepdims=True))).gaussian()
+    return apply(TANH, subtract(y, reduce_mean(y, [1], keepdims=True))).gaussian()
 
 
 REFUSED = {

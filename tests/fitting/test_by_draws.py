@@ -13,9 +13,9 @@ import pyro.infer.autoguide as pyro_guides
 import pytest
 import torch
 
-from moment_calculus.criticism.diagnosis.by_draws import loss_by_draws
+from moment_calculus.criticism.diagnosis.checks import check_loss_by_draws
 from moment_calculus.criticism.diagnosis.findings import Verdict
-from moment_calculus.refusals.errors import LossByDrawsWarning
+from moment_calculus.errors.exceptions import LossByDrawsWarning
 from tests.fitting.models import CURVE, HOSTS, INPUTS, fresh, network, trained
 
 rng = np.random.default_rng(4)
@@ -54,7 +54,7 @@ def test_a_wrong_rule_for_classes_is_contradicted(host):
     (one,) = (each for each in caught if each.category is LossByDrawsWarning)
     assert one.filename == __file__  # the line of the user
     assert fit.by_draws.value > 3 * fit.loss
-    finding = loss_by_draws(fit.by_draws)
+    finding = check_loss_by_draws(fit.by_draws)
     assert finding.verdict is Verdict.BAD
     assert 'propagation="sampled"' in finding.remedy
 
@@ -108,7 +108,7 @@ def verdicts(host, model, fit, data, covariance):
     by_layer = host.package.moment_accuracy(
         model, fit.guide, *data, covariance=covariance, num_samples=300, **rng
     )
-    return fit.by_draws, loss_by_draws(fit.by_draws), by_layer
+    return fit.by_draws, check_loss_by_draws(fit.by_draws), by_layer
 
 
 @pytest.mark.slow
@@ -256,7 +256,7 @@ def test_what_is_drawn_or_has_no_expectation_is_not_run(host):
         fit = host.fit(host.regression, host.x, host.y, objective=objective, steps=2)
         assert "not run" in fit.by_draws.note
         assert type(objective).__name__ in fit.by_draws.note
-        assert loss_by_draws(fit.by_draws).verdict is Verdict.UNKNOWN
+        assert check_loss_by_draws(fit.by_draws).verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize("name", ["AutoNormal", "AutoDelta", "AutoDiagonalNormal"])

@@ -39,7 +39,7 @@ class Jax:
         return self.curvature.dense(jnp.asarray(place))
 
     def along(self, place, direction):
-        return self.curvature.along(jnp.asarray(place), jnp.asarray(direction))
+        return self.curvature.product(jnp.asarray(place), jnp.asarray(direction))
 
 
 class Torch:
@@ -68,7 +68,7 @@ class Torch:
 
     def along(self, place, direction):
         self.move(place)
-        return self.curvature.along(direction)
+        return self.curvature.product(direction)
 
 
 @pytest.fixture(params=[Jax, Torch])
@@ -80,8 +80,8 @@ def host(request):
 @pytest.mark.parametrize("together", [1, 2, 3, SIZE, 100])
 def test_the_hessian_is_exact_however_many_products_are_made_together(host, together, monkeypatch):
     monkeypatch.setattr(numpyro_curvature.Curvature, "_bytes", lambda self: 1)
-    monkeypatch.setattr(numpyro_curvature, "ROOM", together)
-    monkeypatch.setattr(graphs, "ROOM", SIZE * together)  # its largest step has as many
+    monkeypatch.setattr(numpyro_curvature, "BATCH_ROOM", together)
+    monkeypatch.setattr(graphs, "BATCH_ROOM", SIZE * together)  # its largest step has as many
     for place in (PLACE, OTHER):
         np.testing.assert_allclose(host.dense(place), hessian(place), rtol=1e-12)
 
@@ -134,7 +134,7 @@ def test_torch_goes_on_row_by_row_where_an_operation_has_no_rule_for_batches():
 
 def test_torch_makes_large_steps_one_by_one(monkeypatch):
     host = Torch()
-    monkeypatch.setattr(graphs, "SMALL", SIZE)
+    monkeypatch.setattr(graphs, "BATCHABLE_SIZE", SIZE)
     sizes, products = [], graphs._products
     monkeypatch.setattr(
         graphs, "_products", lambda *args, **how: sizes.append(how) or products(*args, **how)
@@ -145,7 +145,7 @@ def test_torch_makes_large_steps_one_by_one(monkeypatch):
 
 @pytest.mark.parametrize("room", [1, 1 << 19])
 def test_parameters_that_the_slope_does_not_depend_on_have_rows_of_zeros(room, monkeypatch):
-    monkeypatch.setattr(graphs, "ROOM", room)
+    monkeypatch.setattr(graphs, "BATCH_ROOM", room)
     leaves = [torch.ones(size, dtype=torch.float64, requires_grad=True) for size in (2, 3)]
     found = pyro_curvature.Curvature(lambda: (leaves[0] ** 3 / 6).sum() + leaves[1].sum(), leaves)
     np.testing.assert_allclose(found.dense(), np.diag([1.0, 1, 0, 0, 0]))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from moment_calculus.optimisation.batches import Shuffled
+from moment_calculus.optimisation.batches import ShuffledBatches
 from tests.fitting.models import HOSTS, ROWS, X, Y, fresh
 
 
@@ -225,7 +225,7 @@ def test_rows_that_fit_scales_are_a_subsample(host):
 def test_shuffled_rows_cover_an_epoch():
     """In an order that follows from seed and epoch."""
     take = lambda part, indices: part[indices]  # noqa: E731
-    source = Shuffled((X,), {"y": Y}, 5, 0, take)
+    source = ShuffledBatches((X,), {"y": Y}, 5, 0, take)
     epochs = [
         np.concatenate([source.indices(19 * epoch + step) for step in range(19)])
         for epoch in range(2)

@@ -52,7 +52,7 @@ def loss_of_answers(place, draws=4000):
     return losses.mean(), losses.std() / draws**0.5
 
 
-@pytest.mark.filterwarnings("error::moment_calculus.refusals.errors.LossByDrawsWarning")
+@pytest.mark.filterwarnings("error::moment_calculus.errors.exceptions.LossByDrawsWarning")
 def test_a_product_in_a_logit_is_close_to_its_draws(host):
     """Moments are off by less than one per cent there: draws show it, and nothing warns."""
     data = host.array(WHO), host.array(WHICH), host.array(ANSWERS.astype(np.float32))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.optimisation.rounds import Objective
-from moment_calculus.optimisation.saddle import PRODUCTS, beside, negative_direction
+from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_calculus.optimisation.saddle import PRODUCTS, negative_direction, step_off_saddle
 from tests.fitting.models import HOSTS, fresh
 
 DATA = np.full(15, 2.0)
@@ -77,7 +77,7 @@ def quadratic(values, precision=2e-16):
         return float(rounded(np.asarray(value))), np.asarray(slope, float)
 
     one = lambda place: np.ones_like(place)  # noqa: E731
-    return matrix, Objective(
+    return matrix, DeterministicLoss(
         value_and_slope, lambda x: matrix, lambda x, d: matrix @ d, one, precision
     )
 
@@ -87,7 +87,7 @@ def quadratic(values, precision=2e-16):
 def test_one_negative_eigenvalue_among_many_is_found(least, precision):
     spectrum = np.concatenate([[least], np.geomspace(0.3, 20.0, 299)])
     matrix, objective = quadratic(spectrum, precision)
-    lower = beside(objective, np.zeros(300), 100.0)
+    lower = step_off_saddle(objective, np.zeros(300), 100.0)
     assert (lower is not None) == (least < 0)
     if lower is not None:
         place, loss = lower
@@ -111,5 +111,5 @@ def test_the_look_takes_no_more_slopes_than_it_says():
 def test_a_slope_that_is_left_is_no_saddle():
     """The loss falls on one side, but not on both."""
     convex = lambda x: (float(100 + x @ x / 2 + x.sum()), x + 1.0)  # noqa: E731
-    objective = Objective(convex, lambda x: np.eye(4), lambda x, d: d, np.ones_like, 2e-16)
-    assert beside(objective, np.zeros(4), 100.0) is None
+    objective = DeterministicLoss(convex, lambda x: np.eye(4), lambda x, d: d, np.ones_like, 2e-16)
+    assert step_off_saddle(objective, np.zeros(4), 100.0) is None

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from moment_calculus.functions.pairs import mehler
-from moment_calculus.functions.pairs.mehler import Operand, alike, function_covariance
+from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import ACTIVATIONS, activation
 from moment_calculus.numerics.arrays import outer
 from tests.checks.general import QUICK
@@ -30,22 +30,22 @@ def moments():
     return MEANS[0], variance[:, :4], MEANS[1], variance[:, 4:], COVARIANCE[:, :4, 4:]
 
 
-def differentiated(names, meet, first, one, second, other, covariance):
+def differentiated(names, combine, first, one, second, other, covariance):
     """The series with its terms differentiated one by one."""
-    size = meet(one**0.5, other**0.5)
+    size = combine(one**0.5, other**0.5)
     coefficients = [
         activation(name).hermite(mean, variance, ORDER)
         for name, mean, variance in zip(names, (first, second), (one, other), strict=True)
     ]
-    return mehler.series(*coefficients, covariance / size, meet)
+    return mehler.series(*coefficients, covariance / size, combine)
 
 
-def closed(names, meet, first, one, second, other, covariance):
+def closed(names, combine, first, one, second, other, covariance):
     operands = (
         Operand(activation(names[0]), first, one),
         Operand(activation(names[1]), second, other),
     )
-    return function_covariance(*operands, covariance, ORDER, meet)
+    return function_covariance(*operands, covariance, ORDER, combine)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,20 +65,20 @@ def test_coefficients_are_derivatives_of_each_other(name):
         torch.testing.assert_close(by_variance, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("meet", [outer, alike])
+@pytest.mark.parametrize("combine", [outer, elementwise_product])
 @pytest.mark.parametrize(
     ("names", "framework"),
     [*((names, "torch") for names in PAIRS), (PAIRS[0], "jax")],
     ids=lambda part: part if isinstance(part, str) else "-".join(part),
 )
-def test_value_and_gradients_are_those_of_the_differentiated_series(names, meet, framework):
+def test_value_and_gradients_are_those_of_the_differentiated_series(names, combine, framework):
     arrays = moments()
-    if meet is alike:
+    if combine is elementwise_product:
         arrays = (*arrays[:4], np.diagonal(arrays[4], axis1=-2, axis2=-1))
     weights = rng.normal(size=arrays[4].shape)
     both = [
         _with_gradients(
-            lambda *parts, rule=rule: rule(names, meet, *parts), arrays, weights, framework
+            lambda *parts, rule=rule: rule(names, combine, *parts), arrays, weights, framework
         )
         for rule in (closed, differentiated)
     ]

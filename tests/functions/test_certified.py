@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.functions.pairs import certified, cuts
 from moment_calculus.functions.pairs import covariance as pairs
+from moment_calculus.functions.pairs import eager, truncation
 from moment_calculus.functions.table import activation
 
 NAMES = ["relu", "leaky_relu", "heaviside", "gelu", "elu", "tanh", "softplus"]
@@ -32,7 +32,7 @@ def in_full(function, mean, covariance, order=32):
     return np.stack(found) if isinstance(mean, np.ndarray) else torch.stack(found)
 
 
-def in_units(error, function, mean, covariance):
+def clipped_correlation(error, function, mean, covariance):
     deviation = function.moments(mean, np.diagonal(covariance, axis1=-2, axis2=-1))[1] ** 0.5
     return np.abs(error / (deviation[..., :, None] * deviation[..., None, :])).max()
 
@@ -42,10 +42,10 @@ def watched(monkeypatch):
     found = []
 
     def cut(*arguments):
-        found.append(cuts.cheapest_cut(*arguments))
+        found.append(truncation.cheapest_truncation(*arguments))
         return found[-1]
 
-    monkeypatch.setattr(certified, "cheapest_cut", cut)
+    monkeypatch.setattr(eager, "cheapest_truncation", cut)
     return found
 
 
@@ -56,7 +56,9 @@ def test_as_without_a_look(name, strength, monkeypatch):
     mean, covariance = gaussian(strength)
     result = pairs.covariance(function, mean, covariance)
     assert found[0] is not None
-    error = in_units(result - in_full(function, mean, covariance), function, mean, covariance)
+    error = clipped_correlation(
+        result - in_full(function, mean, covariance), function, mean, covariance
+    )
     assert error < 2e-9  # what the mixture for the logistic function leaves, and the closed forms
 
 
@@ -69,7 +71,9 @@ def test_units_that_are_off_or_on_for_almost_all_x(name, thresholds, monkeypatch
     mean = scale * rng.uniform(*thresholds, size=(BATCH, SIZE))
     result = pairs.covariance(function, mean, covariance)
     assert found[0] is not None
-    error = in_units(result - in_full(function, mean, covariance), function, mean, covariance)
+    error = clipped_correlation(
+        result - in_full(function, mean, covariance), function, mean, covariance
+    )
     assert error < 1e-8
     assert np.linalg.eigvalsh(result).min() >= 0
 
@@ -85,7 +89,7 @@ def test_few_pairs_of_large_correlation_are_computed_apart(name, dtype, monkeypa
     result = pairs.covariance(function, *arrays)
     assert (found[0].bound < 0.9) == (name != "tanh")  # which has no closed form
     expected = in_full(function, *(part.double() for part in arrays))
-    error = in_units((result - expected).numpy(), function, mean, covariance)
+    error = clipped_correlation((result - expected).numpy(), function, mean, covariance)
     assert error < (2e-8 if dtype is torch.float64 else 1e-5)
 
 

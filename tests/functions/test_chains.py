@@ -10,13 +10,13 @@ import torch
 from numpy.testing import assert_allclose
 from scipy import optimize
 
-from moment_calculus.functions.chains import Bounds
+from moment_calculus.functions.function_bounds import Bounds
 from moment_calculus.functions.table import ACTIVATIONS, Integrated, Smooth, activation
 from moment_calculus.likelihoods.links import log
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import add, divide, multiply
-from moment_calculus.operations.elementwise.unary import apply, leaf, scale_shift
+from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.values import Deferred, Gaussian
 from tests.oracles import quadrature as oracles
 
@@ -25,7 +25,7 @@ RATIOS = (-3.0, -1.5, 0.0, 0.7, 3.0)
 
 
 def site(mean, variance) -> Gaussian:
-    return leaf("h", mean, variance, Propagation())
+    return site_value("h", mean, variance, Propagation())
 
 
 def of(name, value, *parameters):

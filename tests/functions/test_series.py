@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from moment_calculus.functions.pairs import covariance as pairs
-from moment_calculus.functions.pairs.mehler import Operand, alike, function_covariance
+from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import Integrated, LeakyReLU, activation
 from moment_calculus.numerics.normal import bivariate as normal
 from tests.oracles import adaptive as oracle
@@ -145,7 +145,7 @@ def test_covariance_of_two_functions(rho):
     matrix = function_covariance(x, y, shared[None, None], pairs.ORDER)
     assert matrix.shape == (1, 1)
     assert matrix[0, 0] == pytest.approx(true, rel=1e-6)
-    assert function_covariance(x, y, shared[None], pairs.ORDER, alike) == matrix[0]
+    assert function_covariance(x, y, shared[None], pairs.ORDER, elementwise_product) == matrix[0]
 
 
 def test_sine_and_cosine_meet_in_closed_form():
@@ -153,8 +153,8 @@ def test_sine_and_cosine_meet_in_closed_form():
     x, y = (Operand(activation(name), mean, variance) for name in ("sin", "cos"))
     hidden = Operand(Integrated(np.cos, (0.0,)), mean, variance)
     covariance = rho * variance
-    closed = function_covariance(x, y, covariance, 1, alike)
-    series = function_covariance(x, hidden, covariance, 30, alike)
+    closed = function_covariance(x, y, covariance, 1, elementwise_product)
+    series = function_covariance(x, hidden, covariance, 30, elementwise_product)
     np.testing.assert_allclose(closed, series, rtol=1e-9)
 
 

@@ -12,7 +12,7 @@ from torch import distributions
 
 from moment_calculus import likelihoods
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.operations.elementwise.unary import site_value
 from tests.cases.kinds import on_numpy
 from tests.cases.likelihood_functions import density, exp, ndtr, sigmoid, softplus, times
 from tests.oracles import quadrature as oracles
@@ -114,7 +114,7 @@ ROWS = {
 
 
 def f(mean, variance):
-    return leaf("f", mean, variance, Propagation(), event_dim=0)
+    return site_value("f", mean, variance, Propagation(), event_dim=0)
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -9,15 +9,15 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
+from moment_calculus.errors.exceptions import ApproximationWarning, UnsupportedMoments
 from moment_calculus.functions.families.named import Softplus
 from moment_calculus.hosts.moments import Moments, as_value
-from moment_calculus.likelihoods.classes import LAWS, PREDICTIVE, RULES
-from moment_calculus.likelihoods.classes.pairs import beyond_the_gain
+from moment_calculus.likelihoods.classes import PREDICTIVE, PREDICTIVE_RULES, RULES
+from moment_calculus.likelihoods.classes.pairs import nonlinear_variance
 from moment_calculus.likelihoods.classes.points import Draws, rotations, standard_points
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.refusals.errors import ApproximationWarning, UnsupportedMoments
 
 DRAWS, ROWS = 20_000, 24
 
@@ -61,7 +61,7 @@ def test_the_law_of_the_probabilities_is_that_of_draws(name, variance, classes):
 
 
 @pytest.mark.parametrize("power", [1e-6, 0.1, 0.5, 1.0])
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", PREDICTIVE_RULES)
 def test_powers_between_the_expected_logarithm_and_the_probability(name, power):
     mean, root, drawn = problem(3, 2.0)
     logits, rule, label = value_of(mean, root), RULES[name], np.arange(ROWS) % 3
@@ -255,7 +255,7 @@ def test_what_a_softplus_has_beyond_its_gain():
     for variance in (1e-2, 1.0, 1e2, 1e4):
         at = np.full_like(mean, variance), max(variance**0.5, 1.0) * mean
         exact = Softplus().moments(*at[::-1])[1] - Softplus().gain(*at[::-1]) ** 2 * variance
-        found = beyond_the_gain(*at[::-1])
+        found = nonlinear_variance(*at[::-1])
         assert (found >= 0).all()
         np.testing.assert_allclose(found, exact, atol=6e-3 * variance)
 

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.likelihoods.predictive import counts
-from moment_calculus.likelihoods.predictive.vectors import log_mean_power
+from moment_calculus.likelihoods.predictive.vectors import log_mean_of_normal_powers
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.rulebook import Propagation
 from tests import cases
@@ -35,7 +35,7 @@ def test_equal_powers_are_those_of_a_multivariate_normal_with_more_noise():
     root = torch.randn(4, 4, generator=generator, dtype=torch.double)
     residual = torch.randn(4, generator=generator, dtype=torch.double)
     scale, power = torch.tensor([0.5, 1.0, 2.0, 0.3], dtype=torch.double), 0.4
-    actual = log_mean_power(residual, root @ root.mT, scale, power)
+    actual = log_mean_of_normal_powers(residual, root @ root.mT, scale, power)
     noise = torch.diag(scale**2)
     wide = torch.distributions.MultivariateNormal(residual * 0, root @ root.mT + noise / power)
     constant = (1 - power) / 2 * torch.logdet(2 * torch.pi * noise) - 2 * np.log(power)
@@ -47,8 +47,8 @@ def test_what_has_no_weight_does_not_count(dtype):
     """Neither its value, which may be NaN, nor its covariance with the others; nor its gradient."""
     root = torch.tensor([[1.0, 0.0], [0.5, 0.8]], dtype=dtype).requires_grad_()
     residual, weights = torch.tensor([0.7, torch.nan]), torch.tensor([0.5, 0.0])
-    actual = log_mean_power(residual.to(dtype), root @ root.mT, 0.6, weights.to(dtype))
-    alone = log_mean_power(residual[:1].to(dtype), (root @ root.mT)[:1, :1], 0.6, 0.5)
+    actual = log_mean_of_normal_powers(residual.to(dtype), root @ root.mT, 0.6, weights.to(dtype))
+    alone = log_mean_of_normal_powers(residual[:1].to(dtype), (root @ root.mT)[:1, :1], 0.6, 0.5)
     torch.testing.assert_close(actual, alone)
     (gradient,) = torch.autograd.grad(actual, root)
     assert gradient.isfinite().all()
@@ -61,7 +61,7 @@ def test_small_powers_in_single_precision(power):
     root = np.array([[1.0, 0.0], [0.9, 0.3]], dtype=np.float32) * np.float32(2.0)
     residual, scale = np.array([0.7, -0.4], dtype=np.float32), np.float32(0.6)
     covariance = root @ root.T
-    actual = log_mean_power(residual, covariance, scale, power) / power
+    actual = log_mean_of_normal_powers(residual, covariance, scale, power) / power
     squares = (residual**2 + np.diagonal(covariance)) / scale**2
     expected = -0.5 * np.sum(squares + np.log(2 * np.pi * scale**2))
     np.testing.assert_allclose(actual, expected, rtol=1e-4)
@@ -71,8 +71,10 @@ def test_small_powers_in_single_precision(power):
 def test_large_covariances_of_low_rank_stay_finite_in_single_precision(size):
     generator = torch.Generator().manual_seed(0)
     root = (size * torch.randn(8, 2, generator=generator)).requires_grad_()
-    with_double = log_mean_power(torch.ones(8), root @ root.mT, 0.1, 0.5)
-    single = log_mean_power(np.ones(8, np.float32), (root @ root.mT).detach().numpy(), 0.1, 0.5)
+    with_double = log_mean_of_normal_powers(torch.ones(8), root @ root.mT, 0.1, 0.5)
+    single = log_mean_of_normal_powers(
+        np.ones(8, np.float32), (root @ root.mT).detach().numpy(), 0.1, 0.5
+    )
     (gradient,) = torch.autograd.grad(with_double, root)
     assert with_double.isfinite()
     assert np.isfinite(single)

@@ -13,7 +13,7 @@ import torch
 
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian, Spread
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 from tests import cases
 
 
@@ -95,7 +95,7 @@ def unrelated(value: Gaussian) -> Gaussian:
         value.mean,
         Spread(value.variance, value.covariance if value.has_covariance else None),
         axis=value.axis,
-        support=whole(["another site"]),
+        support=all_elements(["another site"]),
         propagation=value.propagation,
     )
 

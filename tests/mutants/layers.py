@@ -8,7 +8,7 @@ from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.linear.reductions import average, cumulative_sum, total
+from moment_calculus.operations.linear.reductions import cumulative_sum, reduce_mean, reduce_sum
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.gathering import gather
 from moment_calculus.operations.shapes.indexing import index
@@ -172,19 +172,21 @@ LAYER_MUTANTS = [
         "features taken as independent",
         check_oracle,
         "sum",
-        lambda x: total(without_covariance(x), [1]),
+        lambda x: reduce_sum(without_covariance(x), [1]),
     ),
     wrong_rule(
         "mean of independent copies",
         check_oracle,
         "centred",
-        lambda x: ops.subtract(x, average(unrelated(x), [1], keepdims=True)),
+        lambda x: ops.subtract(x, reduce_mean(unrelated(x), [1], keepdims=True)),
     ),
     wrong_rule(
         "elements of the batch taken as one",
         check_oracle,
         "sum_of_independent",
-        lambda x: altered(total(x, [0]), covariance=2 * diagonal_matrix(total(x, [0]).variance)),
+        lambda x: altered(
+            reduce_sum(x, [0]), covariance=2 * diagonal_matrix(reduce_sum(x, [0]).variance)
+        ),
     ),
     wrong_rule("another axis", check_oracle, "permute", lambda x: permute(x, (2, 0, 1)[::-1])),
     wrong_rule(

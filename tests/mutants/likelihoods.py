@@ -11,7 +11,7 @@ import numpy as np
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.classes import RULES
-from moment_calculus.likelihoods.classes.logits import chosen as chosen_logit
+from moment_calculus.likelihoods.classes.logits import take_class as chosen_logit
 from moment_calculus.numerics.special import logsumexp
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index
@@ -60,8 +60,8 @@ def scale_at_mean(y, out):
 
 
 def chosen_minus_logsumexp(scores, f):
-    chosen = chosen_logit(f.mean, scores.argmax(-1))
-    return chosen - logsumexp(f.mean)
+    take_class = chosen_logit(f.mean, scores.argmax(-1))
+    return take_class - logsumexp(f.mean)
 
 
 def curvature_scaled(by):

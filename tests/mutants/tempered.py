@@ -6,7 +6,7 @@ from functools import partial
 
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.predictive import counts
-from moment_calculus.likelihoods.predictive.vectors import log_mean_power
+from moment_calculus.likelihoods.predictive.vectors import log_mean_of_normal_powers
 from moment_calculus.numerics.arrays import diagonal, diagonal_matrix
 from moment_calculus.numerics.special import constants
 from tests.cases.likelihood_functions import exp, times
@@ -18,7 +18,7 @@ from tests.mutants import wrong_rule
 def of_vector(y, f, power=POWER, kept=lambda covariance: covariance):
     """The row's own rule, but for what is changed."""
     scale = constants(SCALES, f.mean)
-    return log_mean_power(y - f.mean, kept(f.joint_covariance()), scale, power) / power
+    return log_mean_of_normal_powers(y - f.mean, kept(f.joint_covariance()), scale, power) / power
 
 
 def variances(covariance):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.elementwise.unary import scale_shift
-from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian, Spread, Ties
@@ -99,7 +99,7 @@ WINDOW_MUTANTS = [
         "positions taken as independent",
         check_oracle,
         "sum_of_positions",
-        lambda x, w: total(positions_apart(convolve(x, w)), [2]),
+        lambda x, w: reduce_sum(positions_apart(convolve(x, w)), [2]),
     ),
     wrong_rule(
         "features taken as independent",

@@ -12,8 +12,8 @@ from moment_calculus.hosts.predictions.marginals import edge_levels
 from moment_calculus.numerics.entropies import (
     binary_entropy,
     class_entropy,
-    count_total,
     density_entropy,
+    sum_over_counts,
     surprisal_of_log,
 )
 from moment_calculus.numerics.quadrature import low_discrepancy
@@ -68,14 +68,14 @@ def test_counts(law, bounds):
         log_p = law.logpmf(counts)
         return np.exp(log_p), surprisal_of_log(log_p)
 
-    found = count_total(terms, law.mean(), law.var(), bounds)
+    found = sum_over_counts(terms, law.mean(), law.var(), bounds)
     counts = np.arange(4000.0)[:, None]
     exact = surprisal_of_log(law.logpmf(counts)).sum(0)
     np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-12)
 
 
 def test_counts_without_moments_have_no_total():
-    found = count_total(lambda k: (k, k), np.array([math.nan, 1.0]), np.array([1.0, math.inf]))
+    found = sum_over_counts(lambda k: (k, k), np.array([math.nan, 1.0]), np.array([1.0, math.inf]))
     assert np.isnan(found).all()
 
 

@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.functions.families.exponential import capped_exp, infinite_where_held
-from moment_calculus.numerics.choices import nowhere
+from moment_calculus.functions.families.exponential import capped_exp, infinite_where_capped
+from moment_calculus.numerics.choices import known_all_false
 
 
 def test_plain_arrays_are_looked_at():
     for convert in (np.asarray, torch.as_tensor):
-        assert nowhere(convert([False, False]))
-        assert not nowhere(convert([False, True]))
+        assert known_all_false(convert([False, False]))
+        assert not known_all_false(convert([False, True]))
 
 
 def test_nobody_looks_at_what_is_traced():
     seen = []
-    torch.func.vmap(lambda x: (seen.append(nowhere(x > 1)), x)[1])(torch.zeros(3))
+    torch.func.vmap(lambda x: (seen.append(known_all_false(x > 1)), x)[1])(torch.zeros(3))
     assert seen == [False]
-    assert not nowhere(jnp.asarray([False]))
+    assert not known_all_false(jnp.asarray([False]))
 
 
-@pytest.mark.parametrize("function", [capped_exp, lambda x: infinite_where_held(capped_exp(x))])
+@pytest.mark.parametrize("function", [capped_exp, lambda x: infinite_where_capped(capped_exp(x))])
 def test_an_exponential_that_is_held_changes_no_other(function):
     """With and without the choice: values and gradients."""
     x = torch.tensor([-200.0, -1.0, 0.0, 3.0, float("nan")], requires_grad=True)

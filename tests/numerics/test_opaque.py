@@ -19,7 +19,7 @@ def looking(x, y):
 
 def with_gradients(x, y):
     arguments = x.detach().requires_grad_(), y.detach().requires_grad_()
-    result = opaque.as_one_operation(looking, 0, *arguments)
+    result = opaque.call_as_operation(looking, 0, *arguments)
     return [result.detach(), *torch.autograd.grad(result.exp().sum(), arguments)]
 
 
@@ -45,23 +45,23 @@ def test_a_graph_has_two_operations_for_it(graph):
         str(node.target) for node in graph.graph.nodes if "moment_calculus" in str(node.target)
     ]
     assert names == ["moment_calculus.start.default", "moment_calculus.pull_back.default"]
-    alone = make_fx(lambda x, y: opaque.as_one_operation(looking, 0, x, y))(X, Y)
+    alone = make_fx(lambda x, y: opaque.call_as_operation(looking, 0, x, y))(X, Y)
     torch.testing.assert_close(alone(-X, Y), looking(-X, Y))
     assert any("moment_calculus.call" in str(node.target) for node in alone.graph.nodes)
 
 
 def test_a_gradient_that_was_not_asked_for_is_forgotten():
     arguments = X.clone().requires_grad_(), Y.clone().requires_grad_()
-    before = len(opaque._kept)
-    result = opaque.as_one_operation(looking, 0, *arguments)
-    assert len(opaque._kept) == before + 1
+    before = len(opaque._graphs)
+    result = opaque.call_as_operation(looking, 0, *arguments)
+    assert len(opaque._graphs) == before + 1
     del result
-    assert len(opaque._kept) == before
+    assert len(opaque._graphs) == before
 
 
 def test_a_gradient_may_be_asked_for_twice():
     arguments = X.clone().requires_grad_(), Y.clone().requires_grad_()
-    total = opaque.as_one_operation(looking, 0, *arguments).exp().sum()
+    total = opaque.call_as_operation(looking, 0, *arguments).exp().sum()
     for _ in range(2):
         found = torch.autograd.grad(total, arguments, retain_graph=True)
         torch.testing.assert_close([*found], expected(X, Y)[1:], rtol=0.0, atol=0.0)
@@ -82,7 +82,7 @@ def added(x, y):
 def test_results_have_memory_and_layout_of_their_own():
     arguments = X.T.detach().requires_grad_(), Y.clone().requires_grad_()
     slope = torch.ones(2, 3, dtype=torch.float64)
-    result = opaque.as_one_operation(added, 0, *arguments)
+    result = opaque.call_as_operation(added, 0, *arguments)
     gradients = torch.autograd.grad(result, arguments, slope)
     for array in (result, *gradients):
         assert array.is_contiguous()

@@ -70,7 +70,7 @@ def _product_together(x, y):
     return *_product(x, y), *(slope for row in _product_partials(x, y) for slope in row)
 
 
-together = special.elementwise(_product, _product_partials, together=_product_together)
+together = special.elementwise(_product, _product_partials, values_and_partials=_product_together)
 
 
 @pytest.mark.parametrize("shape", [(4,), (3, 1)])
@@ -87,7 +87,7 @@ def test_the_backward_pass_uses_the_derivatives_of_the_forward_pass():
     def refuse(*arrays):
         raise AssertionError("computed twice")
 
-    function = special.elementwise(_product, refuse, together=_product_together, piece=8)
+    function = special.elementwise(_product, refuse, values_and_partials=_product_together, piece=8)
     x = torch.randn(50, dtype=torch.double, requires_grad=True)
     first, second = function(x, x.detach() + 1)
     (first + second).sum().backward()

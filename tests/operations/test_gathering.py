@@ -9,13 +9,13 @@ from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.arithmetic import (
     add,
     apply,
-    leaf,
     multiply,
     scale_shift,
+    site_value,
     subtract,
 )
-from moment_calculus.operations.linear.reductions import total
-from moment_calculus.operations.shapes.gathering import pick
+from moment_calculus.operations.linear.reductions import reduce_sum
+from moment_calculus.operations.shapes.gathering import index_axes
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.covariances import elementwise_covariance
@@ -27,7 +27,9 @@ MEAN, VARIANCE = generator.normal(size=(4, 2)), generator.uniform(0.1, 0.5, size
 
 
 def site(name, mean, variance, event_dim, covariance="full"):
-    return leaf(name, mean, variance, propagation_of(covariance, "exact"), event_dim=event_dim)
+    return site_value(
+        name, mean, variance, propagation_of(covariance, "exact"), event_dim=event_dim
+    )
 
 
 def effects(covariance="full"):
@@ -50,7 +52,7 @@ def test_one_feature_of_picked_rows_keeps_its_covariance():
     """Rows [2] of t z: their two features share t."""
     z, t = site("z", MEAN, VARIANCE, 1), site("t", np.array(M), np.array(V), 0)
     rows = multiply(t, z).gaussian()
-    picked = [pick(rows, {0: FIRST, 1: np.full(7, i)}) for i in (0, 1)]
+    picked = [index_axes(rows, {0: FIRST, 1: np.full(7, i)}) for i in (0, 1)]
     np.testing.assert_allclose(picked[1].mean, M * MEAN[FIRST, 1], rtol=1e-12)
     found = elementwise_covariance(*picked)
     np.testing.assert_allclose(found, (V * MEAN[:, 0] * MEAN[:, 1])[FIRST], rtol=1e-12)
@@ -71,7 +73,9 @@ def test_different_keys_meet_where_they_choose_one_element():
     expected = VARIANCE[FIRST, 0] + VARIANCE[SECOND, 0] - 2 * VARIANCE[FIRST, 0] * (FIRST == SECOND)
     np.testing.assert_allclose(difference.variance, expected, rtol=1e-12, atol=1e-15)
     counts = np.bincount(FIRST, minlength=4) - np.bincount(SECOND, minlength=4)
-    np.testing.assert_allclose(total(difference).variance, counts**2 @ VARIANCE[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(
+        reduce_sum(difference).variance, counts**2 @ VARIANCE[:, 0], rtol=1e-12
+    )
 
 
 def test_different_keys_of_dependent_elements():
@@ -92,4 +96,4 @@ def test_a_sum_of_differences_of_neighbours_telescopes():
     difference = subtract(index(z, (slice(1, None),)), index(z, (slice(None, -1),))).gaussian()
     np.testing.assert_allclose(difference.variance, VARIANCE[1:, 0] + VARIANCE[:-1, 0], rtol=1e-12)
     ends = VARIANCE[0, 0] + VARIANCE[-1, 0]
-    np.testing.assert_allclose(total(difference).variance, ends, rtol=1e-12)
+    np.testing.assert_allclose(reduce_sum(difference).variance, ends, rtol=1e-12)

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.operations.elementwise.arithmetic import add, apply, scale_shift, subtract
@@ -14,7 +15,6 @@ from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.shapes import permute, reshape
 from moment_calculus.operations.shapes.indexing import index
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 
@@ -150,7 +150,7 @@ def test_one_input_through_several_certain_maps_ties_the_results():
     maps = RANDOM.normal(size=(4, 2, 3))
     result = linear(z, maps)
     np.testing.assert_allclose(result.joint_covariance(), maps @ z.covariance @ maps.mT)
-    assert not result.apart
+    assert not result.batch_independent
 
 
 def test_weights_tied_in_an_unknown_way_are_refused():

@@ -7,11 +7,11 @@ import warnings
 import numpy as np
 import pytest
 
+from moment_calculus.errors.exceptions import CovarianceDroppedWarning
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import CovarianceDroppedWarning
 
 generator = np.random.default_rng(4)
 ROOT = generator.normal(size=(3, 4, 4))
@@ -37,7 +37,7 @@ def test_a_split_axis_keeps_the_covariance_of_its_last_part(parts):
         expected = (weights @ block @ weights.T)[:, 0, 0]
         np.testing.assert_allclose(total.variance.reshape(3, 2)[:, head], expected)
     assert not heads.independent
-    assert not heads.apart
+    assert not heads.batch_independent
 
 
 @pytest.mark.parametrize("shape", [(12,), (6, 2), (2, 6)])

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.normalised.logits import softmax_value
-from moment_calculus.operations.normalised.softmax_moments import softmax_moments
+from moment_calculus.operations.normalised.logits import softmax_moments, softmax_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread
 
@@ -65,7 +64,7 @@ def test_extreme_logits_stay_finite_in_single_precision():
 def test_sums_of_sums_of_probabilities_are_certain(array, flow):
     """A certain map keeps the covariance that a softmax carries in diagonal mode too."""
     mean, variance = array([[0.3, -1.0, 0.5, 0.0]]), array([[0.5, 0.2, 0.3, 1.0]])
-    logits = leaf("z", mean, variance, propagation_of(flow, "exact"), event_dim=1)
+    logits = site_value("z", mean, variance, propagation_of(flow, "exact"), event_dim=1)
     pairs = linear(softmax_value(logits), array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]))
     assert float(pairs.variance.min()) > 1e-3
     assert float(linear(pairs, array([[1.0, 1.0]])).variance[0, 0]) == pytest.approx(0, abs=1e-6)

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from moment_calculus.objectives.by_draws import Evaluations, checked, jackknife, pooled
-from moment_calculus.optimisation.batches import Whole
+from moment_calculus.objectives.by_draws import Evaluations, check_loss, jackknife, pooled_energy
+from moment_calculus.optimisation.batches import AllData
 from moment_calculus.optimisation.outcome import ByDraws
 
 
@@ -29,7 +29,7 @@ def test_looks_are_pooled_before_the_bias_is_taken_out():
     """The mean of the looks keeps the bias of each, which no number of looks makes less."""
     draws = np.random.default_rng(1).normal(size=(300, 32, 4, 1)) * 1.5
     zero, one = np.zeros(4), np.ones(4)
-    found = [pooled([(look, zero, one) for look in part], alpha=1.0)[0] for part in draws]
+    found = [pooled_energy([(look, zero, one) for look in part], alpha=1.0)[0] for part in draws]
     apart = [np.mean([jackknife(look, zero, one, alpha=1.0)[0] for look in part]) for part in draws]
     exact, noise = -(1.5**2) / 2, np.std(found) / 300**0.5
     assert abs(np.mean(found) - exact) < 4 * noise
@@ -50,7 +50,7 @@ def test_particles_are_added_until_they_tell_one_per_cent(bias, share_off):
 
     for _ in range(100):
         evaluations = Evaluations(particles, lambda data, turn: fit.loss, True)
-        found.append(checked(fit, objective, Whole((), {}), evaluations))
+        found.append(check_loss(fit, objective, AllData((), {}), evaluations))
     assert np.mean([each.is_off for each in found]) == share_off
     assert all(each.is_precise for each in found)
 

@@ -10,7 +10,7 @@ import pytest
 from moment_calculus.optimisation.decrement import newton_decrement
 from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.newton import newton
-from moment_calculus.optimisation.rounds import Objective, remembering
+from moment_calculus.optimisation.rounds import DeterministicLoss, cached
 
 rng = np.random.default_rng(3)
 SCALES = np.array([1e4, 1.0, 1e-4])
@@ -37,11 +37,11 @@ def units(place):
     return np.concatenate([np.exp(place[3:]), np.ones(3)])
 
 
-def curvature_along(place, direction):
+def hessian_product(place, direction):
     return curvature(place) @ direction
 
 
-GAUSSIAN = Objective(value_and_slope, curvature, curvature_along, units, 2e-16)
+GAUSSIAN = DeterministicLoss(value_and_slope, curvature, hessian_product, units, 2e-16)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -90,7 +90,9 @@ def test_nothing_to_train_is_refused(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_loss_that_is_not_finite_is_refused(method):
-    infinite = Objective(lambda place: (np.inf, place), curvature, curvature_along, units, 2e-16)
+    infinite = DeterministicLoss(
+        lambda place: (np.inf, place), curvature, hessian_product, units, 2e-16
+    )
     with pytest.raises(ValueError, match="the loss at the start is inf"):
         METHODS[method](infinite, START)
 
@@ -101,7 +103,9 @@ def test_single_precision_converges_as_far_as_the_loss_shows(method):
         value, slope = value_and_slope(place)
         return float(np.float32(value + 1e3)), slope.astype(np.float32).astype(float)
 
-    found = METHODS[method](Objective(rounded, curvature, curvature_along, units, 1.2e-7), START)
+    found = METHODS[method](
+        DeterministicLoss(rounded, curvature, hessian_product, units, 1.2e-7), START
+    )
     assert found.converged
     assert found.steps < 100
 
@@ -116,7 +120,7 @@ def test_a_loss_that_ends_at_a_border_is_minimised(method):
             return np.inf, np.full(5, np.nan)
         return float(rates @ place - np.log(place).sum()), rates - 1 / place
 
-    objective = Objective(
+    objective = DeterministicLoss(
         barrier,
         lambda place: np.diag(place**-2),
         lambda place, direction: direction / place**2,
@@ -129,8 +133,8 @@ def test_a_loss_that_ends_at_a_border_is_minimised(method):
 
 
 def test_a_curvature_that_is_not_finite_ends_the_training():
-    broken = Objective(
-        value_and_slope, lambda place: np.full((6, 6), np.nan), curvature_along, units, 2e-16
+    broken = DeterministicLoss(
+        value_and_slope, lambda place: np.full((6, 6), np.nan), hessian_product, units, 2e-16
     )
     found = METHODS["newton"](broken, START)
     assert not found.converged
@@ -145,7 +149,9 @@ def test_scales_wait_until_locations_are_found():
         places.append(place)
         return value_and_slope(place)
 
-    waiting = Objective(watched, curvature, curvature_along, units, 2e-16, np.arange(6) >= 3)
+    waiting = DeterministicLoss(
+        watched, curvature, hessian_product, units, 2e-16, np.arange(6) >= 3
+    )
     assert METHODS["lbfgs"](waiting, START, 2).steps == 2
     assert all((place[3:] == START[3:]).all() for place in places)
     found = METHODS["lbfgs"](waiting, START)
@@ -162,7 +168,7 @@ def counted(**changed):
         places.append(place.tobytes())
         return value_and_slope(place)
 
-    return Objective(watched, curvature, curvature_along, units, 2e-16, **changed), places
+    return DeterministicLoss(watched, curvature, hessian_product, units, 2e-16, **changed), places
 
 
 def test_scales_need_not_wait_longer_than_locations_take():
@@ -183,7 +189,7 @@ def test_where_nothing_is_left_no_line_search_looks_for_it():
 @pytest.mark.parametrize("method", METHODS)
 def test_a_remembered_place_is_not_computed_again(method):
     objective, places = counted(scales=np.arange(6) >= 3)
-    found = METHODS[method](remembering(objective), START)
+    found = METHODS[method](cached(objective), START)
     assert found.converged
     assert all(one != other for one, other in itertools.pairwise(places))
     again = METHODS[method](objective, START)

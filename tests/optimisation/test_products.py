@@ -7,7 +7,7 @@ import pytest
 
 from moment_calculus.optimisation.decrement import decrement_by_products, newton_decrement
 from moment_calculus.optimisation.newton import newton
-from moment_calculus.optimisation.rounds import Objective
+from moment_calculus.optimisation.rounds import DeterministicLoss
 
 rng = np.random.default_rng(4)
 SIZE, FACTORS = 1500, 10
@@ -30,7 +30,7 @@ def quadratic(place):
 
 
 def by_products(value_and_slope, along, units=np.ones_like, precision=2e-16):
-    return Objective(value_and_slope, no_matrix, along, units, precision)
+    return DeterministicLoss(value_and_slope, no_matrix, along, units, precision)
 
 
 ILL_SCALED = by_products(
@@ -160,7 +160,7 @@ def test_single_precision_converges_as_far_as_the_loss_shows():
         return float(np.float32(value)), slope.astype(np.float32).astype(float)
 
     def along(place, direction):
-        return NOT_QUADRATIC.curvature_along(place, direction).astype(np.float32).astype(float)
+        return NOT_QUADRATIC.hessian_product(place, direction).astype(np.float32).astype(float)
 
     found = newton(by_products(rounded, along, precision=1.2e-7), np.zeros(SIZE))
     assert found.converged, found.reason
@@ -183,7 +183,7 @@ def test_places_without_a_loss_are_left(size):
         value = (rates * place - np.log(np.abs(place))).sum()
         return float(value) if (place > 0).all() else np.nan, rates - 1 / place
 
-    objective = Objective(
+    objective = DeterministicLoss(
         value_and_slope,
         lambda place: np.diag(place**-2.0),
         lambda place, direction: direction / place**2,

@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as numpyro_dist
 import pytest
 
-from moment_calculus.objectives.data import Data
+from moment_calculus.objectives.data import DataPlateFinder
 from numpyro_moments.prediction.particles import needed
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.prediction.sampled import SampledPrediction
@@ -51,7 +51,7 @@ def warned(evaluate):
 
 def test_one_datum_is_warned_of_once():
     """For each set of observed sites, however often it is evaluated."""
-    find = Data()
+    find = DataPlateFinder()
     observed = ({"a": (), "b": ()}, {"a": (), "b": ()}, {"a": ()})
     both, one = warned(lambda: [find(sites) for sites in observed])
     assert "observed sites a, b in no plate" in both

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_moments.particles.simplex import drawn_by_gammas
+from pyro_moments.particles.simplex import draw_by_gammas
 from tests.fitting.models import fresh
 
 COUNT = 10_000
@@ -18,7 +18,7 @@ COUNT = 10_000
 
 def draws(fn):
     torch.manual_seed(0)
-    return torch.vmap(lambda _: drawn_by_gammas(fn), randomness="different")(torch.arange(COUNT))
+    return torch.vmap(lambda _: draw_by_gammas(fn), randomness="different")(torch.arange(COUNT))
 
 
 @pytest.mark.parametrize("concentration", [0.3, 2.0])
@@ -49,7 +49,7 @@ def test_transforms_of_a_beta_and_other_distributions():
     )
     column = draws(twice.expand([2]))[:, 1].numpy()
     assert stats.kstest((column - 1) / 2, stats.beta(2.0, 3.0).cdf).pvalue > 1e-3
-    assert drawn_by_gammas(dist.Gamma(2.0, 1.0)) is None
+    assert draw_by_gammas(dist.Gamma(2.0, 1.0)) is None
 
 
 @pytest.mark.parametrize("posterior", ["Beta", "Dirichlet", "HalfCauchy"])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from tests.fitting.models import fresh
 
 TOTAL, NORM = torch.zeros(4), nn.BatchNorm1d(1)
@@ -154,5 +154,5 @@ def test_a_program_is_validated_once_for_each_structure(host, objective):
         loss.loss(model, guide, X[:rows], Y[:rows])
         counts.append(len(runs))
     assert counts == [1, 2, 1]
-    assert len(loss.vectorised.validated.met) == 2
-    assert not copy.deepcopy(loss.vectorised.validated).met
+    assert len(loss.runner.validate.validated_programs) == 2
+    assert not copy.deepcopy(loss.runner.validate).validated_programs

@@ -121,5 +121,5 @@ def test_eager_programs_do_not_look():
     inputs = Moments(torch.zeros(2), variance=torch.ones(2))
     value = as_value(inputs, "h", propagation_of("diagonal", "exact"))
     gate = multiply(value, apply(activation("sigmoid"), value))
-    assert gate.settled is gate.function
+    assert gate.recognised_function is gate.function
     assert not isinstance(add(value, apply(activation("tanh"), value)), type(gate))

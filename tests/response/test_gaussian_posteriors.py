@@ -9,7 +9,7 @@ import pytest
 
 from moment_calculus.response import optimum
 from moment_calculus.response.solvers.arrow import Arrow
-from moment_calculus.response.solvers.products import Products
+from moment_calculus.response.solvers.conjugate_gradients import ConjugateGradients
 from tests.response.models import HOSTS, doubles, fresh, generalised, response
 from tests.response.oracle import NOISE, regression
 
@@ -22,9 +22,9 @@ def host(request):
     return fresh(request.param)
 
 
-def optimal(precision, pull):
+def optimal(precision, vjp):
     """Location and scale of the mean-field posterior of a Gaussian."""
-    return np.linalg.solve(precision, pull), np.diag(precision) ** -0.5
+    return np.linalg.solve(precision, vjp), np.diag(precision) ** -0.5
 
 
 def state_space(host):
@@ -80,7 +80,7 @@ def hierarchy():
 def test_an_arrow_of_local_latents_is_exact(host):
     y, sites, exact = hierarchy()
     found = response(host, hierarchical(host), y, sites=sites)
-    assert type(found._solved.inverse) is Arrow
+    assert type(found._curvature.inverse) is Arrow
     deviations = np.sqrt(np.diag(exact))
     np.testing.assert_allclose(found.standard_deviation("centre"), deviations[0], rtol=1e-8)
     np.testing.assert_allclose(found.standard_deviation("effect"), deviations[1:], rtol=1e-8)
@@ -99,7 +99,7 @@ def test_other_solvers_agree_with_the_arrow(host, kind):
     few = {"products": 1, "dense": 3000}[kind]
     with patch.object(optimum, "DENSE", few), patch.object(optimum, "WORTH", 100):
         found = response(host, hierarchical(host), y, sites=sites)
-    assert (type(found._solved.inverse) is Products) == (kind == "products")
+    assert (type(found._curvature.inverse) is ConjugateGradients) == (kind == "products")
     deviations = np.sqrt(np.diag(exact))
     np.testing.assert_allclose(found.standard_deviation("centre"), deviations[0], rtol=1e-6)
     np.testing.assert_allclose(found.standard_deviation("effect"), deviations[1:], rtol=1e-6)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.response.response import Response
 from tests.criticism.containers.programs import HOSTS, doubles, fresh
 from tests.response.eight_schools import SIGMA, Y, exact, schools

@@ -34,8 +34,8 @@ def groups(host):
 
 def posterior_mean(weights):
     """Of the centre, where every group's marginal likelihood has a weight."""
-    pull = (weights * Y.mean(0)).sum() / WITHIN
-    return pull / (WIDTH**-2 + weights.sum() / WITHIN)
+    vjp = (weights * Y.mean(0)).sum() / WITHIN
+    return vjp / (WIDTH**-2 + weights.sum() / WITHIN)
 
 
 def optimum():

@@ -7,8 +7,8 @@ import pytest
 
 from moment_calculus.response.errors import Indefinite, Undetermined
 from moment_calculus.response.solvers.arrow import Arrow, Partition
+from moment_calculus.response.solvers.conjugate_gradients import ConjugateGradients
 from moment_calculus.response.solvers.dense import Dense
-from moment_calculus.response.solvers.products import Products
 
 ELEMENTS, INSIDE, BORDER = 12, 3, 4
 SIZE = ELEMENTS * INSIDE + BORDER
@@ -40,7 +40,10 @@ def inverses():
     shape, elements = arrow()
     return {
         "dense": (matrix, Dense(matrix, PRECISION)),
-        "products": (matrix, Products(matrix.__matmul__, np.diag(matrix) ** -0.5, PRECISION)),
+        "products": (
+            matrix,
+            ConjugateGradients(matrix.__matmul__, np.diag(matrix) ** -0.5, PRECISION),
+        ),
         "arrow": (shape, Arrow.of(shape.__matmul__, Partition.by(elements), PRECISION)),
     }
 
@@ -80,7 +83,9 @@ def test_negative_curvature_is_found(kind):
             return Dense(matrix, PRECISION)
         if kind == "arrow":
             return Arrow.of(matrix.__matmul__, Partition.by(elements), PRECISION)
-        return Products(matrix.__matmul__, np.ones(SIZE), PRECISION).solve(np.ones((1, SIZE)))
+        return ConjugateGradients(matrix.__matmul__, np.ones(SIZE), PRECISION).solve(
+            np.ones((1, SIZE))
+        )
 
     with pytest.raises(Indefinite) as caught:
         make()
@@ -137,10 +142,10 @@ class Linear:
     def __init__(self, jacobian):
         self.jacobian, self.value = jacobian, np.zeros(len(jacobian))
 
-    def pull(self, rows):
+    def vjp(self, rows):
         return rows @ self.jacobian
 
-    def push(self, rows):
+    def jvp(self, rows):
         return rows @ self.jacobian.T
 
 
@@ -164,7 +169,7 @@ def test_an_arrow_knows_the_variances_of_what_is_local():
 
 def test_a_row_without_a_solution_is_refused():
     matrix = np.diag([1.0, 2.0, 0.0])
-    inverse = Products(matrix.__matmul__, np.ones(3), PRECISION)
+    inverse = ConjugateGradients(matrix.__matmul__, np.ones(3), PRECISION)
     np.testing.assert_allclose(inverse.solve(np.array([[1.0, 1.0, 0.0]])), [[1.0, 0.5, 0.0]])
     with pytest.raises(Undetermined):
         inverse.solve(np.array([[1.0, 1.0, 1.0]]))

@@ -12,16 +12,16 @@ import torch
 
 from guides.families import tridiagonal
 from guides.families.tridiagonal import Order
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, scale_shift
-from moment_calculus.operations.linear.chains import links_of
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.linear.reductions import reduce_sum
+from moment_calculus.operations.linear.tridiagonal import links_of
 from moment_calculus.operations.shapes.features import index_features
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.lags import lag_covariance
 from tests.tridiagonal.dense import covariance, draws
@@ -237,7 +237,7 @@ def test_rows_in_a_plate_are_chains_of_their_own(array, flow):
 ELSEWHERE = {
     "another shape": lambda w: reshape(reshape(w, (20,)), (4, 5)),
     "another shape at once": lambda w: reshape(w, (4, 5)),
-    "the sum over rows": lambda w: total(w, [0], keepdims=True),
+    "the sum over rows": lambda w: reduce_sum(w, [0], keepdims=True),
 }
 
 
@@ -257,7 +257,7 @@ def test_weights_put_elsewhere_keep_their_covariance(array, case):
 def test_sums_over_a_chain_are_exact_in_either_mode(array, flow):
     """Written as products of elements, and as products of two parts."""
     vector = site(array, "v", VECTOR, flow)
-    by_elements = total(multiply(vector, array(ROWS)), [1]).gaussian()
+    by_elements = reduce_sum(multiply(vector, array(ROWS)), [1]).gaussian()
     first, last = (index_features(vector, part) for part in (slice(2), slice(2, 4)))
     by_parts = add(matmul(array(ROWS[:, :2]), first), matmul(array(ROWS[:, 2:]), last)).gaussian()
     expected = np.diagonal(_expected(VECTOR, ROWS))

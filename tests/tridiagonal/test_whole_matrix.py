@@ -9,7 +9,7 @@ from moment_calculus.operations.elementwise.arithmetic import add, scale_shift, 
 from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.operations.linear.reductions import average, total
+from moment_calculus.operations.linear.reductions import reduce_mean, reduce_sum
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
@@ -20,12 +20,12 @@ __all__ = ["array"]  # the fixture
 
 
 def _centred(weight):
-    return subtract(weight, average(weight, [1], keepdims=True))
+    return subtract(weight, reduce_mean(weight, [1], keepdims=True))
 
 
 def _spelled_out(weight):
     """Centred with a mean that loses its axis and gets it back, as jax.numpy does it."""
-    return subtract(weight, reshape(average(weight, [1]), (5, 1)))
+    return subtract(weight, reshape(reduce_mean(weight, [1]), (5, 1)))
 
 
 def _in_halves(weight, x):
@@ -35,9 +35,9 @@ def _in_halves(weight, x):
 
 
 OF_WHOLE = {
-    "all elements": (lambda w, x: total(w), lambda i: i.sum()),
-    "rows, then columns": (lambda w, x: total(total(w, [0]), [0]), lambda i: i.sum()),
-    "mean": (lambda w, x: average(scale_shift(w, -0.3, 0.1)), lambda i: -0.3 * i.mean()),
+    "all elements": (lambda w, x: reduce_sum(w), lambda i: i.sum()),
+    "rows, then columns": (lambda w, x: reduce_sum(reduce_sum(w, [0]), [0]), lambda i: i.sum()),
+    "mean": (lambda w, x: reduce_mean(scale_shift(w, -0.3, 0.1)), lambda i: -0.3 * i.mean()),
     "centred": (lambda w, x: _centred(w), lambda i: i - i.mean(1, keepdims=True)),
     "sum of centred": (
         lambda w, x: matmul(_centred(w), x[0]),
@@ -48,9 +48,12 @@ OF_WHOLE = {
         lambda i: (i - i.mean(1, keepdims=True)) @ ROWS[0],
     ),
     "halves": (_in_halves, lambda i: ROWS @ i.T),
-    "sum of halves": (lambda w, x: total(_in_halves(w, x), [1]), lambda i: (ROWS @ i.T).sum(1)),
+    "sum of halves": (
+        lambda w, x: reduce_sum(_in_halves(w, x), [1]),
+        lambda i: (ROWS @ i.T).sum(1),
+    ),
     "sum of outputs": (
-        lambda w, x: total(scale_shift(linear(x, w), -0.3, 0.1), [1]),
+        lambda w, x: reduce_sum(scale_shift(linear(x, w), -0.3, 0.1), [1]),
         lambda i: -0.3 * (ROWS @ i.T).sum(1),
     ),
     "outputs through another map": (

@@ -9,7 +9,7 @@ import torch
 
 from moment_calculus.functions.table import ReLU, Sigmoid, Tanh
 from moment_calculus.operations.elementwise.arithmetic import add, multiply, subtract
-from moment_calculus.operations.elementwise.unary import apply, leaf, scale_shift
+from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.rulebooks import propagation_of
@@ -84,7 +84,7 @@ def errors(value, samples):
 
 
 def latent(mode):
-    return leaf("h", MEAN, VARIANCE, propagation_of(mode, "exact"))
+    return site_value("h", MEAN, VARIANCE, propagation_of(mode, "exact"))
 
 
 # the diagonal treatment drops the covariance inside a map
@@ -153,7 +153,7 @@ def test_a_product_meets_the_curvature_of_a_function(name):
     samples = BENT[name](FIRST, SECOND)
     mean = MASSES @ samples
     zero, one = torch.zeros(2, dtype=torch.double), torch.ones(2, dtype=torch.double)
-    noise = leaf("w", zero, one, propagation_of("full", "exact"))
+    noise = site_value("w", zero, one, propagation_of("full", "exact"))
     first, second = index(noise, 0), index(noise, 1)
     mixed = add(scale_shift(first, RHO, 0.0), scale_shift(second, (1 - RHO**2) ** 0.5, 0.0))
     ours = BENT[name](first, mixed).gaussian()
@@ -174,7 +174,7 @@ def test_features_of_a_layer_meet_as_in_its_whole_covariance(covariance, host, f
 
     def latent(name, *shape):
         mean, variance = random.normal(size=shape), random.uniform(0.1, 0.3, size=shape)
-        return leaf(name, array(mean), array(variance), flow, event_dim=len(shape))
+        return site_value(name, array(mean), array(variance), flow, event_dim=len(shape))
 
     hidden = apply(ReLU(), linear(array(random.normal(size=(5, 2))), latent("a", 4, 2)))
     output = add(linear(hidden, latent("b", 3, 4)), latent("c", 3)).gaussian()
@@ -191,8 +191,11 @@ def _as_list(key):
 
 def test_two_outputs_of_a_layer_do_not_need_the_covariance_of_all():
     flow = propagation_of("full", "exact")
-    weights = leaf("a", A, A * A, flow, event_dim=2), leaf("b", B, B * B, flow, event_dim=2)
+    weights = (
+        site_value("a", A, A * A, flow, event_dim=2),
+        site_value("b", B, B * B, flow, event_dim=2),
+    )
     hidden = apply(ReLU(), linear(C, weights[0]))
-    output = add(linear(hidden, weights[1]), leaf("c", MEAN, VARIANCE, flow, event_dim=1))
+    output = add(linear(hidden, weights[1]), site_value("c", MEAN, VARIANCE, flow, event_dim=1))
     assert cross_covariance(index(output, (..., 0)), index(output, (..., 2))) is not None
     assert output.spread.is_pending

@@ -7,22 +7,22 @@ import warnings
 import numpy as np
 import pytest
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, subtract
-from moment_calculus.operations.elementwise.unary import leaf, scale_shift
-from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.elementwise.unary import scale_shift, site_value
+from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, cross_covariance, elementwise_covariance
 from moment_calculus.values.ancestry import is_rearranged
 from moment_calculus.values.entries import entries_of
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 
 generator = np.random.default_rng(5)
 SIZE = 6
@@ -38,7 +38,7 @@ def propagation(request):
 
 
 def site(propagation, event_dim=SCALARS, moments=(MEAN, VARIANCE)):
-    return leaf("z", *moments, propagation, event_dim=event_dim)
+    return site_value("z", *moments, propagation, event_dim=event_dim)
 
 
 def neighbours(z):
@@ -133,21 +133,21 @@ def test_differences_of_neighbours_are_not_taken_as_independent(propagation):
     z = site(propagation)
     value = neighbours(z)
     assert is_rearranged(index(z, slice(1, None)), index(z, slice(None, -1)))
-    assert not value.apart
+    assert not value.batch_independent
     assert not value.independent
     weights = np.array([1.0, *[0.2] * (SIZE - 2), 0.8]) ** 2  # of Σ (z_t − 0.8 z_{t−1})
     if propagation.full:
-        np.testing.assert_allclose(total(value, [0]).variance, VARIANCE @ weights[::-1])
+        np.testing.assert_allclose(reduce_sum(value, [0]).variance, VARIANCE @ weights[::-1])
         return
     with pytest.raises(UnsupportedMoments, match="elements of the batch"):
-        total(value, [0])
+        reduce_sum(value, [0])
 
 
 def test_values_that_keep_their_places_stay_apart(propagation):
     z = index(site(propagation), ROWS[1:])
     assert not is_rearranged(scale_shift(z, 2.0), apply(activation("tanh"), z).gaussian())
     parts = [index(site(propagation), slice(0, 3)), index(site(propagation), slice(3, 6))]
-    assert add(*parts).apart
+    assert add(*parts).batch_independent
 
 
 def padded(array, config, fill):
@@ -156,15 +156,15 @@ def padded(array, config, fill):
 
 def test_what_is_computed_is_no_component(propagation):
     z = site(propagation)
-    assert entries_of(total(z, [0], keepdims=True)) is None
+    assert entries_of(reduce_sum(z, [0], keepdims=True)) is None
     assert entries_of(pad(z, padded, [(1, 0, 0)], 0.0)) is None
     assert entries_of(scale_shift(z, 2.0)) is None
-    places = entries_of(permute(reshape(z, (2, 3)), (1, 0))).numbers()
+    places = entries_of(permute(reshape(z, (2, 3)), (1, 0))).indices()
     np.testing.assert_array_equal(places, np.arange(SIZE).reshape(2, 3).T)
 
 
 def test_dependent_components_are_no_components_of_a_site():
-    z = Gaussian(MEAN, Spread(covariance=np.eye(SIZE) + 0.5), support=whole(["z"]))
+    z = Gaussian(MEAN, Spread(covariance=np.eye(SIZE) + 0.5), support=all_elements(["z"]))
     assert entries_of(z) is None
     assert entries_of(index(z, slice(1, None))) is None
     value = neighbours(z)

@@ -9,8 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.arithmetic import add, leaf, multiply, square, subtract
+from moment_calculus.operations.elementwise.arithmetic import (
+    add,
+    multiply,
+    site_value,
+    square,
+    subtract,
+)
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.normalised.logits import softmax_value
@@ -18,7 +25,6 @@ from moment_calculus.operations.normalised.normalisation import normalise
 from moment_calculus.operations.shapes import broadcast, permute, reshape
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import index
-from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import (
     Gaussian,
@@ -44,7 +50,7 @@ class Silent(Step):
 
 
 def site(flow=FLOW):
-    return leaf("z", MEAN, VARIANCE, flow)
+    return site_value("z", MEAN, VARIANCE, flow)
 
 
 def silent(source, axis=-1):
@@ -58,7 +64,7 @@ def test_what_a_silent_step_made_is_tied_in_every_way():
     value = silent(z)
     assert value.ties == Ties.ALL
     assert not value.independent
-    assert not value.apart
+    assert not value.batch_independent
     assert value.support == z.support
     assert value.origin is value
     assert value.step.entries(value) is None
@@ -100,7 +106,7 @@ MADE = {
     "concatenate": lambda z: concatenate([z, scale_shift(z, 2.0)], -1),
     "softmax": softmax_value,
     "normalise": lambda z: normalise(z, eps=0.1),
-    "vector": lambda z: as_vector(leaf("v", MEAN, VARIANCE, FLOW, event_dim=0)),
+    "vector": lambda z: as_vector(site_value("v", MEAN, VARIANCE, FLOW, event_dim=0)),
 }
 
 
@@ -156,7 +162,7 @@ def test_values_are_small():
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_two_slices_of_one_value_meet_in_its_covariance(covariance):
     """As two values of which nothing but that is known, also behind affine maps."""
-    x = leaf("x", MEAN, VARIANCE, propagation_of(covariance, "exact"))
+    x = site_value("x", MEAN, VARIANCE, propagation_of(covariance, "exact"))
     both = linear(x, np.array([[1.0, 2.0, 0.5], [0.3, -1.0, 1.5]]), None)
     first, second = index(both, (..., 0)), index(both, (..., 1))
     expected = both.joint_covariance()

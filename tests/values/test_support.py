@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from moment_calculus.values.support import overlap
@@ -54,31 +54,31 @@ def test_functions_of_all_elements_keep_them_apart():
 
 
 def test_an_element_depends_on_itself_and_on_the_whole():
-    whole = site(MEAN, VARIANCE)
-    first = index(whole, 0)
+    all_elements = site(MEAN, VARIANCE)
+    first = index(all_elements, 0)
     hidden = linear(X, first)
-    for dependent in (index(whole, 0), whole):
+    for dependent in (index(all_elements, 0), all_elements):
         assert overlap(hidden, dependent) == {"w"}
     with pytest.raises(UnsupportedMoments, match="depend on the same latent"):
-        linear(hidden, index(whole, 0))
+        linear(hidden, index(all_elements, 0))
 
 
 def test_a_value_of_two_elements_depends_on_both():
-    whole = site(MEAN[0, 0], VARIANCE[0, 0])
-    total = add(index(whole, 0), index(whole, 1))
-    assert overlap(total, index(whole, 1)) == {"w"}
-    assert overlap(total, index(whole, 2)) == frozenset()
+    all_elements = site(MEAN[0, 0], VARIANCE[0, 0])
+    total = add(index(all_elements, 0), index(all_elements, 1))
+    assert overlap(total, index(all_elements, 1)) == {"w"}
+    assert overlap(total, index(all_elements, 2)) == frozenset()
     np.testing.assert_allclose(total.variance, VARIANCE[0, 0, :2].sum())
     expected = [[*VARIANCE[0, 0, :2], 0.0, 0.0]]
-    np.testing.assert_allclose(cross_covariance(total, whole), expected)
-    product = multiply(total, index(whole, 1))
+    np.testing.assert_allclose(cross_covariance(total, all_elements), expected)
+    product = multiply(total, index(all_elements, 1))
     mean = MEAN[0, 0, :2].sum() * MEAN[0, 0, 1] + VARIANCE[0, 0, 1]
     np.testing.assert_allclose(product.mean, mean)
 
 
 def test_elements_of_dependent_components_are_not_taken_as_independent():
-    whole = site(MEAN[0, 0], VARIANCE[0, 0])
-    mixed = linear(whole, EYE + 0.5)
+    all_elements = site(MEAN[0, 0], VARIANCE[0, 0])
+    mixed = linear(all_elements, EYE + 0.5)
     assert overlap(index(mixed, 0), index(mixed, 1)) == {"w"}
     given = as_value(Moments(X, covariance=np.stack([EYE] * 5)), "x", Propagation())
     assert overlap(index(given, 0), index(given, 1)) == {"x"}

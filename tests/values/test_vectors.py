@@ -10,13 +10,13 @@ from moment_calculus.operations.elementwise.arithmetic import (
     add,
     apply,
     divide,
-    leaf,
     multiply,
     scale_shift,
+    site_value,
 )
 from moment_calculus.operations.elementwise.positive import exponential_parts, log
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.linear.reductions import cumulative_sum, total
+from moment_calculus.operations.linear.reductions import cumulative_sum, reduce_sum
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.rulebooks import propagation_of
@@ -30,12 +30,12 @@ MAP = generator.normal(size=(6, 4))
 
 def plate(name="z", covariance="full"):
     """One scalar for each of four elements of a batch."""
-    return leaf(name, MEAN, VARIANCE, propagation_of(covariance, "exact"), event_dim=0)
+    return site_value(name, MEAN, VARIANCE, propagation_of(covariance, "exact"), event_dim=0)
 
 
 def scalar(name="t", covariance="full"):
     propagation = propagation_of(covariance, "exact")
-    return leaf(name, np.array(M), np.array(V), propagation, event_dim=0)
+    return site_value(name, np.array(M), np.array(V), propagation, event_dim=0)
 
 
 def exponential(value, rate=1.0):
@@ -101,7 +101,7 @@ def exact_covariance(matrix):
 MAPS = {
     "a linear map": (lambda value: linear(value, MAP), MAP),
     "of rows": (lambda value: linear(broadcast(value, (1, 4)), MAP), MAP),
-    "a sum": (lambda value: total(value, keepdims=True), np.ones((1, 4))),
+    "a sum": (lambda value: reduce_sum(value, keepdims=True), np.ones((1, 4))),
     "cumulative sums": (
         lambda value: linear(cumulative_sum_of(value), MAP),
         MAP @ np.tril(np.ones((4, 4))),

@@ -1,1 +1,1 @@
-"""How exact the moments of a program are, layer by layer, against draws through it."""
+"""Compare the propagated moments of a program, layer by layer, with draws through it."""

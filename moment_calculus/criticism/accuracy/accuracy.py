@@ -1,4 +1,4 @@
-"""The accuracy of the moments of a program, layer by layer."""
+"""The result of ``moment_accuracy``: moments of each layer compared with those of draws."""
 
 from __future__ import annotations
 
@@ -10,81 +10,63 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.accuracy import presentation
-from moment_calculus.criticism.accuracy.draws import GROUPS, Draw, Totals, drawn_totals
+from moment_calculus.criticism.accuracy.draws import GROUPS, Draw, LayerSums, accumulate
 from moment_calculus.criticism.accuracy.layers import Layer
-from moment_calculus.criticism.accuracy.measures import Measures, measured
+from moment_calculus.criticism.accuracy.measures import ErrorMeasures, error_measures
 from moment_calculus.criticism.accuracy.wording import no_layers, no_such_row, too_few_draws
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AccuracyRow:
-    """The accuracy of one layer; arrays are NumPy's, in double precision.
+    """The accuracy of one layer. Arrays are of NumPy, in double precision."""
 
-    Args:
-        number: of the row, from one.
-        site: the site that the layer is, or ``site.parameter`` of its distribution; else empty.
-        operation: the operation as the host calls it.
-        line: the user's file and line; empty where there is none.
-        measures: the error measures: ``mean_error`` ε_μ and ``deviation_ratio`` ε_σ with their
-            standard errors, ``noise``, the ``share`` of the elements in ε_σ, ``worst_mean``,
-            ``worst_deviation``, ``correlation_error``.
-        certificate: bound on the error of any correlation, in standard deviations of both
-            features, by the truncation of the series; None where there is none.
-        reason: why the moments may be off; empty where no approximation of this layer is known.
-        mean: by the moments, of the layer's shape.
-        standard_deviation: likewise.
-        covariance: of the features of the first elements of the batch, [batch, d, d]; None where
-            none is carried.
-        sampled_mean: by the draws, of the layer's shape.
-        sampled_standard_deviation: likewise.
-        sampled_covariance: by the draws, [batch, d, d]; None of layers without features.
-        standard_errors: of the sampled means and of the sampled standard deviations.
-    """
-
-    number: int
-    site: str
-    operation: str
-    line: str
-    measures: Measures
+    number: int  # starts at one
+    site: str  # the site, or "site.parameter" of its distribution; otherwise empty
+    operation: str  # name in the framework
+    line: str  # the user's file and line, or empty
+    measures: ErrorMeasures
+    # Bound on the error of any correlation by the truncation of its series, in standard deviations
+    # of both features; None if there is none.
     certificate: float | None
-    reason: str
-    mean: np.ndarray
+    reason: str  # why the moments may be wrong; empty if no approximation is known
+    mean: np.ndarray  # propagated, of the layer's shape
     standard_deviation: np.ndarray
+    # Of the features of the first batch elements, [batch, d, d]; None if not propagated.
     covariance: np.ndarray | None
-    sampled_mean: np.ndarray
+    sampled_mean: np.ndarray  # of the draws
     sampled_standard_deviation: np.ndarray
-    sampled_covariance: np.ndarray | None
-    standard_errors: tuple[np.ndarray, np.ndarray]
+    sampled_covariance: np.ndarray | None  # [batch, d, d]; None of layers without features
+    standard_errors: tuple[np.ndarray, np.ndarray]  # of sampled means and of deviations
 
     @property
     def label(self) -> str:
-        """The site, or the operation."""
+        """Return the name of the site, otherwise of the operation."""
         return self.site or self.operation
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the layer's value."""
+        """Return the shape of the layer's value."""
         return self.mean.shape
 
     @property
     def is_accurate(self) -> bool:
-        """Whether the moments are those of the draws but for Monte Carlo error."""
+        """Return whether the moments differ from those of the draws by Monte Carlo error only."""
         return not self.measures.is_beyond_noise
 
     def __repr__(self) -> str:
-        """The row in words."""
-        return f"<{presentation.place(self)}: {presentation.error(self)}>"
+        """Return the row in words."""
+        return f"<{presentation.row_label(self)}: {presentation.error(self)}>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MomentAccuracy:
-    """How exact the moments of a model and a guide are, layer by layer, against draws.
+    """The accuracy of the moments of a model and a guide, layer by layer, against draws.
 
     Args:
-        rows: of the layers, in the order of the program; those of sites that are no result of an
+        rows: one for each layer, in the order of the program; sites that are not the result of an
             operation come last.
         num_samples: number of draws.
-        left_out: in words, what is random but has no moments of its own.
+        left_out: what is random but has no moments of its own, in words.
     """
 
     rows: tuple[AccuracyRow, ...]
@@ -92,44 +74,37 @@ class MomentAccuracy:
     left_out: tuple[str, ...] = ()
 
     def __getitem__(self, label: str) -> AccuracyRow:
-        """The last row of a label, such as ``"obs.loc"``.
-
-        Args:
-            label: a site, ``site.parameter``, or the name of an operation.
-
-        Raises:
-            KeyError: if there is none; the message lists the labels.
-        """
-        found = [row for row in self.rows if label in (row.site, row.operation)]
-        if not found:
+        """Return the last row with a label such as ``"obs.loc"``; raise KeyError without one."""
+        matches = [row for row in self.rows if label in (row.site, row.operation)]
+        if not matches:
             raise no_such_row(label, [row.label for row in self.rows])
-        return found[-1]
+        return matches[-1]
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self.rows)
 
     def __iter__(self) -> Iterator[AccuracyRow]:
-        """The rows."""
+        """Iterate over the rows."""
         return iter(self.rows)
 
     @property
     def worst(self) -> AccuracyRow:
-        """The row that is farthest off: in its means, or in the logarithm of ε_σ."""
+        """The row with the largest error, in its means or in the logarithm of ε_σ."""
         return max(self.rows, key=lambda row: row.measures.departure)
 
     @property
     def first(self) -> AccuracyRow | None:
-        """The first row beyond Monte Carlo error; None if there is none."""
+        """The first row whose error exceeds Monte Carlo error; None if there is none."""
         return next((row for row in self.rows if not row.is_accurate), None)
 
     @property
     def sentence(self) -> str:
-        """The result in words: up to which layer the moments are exact, and why not beyond."""
+        """The result in words: up to which layer the moments are exact, and why not beyond it."""
         return presentation.sentence(self.rows, self.first, self.worst, self.num_samples)
 
     def table(self) -> Any:
-        """The rows as a DataFrame of pandas, by their numbers.
+        """Return the rows as a ``pandas.DataFrame``, indexed by their numbers.
 
         Raises:
             ImportError: if pandas is not installed.
@@ -148,80 +123,66 @@ class MomentAccuracy:
         Raises:
             ImportError: if Matplotlib is not installed.
         """
-        return presentation.plotted(self.rows, axes)
+        return presentation.plot(self.rows, axes)
 
     def __repr__(self) -> str:
-        """The result in words."""
+        """Return the result in words."""
         return f"<MomentAccuracy: {self.sentence}>"
 
     def __str__(self) -> str:
-        """A table, and the result in words."""
+        """Return a table, and the result in words."""
         return f"{presentation.text(self.rows)}\n\n{self.sentence}"
 
 
 def check_draws(num_samples: int) -> None:
-    """Check the number of draws.
-
-    Args:
-        num_samples: what the user gave.
-
-    Raises:
-        ValueError: if there are too few for standard errors.
-    """
+    """Raise ValueError if there are too few draws for standard errors."""
     if isinstance(num_samples, bool) or num_samples < 2 * GROUPS:
         raise too_few_draws(num_samples, 2 * GROUPS)
 
 
 def accuracy_of(
-    found: tuple[Sequence[Layer], Sequence[str]], latent: int, draw: Any, num_samples: int
+    layers: Sequence[Layer],  # in the order of the program, sites last
+    left_out: Sequence[str],  # a text for each other random value
+    latent: int,  # number of elements of the latent sites, which each draw needs as well
+    draw: Any,  # from a number of draws and the places of layers to arrays [draws, ...]
+    num_samples: int,
 ) -> MomentAccuracy:
-    """Compare the layers of a program with draws through it.
-
-    Args:
-        found: the layers in the order of the program, sites last, and what else is random.
-        latent: number of elements of the latent sites, which are drawn as well.
-        draw: from a number of draws and the places of layers to arrays [draws, ...].
-        num_samples: number of draws.
-
-    Raises:
-        ValueError: if nothing in the program is random.
-    """
-    layers, left_out = found
-    known = [layer.in_numpy() for layer in layers]
-    finite = [layer for layer in known if layer.is_finite]
+    """Compare the layers of a program with draws through it; raise ValueError if there are none."""
+    numpy_layers = [layer.in_numpy() for layer in layers]
+    finite = [layer for layer in numpy_layers if layer.is_finite]
     if not finite:
         raise no_layers()
-    places = [layer.place for layer in finite]
-    some: Draw = lambda count: draw(count, places)  # noqa: E731
-    totals = drawn_totals(finite, latent, some, num_samples)
-    rest = [_infinite(layer, "moments") for layer in known if not layer.is_finite]
-    rest += [_infinite(part.layer, "draws") for part in totals if not part.is_finite]
-    good = enumerate((part for part in totals if part.is_finite), 1)
+    indices = [layer.index for layer in finite]
+    draw_finite: Draw = lambda count: draw(count, indices)  # noqa: E731
+    sums = accumulate(finite, latent, draw_finite, num_samples)
+    infinite = [_infinite(layer, "moments") for layer in numpy_layers if not layer.is_finite]
+    infinite += [_infinite(part.layer, "draws") for part in sums if not part.is_finite]
+    good = enumerate((part for part in sums if part.is_finite), 1)
     rows = tuple(_row(number, part.layer, part) for number, part in good)
-    return MomentAccuracy(rows, num_samples, (*left_out, *rest))
+    return MomentAccuracy(rows, num_samples, (*left_out, *infinite))
 
 
 def _infinite(layer: Layer, what: str) -> str:
     return f"{layer.label} at {layer.line or '?'}: infinite {what}"
 
 
-def _row(number: int, layer: Layer, totals: Totals) -> AccuracyRow:
-    deviations = [deviation for _, deviation in totals.without()]
+def _row(number: int, layer: Layer, sums: LayerSums) -> AccuracyRow:
+    deviations = [deviation for _, deviation in sums.leave_one_group_out()]
     of_deviation = np.std(deviations, axis=0) * math.sqrt(len(deviations) - 1)
-    errors = totals.deviation / math.sqrt(totals.count), of_deviation
+    errors = sums.deviation / math.sqrt(sums.count), of_deviation
     return AccuracyRow(
         number,
         layer.site,
         layer.operation,
         layer.line,
-        measured(layer, totals, errors),
+        error_measures(layer, sums, errors),
         layer.certificate,
         layer.reason,
         layer.mean,
         layer.deviation,
         layer.covariance,
-        totals.mean,
-        totals.deviation,
-        totals.covariance,
+        sums.mean,
+        sums.deviation,
+        sums.covariance,
         errors,
     )

@@ -1,4 +1,4 @@
-"""Sums over draws of the layers of a program, in groups from which standard errors come."""
+"""Accumulate sums over draws of each layer, in groups whose jackknife gives standard errors."""
 
 from __future__ import annotations
 
@@ -12,107 +12,94 @@ import numpy as np
 from moment_calculus.criticism.accuracy.layers import Layer, to_numpy
 
 GROUPS = 20
-BLOCK = 2**23  # elements of all layers and latent sites that are drawn at once
+BLOCK = 2**23  # elements of all layers and latent sites in memory at once
 
-Draw = Callable[[int], Sequence[Any]]
+Draw = Callable[[int], Sequence[Any]]  # from a number of draws to one [draws, ...] per layer
 
 
 @dataclass(eq=False)
-class Totals:
+class LayerSums:
     """Sums of powers of the draws of one layer.
 
-    Draws are taken from the first one on, so that what no draw moves has variance zero.
-
-    Args:
-        layer: the layer.
-        counts: of draws, by group.
+    The first draw is subtracted from all, so that values that do not vary have variance zero.
     """
 
     layer: Layer
-    counts: np.ndarray
-    origin: Any = None
-    first: np.ndarray = field(init=False)
-    second: np.ndarray = field(init=False)
-    products: np.ndarray | None = field(init=False)
-    rounding: float = 0.0
+    counts: np.ndarray  # number of draws in each group
+    origin: Any = None  # the first draw
+    sums: np.ndarray = field(init=False)  # sums, [groups, ...]
+    squares: np.ndarray = field(init=False)  # sums of squares, [groups, ...]
+    products: np.ndarray | None = field(init=False)  # sums of products, [batch, d, d]
+    rounding: float = 0.0  # machine epsilon of the draws
 
     def __post_init__(self) -> None:
-        """Begin with zeros."""
+        """Start all sums at zero."""
         shape = (len(self.counts), *self.layer.shape)
-        self.first, self.second = np.zeros(shape), np.zeros(shape)
-        size, compared = self.layer.size, self.layer.compared
-        self.products = np.zeros((compared, size, size)) if compared else None
+        self.sums, self.squares = np.zeros(shape), np.zeros(shape)
+        size, compared_count = self.layer.size, self.layer.compared_count
+        self.products = np.zeros((compared_count, size, size)) if compared_count else None
 
     def add(self, group: int, draws: Any) -> None:
-        """Add draws to a group.
-
-        Args:
-            group: its number.
-            draws: [draws, ...].
-        """
+        """Add draws [draws, ...] to the sums of a group."""
         points = to_numpy(draws)
         if self.origin is None:
             self.origin = points[0]
             self.rounding = float(np.finfo(to_dtype(draws)).eps)
-        with np.errstate(invalid="ignore"):  # of infinite draws
+        with np.errstate(invalid="ignore"):  # infinite draws make NaN
             points = points - self.origin
-        self.first[group] += points.sum(0)
-        self.second[group] += (points * points).sum(0)
+        self.sums[group] += points.sum(0)
+        self.squares[group] += (points * points).sum(0)
         if self.products is not None:
             rows = np.moveaxis(self.layer.features(points), 0, -1)
             self.products += rows @ np.moveaxis(rows, -2, -1)
 
     @property
     def is_finite(self) -> bool:
-        """Whether all sums are finite."""
-        return bool(np.isfinite(self.second).all())
+        """Return whether all sums are finite."""
+        return bool(np.isfinite(self.squares).all())
 
     @property
     def count(self) -> int:
-        """Number of draws."""
+        """Return the number of draws."""
         return int(self.counts.sum())
 
     @property
     def mean(self) -> np.ndarray:
-        """Of all draws."""
-        return self.origin + self.first.sum(0) / self.count
+        """Return the mean of all draws."""
+        return self.origin + self.sums.sum(0) / self.count
 
     @property
     def deviation(self) -> np.ndarray:
-        """Standard deviations of all draws, zero where only rounding moves them."""
-        found = _deviation(self.first.sum(0), self.second.sum(0), self.count)
-        return np.where(found > 8 * self.rounding * np.abs(self.mean), found, 0.0)
+        """Return standard deviations of all draws, zero where they vary by rounding only."""
+        scale = _deviation(self.sums.sum(0), self.squares.sum(0), self.count)
+        return np.where(scale > 8 * self.rounding * np.abs(self.mean), scale, 0.0)
 
     @property
     def covariance(self) -> np.ndarray | None:
-        """Of the features, [batch, d, d], of the elements of the batch that are compared."""
+        """Return the covariance [batch, d, d] of the features of the compared batch elements."""
         if self.products is None:
             return None
-        mean = self.layer.features((self.first.sum(0) / self.count)[None])[0]
+        mean = self.layer.features((self.sums.sum(0) / self.count)[None])[0]
         centred = self.products / self.count - mean[:, :, None] * mean[:, None, :]
         return centred * (self.count / (self.count - 1))
 
-    def deviations(self, start: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Standard deviations of every other group, and without each of these in turn.
-
-        Args:
-            start: the first of the groups, zero or one.
-        """
-        chosen = slice(start, None, 2)
-        counts, firsts, seconds = self.counts[chosen], self.first[chosen], self.second[chosen]
+    def half_deviations(self, start: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return standard deviations of every other group, and without each of these in turn."""
+        chosen = slice(start, None, 2)  # start: 0 for the even groups, 1 for the odd ones
+        counts, firsts, seconds = self.counts[chosen], self.sums[chosen], self.squares[chosen]
         count, first, second = counts.sum(), firsts.sum(0), seconds.sum(0)
         every = zip(counts, firsts, seconds, strict=True)
         rest = [_deviation(first - one, second - two, count - size) for size, one, two in every]
         return _deviation(first, second, count), rest
 
-    def without(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Mean and standard deviation without each of the groups in turn."""
-        first, second = self.first.sum(0), self.second.sum(0)
+    def leave_one_group_out(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield mean and standard deviation without each of the groups in turn."""
+        first, second = self.sums.sum(0), self.squares.sum(0)
         for group, size in enumerate(self.counts):
-            rest, count = first - self.first[group], self.count - size
+            rest, count = first - self.sums[group], self.count - size
             yield (
                 self.origin + rest / count,
-                _deviation(rest, second - self.second[group], count),
+                _deviation(rest, second - self.squares[group], count),
             )
 
 
@@ -122,41 +109,27 @@ def _deviation(first: np.ndarray, second: np.ndarray, count: Any) -> np.ndarray:
 
 
 def to_dtype(array: Any) -> Any:
-    """The floating-point type of an array, by NumPy's name for it.
-
-    Args:
-        array: of NumPy, torch or JAX.
-    """
+    """Return the floating dtype of an array by NumPy's name; float32 for bfloat16 and integers."""
     name = str(array.dtype).removeprefix("torch.")
     return np.dtype(name) if name in ("float16", "float32", "float64") else np.dtype("float32")
 
 
-def drawn_totals(
+def accumulate(
     layers: Sequence[Layer], latent: int, draw: Draw, num_samples: int
-) -> list[Totals]:
-    """Draw a program, in blocks of bounded memory.
-
-    Args:
-        layers: of the program.
-        latent: number of elements of the latent sites.
-        draw: from a number of draws to arrays [draws, ...], one for each layer.
-        num_samples: how many draws.
-
-    Returns:
-        Sums, one for each layer.
-    """
+) -> list[LayerSums]:
+    """Draw a program in blocks of bounded memory; return the sums of each layer."""
     counts = np.array([len(part) for part in np.array_split(np.arange(num_samples), GROUPS)])
-    found = [Totals(layer, counts) for layer in layers]
+    layer_sums = [LayerSums(layer, counts) for layer in layers]
     size = latent + sum(math.prod(layer.shape) for layer in layers)
     most = max(1, BLOCK // max(1, size))
     for group, count in enumerate(counts):
         for size in _blocks(int(count), most):
-            for totals, draws in zip(found, draw(size), strict=True):
-                totals.add(group, draws)
-    return found
+            for sums, draws in zip(layer_sums, draw(size), strict=True):
+                sums.add(group, draws)
+    return layer_sums
 
 
 def _blocks(count: int, most: int) -> list[int]:
-    """Sizes of as equal blocks as can be."""
+    """Return sizes, as equal as possible, of the fewest blocks up to ``most`` in ``count``."""
     number = -(-count // most)
     return [count // number + (place < count % number) for place in range(number)]

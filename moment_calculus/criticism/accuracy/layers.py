@@ -1,4 +1,4 @@
-"""The layers of a program: its operations whose results have moments, in their order."""
+"""Find the layers of a recorded program: operations whose results have moments, in order."""
 
 from __future__ import annotations
 
@@ -11,199 +11,160 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.accuracy.reasons import certificate_of, reason_of
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.bits import Bits, Uniform
-from moment_calculus.operations.dropout.masked import MaskedWeight
-from moment_calculus.operations.normalised.composites import OfClasses
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from moment_calculus.operations.normalised.composites import FunctionOfLogits
 from moment_calculus.operations.normalised.normalisation import Normalised
 from moment_calculus.operations.shapes.moves import Moved
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian
 
-LARGEST = 2**22  # entries of the covariances of one layer that are compared
-_MASKS = MaskedWeight | Uniform | Bits  # of dropout, until they meet what they drop
+LARGEST = 2**22  # largest number of covariance entries of one layer that are compared
+_MASKS = MaskedWeight | Uniform | Bits  # dropout masks that are not applied yet have no moments
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """What an operation of a program gave.
+class RecordedOperation:
+    """The result of one operation of a program."""
 
-    Args:
-        operation: its name in the host.
-        line: the user's file and line; empty where there is none.
-        value: a value of the calculus, or what else the operation gave.
-        site: name of the site, or of the parameter of its distribution, that it is.
-    """
-
-    operation: str
-    line: str
-    value: Any
-    site: str = ""
+    operation: str  # name in the framework
+    line: str  # the user's file and line, or empty
+    value: Any  # a value of the calculus, or any other result
+    site: str = ""  # the site, or "site.parameter", whose value this is
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The moments of one operation.
+    """The moments of one operation."""
 
-    Args:
-        operation: its name in the host.
-        line: the user's file and line.
-        site: the site that it is; empty for others.
-        place: of the operation among all that were recorded.
-        shape: of the value.
-        axis: the feature axis, negative; None for a batch of scalars.
-        reason: why the moments may differ from those of draws; empty where none is known.
-        arrays: mean and variance, of the value's shape; the covariance of the features of the
-            first elements of the batch, [batch, d, d], or None where none is carried; a bound on
-            the error of any correlation by the truncation of its series, or None where it is in
-            closed form, or not known.
-    """
-
-    operation: str
-    line: str
-    site: str
-    place: int
+    operation: str  # name in the framework
+    line: str  # the user's file and line
+    site: str  # empty if the value is no site
+    index: int  # index of the operation among all recorded ones
     shape: tuple[int, ...]
-    axis: int | None
-    reason: str
+    axis: int | None  # the feature axis, negative; None for a batch of scalars
+    reason: str  # why the moments may differ from those of draws; empty if unknown
+    # Mean and variance, of the value's shape; covariance of the features of the first batch
+    # elements, [batch, d, d], or None; bound on the error of any correlation by the truncation of
+    # its series, or None.
     arrays: tuple[Any, Any, Any, Any]
 
     @property
     def label(self) -> str:
-        """The site, or the operation."""
+        """Return the name of the site, otherwise of the operation."""
         return self.site or self.operation
 
     @property
     def size(self) -> int:
-        """Number of features."""
+        """Return the number of features."""
         return 1 if self.axis is None else self.shape[self.axis]
 
     @property
-    def compared(self) -> int:
-        """Of how many elements of the batch covariances are compared."""
-        return compared(self.shape, self.axis)
+    def compared_count(self) -> int:
+        """Return the number of batch elements whose covariances are compared."""
+        return compared_count(self.shape, self.axis)
 
     @property
     def mean(self) -> np.ndarray:
-        """Means, of the value's shape."""
+        """Return the means, of the value's shape."""
         return self.arrays[0]
 
     @property
     def deviation(self) -> np.ndarray:
-        """Standard deviations, of the value's shape."""
+        """Return the standard deviations, of the value's shape."""
         return np.sqrt(np.maximum(self.arrays[1], 0.0))
 
     @property
     def covariance(self) -> np.ndarray | None:
-        """Covariances of the features of the first elements of the batch, if they are carried."""
+        """Return covariances [batch, d, d] of the first batch elements, None if not propagated."""
         return self.arrays[2]
 
     @property
     def certificate(self) -> float | None:
-        """The bound on the error of any correlation."""
+        """Return the bound on the error of any correlation."""
         return None if self.arrays[3] is None else float(self.arrays[3])
 
     @property
     def is_finite(self) -> bool:
-        """Whether all means and variances are finite."""
+        """Return whether all means and variances are finite."""
         return all(bool(np.isfinite(part).all()) for part in self.arrays[:2])
 
     def in_numpy(self) -> Layer:
-        """The same with arrays of NumPy, in double precision."""
+        """Return the layer with NumPy arrays in double precision."""
         arrays: Any = tuple(None if part is None else to_numpy(part) for part in self.arrays)
         return dataclasses.replace(self, arrays=arrays)
 
     def features(self, array: np.ndarray) -> np.ndarray:
-        """Arrays of the value's shape as rows of features, of the elements that are compared.
-
-        Args:
-            array: [draws, ...].
-
-        Returns:
-            [draws, batch, d].
-        """
+        """Return draws [draws, ...] as features [draws, batch, d] of compared batch elements."""
         last = np.moveaxis(array, self.axis, -1)  # type: ignore[arg-type]
-        return last.reshape(len(array), -1, last.shape[-1])[:, : self.compared]
+        return last.reshape(len(array), -1, last.shape[-1])[:, : self.compared_count]
 
 
-def compared(shape: tuple[int, ...], axis: int | None) -> int:
-    """Of how many elements of the batch covariances are compared.
-
-    Args:
-        shape: of a value.
-        axis: its feature axis.
-    """
+def compared_count(shape: tuple[int, ...], axis: int | None) -> int:
+    """Return the number of batch elements whose covariances are compared; zero for scalars."""
     size, total = 1 if axis is None else shape[axis], int(np.prod(shape))
     return min(total // size, LARGEST // size**2) if size > 1 else 0
 
 
-def layers_of(recorded: Sequence[Recorded]) -> tuple[list[Layer], list[str]]:
-    """The layers among what was recorded.
-
-    Moves of elements and certain results are none; a value that appears again is the layer that it
-    was, with the name of its site.
-
-    Args:
-        recorded: in the order of the program, the sites last.
-
-    Returns:
-        The layers, and in words what else is random but has no moments.
-    """
+def layers_of(recorded: Sequence[RecordedOperation]) -> tuple[list[Layer], list[str]]:
+    """Return the layers among the recorded results, and a text for each without moments."""
     for item in recorded:
         if item.site and hasattr(item.value, "gaussian"):
-            _matched(item)  # so that what they are made from is known to have moments
-    found: dict[int, Layer] = {}
+            _matched(item)  # computes the moments of all inputs, which has_moments then reports
+    # By serial number: a value that appears again, as a site, names the layer that it already is.
+    layers: dict[int, Layer] = {}
     left_out: list[str] = []
-    for place, item in [pair for pair in enumerate(recorded) if _has_moments(pair[1])]:
+    for index, item in [pair for pair in enumerate(recorded) if _has_moments(pair[1])]:
         try:
             value = item.value.gaussian()
             if not isinstance(value, Gaussian):
                 continue
-            if (known := found.get(value.serial)) is not None:
-                found[value.serial] = dataclasses.replace(known, site=known.site or item.site)
+            if (layer := layers.get(value.serial)) is not None:
+                layers[value.serial] = dataclasses.replace(layer, site=layer.site or item.site)
             elif item.site or not _only_moves(value):
-                found[value.serial] = _layer(item, place, value)
-        except UnsupportedMoments as refusal:
-            left_out.append(f"{item.operation} at {item.line or '?'}: {refusal.cause}")
-    return list(found.values()), left_out
+                layers[value.serial] = _layer(item, index, value)
+        except UnsupportedMoments as error:
+            left_out.append(f"{item.operation} at {item.line or '?'}: {error.cause}")
+    return list(layers.values()), left_out
 
 
-def _matched(item: Recorded) -> None:
-    with contextlib.suppress(UnsupportedMoments):  # which is said when its turn comes
+def _matched(item: RecordedOperation) -> None:
+    with contextlib.suppress(UnsupportedMoments):  # layers_of reports it when it comes to this item
         item.value.gaussian()
 
 
-def _has_moments(item: Recorded) -> bool:
-    """Whether moments were asked for: those of a part of a longer function are never."""
-    if isinstance(item.value, Deferred):
-        return bool(item.site) or item.value.is_matched
+def _has_moments(item: RecordedOperation) -> bool:
+    """Return whether moments were computed for a recorded result."""
+    if isinstance(item.value, Deferred):  # parts of a recognised composite stay without moments
+        return bool(item.site) or item.value.has_moments
     return hasattr(item.value, "gaussian") and not isinstance(item.value, _MASKS)
 
 
 def _only_moves(value: Gaussian) -> bool:
-    """Whether a value is a latent site, or has the elements of another one in other places."""
+    """Return whether a value is a latent site, or only rearranges elements of another value."""
     step = value.step
-    return not step.inputs or (isinstance(step, Moved) and not step.computes)
+    return not step.inputs or (isinstance(step, Moved) and not step.combines_elements)
 
 
-def _layer(item: Recorded, place: int, value: Gaussian) -> Layer:
+def _layer(item: RecordedOperation, index: int, value: Gaussian) -> Layer:
     reason, variance = reason_of(value), value.variance
     arrays = (value.mean, variance, _first_covariances(value), _certificate(value))
     names = _operation(item, value), item.line, item.site
-    return Layer(*names, place, value.shape, value.axis, reason, arrays)
+    return Layer(*names, index, value.shape, value.axis, reason, arrays)
 
 
-def _operation(item: Recorded, value: Gaussian) -> str:
-    """The name of an operation; of a composite that is spelled out its own, not its last step's."""
-    if isinstance(item.value, OfClasses):
+def _operation(item: RecordedOperation, value: Gaussian) -> str:
+    """Return the operation's name; of a recognised composite its own, not its last step's."""
+    if isinstance(item.value, FunctionOfLogits):
         return item.value.name
     last = item.operation in ("mul", "div") and isinstance(value.step, Normalised)
     return "normalisation" if last else item.operation
 
 
 def _first_covariances(value: Gaussian) -> Any:
-    """Of the elements of the batch that are compared; None where none are carried."""
-    count = compared(value.shape, value.axis)
+    """Return covariances of the compared batch elements; None if not propagated."""
+    count = compared_count(value.shape, value.axis)
     if not count or (covariance := value.covariance) is None:
         return None
     size = covariance.shape[-1]
@@ -211,7 +172,7 @@ def _first_covariances(value: Gaussian) -> Any:
 
 
 def _certificate(value: Gaussian) -> Any:
-    """The bound for all elements of the batch; None where they are too many."""
+    """Return the bound for all batch elements; None if they are too many."""
     if value.axis is None or not value.has_covariance:
         return None
     entries = int(np.prod(value.shape)) * value.shape[value.axis]
@@ -219,11 +180,7 @@ def _certificate(value: Gaussian) -> Any:
 
 
 def to_numpy(array: Any) -> np.ndarray:
-    """An array of either framework in double precision.
-
-    Args:
-        array: of NumPy, torch or JAX.
-    """
+    """Return an array of any framework as NumPy array in double precision."""
     if hasattr(array, "detach"):
         array = array.detach().cpu()
     return np.asarray(array, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The accuracy of a program as a sentence, a table and a figure."""
+"""Show the accuracy of a program as a sentence, a table or a figure."""
 
 from __future__ import annotations
 
@@ -11,35 +11,23 @@ import numpy as np
 
 from moment_calculus.criticism.tables import aligned
 
-LARGE = 0.1  # from which error on moments are said to break
+LARGE = 0.1  # error from which the text says "breaks" instead of "departs"
 
 
-def place(row: Any) -> str:
-    """A row by number, label and line.
-
-    Args:
-        row: of the result.
-    """
+def row_label(row: Any) -> str:
+    """Return number, label and line of a row as text."""
     line = short(row.line)
     return f"row {row.number} ({row.label}{f', {line}' if line else ''})"
 
 
 def short(line: str) -> str:
-    """File and line without the folders.
-
-    Args:
-        line: the user's line, possibly with the module that it is in.
-    """
+    """Return the user's line without its folders."""
     path, space, module = line.partition(" in ")
     return os.path.basename(path) + space + module
 
 
 def error(row: Any) -> str:
-    """How far off a row is, in words.
-
-    Args:
-        row: of the result.
-    """
+    """Return the error of a row in words."""
     mean, ratio = row.measures.mean_error, row.measures.deviation_ratio
     by_ratio = f"standard deviation {_digits(ratio)} of the sampled"
     if mean.value - row.measures.noise > abs(math.log(ratio.value)):
@@ -52,31 +40,24 @@ def _digits(estimate: Any) -> str:
 
 
 def sentence(rows: Sequence[Any], first: Any, worst: Any, count: int) -> str:
-    """The result in words.
-
-    Args:
-        rows: all of them.
-        first: the first beyond Monte Carlo error, or None.
-        worst: the one that is farthest off.
-        count: number of draws.
-    """
+    """Return the result in words; first and worst are rows, first is None if all are accurate."""
     if first is None:
         return f"accurate to Monte Carlo error in all {len(rows)} rows ({count} draws)"
     before = [row for row in rows if row.number < first.number]
-    start = f"accurate to Monte Carlo error up to {place(before[-1])}; " if before else ""
+    start = f"accurate to Monte Carlo error up to {row_label(before[-1])}; " if before else ""
     verb = "breaks at" if first.measures.departure > LARGE else "departs from the draws at"
-    parts = [f"{start}{verb} {place(first)}: {error(first)}{_because(rows, first)}"]
+    parts = [f"{start}{verb} {row_label(first)}: {error(first)}{_because(rows, first)}"]
     if worst is not first and worst.measures.departure > first.measures.departure:
-        parts.append(f"farthest off at {place(worst)}: {error(worst)}{_because(rows, worst)}")
+        parts.append(f"farthest off at {row_label(worst)}: {error(worst)}{_because(rows, worst)}")
     return "; ".join(parts)
 
 
 def _because(rows: Sequence[Any], row: Any) -> str:
-    """The reason of a row, or of the last one before it that has one."""
+    """Return the reason of a row, or of the last row before it that has one, in brackets."""
     if row.reason:
         return f" ({row.reason})"
-    known = [other for other in rows if other.number < row.number and other.reason]
-    return f" (from row {known[-1].number}: {known[-1].reason})" if known else ""
+    earlier = [other for other in rows if other.number < row.number and other.reason]
+    return f" (from row {earlier[-1].number}: {earlier[-1].reason})" if earlier else ""
 
 
 def _columns(row: Any) -> dict[str, Any]:
@@ -106,11 +87,7 @@ def _or_nan(number: float | None) -> float:
 
 
 def frame(rows: Sequence[Any]) -> Any:
-    """The rows as a DataFrame of pandas.
-
-    Args:
-        rows: of the result.
-    """
+    """Return the rows as a ``pandas.DataFrame``."""
     import pandas
 
     numbers = pandas.Index([row.number for row in rows], name="row")
@@ -123,11 +100,7 @@ HEADINGS = (
 
 
 def text(rows: Sequence[Any]) -> str:
-    """The rows as a table to read; an asterisk marks those beyond Monte Carlo error.
-
-    Args:
-        rows: of the result.
-    """
+    """Return the rows as a text table; an asterisk marks rows beyond Monte Carlo error."""
     return "\n".join(aligned([HEADINGS, *map(_cells, rows)]))
 
 
@@ -148,13 +121,8 @@ def _cells(row: Any) -> tuple[str, ...]:
     )
 
 
-def plotted(rows: Sequence[Any], axes: Any = None) -> Any:
-    """Plot ε_μ and ε_σ along the program.
-
-    Args:
-        rows: of the result.
-        axes: two axes of Matplotlib; None for new ones.
-    """
+def plot(rows: Sequence[Any], axes: Any = None) -> Any:
+    """Plot ε_μ and ε_σ along the program on two axes of Matplotlib; None for new ones."""
     if axes is None:
         from matplotlib import pyplot
 
@@ -163,8 +131,8 @@ def plotted(rows: Sequence[Any], axes: Any = None) -> Any:
     upper, lower = np.ravel(axes)
     numbers = np.array([row.number for row in rows])
     for axis, name in ((upper, "mean_error"), (lower, "deviation_ratio")):
-        found = np.array([getattr(row.measures, name) for row in rows])
-        axis.errorbar(found[:, 0], numbers, xerr=3 * found[:, 1], fmt="o-", capsize=3)
+        estimates = np.array([getattr(row.measures, name) for row in rows])
+        axis.errorbar(estimates[:, 0], numbers, xerr=3 * estimates[:, 1], fmt="o-", capsize=3)
     upper.axvline(rows[0].measures.noise, color="grey", linestyle=":")
     lower.axvline(1.0, color="grey", linestyle=":")
     lower.set_xscale("log")

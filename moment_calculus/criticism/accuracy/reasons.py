@@ -1,10 +1,10 @@
-"""Why the moments of a value may be others than those of draws, as far as its step tells."""
+"""Explain from the last step of a value why its moments may differ from those of draws."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from moment_calculus.functions.algebra import moved
+from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import EXACT
@@ -12,12 +12,12 @@ from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.noise import Noise
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.linear.reductions import SumOverFeatures
-from moment_calculus.operations.normalised.logits import OfLogits
+from moment_calculus.operations.normalised.logits import LogitsStep
 from moment_calculus.operations.normalised.normalisation import Normalised
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Gaussian
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.applied import ruled
+from moment_calculus.values.applied import with_rule_book
 from moment_calculus.values.layout import features_last
 
 MATCHED = "its input is matched by a Gaussian, which it is not"
@@ -27,48 +27,41 @@ BOOK = "by a rule of the rule book '{name}'"
 
 
 def reason_of(value: Gaussian) -> str:
-    """Why the moments of a value may differ from those of draws.
-
-    Args:
-        value: of a program.
-
-    Returns:
-        Empty where no approximation is known.
-    """
+    """Return why moments may differ from those of draws; empty if no approximation is known."""
     if _is_replaced(value):
         return BOOK.format(name=value.propagation.rulebook.name)
-    if isinstance(value.step, OfLogits | Normalised):
+    if isinstance(value.step, LogitsStep | Normalised):
         return APPROXIMATE
     sources = value.step.inputs
-    if not value.propagation.full and value.step.mixes and not all(x.independent for x in sources):
+    if (
+        not value.propagation.full
+        and value.step.assumes_independence
+        and not all(x.independent for x in sources)
+    ):
         return DROPPED
     if isinstance(value.step, LinearMap) or _keeps_gaussian(value):
-        return ""  # its first two moments need no more than those of its inputs
+        return ""  # exact: mean and covariance need only those of the inputs
     return "" if all(map(is_gaussian, sources)) else MATCHED
 
 
 def _is_replaced(value: Gaussian) -> bool:
-    """Whether the rule book has a rule of its own in the place of the exact one."""
+    """Return whether the rule book replaces the exact rule of the value's step."""
     step, book = value.step, value.propagation.rulebook
     if book is EXACT:
         return False
     if step.function is not None:
-        return ruled(*step.function) is not step.function[1]
+        return with_rule_book(*step.function) is not step.function[1]
     several = len(step.inputs) > 1
     return several and bool({"product", "linear"} & book.operations.keys())
 
 
 def is_gaussian(value: Gaussian) -> bool:
-    """Whether a value is Gaussian itself, not only matched by one.
-
-    Args:
-        value: of a program.
-    """
+    """Return whether a value is itself Gaussian, not only approximated by a Gaussian."""
     return all(map(_keeps_gaussian, ancestors(value)))
 
 
 def _keeps_gaussian(value: Gaussian) -> bool:
-    """Whether a value is Gaussian if what it is made from is."""
+    """Return whether a value is Gaussian if its inputs are."""
     step = value.step
     if isinstance(step, LinearMap):
         return step.mapped is None or all(x is step.mapped or x is step.bias for x in step.inputs)
@@ -79,16 +72,9 @@ def _keeps_gaussian(value: Gaussian) -> bool:
 
 
 def certificate_of(value: Gaussian) -> Array | None:
-    """Bound on the error of the correlations of a function by the truncation of their series.
+    """Return the largest error of a correlation by truncation of Mehler's series, or None.
 
-    Args:
-        value: one with a covariance.
-
-    Returns:
-        The largest for any pair of features, in standard deviations of both; None where the
-        covariance is not by a series.
-
-    Source: Cauchy–Schwarz on the terms of Mehler's series that are left out.
+    Cauchy–Schwarz on the omitted terms, in standard deviations of both features.
     """
     if value.step.function is None:
         return None
@@ -96,8 +82,10 @@ def certificate_of(value: Gaussian) -> Array | None:
     if not base.has_covariance:
         return None
     if base.axis != -1:
-        activation = moved(activation, lambda part: features_last(part, base.axis), base.shape)
-    function, mean = ruled(base, activation), features_last(base.mean, base.axis)
+        activation = with_arrays_moved(
+            activation, lambda part: features_last(part, base.axis), base.shape
+        )
+    function, mean = with_rule_book(base, activation), features_last(base.mean, base.axis)
     variance = features_last(base.variance, base.axis)
     if function.pair_covariance(mean, variance, base.covariance) is not NotImplemented:
         return None
@@ -107,9 +95,11 @@ def certificate_of(value: Gaussian) -> Array | None:
 
 
 def _largest_pair(bound: Array, variance: Array) -> Array:
-    """The largest entry off the diagonal, in standard deviations."""
+    """Return the largest entry off the diagonal, in standard deviations of both features."""
     xp = namespace(bound)
     deviation = variance**0.5
     units = deviation[..., :, None] * deviation[..., None, :]
-    apart = constants(1 - np.eye(bound.shape[-1]), bound) * bound
-    return xp.max(xp.where(units > 0, apart / xp.where(units > 0, units, 1.0 + 0.0 * units), 0.0))
+    off_diagonal = constants(1 - np.eye(bound.shape[-1]), bound) * bound
+    return xp.max(
+        xp.where(units > 0, off_diagonal / xp.where(units > 0, units, 1.0 + 0.0 * units), 0.0)
+    )

@@ -1,1 +1,1 @@
-"""How predictions fit what was observed: coverage, scores, replicated data."""
+"""Check predictions against observations: coverage, scores and replicated data."""

@@ -1,4 +1,4 @@
-"""How well calibrated the predictive probabilities of classes are on given observations."""
+"""Assess how well predictive probabilities of classes are calibrated on observations."""
 
 from __future__ import annotations
 
@@ -13,70 +13,51 @@ from moment_calculus.criticism.calibration.observations import (
     check_known,
     checked_values,
     first,
-    hosted,
-    plain,
+    to_framework,
+    to_numpy,
 )
 from moment_calculus.hosts.predictions import PredictedSite, checked_count
 from moment_calculus.hosts.predictions.discrete import BinaryMarginal
 
-BINS = 15  # as Guo et al. 2017
+BINS = 15  # Guo et al. 2017
 
 
 class Excess(NamedTuple):
-    """By how much the likeliest classes are right more often than predicted.
+    """Difference between accuracy and predicted probability of the likeliest classes."""
 
-    Args:
-        difference: of accuracy to mean probability; negative of an overconfident prediction.
-        standard_error: of it, were the probabilities right.
-        p_value: probability of a difference as large, likewise.
-    """
-
-    difference: float
-    standard_error: float
-    p_value: float
+    difference: float  # accuracy minus mean probability; negative if overconfident
+    standard_error: float  # of the difference, for right probabilities
+    p_value: float  # of the difference, for right probabilities
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Predicted probabilities in bins of equal width, beside what was observed.
+    """Predicted probabilities and observed frequencies in bins of equal width."""
 
-    Args:
-        edges: of the bins, [bins + 1]; the upper one belongs to a bin.
-        count: how many probabilities are in each, [bins].
-        confidence: their mean; NaN in an empty bin.
-        accuracy: how often what they are probabilities of was observed; likewise.
-        standard_error: of the accuracy, were the probabilities right: √(Σ p(1 − p)) / count.
-    """
-
-    edges: np.ndarray
-    count: np.ndarray
-    confidence: np.ndarray
-    accuracy: np.ndarray
-    standard_error: np.ndarray
+    edges: np.ndarray  # [bins + 1]; each bin includes its upper edge
+    count: np.ndarray  # number of probabilities in each bin, [bins]
+    confidence: np.ndarray  # mean probability of each bin; NaN if it is empty
+    accuracy: np.ndarray  # observed frequency of each bin; NaN if it is empty
+    standard_error: np.ndarray  # of accuracy for right probabilities: √(Σ p(1 − p)) / count
 
     @property
     def calibration_error(self) -> float:
-        """Mean of |accuracy − confidence| over the probabilities.
+        """Return the mean of |accuracy − confidence| over the probabilities.
 
-        Positive by chance, for right probabilities too: see :attr:`chance_error`.
-
+        It is positive by chance for right probabilities too: see :attr:`chance_error`.
         Source: Guo et al. 2017, eq. 3.
         """
         return self._mean(np.abs(self.accuracy - self.confidence))
 
     @property
     def chance_error(self) -> float:
-        """What :attr:`calibration_error` is expected to be if all probabilities are right.
-
-        By the normal approximation of every bin, for bins of many probabilities.
-        """
+        """Return the ``calibration_error`` that right probabilities have on average."""
+        # E|X| = √(2/π) s for a normal X; bins of many probabilities are approximately normal.
         return self._mean(math.sqrt(2 / math.pi) * self.standard_error)
 
     @property
     def debiased_error(self) -> float:
-        """Root of the mean squared difference, without what chance adds to it.
-
-        Zero where chance explains all of it.
+        """Return the root mean squared difference without the part that chance explains.
 
         Source: Kumar, Liang and Ma 2019, definition 5.1, which is Bröcker's 2012.
         """
@@ -85,12 +66,12 @@ class Reliability:
         return math.sqrt(max(self._mean(squared), 0.0))
 
     def _mean(self, part: np.ndarray) -> float:
-        """Mean over all probabilities of what is known of the bins that are not empty."""
+        """Return the mean over all probabilities of a quantity of the bins."""
         full = self.count > 0
         return float(np.average(part[full], weights=self.count[full]))
 
     def __str__(self) -> str:
-        """A table of the bins that are not empty."""
+        """Return a table of the bins that are not empty."""
         rows = [f"{'probability':>11}  {'mean':>6}  {'observed':>8}  {'± s.e.':>7}  {'count':>6}"]
         for i in np.flatnonzero(self.count):
             rows.append(
@@ -102,14 +83,14 @@ class Reliability:
 
 @dataclass(frozen=True, eq=False)
 class ClassCalibration:
-    """Predictive probabilities of classes beside the classes that were observed.
+    """Predictive probabilities of classes compared with the observed classes.
 
     Args:
-        prediction: of the site.
-        probs: [observations, classes]; of a Bernoulli those of zero and one.
-        labels: indices of the classes that were observed, [observations].
-        log_score: mean log predictive probability of them, of ``prediction.log_prob``: of all
-            elements of an event together. Larger is better.
+        prediction: prediction of the site.
+        probs: predicted probabilities, [observations, classes]; for a Bernoulli of zero and one.
+        labels: indices of the observed classes, [observations].
+        log_score: mean of ``prediction.log_prob`` at the observed classes, where all elements of an
+            event count together. Larger is better.
     """
 
     prediction: PredictedSite
@@ -124,7 +105,7 @@ class ClassCalibration:
 
     @property
     def accuracy(self) -> float:
-        """The share of observations that are of the likeliest class, the first of equals."""
+        """Share of observations in their likeliest class; of equal classes the first counts."""
         return float(self._right.mean())
 
     @property
@@ -133,7 +114,7 @@ class ClassCalibration:
 
     @property
     def brier_score(self) -> float:
-        """Mean of Σ (p − 1{y = k})² over the classes k; of a Bernoulli of (p − y)², half of it.
+        """Mean of Σ (p − 1{y = k})² over the classes k; for a Bernoulli half of it, (p − y)².
 
         Smaller is better.
 
@@ -144,15 +125,15 @@ class ClassCalibration:
         return total / 2 if isinstance(self.prediction.marginal, BinaryMarginal) else total
 
     def reliability(self, bins: int = 10, *, of: int | None = None) -> Reliability:
-        """Probabilities in bins of equal width, beside what was observed.
+        """Compare predicted probabilities with observed frequencies in bins of equal width.
 
         Args:
-            bins: how many.
-            of: the class whose probability is meant, of every observation; by default the
-                likeliest one of each.
+            bins: number of bins.
+            of: the class whose probability is taken for every observation; by default the likeliest
+                class of each observation.
 
         Raises:
-            ValueError: if the number of bins is not positive, or there is no such class.
+            ValueError: if the number of bins is not positive, or the class does not exist.
         """
         if of is None:
             return _reliability(self.confidence, self._right, checked_count(bins, "bins"))
@@ -164,12 +145,12 @@ class ClassCalibration:
     def expected_calibration_error(self, bins: int = BINS, *, classwise: bool = False) -> float:
         """Mean difference between probabilities and frequencies, in bins of equal width.
 
-        It depends on the number of bins, and is positive by chance; ``reliability(bins)`` has
-        ``chance_error``, what right probabilities would give, and ``debiased_error``.
+        It depends on the number of bins and is positive by chance. ``reliability(bins)`` has
+        ``chance_error``, the value for right probabilities, and ``debiased_error``.
 
         Args:
-            bins: how many.
-            classwise: the mean over all classes, not of the likeliest one of every observation.
+            bins: number of bins.
+            classwise: take the mean over all classes, not the likeliest class of every observation.
 
         Source: Guo et al. 2017, eq. 3; Kull et al. 2019, definition 3, for classwise.
         """
@@ -179,12 +160,22 @@ class ClassCalibration:
         return float(np.mean([part.calibration_error for part in every]))
 
     def plot_reliability(self, axes: Any = None, *, bins: int = 10, of: int | None = None) -> Any:
-        """:func:`moment_calculus.criticism.calibration.pictures.plot_reliability` of this.
+        """Plot the reliability diagram: observed frequencies against predicted probabilities.
+
+        Below the diagonal predictions are overconfident. The bars around the diagonal are two
+        standard errors of right probabilities.
 
         Args:
-            axes: as there.
-            bins: as there.
-            of: as there.
+            axes: axes of matplotlib; by default new ones.
+            bins: number of bins of equal width.
+            of: the class whose probability is taken; by default the likeliest of each observation.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+            ValueError: if the number of bins is not positive, or the class does not exist.
         """
         from moment_calculus.criticism.calibration.pictures import plot_reliability
 
@@ -192,9 +183,9 @@ class ClassCalibration:
 
     @property
     def excess(self) -> Excess:
-        """By how much the likeliest classes are right more often than predicted.
+        """Difference between accuracy and predicted probability of the likeliest classes.
 
-        By the normal approximation of the number of right ones, whose variance is Σ p(1 − p).
+        Its test uses the normal approximation of the number of hits, whose variance is Σ p(1 − p).
         """
         from scipy.special import ndtr
 
@@ -206,32 +197,32 @@ class ClassCalibration:
 
     @property
     def p_value(self) -> float:
-        """Of the :attr:`excess` of right ones."""
+        """P-value of the :attr:`excess`."""
         return self.excess.p_value
 
     def summary(self) -> str:
-        """Accuracy and expected calibration error, in a few words."""
+        """Return accuracy and expected calibration error as a short text."""
         error = self.expected_calibration_error()
         return f"accuracy {self.accuracy:.1%}, calibration error {error:.3f}"
 
     def verdict(self) -> str:
-        """In words, whether the likeliest classes are as likely as predicted."""
+        """Return in words whether the likeliest classes are right as often as predicted."""
         difference, error, p_value = self.excess
-        found = (
+        sentence = (
             f"The likeliest classes have the probability {self.confidence.mean():.3f} on average, "
             f"and are right {100 * self.accuracy:.3g} ± {100 * error:.2g} % of the time"
         )
         if p_value >= SIGNIFICANT:
-            return f"{found}: as often as they should, within chance (p = {p_value:.2g})."
+            return f"{sentence}: as often as they should, within chance (p = {p_value:.2g})."
         kind = "overconfident" if difference < 0 else "underconfident"
-        return f"{found}: the prediction is {kind} (p = {p_value:.2g})."
+        return f"{sentence}: the prediction is {kind} (p = {p_value:.2g})."
 
     def __repr__(self) -> str:
-        """Site and size."""
+        """Return name of the site and number of observations."""
         return f"ClassCalibration({self.prediction.name!r}, observations={len(self.labels)})"
 
     def __str__(self) -> str:
-        """A table of scores and of the reliability, and in words what they say."""
+        """Return a table of scores and of the reliability, and the verdict."""
         bins = self.reliability(BINS)
         scores = {
             "accuracy": self.accuracy,
@@ -265,16 +256,8 @@ def _reliability(probability: np.ndarray, hit: np.ndarray, bins: int) -> Reliabi
 
 
 def class_calibration(prediction: PredictedSite, y: Any) -> ClassCalibration:
-    """Hold predicted probabilities of classes against the classes that were observed.
-
-    Args:
-        prediction: of a Bernoulli, Categorical or OrderedLogistic site.
-        y: indices of the classes, of the shape of an observation.
-
-    Raises:
-        ValueError: if the shapes differ, an observation is NaN or no class, or a probability NaN.
-    """
-    probs, binary = plain(prediction.probs), isinstance(prediction.marginal, BinaryMarginal)
+    """Compare predicted probabilities of classes with observed class indices ``y``."""
+    probs, binary = to_numpy(prediction.probs), isinstance(prediction.marginal, BinaryMarginal)
     probs = np.asarray(np.stack([1 - probs, probs], -1) if binary else probs, np.float64)
     values = checked_values(prediction, y, probs.shape[:-1])
     wrong = (values != np.floor(values)) | (values < 0) | (values >= probs.shape[-1])
@@ -284,7 +267,7 @@ def class_calibration(prediction: PredictedSite, y: Any) -> ClassCalibration:
             f"{first(wrong)}: {values[wrong][0]:g}; classes are indices 0 to {probs.shape[-1] - 1}"
         )
     check_known(prediction, probs.sum(-1))
-    given = hosted(values if binary else values.astype(np.int64), prediction.mean)
-    log_score = float(plain(prediction.log_prob(given)).astype(np.float64).mean())
+    given = to_framework(values if binary else values.astype(np.int64), prediction.mean)
+    log_score = float(to_numpy(prediction.log_prob(given)).astype(np.float64).mean())
     flat = probs.reshape(-1, probs.shape[-1])
     return ClassCalibration(prediction, flat, values.astype(np.int64).ravel(), log_score)

@@ -1,4 +1,4 @@
-"""Coverage of predictive intervals, and whether it is what it should be."""
+"""Count observations inside predictive intervals, and test whether the counts are as predicted."""
 
 from __future__ import annotations
 
@@ -7,30 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SIGNIFICANT = 0.05  # below it, chance is no longer an explanation that the words name
+SIGNIFICANT = 0.05  # significance level of the verdicts
 
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """Shares of observations inside their central predictive intervals.
+    """Shares of observations inside their central predictive intervals, [masses] each."""
 
-    Args:
-        mass: of the intervals, nominally, [masses].
-        expected: the predictive probability inside them, on average: the mass, for counts more.
-        observed: the share of the observations inside them.
-        standard_error: of the share, √(c(1 − c)/n), if the observations are independent.
-        p_value: probability of a share at least as unlikely as that observed, were the prediction
-            right: an exact binomial test, which is conservative for counts.
-    """
-
-    mass: np.ndarray
-    expected: np.ndarray
-    observed: np.ndarray
-    standard_error: np.ndarray
-    p_value: np.ndarray
+    mass: np.ndarray  # nominal probability of the intervals
+    expected: np.ndarray  # mean predictive probability inside: the mass, more for counts
+    observed: np.ndarray  # share of the observations inside
+    standard_error: np.ndarray  # of the share, √(c(1 − c)/n), for independent observations
+    p_value: np.ndarray  # exact binomial test of the share; conservative for counts
 
     def __str__(self) -> str:
-        """A table."""
+        """Return a table."""
         rows = [f"{'interval':>8}  {'expected':>8}  {'inside':>8}  {'± s.e.':>7}  {'p':>7}"]
         for row in zip(*vars(self).values(), strict=True):
             mass, expected, observed, error, p_value = map(float, row)
@@ -40,32 +31,26 @@ class Coverage:
         return "\n".join(rows)
 
     def verdict(self) -> str:
-        """In words, what the widest interval that was asked for says of the prediction."""
+        """Return in words what the widest requested interval says about the prediction."""
         last = int(np.argmax(self.mass))
         mass, expected, observed = (
             100 * float(part[last]) for part in (self.mass, self.expected, self.observed)
         )
         error, p_value = 100 * float(self.standard_error[last]), float(self.p_value[last])
-        found = f"{mass:.4g} % intervals hold {observed:.3g} ± {error:.2g} % of the observations"
+        sentence = f"{mass:.4g} % intervals hold {observed:.3g} ± {error:.2g} % of the observations"
         if abs(expected - mass) > 0.05:
-            found += f", and {expected:.3g} % of the predictive probability"
+            sentence += f", and {expected:.3g} % of the predictive probability"
         if p_value >= SIGNIFICANT:
-            return f"{found}: as many as they should, within chance (p = {p_value:.2g})"
+            return f"{sentence}: as many as they should, within chance (p = {p_value:.2g})"
         wrong = "narrow" if observed < expected else "wide"
-        return f"{found}: the predictive distribution is too {wrong} (p = {p_value:.2g})"
+        return f"{sentence}: the predictive distribution is too {wrong} (p = {p_value:.2g})"
 
 
 def coverage_of(
     masses: Sequence[float], expected: Sequence[float], inside: Sequence[np.ndarray]
 ) -> Coverage:
-    """Coverage of intervals.
-
-    Args:
-        masses: of the intervals, nominally.
-        expected: the predictive probability inside them, on average.
-        inside: for each of them, which observations are.
-    """
-    from scipy.stats import binomtest  # which takes long to import
+    """Return the coverage, given for each interval which observations are inside."""
+    from scipy.stats import binomtest  # slow to import
 
     hits, count = [int(part.sum()) for part in inside], inside[0].size
     share = np.asarray(hits) / count
@@ -83,15 +68,8 @@ def coverage_of(
 
 
 def checked_masses(masses: float | Sequence[float]) -> list[float]:
-    """Masses of intervals.
-
-    Args:
-        masses: what the user passed.
-
-    Raises:
-        ValueError: if there are none, or one is not between 0 and 1.
-    """
-    found = np.atleast_1d(np.asarray(masses, np.float64))
-    if found.ndim > 1 or not found.size or not ((found > 0) & (found < 1)).all():
+    """Return interval masses as a list; raise ValueError if one is not between 0 and 1."""
+    result = np.atleast_1d(np.asarray(masses, np.float64))
+    if result.ndim > 1 or not result.size or not ((result > 0) & (result < 1)).all():
         raise ValueError(f"masses of intervals are numbers between 0 and 1, not {masses!r}")
-    return [float(mass) for mass in found]
+    return [float(mass) for mass in result]

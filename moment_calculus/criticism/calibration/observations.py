@@ -1,4 +1,4 @@
-"""Observations beside their prediction, checked at the boundary and brought to NumPy."""
+"""Validate observations and their prediction, and convert arrays between frameworks and NumPy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,7 @@ from moment_calculus.numerics.special import namespace
 
 
 def checked_prediction(prediction: Any) -> PredictedSite:
-    """The prediction of one site.
-
-    Args:
-        prediction: what the user passed.
-
-    Raises:
-        TypeError: if it is something else.
-    """
+    """Return the prediction of one site; raise TypeError if it is something else."""
     if isinstance(prediction, PredictedSite):
         return prediction
     if isinstance(prediction, Mapping):
@@ -36,20 +29,8 @@ def checked_prediction(prediction: Any) -> PredictedSite:
 
 
 def checked_values(prediction: PredictedSite, y: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Observations as double-precision numbers.
-
-    Args:
-        prediction: of them.
-        y: what the user passed: an array of any framework, or numbers.
-        shape: that they have to have.
-
-    Returns:
-        Array of the shape.
-
-    Raises:
-        ValueError: if there are none, the shape is another one, or a number is NaN.
-    """
-    values, site = np.asarray(plain(y), np.float64), f"site {prediction.name!r}"
+    """Return observations in double precision; raise ValueError if the shape is wrong or on NaN."""
+    values, site = np.asarray(to_numpy(y), np.float64), f"site {prediction.name!r}"
     if values.shape != shape:
         raise ValueError(
             f"{site}: the observations have the shape {values.shape}, their predictions {shape}; "
@@ -67,18 +48,9 @@ def checked_values(prediction: PredictedSite, y: Any, shape: tuple[int, ...]) ->
 
 
 def check_support(prediction: PredictedSite, values: np.ndarray, *, whole: bool) -> None:
-    """Refuse observations that the predicted distribution cannot give.
-
-    Args:
-        prediction: of them.
-        values: numbers, of the shape of the prediction's mean.
-        whole: whether it gives whole numbers only.
-
-    Raises:
-        ValueError: if there are any.
-    """
+    """Raise ValueError for observations outside the support of their prediction."""
     marginal = prediction.marginal
-    ends = (np.asarray(plain(bound), np.float64) for bound in marginal.bounds)
+    ends = (np.asarray(to_numpy(bound), np.float64) for bound in marginal.bounds)
     low, high = (np.broadcast_to(end, values.shape) for end in ends)
     outside = (values < low) | (values > high)
     if whole:
@@ -94,15 +66,7 @@ def check_support(prediction: PredictedSite, values: np.ndarray, *, whole: bool)
 
 
 def check_known(prediction: PredictedSite, found: np.ndarray) -> None:
-    """Refuse predictions that are NaN.
-
-    Args:
-        prediction: of a site.
-        found: probabilities of it, of the shape of the observations.
-
-    Raises:
-        ValueError: if any of them is NaN.
-    """
+    """Raise ValueError if predictive probabilities are NaN."""
     unknown = np.isnan(found)
     if unknown.any():
         raise ValueError(
@@ -113,30 +77,17 @@ def check_known(prediction: PredictedSite, found: np.ndarray) -> None:
 
 
 def first(where: np.ndarray) -> str:
-    """In words, the first place where something holds.
-
-    Args:
-        where: booleans.
-    """
+    """Return in words the first index where a boolean array is true."""
     index = [int(i) for i in np.argwhere(where)[0]]
     return f"the first at index {index[0] if len(index) == 1 else tuple(index)}" if index else "it"
 
 
-def plain(array: Any) -> np.ndarray:
-    """An array of any framework in NumPy.
-
-    Args:
-        array: numbers, on any device.
-    """
+def to_numpy(array: Any) -> np.ndarray:
+    """Return an array of any framework and device as NumPy array."""
     return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
 
 
-def hosted(values: np.ndarray, like: Array) -> Array:
-    """An array of NumPy in the framework, and on the device, of another one.
-
-    Args:
-        values: floating-point numbers, which take the other one's precision, or integers.
-        like: the array to imitate.
-    """
+def to_framework(values: np.ndarray, like: Array) -> Array:
+    """Return a NumPy array in framework, device and floating precision of another array."""
     dtype = like.dtype if np.issubdtype(values.dtype, np.floating) else None
     return namespace(like).asarray(values, dtype=dtype, device=device(like))

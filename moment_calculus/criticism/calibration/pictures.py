@@ -1,4 +1,4 @@
-"""Pictures of calibration; matplotlib is imported when one is drawn."""
+"""Plot calibration; matplotlib is imported on the first plot."""
 
 from __future__ import annotations
 
@@ -9,38 +9,23 @@ import numpy as np
 from moment_calculus.hosts.predictions import checked_count
 
 if TYPE_CHECKING:
+    from moment_calculus.criticism.calibration.calibration import Calibration
     from moment_calculus.criticism.calibration.classes import ClassCalibration
-    from moment_calculus.criticism.calibration.outcomes import Calibration
 
-OBSERVED, EXPECTED = "#0072B2", "#8C8C8C"  # told apart with every kind of colour vision
-BAND = 0.95  # probability of the bands that chance allows
+OBSERVED, EXPECTED = "#0072B2", "#8C8C8C"  # distinct with every kind of colour vision
+BAND = 0.95  # probability of the bands of right predictions
 MASSES = np.linspace(0.05, 0.95, 19)
 
 
 def plot_pit(calibration: Calibration, axes: Any = None, *, bins: int | None = None) -> Any:
-    """Histogram of the probability integral transform, with what chance allows a uniform one.
+    """Plot a histogram of the probability integral transform with the band of a uniform one.
 
-    A hill says that predictions are too wide, a valley that they are too narrow, a slope that they
-    are too low (rising) or too high. Of counts it is the non-randomised histogram, whose bars vary
-    less than the band, which is that of continuous quantities.
-
-    Args:
-        calibration: of continuous quantities or counts.
-        axes: of matplotlib, to draw on; by default new ones.
-        bins: how many; by default one for each twenty observations, at least five, at most twenty.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        ValueError: if the number of bins is not positive.
-
+    For counts the histogram is the non-randomised one, whose bars vary less than the band.
     Source: Czado, Gneiting and Held 2009, eq. 2 and 3.
     """
     from scipy.stats import binom
 
-    axes, count = drawn_on(axes), calibration.observed.size
+    axes, count = axes_or_new(axes), calibration.observed.size
     bins = checked_count(int(np.clip(count // 20, 5, 20)) if bins is None else bins, "bins")
     edges = np.linspace(0, 1, bins + 1)
     low, high = (end / count * bins for end in binom.interval(BAND, count, 1 / bins))
@@ -56,11 +41,11 @@ def plot_pit(calibration: Calibration, axes: Any = None, *, bins: int | None = N
         ylabel="relative frequency",
         title=_title(calibration),
     )
-    return _finished(axes, loc="upper center", ncols=3)
+    return _style(axes, loc="upper center", ncols=3)
 
 
 def _pit_heights(calibration: Calibration, edges: np.ndarray) -> np.ndarray:
-    """Density of the transform between the edges, spread over P(Y < y) to P(Y ≤ y) of counts."""
+    """Return the histogram density; a count is spread over P(Y < y) to P(Y ≤ y)."""
     low, high = calibration.below.ravel(), calibration.up_to.ravel()
     if calibration.is_discrete:
         width = np.maximum(high - low, np.finfo(np.float64).tiny)
@@ -70,23 +55,10 @@ def _pit_heights(calibration: Calibration, edges: np.ndarray) -> np.ndarray:
 
 
 def plot_coverage(calibration: Calibration, axes: Any = None) -> Any:
-    """Shares of observations inside central predictive intervals, against what was predicted.
-
-    Below the diagonal intervals are too narrow, above it too wide; the band is what chance allows.
-
-    Args:
-        calibration: of continuous quantities or counts.
-        axes: of matplotlib, to draw on; by default new ones.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-    """
+    """Plot shares of observations inside central intervals against predicted probabilities."""
     from scipy.stats import binom
 
-    axes, count = drawn_on(axes), calibration.observed.size
+    axes, count = axes_or_new(axes), calibration.observed.size
     found, grid = calibration.coverage(MASSES.tolist()), np.linspace(0, 1, 101)
     _band(axes, grid, *(end / count for end in binom.interval(BAND, count, grid)))
     axes.plot([0, 1], [0, 1], color=EXPECTED, linewidth=1.2, label="as predicted")
@@ -103,33 +75,18 @@ def plot_coverage(calibration: Calibration, axes: Any = None) -> Any:
         ylabel="observations inside",
         title=_title(calibration),
     )
-    return _finished(axes, loc="center right", bbox_to_anchor=(1.0, 0.26))
+    return _style(axes, loc="center right", bbox_to_anchor=(1.0, 0.26))
 
 
 def plot_reliability(
     calibration: ClassCalibration, axes: Any = None, *, bins: int = 10, of: int | None = None
 ) -> Any:
-    """Reliability diagram: frequencies against predicted probabilities, with the counts above.
+    """Plot observed frequencies against predicted probabilities, with the counts above.
 
-    Below the diagonal predictions are overconfident. The bars are two standard errors that chance
-    gives right probabilities, around the diagonal where they should end.
-
-    Args:
-        calibration: of classes.
-        axes: of matplotlib, to draw on; by default new ones.
-        bins: how many, of equal width.
-        of: the class whose probability is meant; by default the likeliest one of each observation.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        ValueError: if the number of bins is not positive, or there is no such class.
-
+    The bars around the diagonal are two standard errors of right probabilities.
     Source: Guo et al. 2017, figure 1; Bröcker and Smith 2007 for the bars.
     """
-    axes, found = drawn_on(axes), calibration.reliability(bins, of=of)
+    axes, found = axes_or_new(axes), calibration.reliability(bins, of=of)
     full = found.count > 0
     sure, right = found.confidence[full], found.accuracy[full]
     axes.plot([0, 1], [0, 1], color=EXPECTED, linewidth=1.2, label="as predicted")
@@ -145,11 +102,11 @@ def plot_reliability(
         ylabel="accuracy" if of is None else f"frequency of class {of}",
     )
     _counts(axes, found.edges, found.count, _title(calibration))
-    return _finished(axes, loc="upper left")
+    return _style(axes, loc="upper left")
 
 
 def _counts(axes: Any, edges: np.ndarray, count: np.ndarray, title: str) -> None:
-    """How many probabilities are in each bin, above the diagram."""
+    """Plot the number of probabilities in each bin above the diagram."""
     above = axes.inset_axes([0, 1.03, 1, 0.16], sharex=axes)
     above.stairs(count, edges, fill=True, color=OBSERVED, alpha=0.75)
     above.set(ylabel="count", title=title, ylim=(0, 1.05 * count.max()))
@@ -167,21 +124,14 @@ def _title(calibration: Calibration | ClassCalibration) -> str:
     return calibration.prediction.name
 
 
-def _finished(axes: Any, **legend: Any) -> Any:
+def _style(axes: Any, **legend: Any) -> Any:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, **legend)
     return axes
 
 
-def drawn_on(axes: Any) -> Any:
-    """The axes to draw on.
-
-    Args:
-        axes: of matplotlib, or None for new ones.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-    """
+def axes_or_new(axes: Any) -> Any:
+    """Return the axes, or new ones for None; raise ImportError without matplotlib."""
     if axes is not None:
         return axes
     try:

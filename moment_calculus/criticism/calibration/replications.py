@@ -1,4 +1,4 @@
-"""Predictive checks: is what was observed like what a fitted model, or its prior, replicates?"""
+"""Compare test statistics of the data with those of replications by posterior or prior."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 OBSERVED = "observed_data"
-FEWEST = 4  # draws of a chain, of which ArviZ estimates the effective sample size
+FEWEST = 4  # draws of the shortest chain whose effective sample size ArviZ estimates
 Statistic = Callable[[np.ndarray], Any]
 
 
@@ -21,24 +21,24 @@ def predictive_p_values(
     statistics: Mapping[str, Statistic],
     group: str = "posterior_predictive",
 ) -> DataFrame:
-    """Predictive p-values of test statistics, for every observed site.
+    """Return predictive p-values of test statistics, for every observed site.
 
-    Near 0 or 1 the statistic of the data is unlike that of replicated data. Posterior p-values are
-    not uniform under a right model: the posterior has seen the data, which draws those of fitted
-    statistics to ½. Prior ones are uniform.
+    Near 0 or 1 the statistic of the data is unlike that of replicated data. Prior p-values are
+    uniform under a right model. Posterior ones are not: the posterior has seen the data, which
+    moves the p-values of fitted statistics towards ½.
 
     Args:
         inference_data: ArviZ's container, with groups ``observed_data`` and ``group``, whose
             variables have the axes chain and draw before those of the observed data.
-        statistics: functions of an array of one data set, to a number, by name: np.max, or
+        statistics: functions from the array of one data set to a number, by name: np.max, or
             ``lambda y: (y == 0).mean()``.
         group: ``"posterior_predictive"`` or ``"prior_predictive"``.
 
     Returns:
         A data frame with one row for each site and statistic and the columns ``observed``,
-        ``replicated_mean``, ``replicated_sd``; ``p_value``, P(T(replicated) ≥ T(observed)), ties
-        counted by half; and ``p_value_mcse``, its Monte Carlo standard error by the effective
-        sample size, which is not zero where all replications are on one side.
+        ``replicated_mean``, ``replicated_sd``; ``p_value``, P(T(replicated) ≥ T(observed)), where
+        ties count half; and ``p_value_mcse``, its Monte Carlo standard error by the effective
+        sample size, which is positive even if all replications are on one side.
 
     Raises:
         ValueError: if a group is missing, an observed site is not in it, shapes differ,
@@ -56,9 +56,9 @@ def predictive_p_values(
         for site, pair in _pairs(replicated, observed, group).items()
         for name, statistic in statistics.items()
     }
-    found = DataFrame.from_dict(rows, orient="index")
-    found.index = found.index.set_names(["site", "statistic"])
-    return found
+    table = DataFrame.from_dict(rows, orient="index")
+    table.index = table.index.set_names(["site", "statistic"])
+    return table
 
 
 def _group(inference_data: Any, name: str) -> Any:
@@ -71,13 +71,13 @@ def _group(inference_data: Any, name: str) -> Any:
 
 
 def _pairs(replicated: Any, observed: Any, group: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Replications [chain, draw, ...] and observations [...] of every observed site."""
+    """Return replications [chain, draw, ...] and observations [...] of every observed site."""
     absent = ", ".join(str(name) for name in observed if name not in replicated)
     if absent or not observed.data_vars:
-        known = ", ".join(map(str, replicated)) or "nothing"
+        present = ", ".join(map(str, replicated)) or "nothing"
         raise ValueError(
-            f"no replications of {absent or 'anything observed'} in {group!r}, which has {known}; "
-            "draw all observed sites, or leave the others out of observed_data"
+            f"no replications of {absent or 'anything observed'} in {group!r}, which has "
+            f"{present}: draw all observed sites, or leave the others out of observed_data"
         )
     return {str(name): _pair(str(name), replicated[name], observed[name]) for name in observed}
 
@@ -107,7 +107,7 @@ def _pair(name: str, replicated: Any, observed: Any) -> tuple[np.ndarray, np.nda
 
 
 def _row(where: str, statistic: Statistic, draws: np.ndarray, data: np.ndarray) -> dict[str, float]:
-    """What is known of one statistic of one site."""
+    """Return the columns of the result for one statistic of one site."""
     given = _number(where, statistic, data)
     flat = draws.reshape(-1, *data.shape)
     values = np.array([_number(where, statistic, draw) for draw in flat])
@@ -122,7 +122,7 @@ def _row(where: str, statistic: Statistic, draws: np.ndarray, data: np.ndarray) 
 
 
 def _standard_error(above: np.ndarray) -> float:
-    """Of a share, by its effective sample size, with half a replication more on each side."""
+    """Return the error of a share; half a replication on each side keeps it positive."""
     effective = float(above.size)
     if above.shape[1] >= FEWEST and np.ptp(above) > 0:
         import arviz
@@ -133,10 +133,10 @@ def _standard_error(above: np.ndarray) -> float:
 
 
 def _number(where: str, statistic: Statistic, data: np.ndarray) -> float:
-    found = np.asarray(statistic(data))
-    if found.size != 1 or not np.isfinite(found).all():
+    table = np.asarray(statistic(data))
+    if table.size != 1 or not np.isfinite(table).all():
         raise ValueError(
-            f"{where}: a test statistic is one finite number for each data set, not {found!r} of "
+            f"{where}: a test statistic is one finite number for each data set, not {table!r} of "
             f"an array of the shape {data.shape}; reduce over all its axes"
         )
-    return float(found.reshape(()))
+    return float(table.reshape(()))

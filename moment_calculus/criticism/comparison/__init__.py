@@ -1,1 +1,1 @@
-"""An approximation beside chains of the same model, in numbers, words and pictures."""
+"""Compare an approximation with MCMC chains of the same model: numbers, text and figures."""

@@ -1,4 +1,4 @@
-"""The result of a comparison with chains, and how it comes about."""
+"""The result of ``compare_with_nuts``, and its computation."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moment_calculus.criticism.comparison.chains import Chains
-from moment_calculus.criticism.comparison.leaving_out import LooComparison, compared_loo
+from moment_calculus.criticism.comparison.fitted_model import LINEAR_RESPONSE, REFUSALS, FittedModel
+from moment_calculus.criticism.comparison.loo import LooComparison, compare_loo
 from moment_calculus.criticism.comparison.pictures import plot_comparison
 from moment_calculus.criticism.comparison.predictions import (
     PredictiveComparison,
-    compared_predictions,
+    compare_predictions,
 )
 from moment_calculus.criticism.comparison.report import frame, report
-from moment_calculus.criticism.comparison.sites import SiteComparison, compared_sites
-from moment_calculus.criticism.comparison.subject import REFUSALS, RESPONSE, Subject
+from moment_calculus.criticism.comparison.sites import SiteComparison, compare_sites
 from moment_calculus.criticism.containers.draws import Draws
 from moment_calculus.criticism.containers.leave_one_out import leave_one_out
 
@@ -27,17 +27,17 @@ CHAINS = "NUTS"
 
 @dataclass(frozen=True)
 class Comparison:
-    """An approximation beside chains of the same model.
+    """An approximation compared with chains of the same model.
 
     Args:
-        chains: whether they can be a reference.
-        sites: the latent sites on the unconstrained space.
-        predictive: what is observed.
-        loo: leave-one-out densities.
-        seconds: wall-clock time by what took it; None where it is not known.
-        notes: what the numbers do not say.
-        inference_data: ``InferenceData`` by approximation, and of the chains.
-        reference: the host's ``MCMC``, for another comparison with it.
+        chains: convergence diagnostics of the chains.
+        sites: latent sites on the unconstrained space, one ``SiteComparison`` each.
+        predictive: observed sites, by approximation.
+        loo: leave-one-out log predictive densities, by observed site and approximation.
+        seconds: wall-clock time of each step; None where it is not known.
+        notes: in words, what was not possible and what limits the comparison.
+        inference_data: ``InferenceData`` of each approximation and of the chains.
+        reference: the framework's ``MCMC``, to be reused for another comparison.
     """
 
     chains: Chains
@@ -50,11 +50,11 @@ class Comparison:
     reference: Any = field(repr=False)
 
     def table(self) -> Any:
-        """Latent sites as a ``pandas.DataFrame``, one row for each of their coordinates."""
+        """Return the latent sites as a ``pandas.DataFrame`` with one row for each coordinate."""
         return frame(self.sites)
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw means, standard deviations and predictions against the chains'.
+        """Plot means, standard deviations and predictions against those of the chains.
 
         Args:
             axes: three ``matplotlib`` axes; by default new ones.
@@ -65,87 +65,87 @@ class Comparison:
         return plot_comparison(self, axes)
 
     def __str__(self) -> str:
-        """Tables in words."""
+        """Return the tables and notes as text."""
         return report(self)
 
 
 class Sampler(Protocol):
-    """Chains of a host."""
+    """MCMC chains of one framework."""
 
     @property
     def chains(self) -> Any:
-        """The host's ``MCMC``."""
+        """The framework's ``MCMC``."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether they were run before."""
+        """Whether the chains were run before."""
 
     def run(self) -> Draws:
-        """Their draws; they run now unless they are finished."""
+        """Return the draws; run the chains first unless they are finished."""
 
 
-def compared(subject: Subject, sampler: Sampler, seconds: Mapping[str, float | None]) -> Comparison:
-    """Compare a guide and its linear response with chains.
-
-    Args:
-        subject: the guide.
-        sampler: the chains.
-        seconds: of what was done before.
-    """
+def compare(
+    fitted_model: FittedModel, sampler: Sampler, seconds: Mapping[str, float | None]
+) -> Comparison:
+    """Compare a guide and its linear response with chains; ``seconds`` holds times so far."""
     clock = dict(seconds)
-    subject.check_density()
+    fitted_model.check_density()
     with _timed(clock, CHAINS):
         chains = sampler.run()
     if sampler.is_finished:
         clock[CHAINS] = None
-    with _timed(clock, RESPONSE):
-        if isinstance(subject.response, str):
-            subject.notes.append(f"no linear response: {subject.response}")
-    if RESPONSE not in subject.sources:
-        del clock[RESPONSE]
-    sources = subject.sources
-    places = {source: subject.coordinates(source) for source in sources}
-    scales = {source: found.scale for source, found in places.items()}
-    drawn = {**{source: subject.draws(source) for source in sources}, CHAINS: chains}
-    containers = {source: subject.container(draws) for source, draws in drawn.items()}
-    unconstrained = subject.unconstrained(chains.values)
+    with _timed(clock, LINEAR_RESPONSE):
+        if isinstance(fitted_model.response, str):
+            fitted_model.notes.append(f"no linear response: {fitted_model.response}")
+    if LINEAR_RESPONSE not in fitted_model.sources:
+        del clock[LINEAR_RESPONSE]
+    sources = fitted_model.sources
+    places = {source: fitted_model.coordinates(source) for source in sources}
+    scales = {source: coordinates.scale for source, coordinates in places.items()}
+    draws_by_source = {**{source: fitted_model.draws(source) for source in sources}, CHAINS: chains}
+    containers = {
+        source: fitted_model.container(draws) for source, draws in draws_by_source.items()
+    }
+    unconstrained = fitted_model.unconstrained(chains.values)
     return Comparison(
         Chains.of(chains.values, chains.statistics),
-        compared_sites(unconstrained, places[subject.source], scales),
-        _predictive(subject, chains),
-        _leave_one_out(containers, sources, subject.notes),
+        compare_sites(unconstrained, places[fitted_model.source], scales),
+        _predictive(fitted_model, chains),
+        _leave_one_out(containers, sources, fitted_model.notes),
         clock,
-        tuple(subject.notes),
+        tuple(fitted_model.notes),
         containers,
         sampler.chains,
     )
 
 
-def _predictive(subject: Subject, chains: Draws) -> tuple[PredictiveComparison, ...]:
+def _predictive(fitted_model: FittedModel, chains: Draws) -> tuple[PredictiveComparison, ...]:
     try:
-        predicted = {source: subject.predicted(source) for source in subject.sources}
-    except REFUSALS as refusal:
-        subject.notes.append(f"no predictions: {refusal}")
+        predictions = {
+            source: fitted_model.prediction_draws(source) for source in fitted_model.sources
+        }
+    except REFUSALS as error:
+        fitted_model.notes.append(f"no predictions: {error}")
         return ()
-    return compared_predictions(subject.mixtures(chains), predicted)
+    return compare_predictions(fitted_model.mixtures(chains), predictions)
 
 
 def _leave_one_out(
     containers: Mapping[str, Any], sources: Sequence[str], notes: list[str]
 ) -> tuple[LooComparison, ...]:
-    chains, found = containers[CHAINS], list[LooComparison]()
+    chains, comparisons = containers[CHAINS], list[LooComparison]()
     for site in chains.log_likelihood.data_vars if hasattr(chains, "log_likelihood") else ():
         others = {}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # it stands in the table
+            warnings.simplefilter("ignore", UserWarning)  # the table shows the number of bad k̂
             reference = leave_one_out(chains, site)
             for source in sources:
                 try:
                     others[source] = leave_one_out(containers[source], site)
-                except ValueError as refusal:
-                    notes.append(f"no leave-one-out of {source}: {refusal}")
-        found += compared_loo(str(site), reference, others)
-    return tuple(found)
+                except ValueError as error:
+                    notes.append(f"no leave-one-out of {source}: {error}")
+        comparisons += compare_loo(str(site), reference, others)
+    return tuple(comparisons)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Pictures of a comparison with chains."""
+"""Plot a comparison with chains."""
 
 from __future__ import annotations
 
@@ -9,20 +9,12 @@ import numpy as np
 if TYPE_CHECKING:
     from moment_calculus.criticism.comparison.comparison import Comparison
 
-NAMED = 24  # coordinates that have room for their names
-COLOURS = ("#0072b2", "#d55e00", "#009e73")  # told apart by the colour-blind (Okabe and Ito)
+NAMED = 24  # largest number of coordinates that are labelled
+COLOURS = ("#0072b2", "#d55e00", "#009e73")  # distinct for the colour-blind (Okabe and Ito)
 
 
 def plot_comparison(comparison: Comparison, axes: Any = None) -> Any:
-    """Draw means, standard deviations and predictions against the chains'.
-
-    Args:
-        comparison: of a guide with chains.
-        axes: three ``matplotlib`` axes; by default new ones.
-
-    Returns:
-        The three axes.
-    """
+    """Plot means, standard deviations and predictions against the chains; return three axes."""
     if axes is None:
         import matplotlib.pyplot as plt
 
@@ -60,7 +52,7 @@ def _draw_scales(axes: Any, comparison: Comparison) -> None:
 
 
 def _name_coordinates(axes: Any, comparison: Comparison) -> None:
-    """Names of the coordinates if they are few, otherwise of sites that have room for theirs."""
+    """Label the coordinates if they are few, otherwise the sites where labels have room."""
     sizes = [site.difference.size for site in comparison.sites]
     total = sum(sizes)
     if total <= NAMED:
@@ -75,7 +67,7 @@ def _name_coordinates(axes: Any, comparison: Comparison) -> None:
 
 
 def _log_ratios(axes: Any) -> None:
-    """A logarithmic axis of ratios, with plain numbers, that shows at least a fourth."""
+    """Give ratios a logarithmic axis with plain numbers, from 0.8 or less to 1.25 or more."""
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     axes.set_yscale("log")

@@ -1,4 +1,4 @@
-"""Predictions of an approximation beside those of chains."""
+"""Compare predictions of an approximation with those of chains."""
 
 from __future__ import annotations
 
@@ -11,94 +11,64 @@ from scipy.stats import wasserstein_distance
 
 from moment_calculus.criticism.comparison.chains import mean_errors
 
-ELEMENTS = 500  # of which distances are taken: some milliseconds each
+ELEMENTS = 500  # largest number of elements whose distances are computed, in some milliseconds each
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """What the draws of chains predict together of one site.
+    """The prediction of one site by all draws of the chains together."""
 
-    Args:
-        shape: numbers of chains and draws.
-        means: of the observation given each draw, [chains · draws, ...]; probabilities of classes.
-        mean: of all.
-        variance: likewise.
-        draws: of observations, [draws, ...]; None for classes.
-    """
-
-    shape: tuple[int, int]
-    means: np.ndarray
-    mean: np.ndarray
+    shape: tuple[int, int]  # numbers of chains and draws
+    means: np.ndarray  # of observations given each draw, [chains · draws, ...]
+    mean: np.ndarray  # of observations by the mixture; probabilities for classes
     variance: np.ndarray
-    draws: np.ndarray | None
+    draws: np.ndarray | None  # of observations, [draws, ...]; None for classes
 
     def error(self, scale: np.ndarray) -> float:
-        """Monte Carlo standard error of the mean, root mean square over some elements.
-
-        Args:
-            scale: in units of which it is.
-        """
+        """Return the root mean square Monte Carlo error of the mean, in units of ``scale``."""
         places = _places(self.mean.size)
         some = self.means.reshape(*self.shape, -1)[..., places]
         return float(np.sqrt(np.nanmean((mean_errors(some) / scale.ravel()[places]) ** 2)))
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What an approximation predicts of one site.
+class PredictionDraws:
+    """The prediction of one site by an approximation."""
 
-    Args:
-        mean: of the observation; probabilities of classes.
-        variance: likewise.
-        draws: of observations, [draws, ...]; None for classes.
-    """
-
-    mean: np.ndarray
+    mean: np.ndarray  # of observations; probabilities for classes
     variance: np.ndarray
-    draws: np.ndarray | None
+    draws: np.ndarray | None  # of observations, [draws, ...]; None for classes
 
 
 @dataclass(frozen=True)
 class PredictiveComparison:
-    """One observed site, elementwise.
-
-    Args:
-        site: its name.
-        source: the approximation.
-        difference: of predictive means, in predictive standard deviations of the chains.
-        error: Monte Carlo standard error of it, of the chains, root mean square.
-        variance_ratio: of predictive variances to those of the chains.
-        distance: of the predictive marginals: Wasserstein distances of draws, in predictive
-            standard deviations; of classes total variation.
-        noise: the distances that draws of one distribution have; zero for classes.
-    """
+    """The comparison of one observed site, elementwise."""
 
     site: str
-    source: str
-    difference: np.ndarray
-    error: float
-    variance_ratio: np.ndarray
+    source: str  # the approximation
+    difference: np.ndarray  # of predictive means, in the chains' predictive standard deviations
+    error: float  # root mean square Monte Carlo error of the difference
+    variance_ratio: np.ndarray  # predictive variance over that of the chains
+    # Of the marginals: Wasserstein distance of draws, in predictive standard deviations; total
+    # variation for classes.
     distance: np.ndarray
-    noise: float
+    noise: float  # distance between draws of the same distribution; zero for classes
 
 
-def compared_predictions(
-    chains: Mapping[str, Mixture], others: Mapping[str, Mapping[str, Predicted]]
+def compare_predictions(
+    chains: Mapping[str, Mixture], others: Mapping[str, Mapping[str, PredictionDraws]]
 ) -> tuple[PredictiveComparison, ...]:
-    """Each observed site by each approximation.
-
-    Args:
-        chains: by site.
-        others: by approximation, then by site.
-    """
+    """Compare each observed site by each approximation; chains by site."""
     return tuple(
-        _compared(site, source, mixture, by_site[site])
+        _compare_source(site, source, mixture, by_site[site])
         for site, mixture in chains.items()
         for source, by_site in others.items()
     )
 
 
-def _compared(site: str, source: str, chains: Mixture, other: Predicted) -> PredictiveComparison:
+def _compare_source(
+    site: str, source: str, chains: Mixture, other: PredictionDraws
+) -> PredictiveComparison:
     scale = np.sqrt(chains.variance)
     safe = np.where(scale > 0, scale, np.nan)
     distance, noise = _distances(chains, other, safe)
@@ -113,15 +83,17 @@ def _compared(site: str, source: str, chains: Mixture, other: Predicted) -> Pred
     )
 
 
-def _distances(chains: Mixture, other: Predicted, scale: np.ndarray) -> tuple[np.ndarray, float]:
+def _distances(
+    chains: Mixture, other: PredictionDraws, scale: np.ndarray
+) -> tuple[np.ndarray, float]:
     if chains.draws is None or other.draws is None:
         return 0.5 * np.abs(other.mean - chains.mean).sum(-1), 0.0
     ours, theirs = (_columns(part.draws) for part in (other, chains))
     half = len(theirs) // 2
     units = _columns(scale[None])[0]
     first, second = theirs[:half], theirs[half:]
-    found, noise = _each_distance(ours[:half], first), _each_distance(second, first)
-    return found / units, float(np.nanmean(noise / units))
+    distance, noise = _each_distance(ours[:half], first), _each_distance(second, first)
+    return distance / units, float(np.nanmean(noise / units))
 
 
 def _each_distance(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
@@ -129,7 +101,7 @@ def _each_distance(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 
 
 def _columns(draws: Any) -> np.ndarray:
-    """Draws of some elements, the same of any draws of one site: [draws, elements]."""
+    """Return draws of a fixed selection of elements, [draws, elements]."""
     flat = np.asarray(draws, np.float64).reshape(len(draws), -1)
     return flat[:, _places(flat.shape[1])]
 

@@ -1,4 +1,4 @@
-"""A comparison as text, and as a data frame."""
+"""Show a comparison with chains as text or as a data frame."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from moment_calculus.criticism.tables import aligned
 
 if TYPE_CHECKING:
     from moment_calculus.criticism.comparison.comparison import Comparison
-    from moment_calculus.criticism.comparison.leaving_out import LooComparison
+    from moment_calculus.criticism.comparison.loo import LooComparison
     from moment_calculus.criticism.comparison.predictions import PredictiveComparison
     from moment_calculus.criticism.comparison.sites import SiteComparison
 
 
 def report(comparison: Comparison) -> str:
-    """Tables of a comparison, with what they do not say below.
-
-    Args:
-        comparison: of a guide with chains.
-    """
+    """Return the tables of a comparison with warnings and notes below them."""
     parts = [
         _heading(comparison),
         *_sites(comparison.sites),
@@ -34,8 +30,8 @@ def report(comparison: Comparison) -> str:
 
 def _heading(comparison: Comparison) -> str:
     chains, (count, draws) = comparison.chains, comparison.chains.shape
-    known = chains.divergences is not None
-    diverged = f", {chains.divergences} divergences" if known else ""
+    has_count = chains.divergences is not None
+    diverged = f", {chains.divergences} divergences" if has_count else ""
     times = ", ".join(
         f"{what} {'not known' if spent is None else f'{spent:.1f} s'}"
         for what, spent in comparison.seconds.items()
@@ -65,41 +61,41 @@ def _sites(sites: Sequence[SiteComparison]) -> list[str]:
     return ["", "latent sites, on the unconstrained space", *aligned([head, *rows])]
 
 
-def _predictive(found: Sequence[PredictiveComparison]) -> list[str]:
-    if not found:
+def _predictive(comparisons: Sequence[PredictiveComparison]) -> list[str]:
+    if not comparisons:
         return []
     head = ["predictions", "by", "Δ mean / sd: mean", "largest", "± MC", "variance / NUTS'"]
     head += ["distance (noise)"]
     rows = [
         [
-            part.site,
-            part.source,
-            f"{np.nanmean(np.abs(part.difference)):.3f}",
-            f"{np.nanmax(np.abs(part.difference)):.3f}",
-            f"{part.error:.3f}",
-            _spread(part.variance_ratio),
-            f"{np.nanmean(part.distance):.3f} ({part.noise:.3f})",
+            comparison.site,
+            comparison.source,
+            f"{np.nanmean(np.abs(comparison.difference)):.3f}",
+            f"{np.nanmax(np.abs(comparison.difference)):.3f}",
+            f"{comparison.error:.3f}",
+            _spread(comparison.variance_ratio),
+            f"{np.nanmean(comparison.distance):.3f} ({comparison.noise:.3f})",
         ]
-        for part in found
+        for comparison in comparisons
     ]
     return ["", *aligned([head, *rows])]
 
 
-def _loo(found: Sequence[LooComparison]) -> list[str]:
-    if not found:
+def _loo(comparisons: Sequence[LooComparison]) -> list[str]:
+    if not comparisons:
         return []
     head = ["leave one out", "by", "elpd", "NUTS'", "difference ± se", "k̂", "k̂ bad, of data"]
     rows = [
         [
-            part.site,
-            part.source,
-            f"{part.elpd:.2f}",
-            f"{part.chains:.2f}",
-            f"{part.difference:+.2f} ± {part.error:.2f}",
-            f"{part.joint_shape:.2f}",
-            f"{part.bad}",
+            comparison.site,
+            comparison.source,
+            f"{comparison.elpd:.2f}",
+            f"{comparison.chains:.2f}",
+            f"{comparison.difference:+.2f} ± {comparison.error:.2f}",
+            f"{comparison.joint_shape:.2f}",
+            f"{comparison.bad}",
         ]
-        for part in found
+        for comparison in comparisons
     ]
     return ["", *aligned([head, *rows])]
 
@@ -113,7 +109,7 @@ def _at(values: np.ndarray, place: int) -> float:
 
 
 def _spread(values: np.ndarray) -> str:
-    """Median, and range where there are several."""
+    """Return the median, and the range if there are several values."""
     middle = f"{np.nanmedian(values):.2f}"
     if values.size == 1:
         return middle
@@ -121,11 +117,7 @@ def _spread(values: np.ndarray) -> str:
 
 
 def frame(sites: Iterable[SiteComparison]) -> Any:
-    """One row for each coordinate.
-
-    Args:
-        sites: compared.
-    """
+    """Return a ``pandas.DataFrame`` with one row for each coordinate of the latent sites."""
     import pandas
 
     rows = [

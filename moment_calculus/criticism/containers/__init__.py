@@ -1,1 +1,1 @@
-"""Draws of a posterior and what the model says of them, as ArviZ keeps them."""
+"""Conversion of posterior draws and model evaluations to ArviZ, and leave-one-out."""

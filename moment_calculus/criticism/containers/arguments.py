@@ -1,4 +1,4 @@
-"""What a model is called with: its constant data by name."""
+"""Collect the arrays among the arguments of a model, for ArviZ's group ``constant_data``."""
 
 from __future__ import annotations
 
@@ -16,49 +16,30 @@ def constant_data(
     observed: Iterable[np.ndarray],
     as_array: Callable[[Any], np.ndarray | None],
 ) -> dict[str, np.ndarray]:
-    """The arrays that a model is called with, by name, but for what it observes.
-
-    Args:
-        model: the model.
-        args: its arguments.
-        named: likewise, by name.
-        observed: values of the observed sites.
-        as_array: makes an array of an argument, or None where it is something else.
-    """
+    """Return the arrays among a model's arguments by name, without empty ones and observations."""
     values = [np.asarray(value) for value in observed]
-    found = {name: as_array(value) for name, value in _by_name(model, args, named).items()}
+    arrays = {name: as_array(value) for name, value in _by_name(model, args, named).items()}
     return {
         name: array
-        for name, array in found.items()
+        for name, array in arrays.items()
         if array is not None and array.size and not any(_is_same(array, value) for value in values)
     }
 
 
 def as_array(value: Any) -> np.ndarray | None:
-    """An array of numbers, or None where something is none.
-
-    Args:
-        value: an argument of a model.
-    """
+    """Return an argument as an array of numbers, or None if it is not numeric."""
     kinds = np.ndarray | list | tuple | int | float
     if not (isinstance(value, kinds) or hasattr(value, "__array__")):
         return None
     try:
-        found = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # lists of several lengths, random keys
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # ragged lists, random keys of JAX
         return None
-    return found if found.dtype.kind in "biuf" else None
+    return array if array.dtype.kind in "biuf" else None
 
 
-def other_arguments(given: tuple | Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Arguments of a model, by place and by name.
-
-    Args:
-        given: a tuple, or a dictionary by name.
-
-    Raises:
-        TypeError: if it is something else.
-    """
+def split_arguments(given: tuple | Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Split the option ``predictions`` into the model's positional and keyword arguments."""
     if isinstance(given, Mapping):
         return (), dict(given)
     if not isinstance(given, tuple):
@@ -70,21 +51,21 @@ def other_arguments(given: tuple | Mapping[str, Any]) -> tuple[tuple, dict[str, 
 
 
 def _by_name(model: Callable, args: tuple, named: Mapping[str, Any]) -> dict[str, Any]:
-    called = getattr(model, "forward", model)  # of a module of torch
+    called = getattr(model, "forward", model)  # a torch.nn.Module is called by its forward
     try:
         bound = inspect.signature(called).bind(*args, **named)
-    except (TypeError, ValueError):  # a callable without a signature, or with another one
+    except (TypeError, ValueError):  # no signature, or it does not fit the arguments
         return {**{f"argument_{at}": arg for at, arg in enumerate(args)}, **named}
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            found |= {f"{name}_{at}": part for at, part in enumerate(value)}
+            arguments |= {f"{name}_{at}": part for at, part in enumerate(value)}
         elif kind is inspect.Parameter.VAR_KEYWORD:
-            found |= value
+            arguments |= value
         else:
-            found[name] = value
-    return found
+            arguments[name] = value
+    return arguments
 
 
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:

@@ -1,4 +1,4 @@
-"""Draws of the latent sites of a model, and what the model says of them."""
+"""Data classes for draws of a model's latent sites and for the model's values at these draws."""
 
 from __future__ import annotations
 
@@ -11,118 +11,85 @@ Arrays = Mapping[str, np.ndarray]  # by site
 
 
 @dataclass(frozen=True)
-class Posterior:
-    """The draws are of the posterior itself, as those of a chain."""
+class FromPosterior:
+    """Mark draws that come from the posterior itself, such as those of MCMC."""
 
 
 @dataclass(frozen=True)
-class Resampled(Posterior):
-    """The draws are of an approximation, resampled by importance weights.
+class FromResampling(FromPosterior):
+    """Mark draws of an approximation that were resampled by importance weights."""
 
-    Args:
-        weights: k̂ and the effective share, in words.
-    """
-
-    weights: str
+    weights: str  # k̂ and the effective share of the draws, as text
 
 
 @dataclass(frozen=True)
-class Approximation:
-    """The draws are of an approximation whose density is known.
+class FromApproximation:
+    """Mark draws of an approximation whose density is known."""
 
-    Args:
-        log_density: log q of every draw, on the sites' supports, [chains, draws].
-    """
-
-    log_density: np.ndarray
+    log_density: np.ndarray  # log q of every draw on the sites' supports, [chains, draws]
 
 
 @dataclass(frozen=True)
-class WithoutDensity:
-    """The draws are of an approximation that has no density, or none that is known.
+class NoDensity:
+    """Mark draws of an approximation whose density does not exist or is not known."""
 
-    Args:
-        reason: why, in words.
-    """
-
-    reason: str
+    reason: str  # why, as text for the user
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of the latent sites of a model.
+    """Draws of the latent sites of a model."""
 
-    Args:
-        source: what they are of: name of a guide's class, ``"LinearResponse"``, of a kernel.
-        values: by site, on its support, [chains, draws, ...].
-        law: what is known of the distribution that they are of.
-        statistics: of a sampler, by ArviZ's names, [chains, draws].
-    """
-
-    source: str
-    values: Arrays
-    law: Posterior | Approximation | WithoutDensity
+    source: str  # class name of the guide, "LinearResponse", or name of the MCMC kernel
+    values: Arrays  # by site, on its support, [chains, draws, ...]
+    # what is known of the distribution of the draws
+    origin: FromPosterior | FromApproximation | NoDensity
+    # of the sampler, by ArviZ's names, [chains, draws]
     statistics: Arrays = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of chains and draws."""
+        """Return the numbers of chains and of draws per chain."""
         chains, draws = next(iter(self.values.values())).shape[:2]
         return chains, draws
 
     @property
     def first(self) -> dict[str, np.ndarray]:
-        """One draw of every site."""
+        """Return the first draw of every site."""
         return {name: value[0, 0] for name, value in self.values.items()}
 
     @property
     def flat(self) -> dict[str, np.ndarray]:
-        """The values of all chains one after the other, [chains · draws, ...]."""
+        """Return the values with all chains joined, [chains · draws, ...] by site."""
         return {name: value.reshape(-1, *value.shape[2:]) for name, value in self.values.items()}
 
     def thinned(self, count: int) -> Draws:
-        """Some of the draws, equally far apart, if there are more.
-
-        Args:
-            count: how many of all chains together, at most, and at least one of each.
-        """
+        """Return every n-th draw: at most ``count`` of all chains, at least one of each chain."""
         chains, draws = self.shape
         step = -(-draws // max(1, count // chains))
         if step == 1:
             return self
         values = {name: value[:, ::step] for name, value in self.values.items()}
         statistics = {name: value[:, ::step] for name, value in self.statistics.items()}
-        law = self.law
-        if isinstance(law, Approximation):
-            law = Approximation(law.log_density[:, ::step])
-        return Draws(self.source, values, law, statistics)
+        origin = self.origin
+        if isinstance(origin, FromApproximation):
+            origin = FromApproximation(origin.log_density[:, ::step])
+        return Draws(self.source, values, origin, statistics)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model says of draws of its latent sites, flat along the first axis, of the draws.
+    """The values of a model at draws of its latent sites; the first axis is [draws]."""
 
-    Args:
-        log_joint: log p of all latent sites and observations, with scales and masks, [draws].
-        log_likelihood: by observed site, of each element of its batch, without scales.
-        deterministic: values of the deterministic sites.
-        predictive: replicated observations by site.
-    """
-
-    log_joint: np.ndarray
-    log_likelihood: Arrays
-    deterministic: Arrays
-    predictive: Arrays
+    log_joint: np.ndarray  # log p(latent sites, observations) with scales and masks, [draws]
+    log_likelihood: Arrays  # of each batch element of an observed site, without scales
+    deterministic: Arrays  # values of the deterministic sites
+    predictive: Arrays  # replicated observations by site
 
 
 @dataclass(frozen=True)
 class PriorDraws:
-    """Draws of the prior, flat along the first axis.
+    """Draws from the prior; the first axis of each array is [draws]."""
 
-    Args:
-        sites: of latent and deterministic sites.
-        predictive: of the observed ones.
-    """
-
-    sites: Arrays
-    predictive: Arrays
+    sites: Arrays  # latent and deterministic sites
+    predictive: Arrays  # observed sites

@@ -1,4 +1,4 @@
-"""The groups of an ``InferenceData``: what draws, a model and its arguments tell together."""
+"""Build all groups of an ``InferenceData`` from draws, a model and its arguments."""
 
 from __future__ import annotations
 
@@ -8,112 +8,104 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from moment_calculus.criticism.containers import arviz_line
+from moment_calculus.criticism.containers import arviz_access
 from moment_calculus.criticism.containers.draws import (
-    Approximation,
     Arrays,
     Draws,
     Evaluation,
+    FromApproximation,
+    FromResampling,
+    NoDensity,
     PriorDraws,
-    Resampled,
-    WithoutDensity,
 )
-from moment_calculus.criticism.containers.leave_one_out import REASON
+from moment_calculus.criticism.containers.leave_one_out import NO_DENSITY_ATTRIBUTE
 from moment_calculus.criticism.containers.sites import Dimensions, SiteAxes, named_axes
-from moment_calculus.refusals.notices import warn_user
+from moment_calculus.errors.user_warnings import warn_user
 
 
-class HostModel(Protocol):
-    """A model of a host with its arguments."""
+class BoundModel(Protocol):
+    """A model of one framework together with its arguments."""
 
     @property
     def sites(self) -> Mapping[str, SiteAxes]:
-        """Its latent, deterministic and observed sites; what may be observed counts as observed."""
+        """Latent, deterministic and observed sites by name; "observed" are all that could be."""
 
     @property
     def observed(self) -> Arrays:
-        """Values of the observed sites that have one."""
+        """Values of the observed sites that have a value."""
 
     @property
     def constants(self) -> Arrays:
-        """The other arrays that it is called with, by name."""
+        """The other arrays that the model is called with, by name."""
 
     def evaluate(self, values: Arrays) -> Evaluation:
-        """What it says of draws of its latent sites.
+        """Evaluate the model at draws of its latent sites.
 
         Args:
             values: by site, [draws, ...].
         """
 
     def log_joint(self, values: Arrays) -> np.ndarray:
-        """Log density of draws of its latent sites and the observations together, [draws].
+        """Return log p(latent sites, observations) of every draw, [draws].
 
         Args:
-            values: by site, [draws, ...].
+            values: by latent site, [draws, ...].
         """
 
     def replicate(self, values: Arrays) -> Arrays:
-        """Draws of the sites that may be observed, and deterministic ones, given latent sites.
+        """Draw the sites that can be observed, and the deterministic ones, given latent sites.
 
         Args:
-            values: by site, [draws, ...].
+            values: by latent site, [draws, ...].
         """
 
     def prior(self, count: int) -> PriorDraws | str:
-        """Draws of the prior, or why there are none.
+        """Draw from the prior, or return the reason why that is not possible.
 
         Args:
-            count: how many.
+            count: number of draws.
         """
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is wanted of a conversion besides the posterior.
+class ConversionOptions:
+    """Options of a conversion: which groups to add to the posterior, and names of axes."""
 
-    Args:
-        prior: how many draws of the prior.
-        predicted: the model with other arguments, whose observations are drawn; None for none.
-        dims: names of axes by site, or by name of an argument.
-        coords: along axes.
-    """
-
-    prior: int = 0
-    predicted: HostModel | None = None
+    prior: int = 0  # number of prior draws
+    prediction_model: BoundModel | None = (
+        None  # the model with the arguments of the option ``predictions``
+    )
+    # names of axes by site or by argument
     dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    coords: Mapping[str, Any] = field(default_factory=dict)
+    coords: Mapping[str, Any] = field(default_factory=dict)  # coordinates by name of an axis
 
 
-def converted(model: HostModel, draws: Draws, wanted: Wanted) -> Any:
-    """An ``InferenceData`` of draws and all that a model says of them.
-
-    Args:
-        model: with the data.
-        draws: of its latent sites.
-        wanted: what besides.
-    """
-    groups = _Groups(Dimensions(model.sites, model.constants, wanted.dims, wanted.coords), draws)
+def build_inference_data(model: BoundModel, draws: Draws, options: ConversionOptions) -> Any:
+    """Return an ``InferenceData`` of draws and of everything that the model computes from them."""
+    groups = _Groups(Dimensions(model.sites, model.constants, options.dims, options.coords), draws)
     groups.dimensions.check_known()
-    found = groups.of_posterior(model.evaluate(draws.flat))
-    found |= groups.of_data(model, "observed_data", "constant_data")
-    if wanted.prior:
-        found |= groups.of_prior(model.prior(wanted.prior))
-    if wanted.predicted is not None:
-        found |= _predictions(wanted.predicted, draws, wanted)
-    return arviz_line.inference_data(found)
+    by_group = groups.of_posterior(model.evaluate(draws.flat))
+    by_group |= groups.of_data(model, "observed_data", "constant_data")
+    if options.prior:
+        by_group |= groups.of_prior(model.prior(options.prior))
+    if options.prediction_model is not None:
+        by_group |= _predictions(options.prediction_model, draws, options)
+    return arviz_access.inference_data(by_group)
 
 
-def _predictions(model: HostModel, draws: Draws, wanted: Wanted) -> dict[str, Any]:
-    known = Dimensions(model.sites, model.constants, wanted.dims, {})
-    groups = _Groups(replace(known, coords=known.fitting(wanted.coords)), draws)
+def _predictions(model: BoundModel, draws: Draws, options: ConversionOptions) -> dict[str, Any]:
+    dimensions = Dimensions(model.sites, model.constants, options.dims, {})
+    groups = _Groups(
+        replace(dimensions, coords=dimensions.matching_coordinates(options.coords)), draws
+    )
     shape = draws.shape
     arrays = {
         name: value.reshape(*shape, *value.shape[1:])
         for name, value in model.replicate(draws.flat).items()
     }
-    found = {"predictions": groups.made(arrays)}
+    predictions = {"predictions": groups.to_group(arrays)}
     constants = groups.of_data(model, None, "predictions_constant_data")
-    return found | constants
+    return predictions | constants
 
 
 @dataclass(frozen=True)
@@ -121,75 +113,75 @@ class _Groups:
     dimensions: Dimensions
     draws: Draws
 
-    def of_posterior(self, found: Evaluation) -> dict[str, Any]:
-        """Those that have an axis of draws."""
-        law, wide = self.draws.law, self._by_chain
-        reason = {REASON: law.reason} if isinstance(law, WithoutDensity) else {}
-        if isinstance(law, Resampled):
-            reason = {"importance_weights": law.weights}
-        densities = {"lp": wide(found.log_joint)}
-        if isinstance(law, Approximation):
-            densities["log_q"] = law.log_density
-        sites = {**self.draws.values, **_each(wide, found.deterministic)}
-        likelihood = _each(wide, found.log_likelihood)
+    def of_posterior(self, evaluation: Evaluation) -> dict[str, Any]:
+        """Return the groups that have an axis of draws."""
+        origin, by_chain = self.draws.origin, self._by_chain
+        reason = {NO_DENSITY_ATTRIBUTE: origin.reason} if isinstance(origin, NoDensity) else {}
+        if isinstance(origin, FromResampling):
+            reason = {"importance_weights": origin.weights}
+        densities = {"lp": by_chain(evaluation.log_joint)}
+        if isinstance(origin, FromApproximation):
+            densities["log_q"] = origin.log_density
+        sites = {**self.draws.values, **_map_arrays(by_chain, evaluation.deterministic)}
+        likelihood = _map_arrays(by_chain, evaluation.log_likelihood)
         groups = {
-            "posterior": self.made(sites, attributes=reason),
-            "sample_stats": self.made({**densities, **self.draws.statistics}, named=False),
-            "posterior_predictive": self.made(_each(wide, found.predictive)),
-            "log_likelihood": self.made(likelihood, event=False),
+            "posterior": self.to_group(sites, attributes=reason),
+            "sample_stats": self.to_group({**densities, **self.draws.statistics}, named=False),
+            "posterior_predictive": self.to_group(_map_arrays(by_chain, evaluation.predictive)),
+            "log_likelihood": self.to_group(likelihood, event=False),
         }
         return {name: group for name, group in groups.items() if group.data_vars}
 
-    def of_prior(self, found: PriorDraws | str) -> dict[str, Any]:
-        """Prior and prior predictive."""
-        if isinstance(found, str):
-            warn_user(f"there is no group 'prior': {found}", UserWarning)
+    def of_prior(self, prior: PriorDraws | str) -> dict[str, Any]:
+        """Return the groups ``prior`` and ``prior_predictive``; warn if there is no prior."""
+        if isinstance(prior, str):
+            warn_user(f"there is no group 'prior': {prior}", UserWarning)
             return {}
-        alone = lambda value: value[None]  # noqa: E731
+        one_chain = lambda value: value[None]  # noqa: E731
         groups = {
-            "prior": self.made(_each(alone, found.sites)),
-            "prior_predictive": self.made(_each(alone, found.predictive)),
+            "prior": self.to_group(_map_arrays(one_chain, prior.sites)),
+            "prior_predictive": self.to_group(_map_arrays(one_chain, prior.predictive)),
         }
         return {name: group for name, group in groups.items() if group.data_vars}
 
-    def of_data(self, model: HostModel, observed: str | None, constant: str) -> dict[str, Any]:
-        """What a model is called with."""
-        found = {}
+    def of_data(self, model: BoundModel, observed: str | None, constant: str) -> dict[str, Any]:
+        """Return the groups of the observations and of the constant data."""
+        groups = {}
         if observed and model.observed:
-            found[observed] = self.made(model.observed, drawn=False)
+            groups[observed] = self.to_group(model.observed, has_draws=False)
         if model.constants:
             dims = {name: self._of_argument(name, part) for name, part in model.constants.items()}
             coords = self.dimensions.coordinates(
                 {name for names in dims.values() for name in names}
             )
-            found[constant] = arviz_line.dataset(
-                model.constants, dims, coords, self._attributes, drawn=False
+            groups[constant] = arviz_access.dataset(
+                model.constants, dims, coords, self._attributes, has_draws=False
             )
-        return found
+        return groups
 
     def _of_argument(self, name: str, value: np.ndarray) -> list[str]:
-        if (given := self.dimensions.given.get(name)) is not None:
-            return named_axes(f"argument '{name}'", given, value.shape)
-        found = [f"{name}_dim_{axis}" for axis in range(value.ndim)]
+        if (user_dims := self.dimensions.user_dims.get(name)) is not None:
+            return named_axes(f"argument '{name}'", user_dims, value.shape)
+        names = [f"{name}_dim_{axis}" for axis in range(value.ndim)]
         plate = self.dimensions.data_plate
         if value.ndim and plate is not None and plate[1] == len(value):
-            found[0] = plate[0]
-        return found
+            names[0] = plate[0]
+        return names
 
-    def made(
+    def to_group(
         self,
         arrays: Arrays,
         *,
         event: bool = True,
         named: bool = True,
-        drawn: bool = True,
+        has_draws: bool = True,
         attributes: Mapping[str, str] | None = None,
     ) -> Any:
-        """A group of sites, whose axes have names."""
+        """Return one group of sites whose axes have names."""
         dims = {name: self.dimensions.of(name, event) for name in arrays} if named else {}
         coords = self.dimensions.coordinates({name for part in dims.values() for name in part})
         attributes = {**self._attributes, **(attributes or {})}
-        return arviz_line.dataset(arrays, dims, coords, attributes, drawn=drawn)
+        return arviz_access.dataset(arrays, dims, coords, attributes, has_draws=has_draws)
 
     @property
     def _attributes(self) -> dict[str, str]:
@@ -199,5 +191,5 @@ class _Groups:
         return value.reshape(*self.draws.shape, *value.shape[1:])
 
 
-def _each(function: Any, arrays: Arrays) -> dict[str, np.ndarray]:
+def _map_arrays(function: Any, arrays: Arrays) -> dict[str, np.ndarray]:
     return {name: function(value) for name, value in arrays.items()}

@@ -1,1 +1,1 @@
-"""Whether an approximation can be trusted for one model and its data, in words."""
+"""Judge in words whether an approximation can be trusted for a model and its data."""

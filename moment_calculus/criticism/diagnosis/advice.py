@@ -1,12 +1,12 @@
-"""What to do about a guide, by what is known of the alternatives."""
+"""Recommend a remedy for a bad guide, given what is known of the alternatives."""
 
 from __future__ import annotations
 
-from moment_calculus.criticism.comparison.subject import RESPONSE
-from moment_calculus.criticism.diagnosis.evidence import Evidence
-from moment_calculus.numerics.pareto import Weights
+from moment_calculus.criticism.comparison.fitted_model import LINEAR_RESPONSE
+from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
+from moment_calculus.numerics.pareto import ImportanceWeights
 
-MANY = 50  # coordinates, of which k̂ is large for almost any approximation
+MANY_COORDINATES = 50  # coordinates above which k̂ is large for almost any approximation
 POINT = "use linear_response, which gives it one without a refit, or DVIGuide"
 OTHERS = (
     "use a guide with covariances (AutoMultivariateNormal, TridiagonalGuide for weights), other "
@@ -19,33 +19,28 @@ UNCONFIRMED = (
 )
 
 
-def better(evidence: Evidence, response_is_off: bool) -> str:
-    """What is better than the guide.
-
-    Args:
-        evidence: of the fit.
-        response_is_off: whether standard deviations of linear response are.
-    """
-    if RESPONSE not in evidence.subject.sources:
+def advise(inputs: DiagnosisInputs, response_is_off: bool) -> str:
+    """Return advice on what is better than the guide."""
+    if LINEAR_RESPONSE not in inputs.fitted_model.sources:
         return OTHERS
-    weights = evidence.weights(RESPONSE)
+    weights = inputs.weights(LINEAR_RESPONSE)
     if response_is_off:
-        return weighted(evidence.best)
-    if isinstance(weights, Weights) and not weights.is_reliable:
-        if evidence.trusted:
-            return weighted(evidence.best)
-        return OTHERS if evidence.size <= MANY else UNCONFIRMED
+        return advise_weights(inputs.best_source)
+    if isinstance(weights, ImportanceWeights) and not weights.is_reliable:
+        if inputs.reliable_weights:
+            return advise_weights(inputs.best_source)
+        return OTHERS if inputs.size <= MANY_COORDINATES else UNCONFIRMED
     return (
         "use linear_response, which corrects them without a refit, or a guide with covariances "
         "(AutoMultivariateNormal, TridiagonalGuide for weights)"
     )
 
 
-def weighted(source: str) -> str:
-    """How to weigh draws of an approximation.
-
-    Args:
-        source: the guide, or linear response.
-    """
-    ways = "moments, sample and to_inference_data" if source == RESPONSE else "to_inference_data"
+def advise_weights(source: str) -> str:
+    """Return advice on how to weight draws of an approximation."""
+    ways = (
+        "moments, sample and to_inference_data"
+        if source == LINEAR_RESPONSE
+        else "to_inference_data"
+    )
     return f"weigh draws of {source} by importance_weights=True, an option of {ways}"

@@ -1,69 +1,63 @@
-"""Whether standard deviations are those of the posterior, as far as weighted draws know it."""
+"""Check standard deviations against those of reliable weighted draws, or of linear response."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from moment_calculus.criticism.comparison.subject import REFUSALS, RESPONSE
+from moment_calculus.criticism.comparison.fitted_model import LINEAR_RESPONSE, REFUSALS
 from moment_calculus.criticism.containers.draws import Arrays
-from moment_calculus.criticism.diagnosis.advice import POINT, better, weighted
-from moment_calculus.criticism.diagnosis.evidence import Evidence
+from moment_calculus.criticism.diagnosis.advice import POINT, advise, advise_weights
 from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
-from moment_calculus.numerics.pareto import Weights
+from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
+from moment_calculus.numerics.pareto import ImportanceWeights
 
-NARROW, WIDE = 0.8, 1.25  # of standard deviations to right ones, that are called off
+NARROW, WIDE = 0.8, 1.25  # ratios to the right standard deviations beyond which they are wrong
 
-Ratios = dict[str, np.ndarray]  # by site, and where its support is not the real line
+Ratios = dict[str, np.ndarray]  # by quoted site, twice if its support is not the real line
 
 
-def scales(evidence: Evidence, source: str) -> Finding | None:
-    """Whether an approximation's standard deviations are too small or too large.
-
-    Args:
-        evidence: of the fit.
-        source: the guide, or linear response.
-    """
-    of_guide = source == evidence.subject.source
+def check_scales(inputs: DiagnosisInputs, source: str) -> Finding | None:
+    """Judge whether an approximation's standard deviations are too small or too large."""
+    of_guide = source == inputs.fitted_model.source
     name = "standard deviations" if of_guide else f"standard deviations of {source}"
-    found = ratios(evidence, source)
-    if isinstance(found, str):
-        why = f"nothing corrects them: {found}"
+    ratios = scale_ratios(inputs, source)
+    if isinstance(ratios, str):
+        why = f"nothing corrects them: {ratios}"
         return Finding(name, "not known", Verdict.UNKNOWN, why) if of_guide else None
-    every = np.concatenate([np.ravel(part) for part in found.values()])
+    every = np.concatenate([np.ravel(part) for part in ratios.values()])
     least, most = float(np.nanmin(every)), float(np.nanmax(every))
-    kind = "corrected" if evidence.trusted is None else "weighted"
+    kind = "corrected" if inputs.reliable_weights is None else "weighted"
     value = f"{np.nanmedian(every):.2f} ({least:.2f}–{most:.2f}) × {kind}"
     if least == 0:
-        where = next(site for site, part in found.items() if np.nanmin(part) == 0)
+        where = next(site for site, part in ratios.items() if np.nanmin(part) == 0)
         meaning = f"{source} is a point at {where}: it has no spread there"
         return Finding(name, value, Verdict.BAD, meaning, POINT)
-    words = [*_off(found, narrow=True), *_off(found, narrow=False)]
+    words = [*_describe_wrong(ratios, narrow=True), *_describe_wrong(ratios, narrow=False)]
     if not words:
-        by = f"weighted draws of {evidence.best}" if kind == "weighted" else RESPONSE
+        by = f"weighted draws of {inputs.best_source}" if kind == "weighted" else LINEAR_RESPONSE
         return Finding(name, value, Verdict.GOOD, f"as those of {by}")
-    remedy = better(evidence, is_off(evidence, RESPONSE)) if of_guide else weighted(RESPONSE)
+    remedy = (
+        advise(inputs, has_wrong_scales(inputs, LINEAR_RESPONSE))
+        if of_guide
+        else advise_weights(LINEAR_RESPONSE)
+    )
     return Finding(name, value, Verdict.BAD, "; ".join(words), remedy)
 
 
-def is_off(evidence: Evidence, source: str, widest: float = WIDE) -> bool:
-    """Whether standard deviations of an approximation are known to be off.
-
-    Args:
-        evidence: of the fit.
-        source: the guide, or linear response, which may have been refused.
-        widest: the largest ratio to right ones that counts as right.
-    """
-    found = ratios(evidence, source) if source in evidence.subject.sources else ""
-    return not isinstance(found, str) and any(
-        np.nanmin(part) < NARROW or np.nanmax(part) > widest for part in found.values()
+def has_wrong_scales(inputs: DiagnosisInputs, source: str, widest: float = WIDE) -> bool:
+    """Return whether standard deviations of ``source`` are known to be wrong."""
+    # widest: the largest ratio to the right standard deviation that is accepted.
+    ratios = scale_ratios(inputs, source) if source in inputs.fitted_model.sources else ""
+    return not isinstance(ratios, str) and any(
+        np.nanmin(part) < NARROW or np.nanmax(part) > widest for part in ratios.values()
     )
 
 
-def _off(found: Ratios, narrow: bool) -> list[str]:
-    """What is too narrow, or too wide, in words, with the largest factor."""
+def _describe_wrong(ratios: Ratios, narrow: bool) -> list[str]:
+    """Return in words which sites are too narrow, or too wide, with the largest factor."""
     worst = {
         site: float(1 / np.nanmin(part) if narrow else np.nanmax(part))
-        for site, part in found.items()
+        for site, part in ratios.items()
     }
     off = {
         site: factor for site, factor in worst.items() if factor > (1 / NARROW if narrow else WIDE)
@@ -78,54 +72,49 @@ def _off(found: Ratios, narrow: bool) -> list[str]:
     ]
 
 
-def ratios(evidence: Evidence, source: str) -> Ratios | str:
-    """Standard deviations over those of weighted draws; of corrected ones where there are none.
+def scale_ratios(inputs: DiagnosisInputs, source: str) -> Ratios | str:
+    """Return standard deviations over the right ones by site, or why there are none.
 
-    On the unconstrained space, and on supports that are others: a scale whose logarithm has the
-    right deviation may itself have twice the right one. Weights are compared with the same draws
-    without them, so that weights that are constant add no noise.
-
-    Args:
-        evidence: of the fit.
-        source: the guide, or linear response.
-
-    Returns:
-        By site, with quotation marks; or why there are none.
+    Weighted draws give the right ones, else linear response: on the unconstrained space and on
+    supports, since a scale whose logarithm has the right spread may itself have twice the right
+    spread. Weighted draws are compared with the same draws: constant weights add no noise.
     """
-    weights, subject = evidence.trusted, evidence.subject
-    best = subject.sources[-1] if weights is None else evidence.best
-    if weights is None and isinstance(subject.response, str):
-        return subject.response
+    weights, fitted_model = inputs.reliable_weights, inputs.fitted_model
+    best = fitted_model.sources[-1] if weights is None else inputs.best_source
+    if weights is None and isinstance(fitted_model.response, str):
+        return fitted_model.response
     if weights is None and source == best:
         return "no importance weights can be trusted"
     try:
-        ours, right = (subject.coordinates(each).scale for each in (source, best))
+        own, right = (fitted_model.coordinates(each).scale for each in (source, best))
         if weights is None:
-            return {f"'{site}'": ours[site] / right[site] for site in ours}
-        return _weighted(evidence, (source, ours), (best, right), weights)
-    except REFUSALS as refusal:
-        return str(refusal)
+            return {f"'{site}'": own[site] / right[site] for site in own}
+        return _weighted(inputs, (source, own), (best, right), weights)
+    except REFUSALS as error:
+        return str(error)
 
 
 def _weighted(
-    evidence: Evidence,
-    ours: tuple[str, Arrays],
+    inputs: DiagnosisInputs,
+    own: tuple[str, Arrays],
     right: tuple[str, Arrays],
-    weights: Weights,
+    weights: ImportanceWeights,
 ) -> Ratios:
-    values = evidence.draws(right[0]).flat
-    free, mine = evidence.subject.unconstrained(values), evidence.draws(ours[0]).flat
-    found: Ratios = {}
+    values = inputs.draws(right[0]).flat
+    unconstrained, own_draws = inputs.fitted_model.unconstrained(values), inputs.draws(own[0]).flat
+    ratios: Ratios = {}
     for site, value in values.items():
-        found[f"'{site}'"] = ours[1][site] / right[1][site] * _narrowed(weights, free[site])
-        if value.shape != free[site].shape or not np.allclose(value, free[site]):
-            spread = mine[site].std(0) / _safe(value.std(0))
-            found[f"'{site}' on its support"] = spread * _narrowed(weights, value)
-    return found
+        ratios[f"'{site}'"] = (
+            own[1][site] / right[1][site] * _narrowed(weights, unconstrained[site])
+        )
+        if value.shape != unconstrained[site].shape or not np.allclose(value, unconstrained[site]):
+            spread = own_draws[site].std(0) / _safe(value.std(0))
+            ratios[f"'{site}' on its support"] = spread * _narrowed(weights, value)
+    return ratios
 
 
-def _narrowed(weights: Weights, values: np.ndarray) -> np.ndarray:
-    """Plain over weighted standard deviations of the same draws."""
+def _narrowed(weights: ImportanceWeights, values: np.ndarray) -> np.ndarray:
+    """Return plain over weighted standard deviations of the same draws."""
     return values.std(0) / _safe(weights.standard_deviation(values))
 
 

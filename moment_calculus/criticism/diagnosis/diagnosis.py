@@ -1,78 +1,72 @@
-"""All checks of a fit."""
+"""Run all checks of a trained guide, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from moment_calculus.criticism.calibration.outcomes import calibration
-from moment_calculus.criticism.comparison.subject import REFUSALS, Subject
+from moment_calculus.criticism.calibration.calibration import calibration
+from moment_calculus.criticism.comparison.fitted_model import REFUSALS, FittedModel
 from moment_calculus.criticism.diagnosis import checks
-from moment_calculus.criticism.diagnosis.by_draws import loss_by_draws
-from moment_calculus.criticism.diagnosis.conflict import conflict
-from moment_calculus.criticism.diagnosis.deviations import scales
-from moment_calculus.criticism.diagnosis.evidence import Evidence
+from moment_calculus.criticism.diagnosis.deviations import check_scales
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
+from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
+from moment_calculus.criticism.diagnosis.prior_conflict import check_prior_conflict
 from moment_calculus.hosts.predictions import PredictedSite
 from moment_calculus.hosts.predictions.discrete import CountMarginal
 
 
-def diagnosed(subject: Subject, num_samples: int) -> Diagnosis:
-    """Look at a fit from all sides.
-
-    Args:
-        subject: the fit; its arguments for predictions are held-out data, or the data.
-        num_samples: draws that importance weights are of.
-    """
-    evidence = Evidence(subject, num_samples, checks.STATISTICS)
-    title = f"{subject.source} of {evidence.size} coordinates in {subject.host}"
-    return Diagnosis(title, tuple(_findings(evidence)))
+def run_checks(fitted_model: FittedModel, num_samples: int) -> Diagnosis:
+    """Run all checks; predictions are checked on held-out data if there are any."""
+    inputs = DiagnosisInputs(fitted_model, num_samples, checks.STATISTICS)
+    title = f"{fitted_model.source} of {inputs.size} coordinates in {fitted_model.framework}"
+    return Diagnosis(title, tuple(_findings(inputs)))
 
 
-def _findings(evidence: Evidence) -> Iterator[Finding]:
-    subject = evidence.subject
-    yield checks.optimum(evidence)
-    if subject.by_draws is not None:
-        yield loss_by_draws(subject.by_draws)
-    for source in subject.sources:
-        yield checks.weights(evidence, source)
-    for source in subject.sources:
-        if found := scales(evidence, source):
-            yield found
-    if found := checks.narrower(evidence):
-        yield found
-    yield conflict(evidence)
-    for site in subject.observed:
-        yield checks.influential(evidence, site)
-    yield from _calibrations(evidence)
-    yield from checks.replicated(evidence)
+def _findings(inputs: DiagnosisInputs) -> Iterator[Finding]:
+    fitted_model = inputs.fitted_model
+    yield checks.check_optimum(inputs)
+    if fitted_model.by_draws is not None:
+        yield checks.check_loss_by_draws(fitted_model.by_draws)
+    for source in fitted_model.sources:
+        yield checks.check_weights(inputs, source)
+    for source in fitted_model.sources:
+        if finding := check_scales(inputs, source):
+            yield finding
+    if finding := checks.check_narrower_variances(inputs):
+        yield finding
+    yield check_prior_conflict(inputs)
+    for site in fitted_model.observed:
+        yield checks.check_influence(inputs, site)
+    yield from _calibrations(inputs)
+    yield from checks.check_replications(inputs)
 
 
-def _calibrations(evidence: Evidence) -> Iterator[Finding]:
-    subject = evidence.subject
-    observed, masked = subject.held_out, subject.masked(held_out=True)
+def _calibrations(inputs: DiagnosisInputs) -> Iterator[Finding]:
+    fitted_model = inputs.fitted_model
+    observed, masked = fitted_model.held_out, fitted_model.masked(held_out=True)
     try:
-        predictions = subject.predictions(subject.source)
-    except REFUSALS as refusal:
-        yield Finding("calibration", "none", Verdict.UNKNOWN, f"nothing is predicted: {refusal}")
+        predictions = fitted_model.predictions(fitted_model.source)
+    except REFUSALS as error:
+        yield Finding("calibration", "none", Verdict.UNKNOWN, f"nothing is predicted: {error}")
         return
     for name, value in observed.items():
         if name in masked:
-            yield checks.masked(f"calibration of {name}", masked[name], value.size)
+            yield checks.masked_finding(f"calibration of {name}", masked[name], value.size)
         elif name in predictions:
-            found = evidence.mixtures[name] if _is_slow(predictions[name]) else predictions[name]
-            yield _calibration(name, found, value, subject.test is None)
+            prediction = inputs.mixtures[name] if _is_slow(predictions[name]) else predictions[name]
+            yield _calibration(name, prediction, value, fitted_model.test is None)
 
 
 def _is_slow(prediction: PredictedSite) -> bool:
-    """Whether counts have probabilities that take two nested quadratures each."""
+    """Return whether each probability of a count takes two nested quadratures."""
     marginal = prediction.marginal
-    return isinstance(marginal, CountMarginal) and marginal.random > 1
+    return isinstance(marginal, CountMarginal) and marginal.random_parameters > 1
 
 
 def _calibration(name: str, prediction: Any, value: Any, in_sample: bool) -> Finding:
     try:
-        return checks.calibrated(name, calibration(prediction, value), in_sample)
-    except REFUSALS as refusal:
+        return checks.check_calibration(name, calibration(prediction, value), in_sample)
+    except REFUSALS as error:
         check = f"calibration of {name}"
-        return Finding(check, "not known", Verdict.UNKNOWN, str(refusal))
+        return Finding(check, "not known", Verdict.UNKNOWN, str(error))

@@ -1,4 +1,4 @@
-"""What was looked at, what was found, and what to do about it."""
+"""The result of a diagnosis: each check with its verdict, its meaning and a remedy."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Args:
-        check: what.
+        check: name of the check.
         value: what was measured, as text.
         verdict: how serious it is.
         meaning: what it means, in words.
@@ -41,49 +41,42 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All findings about a fit.
+    """All findings about a trained guide.
 
     Args:
-        subject: of what.
-        findings: in the order in which they were looked at.
+        subject: title: the guide, its number of coordinates and the framework.
+        findings: in the order of the checks.
     """
 
-    subject: str
+    fitted_model: str
     findings: tuple[Finding, ...]
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        """Those that something has to be done about, or that need a look."""
+        """The findings that are bad or doubtful."""
         kinds = (Verdict.BAD, Verdict.DOUBTFUL)
         return tuple(finding for finding in self.findings if finding.verdict in kinds)
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is bad."""
+        """Whether no finding is bad."""
         return all(finding.verdict is not Verdict.BAD for finding in self.findings)
 
     def __getitem__(self, check: str) -> Finding:
-        """The finding of a check.
-
-        Args:
-            check: its name.
-
-        Raises:
-            KeyError: with the names that there are.
-        """
+        """Return the finding of a check; raise KeyError with the names of all checks."""
         by_name = {finding.check: finding for finding in self.findings}
         if check not in by_name:
             raise KeyError(f"{check!r} was not looked at; there are {', '.join(by_name)}")
         return by_name[check]
 
     def __str__(self) -> str:
-        """A table, and what is wrong in words."""
+        """Return a table of all findings, and in words those that are not good."""
         rows = aligned(
             [finding.check, finding.value, finding.verdict.value] for finding in self.findings
         )
         words = [_paragraph(finding) for finding in self.findings if _is_told(finding)]
         verdict = "Nothing speaks against it." if not words else ""
-        return "\n".join([self.subject, "", *rows, "", *(words or [verdict])])
+        return "\n".join([self.fitted_model, "", *rows, "", *(words or [verdict])])
 
 
 def _is_told(finding: Finding) -> bool:

@@ -1,4 +1,4 @@
-"""ELU, of which CELU and SELU are multiples, in closed form."""
+"""ELU in closed form; CELU and SELU are rescaled ELUs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from moment_calculus.functions.base import Array, normal_hermite
 from moment_calculus.functions.families.relu import LeakyReLU
 from moment_calculus.functions.series.elu_narrow import narrow_statistics
 from moment_calculus.functions.series.half_line import mills
-from moment_calculus.functions.universal import Smooth, in_double
+from moment_calculus.functions.smooth import Smooth, in_double
 from moment_calculus.numerics.choices import where_cheap
-from moment_calculus.numerics.normal.bivariate import cdf, pdf, tail_moment_values
+from moment_calculus.numerics.normal.bivariate import cdf, pdf, raw_tail_moments
 from moment_calculus.numerics.special import (
     TINY_VARIANCE,
     elementwise,
@@ -27,7 +27,7 @@ RECURSIVE = 16.0  # variance up to which the recursion for coefficients keeps tw
 
 
 def _falling(mean: Array, scale: Array, rate: int) -> Array:
-    """E[e^{kx}; x < 0], without overflow."""
+    """Return E[e^{kx}; x < 0] for k = ``rate``, without overflow."""
     xp = namespace(mean)
     threshold, step = mean / scale, rate * scale
     low = threshold + step
@@ -38,12 +38,12 @@ def _falling(mean: Array, scale: Array, rate: int) -> Array:
 
 
 def _parts(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """a, Φ(a), E x₊, E x₊², E[e^x; x < 0] and E[e^{2x}; x < 0]."""
+    """Return a = μ/σ, Φ(a), E x₊, E x₊², E[e^x; x < 0] and E[e^{2x}; x < 0]."""
     xp = namespace(mean)
     scale = safe_scale(variance)
     threshold = mean / scale
     reach = cdf(threshold)
-    _, first, second = tail_moment_values(xp.abs(threshold))
+    _, first, second = raw_tail_moments(xp.abs(threshold))
     above = threshold > 0
     rectified = scale * first + xp.where(above, mean, xp.zeros_like(mean))
     square = xp.where(above, mean * mean + variance * (1 - second), variance * second)
@@ -52,14 +52,14 @@ def _parts(mean: Array, variance: Array) -> tuple[Array, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def _moments_of(alpha: float) -> Callable[..., Any]:
-    """Moments and their derivatives; f + α, which is positive, is what gets squared."""
+def _differentiable_moments(alpha: float) -> Callable[..., Any]:
+    """Return the function of mean and variance to both moments, with explicit derivatives."""
 
     @in_double
     def values(mean: Array, variance: Array) -> tuple[Array, Array]:
         xp = namespace(mean)
         _, reach, first, square, fall, steep = _parts(mean, variance)
-        raised = first + alpha * (reach + fall)
+        raised = first + alpha * (reach + fall)  # E(f + α): f + α is positive, and squared below
         spread = square + alpha * (2 * first + alpha * (reach + steep)) - raised * raised
         # below this scale the square cancels, and the function is straight on either side of 0
         slope = alpha * xp.exp(xp.clip(mean, max=0.0))
@@ -80,7 +80,7 @@ def _moments_of(alpha: float) -> Callable[..., Any]:
         crossed = alpha * (1 - alpha) * density + alpha * alpha * steep - raised * bend
         return gain, bend / 2, by_mean, reach + alpha * alpha * steep + crossed
 
-    def together(mean: Array, variance: Array) -> tuple[Array, ...]:
+    def values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
         wide = (*values(mean, variance), *slopes(mean, variance))
         if has_double(mean):
             return wide
@@ -90,11 +90,13 @@ def _moments_of(alpha: float) -> Callable[..., Any]:
         return tuple(xp.where(narrow, a, b) for a, b in zip(thin, wide, strict=True))
 
     def moments(mean: Array, variance: Array) -> Any:
-        return (values if has_double(mean) else together)(mean, variance)[:2]
+        return (values if has_double(mean) else values_and_partials)(mean, variance)[:2]
 
     def partials(mean: Array, variance: Array) -> Any:
-        found = slopes(mean, variance) if has_double(mean) else together(mean, variance)[2:]
-        return found[:2], found[2:]
+        partial_derivatives = (
+            slopes(mean, variance) if has_double(mean) else values_and_partials(mean, variance)[2:]
+        )
+        return partial_derivatives[:2], partial_derivatives[2:]
 
     return elementwise(moments, partials)
 
@@ -105,20 +107,17 @@ def _leaky_variance(mean: Array, variance: Array, slope: Array) -> Array:
 
 @dataclass(frozen=True)
 class ELU(Smooth):
-    """x for x > 0, else α (eˣ − 1).
-
-    Args:
-        alpha: α.
+    """The function x for x > 0, else α (eˣ − 1).
 
     Source: truncated log-normal moments.
     """
 
-    alpha: float = 1.0
+    alpha: float = 1.0  # α
     name = "elu"
 
     @property
     def bounds(self) -> tuple[float, float]:  # type: ignore[override]
-        """Above −α, and above 0 for a negative α."""
+        """Return the bounds: the lower one is −α, or 0 for a negative α."""
         return min(-self.alpha, 0.0), float("inf")
 
     def __call__(self, x: Array) -> Array:
@@ -127,22 +126,16 @@ class ELU(Smooth):
         return xp.where(x > 0, x, self.alpha * xp.expm1(xp.clip(x, max=0.0)))
 
     def derivative(self, x: Array) -> Array:
-        """1 for x > 0, else α eˣ."""
+        """Return 1 for x > 0, else α eˣ."""
         xp = namespace(x)
         return xp.where(x > 0, xp.ones_like(x), self.alpha * xp.exp(xp.clip(x, max=0.0)))
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance in closed form."""
-        return _moments_of(self.alpha)(mean, variance)
+        """Return the exact mean and variance in closed form."""
+        return _differentiable_moments(self.alpha)(mean, variance)
 
     def slope_coefficients(self, mean: Array, variance: Array, count: int) -> list[Array]:
-        """Those of the step and of eˣ 1{x < 0}, by recursion; by quadrature for a large variance.
-
-        Args:
-            mean: mean of x, in double precision where that exists.
-            variance: variance of x, of the same shape.
-            count: how many.
-        """
+        """Return E[f′ He_k(z)] / √k!, k < count, by recursion, or by quadrature if v is large."""
 
         def recursive(mean: Array, variance: Array) -> tuple[Array, ...]:
             return self._slope_coefficients(mean, variance, count)
@@ -155,20 +148,23 @@ class ELU(Smooth):
         return list(where_cheap(variance < RECURSIVE, recursive, general, mean, variance))
 
     def _slope_coefficients(self, mean: Array, variance: Array, count: int) -> tuple[Array, ...]:
-        """J_k = E[eˣ He_k(z); x < 0]/√k! is (σ J_{k−1} − He_{k−1}(−a) φ(a)/√(k−1)!)/√k."""
+        """Return the coefficients from those of the step and of eˣ 1{x < 0}, by recursion.
+
+        J_k = E[eˣ He_k(z); x < 0]/√k! is (σ J_{k−1} − He_{k−1}(−a) φ(a)/√(k−1)!)/√k.
+        """
         scale = safe_scale(variance)
         threshold = mean / scale
         edges = normal_hermite(-threshold, pdf(threshold), count - 1)
         reach, fall = cdf(threshold), _falling(mean, scale, 1)
-        found = [reach + self.alpha * fall]
+        coefficients = [reach + self.alpha * fall]
         for k in range(1, count):
             step = edges[k - 1] / k**0.5
             fall = scale * fall / k**0.5 - step
-            found.append(step + self.alpha * fall)
-        return tuple(found)
+            coefficients.append(step + self.alpha * fall)
+        return tuple(coefficients)
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Φ(a) + α E[eˣ; x < 0]."""
+        """Return the expected derivative Φ(a) + α E[eˣ; x < 0] with a = μ/σ."""
         return in_double(self._gain)(mean, variance)[0]
 
     def _gain(self, mean: Array, variance: Array) -> tuple[Array]:

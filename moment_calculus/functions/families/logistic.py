@@ -15,7 +15,7 @@ import numpy as np
 
 from moment_calculus.functions.base import Activation, Array, inverse_at
 from moment_calculus.functions.pairs.mixture import LOGISTIC
-from moment_calculus.functions.series.half_line import half_line_expectations, leading
+from moment_calculus.functions.series.half_line import half_line_expectations, on_leading_axis
 from moment_calculus.numerics.special import (
     TINY_VARIANCE,
     constants,
@@ -27,12 +27,12 @@ from moment_calculus.numerics.special import (
 )
 
 NODES = 16  # Gauss–Hermite: 1e-11 at σ = ½
-NARROW = 0.25  # variance below which Gauss–Hermite serves
+NARROW = 0.25  # variance below which Gauss–Hermite is used
 PIECE = 1 << 13  # bytes of elements computed together: their terms stay in a processor's cache
 
 
 def _wide(mean: Array, scale: Array) -> tuple[Array, ...]:
-    """Statistics for σ ≥ ½ and μ ≤ 0, see :func:`_statistics`."""
+    """Return :func:`_statistics` for σ ≥ ½ and μ ≤ 0."""
     first, square, slope, bend, mixed, curve = half_line_expectations(mean, scale)
     return (
         first,
@@ -51,11 +51,11 @@ def _gauss_hermite() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _narrow(mean: Array, scale: Array) -> tuple[Array, ...]:
-    """Statistics for σ < ½ and μ ≤ 0, see :func:`_statistics`; nodes are summed in ± pairs."""
+    """Return :func:`_statistics` for σ < ½ and μ ≤ 0."""
     xp = namespace(mean)
-    points, weights = (leading(values, mean) for values in _gauss_hermite())
+    points, weights = (on_leading_axis(values, mean) for values in _gauss_hermite())
 
-    def expected(up: Array, down: Array) -> Array:
+    def expected(up: Array, down: Array) -> Array:  # of functions at the nodes z and −z
         return xp.sum(weights * (up + down), axis=0)
 
     growth = xp.expm1(scale * points)
@@ -81,14 +81,14 @@ def _narrow(mean: Array, scale: Array) -> tuple[Array, ...]:
 
 
 def _statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """E[S], Var[S], and the derivatives of each by μ and by v: (∂E/∂μ, ∂E/∂v, ∂Var/∂μ, ∂Var/∂v).
+    """Return E S and Var S, and their derivatives ∂E/∂μ, ∂E/∂v, ∂Var/∂μ and ∂Var/∂v.
 
     The derivatives are E[S′], E[S″]/2, 2 Cov(S, S′) and E[S′²] + Cov(S, S″).
     """
     xp = namespace(mean)
     narrow = variance < NARROW
     zero = xp.zeros_like(variance)
-    # each branch sees arguments of its own only, so that no gradient of the other is infinite
+    # each branch gets only arguments it is made for: the gradient of the other would be infinite
     thin = xp.where(narrow & (variance > TINY_VARIANCE), variance, zero + TINY_VARIANCE) ** 0.5
     thin = xp.where(variance > TINY_VARIANCE, thin, zero)
     thick = safe_scale(xp.where(narrow, zero + NARROW, variance))
@@ -118,7 +118,9 @@ def _moment_slopes(mean: Array, variance: Array) -> Any:
     return tuple(slopes[:2]), tuple(slopes[2:])
 
 
-logistic_moments = elementwise(_moments, _moment_slopes, together=_statistics, piece=PIECE)
+logistic_moments = elementwise(
+    _moments, _moment_slopes, values_and_partials=_statistics, piece=PIECE
+)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -126,13 +128,13 @@ logistic_moments = elementwise(_moments, _moment_slopes, together=_statistics, p
 
 
 def _excess(mean: Array, variance: Array) -> Array:
-    """E[S] − ½, odd in μ and relatively accurate at 0."""
+    """Return E[S] − ½, which is odd in μ, relatively accurate at 0."""
     xp = namespace(mean)
     threshold, _ = LOGISTIC.terms(mean, variance)
     wide = xp.sum(constants(LOGISTIC.weights, mean) * erf(threshold * math.sqrt(0.5)), axis=-1) / 2
     narrow = variance < NARROW
     # for σ < ½ the terms of a pair of nodes are added in closed form, cf. _narrow
-    points, weights = (leading(values, mean) for values in _gauss_hermite())
+    points, weights = (on_leading_axis(values, mean) for values in _gauss_hermite())
     thin = xp.where(narrow & (variance > TINY_VARIANCE), variance, xp.zeros_like(variance))
     growth = xp.expm1(xp.where(thin > 0, thin, thin + TINY_VARIANCE) ** 0.5 * points)
     product = expit(mean) * expit(-mean) * growth * growth
@@ -150,24 +152,23 @@ def _centred_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
 
 # E[S] − ½ and Var[S]
 centred_moments = elementwise(
-    _centred_moments, _moment_slopes, together=_centred_statistics, piece=PIECE
+    _centred_moments, _moment_slopes, values_and_partials=_centred_statistics, piece=PIECE
 )
 
 
 def _hermite(mean: Array, variance: Array, order: int) -> list[Array]:
-    """By the mixture; the first is σ E[S′], relatively accurate."""
+    """Return Hermite coefficients by the mixture; the first, σ E[S′], is relatively accurate."""
     first = safe_scale(variance) * _statistics(mean, variance)[2]
     return [first, *LOGISTIC.hermite(mean, variance, order)[1:]]
 
 
 @dataclass(frozen=True)
 class Sigmoid(Activation):
-    """The logistic function S(x) = 1 / (1 + e^{−x}).
+    """The logistic function S(x) = 1 / (1 + e^{−x})."""
 
-    Relative errors (measured for |μ/σ| ≤ 9, σ from 1e-4 to 1e3): mean 1e-9, variance 6e-8,
-    expected derivative 4e-9; in single precision 5e-6, 3e-5 and 5e-6. Hermite coefficients beyond
-    the first are absolutely accurate to 1e-8.
-    """
+    # Relative errors (measured for |μ/σ| ≤ 9, σ from 1e-4 to 1e3): mean 1e-9, variance 6e-8,
+    # expected derivative 4e-9; in single precision 5e-6, 3e-5 and 5e-6. Hermite coefficients beyond
+    # the first have absolute errors of 1e-8.
 
     name = "sigmoid"
     bounds = (0.0, 1.0)
@@ -179,21 +180,21 @@ class Sigmoid(Activation):
         return expit(x)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """The logit."""
+        """Return the logit, and its derivative."""
         return inverse_at(
             level, self.bounds, lambda xp, y: xp.log(y / (1 - y)), lambda xp, y: 1 / (y * (1 - y))
         )
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance."""
+        """Return mean and variance."""
         return logistic_moments(mean, variance)
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Expected derivative."""
+        """Return the expected derivative."""
         return _statistics(mean, variance)[2]
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Hermite coefficients by the normal mixture."""
+        """Return the Hermite coefficients by the normal mixture."""
         return _hermite(mean, variance, order)
 
 
@@ -211,20 +212,20 @@ class Tanh(Activation):
         return namespace(x).tanh(x)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """The inverse hyperbolic tangent."""
+        """Return the inverse hyperbolic tangent, and its derivative."""
         return inverse_at(
             level, self.bounds, lambda xp, y: xp.atanh(y), lambda xp, y: 1 / (1 - y * y)
         )
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance."""
+        """Return mean and variance."""
         excess, spread = centred_moments(2 * mean, 4 * variance)
         return 2 * excess, 4 * spread
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Expected derivative."""
+        """Return the expected derivative."""
         return 4 * _statistics(2 * mean, 4 * variance)[2]
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Hermite coefficients by the normal mixture."""
+        """Return the Hermite coefficients by the normal mixture."""
         return [2 * term for term in _hermite(2 * mean, 4 * variance, order)]

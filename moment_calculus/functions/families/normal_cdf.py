@@ -1,23 +1,58 @@
-"""The normal distribution function Φ, of which erf and erfc are multiples: probit units."""
+"""The normal distribution function Φ, and its multiples erf and erfc."""
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from moment_calculus.functions.base import Activation, Array, over_pairs
 from moment_calculus.functions.pairs.mixture import StepMixture
-from moment_calculus.functions.universal import in_double
+from moment_calculus.functions.smooth import in_double
 from moment_calculus.numerics.arrays import outer
 from moment_calculus.numerics.normal.bivariate import cdf, pdf, step_covariance
-from moment_calculus.numerics.normal.square import square_excess
-from moment_calculus.numerics.special import erf, erfc
+from moment_calculus.numerics.special import elementwise, erf, erfc, namespace
 
 STEP = StepMixture((1.0,), (1.0,))
+NODES = 14  # measured relative error: 1e-11 for |h| ≤ 8
+
+
+@functools.cache
+def _legendre() -> tuple[tuple[float, float], ...]:
+    """Return Gauss–Legendre nodes and weights on [0, 1]."""
+    points, weights = np.polynomial.legendre.leggauss(NODES)
+    return tuple(zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
+
+
+def _square_excess(threshold: Array, rho: Array) -> Array:
+    """Return (1/2π) ∫₀^{asin ρ} exp(−h² / (1 + sin θ)) dθ: Price's theorem with r = sin θ."""
+    xp = namespace(threshold)
+    angle, square = xp.asin(rho), threshold * threshold
+    total = 0.0
+    for node, weight in _legendre():
+        total = total + weight * xp.exp(-square / (1 + xp.sin(node * angle)))
+    return angle * total / (2 * math.pi)
+
+
+def _square_excess_slopes(threshold: Array, rho: Array) -> Any:
+    """Return 2 φ(h) (Φ(h √((1−ρ)/(1+ρ))) − Φ(h)), the slope by h, and φ₂(h, h; ρ), that by ρ."""
+    xp = namespace(threshold)
+    ratio = ((1 - rho) / (1 + rho)) ** 0.5
+    by_threshold = 2 * pdf(threshold) * (cdf(threshold * ratio) - cdf(threshold))
+    residual = xp.clip((1 - rho) * (1 + rho), min=1e-18)
+    density = xp.exp(-threshold * threshold / (1 + rho)) / (2 * math.pi * residual**0.5)
+    return ((by_threshold, density),)
+
+
+# Φ₂(h, h; ρ) − Φ(h)² for ρ in [0, 1), the covariance of two steps at h
+square_excess = elementwise(_square_excess, _square_excess_slopes)
 
 
 def _threshold(mean: Array, variance: Array) -> Array:
-    """h = μ / √(1 + v)."""
+    """Return h = μ / √(1 + v)."""
     return mean / (1 + variance) ** 0.5
 
 
@@ -28,10 +63,9 @@ def _moments(mean: Array, variance: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class NormalCdf(Activation):
-    """Φ(x) = P(z < x): a step seen through standard normal noise.
+    """The normal distribution function Φ(x): a step seen through standard normal noise.
 
-    Source: Φ(x) of x ~ N(μ, v) has the mean Φ(h), h = μ/√(1+v); pairs are bivariate normal
-    probabilities.
+    Its mean for x ~ N(μ, v) is Φ(h), h = μ/√(1+v); pairs are bivariate normal probabilities.
     """
 
     name = "ndtr"
@@ -42,19 +76,19 @@ class NormalCdf(Activation):
         return cdf(x)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance."""
+        """Return the exact mean and variance."""
         return in_double(_moments)(mean, variance)
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Expected derivative, the density of N(0, 1 + v) at μ."""
+        """Return the expected derivative, the density of N(0, 1 + v) at μ."""
         return pdf(_threshold(mean, variance)) / (1 + variance) ** 0.5
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """As of a step, with σ/√(1+v) for the correlation."""
+        """Return the Hermite coefficients of a step seen through noise."""
         return STEP.hermite(mean, variance, order)
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Exact covariance of every pair."""
+        """Return the exact covariance of every pair."""
         scale = (1 + variance) ** 0.5
         rho = covariance / outer(scale, scale)
         return over_pairs(step_covariance, _threshold(mean, variance), rho)
@@ -73,31 +107,31 @@ class Erf(NormalCdf):
         return erf(x)
 
     def _centre(self, mean: Array, variance: Array) -> Array:
-        """Exact mean, by the function itself."""
+        """Return the exact mean, which is the function at μ / √(1 + 2v)."""
         return self(mean / (1 + 2 * variance) ** 0.5)
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance."""
+        """Return the exact mean and variance."""
         spread = super().moments(math.sqrt(2) * mean, 2 * variance)[1]
         return self._centre(mean, variance), 4 * spread
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Expected derivative."""
+        """Return the expected derivative."""
         return self.sign * math.sqrt(8) * super().gain(math.sqrt(2) * mean, 2 * variance)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Hermite coefficients."""
+        """Return the Hermite coefficients."""
         terms = super().hermite(math.sqrt(2) * mean, 2 * variance, order)
         return [2 * self.sign * term for term in terms]
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Exact covariance of every pair."""
+        """Return the exact covariance of every pair."""
         return 4 * super().pair_covariance(math.sqrt(2) * mean, 2 * variance, 2 * covariance)
 
 
 @dataclass(frozen=True)
 class Erfc(Erf):
-    """1 − erf x, relatively accurate where it is small."""
+    """The function 1 − erf x, relatively accurate where it is small."""
 
     name = "erfc"
     bounds = (0.0, 2.0)

@@ -1,4 +1,4 @@
-"""Piecewise linear functions of any knots, with or without jumps: abs, hardtanh, softshrink.
+"""Piecewise linear functions with any knots, with or without jumps: abs, hardtanh, softshrink.
 
 Around its mean a piecewise linear f is a line plus one-sided rectifiers r = (±(x − k))₊ that point
 away from the mean: tails, so that nothing cancels where f is flat at the mean.
@@ -16,11 +16,11 @@ import numpy as np
 from moment_calculus.functions.base import (
     Activation,
     Array,
-    in_units,
+    clipped_correlation,
     normal_hermite,
     over_pairs,
 )
-from moment_calculus.functions.universal import in_double
+from moment_calculus.functions.smooth import in_double
 from moment_calculus.numerics.normal.bivariate import pdf, rectifier_covariance, tail_moments
 from moment_calculus.numerics.special import constants, namespace, safe_scale
 
@@ -29,16 +29,16 @@ from moment_calculus.numerics.special import constants, namespace, safe_scale
 class PiecewiseLinear(Activation):
     """Straight pieces between knots.
 
-    Accurate to a relative 1e-6 in double precision while neighbouring knots are no closer than
-    1e-3 σ; pairs, a sum of rectifier covariances that are accurate to 4e-9, while they are no
-    closer than 0.1 σ, and absolutely to 1e-8 σ_x σ_y beyond.
+    In double precision moments have relative errors of 1e-6 while neighbouring knots are at least
+    1e-3 σ apart. Covariances of pairs, sums of rectifier covariances with errors of 4e-9, are as
+    accurate while the knots are at least 0.1 σ apart; else their errors are 1e-8 σ_x σ_y.
 
     Args:
         knots: where f bends or jumps, ascending.
-        slopes: of every piece, one more than knots.
+        slopes: slope of every piece, one more than knots.
         origin: f at the left end of the first knot; at zero if there is none.
         jumps: by how much f jumps at every knot; none by default.
-        name: of the function.
+        name: name of the function.
     """
 
     knots: tuple[float, ...] = ()
@@ -48,7 +48,7 @@ class PiecewiseLinear(Activation):
     name: str = "piecewise_linear"
 
     def __post_init__(self) -> None:
-        """Refuse knots that do not ascend, or slopes and jumps of another number."""
+        """Raise ValueError unless the knots ascend and the counts of slopes and jumps match."""
         counts = {len(self.slopes) - 1, len(self.jumps or self.knots), len(self.knots)}
         if len(counts) > 1 or list(self.knots) != sorted(set(self.knots)):
             raise ValueError(
@@ -58,7 +58,7 @@ class PiecewiseLinear(Activation):
 
     @property
     def _corners(self) -> list[tuple[float, float, float]]:
-        """Knot, change of slope and jump."""
+        """Return knot, change of slope and jump of every corner."""
         jumps = self.jumps or (0.0,) * len(self.knots)
         bends = [
             after - before for before, after in zip(self.slopes, self.slopes[1:], strict=False)
@@ -67,7 +67,7 @@ class PiecewiseLinear(Activation):
 
     @property
     def _values(self) -> list[float]:
-        """f at the left end of every knot."""
+        """Return f at the left end of every knot."""
         values = [self.origin]
         for i in range(1, len(self.knots)):
             jump = self.jumps[i - 1] if self.jumps else 0.0
@@ -77,7 +77,7 @@ class PiecewiseLinear(Activation):
 
     @property
     def bounds(self) -> tuple[float, float]:  # type: ignore[override]
-        """From the values at the knots and the outer slopes."""
+        """Bounds of f, from the values at the knots and the outer slopes."""
         if not self.knots:
             return -math.inf, math.inf
         ends = [
@@ -89,7 +89,7 @@ class PiecewiseLinear(Activation):
         return (-math.inf if falls else low), (math.inf if rises else high)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """On every piece that is not flat."""
+        """Where the line of a piece takes a value, for every piece that is not flat."""
         knots, values = (self.knots or (0.0,)), self._values
         starts = [(knots[0], values[0], self.slopes[0])]
         for place, value, slope, (_, _, jump) in zip(
@@ -103,7 +103,7 @@ class PiecewiseLinear(Activation):
         return self._line(x)[0]
 
     def _line(self, x: Array) -> tuple[Array, Array]:
-        """f and its slope."""
+        """Return f and its slope at x."""
         xp = namespace(x)
         first = self.knots[0] if self.knots else 0.0
         value, slope = self.origin + self.slopes[0] * (x - first), xp.zeros_like(x) + self.slopes[0]
@@ -115,7 +115,7 @@ class PiecewiseLinear(Activation):
         return value, slope
 
     def _tails(self, mean: Array, variance: Array) -> list[tuple[Any, ...]]:
-        """Of every corner: its bend times σ, its jump, ±1, distance t, φ(t) and T0, T1, T2."""
+        """Return for every corner: bend · σ, jump, ±1, distance t, φ(t) and T0, T1, T2 at t."""
         if not self.knots:
             return []
         xp, scale = namespace(mean), safe_scale(variance)
@@ -146,7 +146,7 @@ class PiecewiseLinear(Activation):
         return value + shift, namespace(mean).where(variance > 0, spread, 0 * spread)
 
     def _product(self, left: Any, right: Any, same: bool) -> Array:
-        """What two corners add to the second moment; none if they are on different sides."""
+        """Return two corners' share of the second moment: zero on different sides of the mean."""
         xp = namespace(right[2])
         ahead = right[2] > 0  # then the right one is the outer one
         bend, jump, side, _, _, zeroth, first, second = (
@@ -174,20 +174,22 @@ class PiecewiseLinear(Activation):
         return (slope,)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """A sum over the corners: those of the rectifier and of the step."""
+        """Hermite coefficients: sums over the corners of those of the rectifier and the step."""
         return list(in_double(lambda m, v: self._hermite(m, v, order))(mean, variance))
 
     def _hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         scale = safe_scale(variance)
-        found = [scale * self._gain(mean, variance)[0], *([0 * mean] * (order - 1))]
+        coefficients = [scale * self._gain(mean, variance)[0], *([0 * mean] * (order - 1))]
         for knot, bend, jump in self._corners:
             threshold = (mean - knot) / scale
             terms = normal_hermite(threshold, pdf(threshold), order)
             for n in range(2, order + 1):
                 bent = bend * scale * terms[n - 2] / math.sqrt(n * (n - 1))
                 sign = (-1) ** n
-                found[n - 1] = found[n - 1] + sign * (bent - jump * terms[n - 1] / math.sqrt(n))
-        return found
+                coefficients[n - 1] = coefficients[n - 1] + sign * (
+                    bent - jump * terms[n - 1] / math.sqrt(n)
+                )
+        return coefficients
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Exact covariance of every pair, for a continuous f."""
@@ -200,7 +202,7 @@ class PiecewiseLinear(Activation):
 
     def _pair(self, x: tuple[Array, Array], y: tuple[Array, Array], covariance: Array) -> Array:
         xp = namespace(covariance)
-        rho = in_units(covariance, 1 / safe_scale(x[1]) * (1 / safe_scale(y[1])))
+        rho = clipped_correlation(covariance, 1 / safe_scale(x[1]) * (1 / safe_scale(y[1])))
         line_x, line_y = self._line(x[0])[1], self._line(y[0])[1]
         total = covariance * (line_x * self._gain(*y)[0] + line_y * self._gain(*x)[0])
         total = total - covariance * line_x * line_y
@@ -214,55 +216,36 @@ class PiecewiseLinear(Activation):
 
 
 def _arrays(tail: tuple[Any, ...]) -> list[Array]:
-    """The parts of a corner, its jump as an array."""
+    """Return the parts of a corner, with its jump as an array."""
     return [tail[0], tail[1] + 0 * tail[0], *tail[2:]]
 
 
 def clamp(
     low: float | None = None, high: float | None = None, name: str = "clamp"
 ) -> PiecewiseLinear:
-    """x between two bounds.
-
-    Args:
-        low: lower bound, or None.
-        high: upper bound, or None.
-        name: of the function.
-    """
+    """Return the function that clips x to the bounds; None leaves a side open."""
     if low is None:
         if high is None:
             return PiecewiseLinear(name=name)
         return PiecewiseLinear((high,), (1.0, 0.0), high, name=name)
     if high is None:
         return PiecewiseLinear((low,), (0.0, 1.0), low, name=name)
-    if low >= high:  # torch gives the upper bound everywhere
+    if low >= high:  # as in torch: the upper bound everywhere
         return PiecewiseLinear((0.0,), (0.0, 0.0), high, name=name)
     return PiecewiseLinear((low, high), (0.0, 1.0, 0.0), low, name=name)
 
 
 def softshrink(threshold: float = 0.5) -> PiecewiseLinear:
-    """x ∓ λ beyond ±λ, else 0.
-
-    Args:
-        threshold: λ, not negative.
-    """
+    """Return the function x ∓ λ beyond ±λ, else 0, for λ = ``threshold`` ≥ 0."""
     return PiecewiseLinear((-threshold, threshold), (1.0, 0.0, 1.0), name="softshrink")
 
 
 def hardshrink(threshold: float = 0.5) -> PiecewiseLinear:
-    """x beyond ±λ, else 0.
-
-    Args:
-        threshold: λ, not negative.
-    """
+    """Return the function x beyond ±λ, else 0, for λ = ``threshold`` ≥ 0."""
     knots, jumps = (-threshold, threshold), (threshold, threshold)
     return PiecewiseLinear(knots, (1.0, 0.0, 1.0), -threshold, jumps, name="hardshrink")
 
 
 def threshold(level: float, value: float) -> PiecewiseLinear:
-    """x above a level, else a value.
-
-    Args:
-        level: the level.
-        value: what replaces x below it.
-    """
+    """Return the function x above a level, else ``value``."""
     return PiecewiseLinear((level,), (0.0, 1.0), value, (level - value,), name="threshold")

@@ -20,9 +20,9 @@ from moment_calculus.numerics.normal.bivariate import (
     LIMIT,
     cdf,
     pdf,
+    raw_tail_moments,
     rectifier_covariance,
     step_covariance,
-    tail_moment_values,
     tail_moments,
 )
 from moment_calculus.numerics.normal.univariate import tails_and_density
@@ -30,30 +30,20 @@ from moment_calculus.numerics.special import TINY_VARIANCE, elementwise, namespa
 
 
 def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Mean and variance of max(x, 0), by tail moments: no difference of large terms.
-
-    Args:
-        mean: mean of x.
-        variance: variance of x.
-    """
-    scale, ratio, tails = _standardised(mean, variance, tail_moment_values)
+    """Return mean and variance of max(x, 0), by tail moments: no difference of large terms."""
+    scale, ratio, tails = _standardised(mean, variance, raw_tail_moments)
     return _rectified(mean, variance, scale, ratio, tails)
 
 
 def rectified_slopes(mean: Array, variance: Array) -> Any:
-    """Derivatives of both moments by the mean and by the variance.
-
-    Args:
-        mean: mean of x.
-        variance: variance of x.
-    """
+    """Return the derivatives of mean and variance of max(x, 0) by the mean and the variance."""
     scale, ratio, tails = _standardised(mean, variance, tail_moments)
     slopes = _slopes(variance, scale, ratio, (*tails, pdf(ratio)))
     return slopes[:2], slopes[2:]
 
 
 def _standardised(mean: Array, variance: Array, tails: Callable) -> tuple[Array, Array, Any]:
-    """σ, μ/σ and what ``tails`` knows of |μ/σ|: the tail moments beyond it."""
+    """Return σ, μ/σ and ``tails``(|μ/σ|), which are tail moments of the normal distribution."""
     xp, scale = namespace(mean), safe_scale(variance)
     ratio = xp.clip(mean / scale, min=-LIMIT, max=LIMIT)
     return scale, ratio, tails(xp.abs(ratio))
@@ -76,19 +66,16 @@ def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Ar
     return reach, by_scale, twice * unit * rest, reach - unit * density
 
 
-def rectified_together(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """Mean and variance of max(x, 0), and the derivatives of both by the mean and the variance.
-
-    Args:
-        mean: mean of x.
-        variance: variance of x.
-    """
+def rectified_values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
+    """Return mean and variance of max(x, 0), and the derivatives of each by mean and variance."""
     scale, ratio, tails = _standardised(mean, variance, tails_and_density)
     moments = _rectified(mean, variance, scale, ratio, tails)
     return *moments, *_slopes(variance, scale, ratio, tails)
 
 
-_relu_moments = elementwise(rectified, rectified_slopes, together=rectified_together)
+_relu_moments = elementwise(
+    rectified, rectified_slopes, values_and_partials=rectified_values_and_partials
+)
 
 
 def _threshold(mean: Array, variance: Array) -> Array:
@@ -97,20 +84,17 @@ def _threshold(mean: Array, variance: Array) -> Array:
 
 @dataclass(frozen=True)
 class LeakyReLU(Activation):
-    """max(x, αx) for a slope α < 1; every formula holds for any α.
-
-    Args:
-        negative_slope: α.
+    """The function max(x, αx) for a slope α < 1; every formula holds for any α.
 
     Source: [FUP] eqs. 36 and 38; its summary table misprints the variance.
     """
 
-    negative_slope: Any = 0.01
+    negative_slope: Any = 0.01  # α, a number or an array
     name = "leaky_relu"
 
     @property
     def appell(self) -> bool:  # type: ignore[override]
-        """For a slope that is a number."""
+        """Return whether the slope is a number."""
         return isinstance(self.negative_slope, int | float)
 
     def __call__(self, x: Array) -> Array:
@@ -118,13 +102,13 @@ class LeakyReLU(Activation):
         return namespace(x).where(x > 0, x, self.negative_slope * x)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """On the upper branch, and on the lower one if it is not flat."""
+        """Return the inverse of the upper branch, and of the lower one if it is not flat."""
         low = self.negative_slope
         flat = isinstance(low, int | float) and low == 0
         return ((level, 1.0),) if flat else ((level, 1.0), (level / low, 1 / abs(low)))
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance."""
+        """Return the exact mean and variance."""
         low, step = self.negative_slope, 1 - self.negative_slope
         first, second = _relu_moments(mean, variance)
         share = low * low + 2 * low * step * cdf(_threshold(mean, variance))
@@ -132,12 +116,12 @@ class LeakyReLU(Activation):
         return low * mean + step * first, namespace(mean).clip(total, min=0.0)
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Expected derivative."""
+        """Return the expected derivative."""
         low = self.negative_slope
         return low + (1 - low) * cdf(_threshold(mean, variance))
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """g_1 = σ E[f′], g_n = (1 − α) σ (−1)ⁿ He_{n−2}(a) φ(a) / √n!."""
+        """Return g_1 = σ E[f′] and g_n = (1 − α) σ (−1)ⁿ He_{n−2}(a) φ(a) / √n! with a = μ/σ."""
         scale, threshold = safe_scale(variance), _threshold(mean, variance)
         jump = (1 - self.negative_slope) * scale * pdf(threshold)
         curved = [
@@ -147,15 +131,15 @@ class LeakyReLU(Activation):
         return [scale * self.gain(mean, variance), *curved]
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Exact covariance of every pair."""
+        """Return the exact covariance of every pair."""
         return self._pairs(rectifier_covariance, mean, variance, covariance)
 
     def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Approximate covariance of every pair."""
+        """Return the approximate covariance of every pair by [DVI]."""
         return self._pairs(dvi_rectifier, mean, variance, covariance)
 
     def _pairs(self, rectifier: Any, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Cov of αx + (1 − α)x₊, given the function for the rectified parts."""
+        """Return the covariance of αx + (1 − α)x₊, given the one of standardised rectifiers."""
         low, step = self.negative_slope, 1 - self.negative_slope
         scale, threshold = safe_scale(variance), _threshold(mean, variance)
         shares = over_pairs(rectifier, threshold, correlation(variance, covariance))
@@ -169,7 +153,7 @@ class LeakyReLU(Activation):
 
 @dataclass(frozen=True)
 class ReLU(LeakyReLU):
-    """max(x, 0).
+    """The function max(x, 0).
 
     Source: [DVI] appendix A, [FUP] appendix C.5.
     """
@@ -183,7 +167,7 @@ class ReLU(LeakyReLU):
         return namespace(x).where(x > 0, x, namespace(x).zeros_like(x))
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance."""
+        """Return the exact mean and variance."""
         return _relu_moments(mean, variance)
 
 
@@ -204,7 +188,7 @@ class Heaviside(Activation):
         return xp.where(x > 0, xp.ones_like(x), xp.zeros_like(x))
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Exact mean and variance."""
+        """Return the exact mean and variance."""
         xp = namespace(mean)
         threshold = _threshold(mean, variance)
         reach, random = cdf(threshold), variance > 0
@@ -212,21 +196,21 @@ class Heaviside(Activation):
         return xp.where(random, reach, self(mean)), spread
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Expected derivative, the density of x at 0."""
+        """Return the expected derivative, the density of x at 0."""
         return pdf(_threshold(mean, variance)) / safe_scale(variance)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """g_n = (−1)ⁿ⁻¹ He_{n−1}(a) φ(a) / √n!."""
+        """Return g_n = (−1)ⁿ⁻¹ He_{n−1}(a) φ(a) / √n! with a = μ/σ."""
         threshold = _threshold(mean, variance)
         terms = normal_hermite(threshold, pdf(threshold), order)
         return [(-1) ** (n - 1) * term / math.sqrt(n) for n, term in enumerate(terms, start=1)]
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Exact covariance of every pair."""
+        """Return the exact covariance of every pair."""
         threshold = _threshold(mean, variance)
         return over_pairs(step_covariance, threshold, correlation(variance, covariance))
 
     def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Approximate covariance of every pair."""
+        """Return the approximate covariance of every pair by [DVI]."""
         threshold = _threshold(mean, variance)
         return over_pairs(dvi_step, threshold, correlation(variance, covariance))

@@ -1,7 +1,7 @@
-"""Smooth functions that are 0 far to the left and x far to the right: softplus, SiLU, Mish.
+"""Softplus, SiLU and Mish: smooth functions that are 0 far to the left and x far to the right.
 
-Wide Gaussians: f is the rectifier, in closed form, plus a remainder that lives near 0. Its nodes
-are the same for all elements: an expectation is a product of the densities there with a table.
+Wide Gaussians: f is max(x, 0), in closed form, plus a remainder near 0. The quadrature nodes of the
+remainder are the same for all elements: its expectation is a product of densities with a table.
 Narrow ones: Gauss–Hermite in differences from f(μ), so that a small variance does not cancel.
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.base import Array
-from moment_calculus.functions.families.relu import rectified, rectified_together
-from moment_calculus.functions.series.fitted import fitted_moments
-from moment_calculus.functions.universal import Smooth, by_variance, in_chunks, in_double
+from moment_calculus.functions.families.relu import rectified, rectified_values_and_partials
+from moment_calculus.functions.series.chebyshev_fits import fitted_moments
+from moment_calculus.functions.smooth import Smooth, derivative_by_variance, in_chunks, in_double
 from moment_calculus.numerics.choices import where_cheap
-from moment_calculus.numerics.normal.bivariate import is_single
+from moment_calculus.numerics.normal.bivariate import is_single_precision
 from moment_calculus.numerics.special import (
     constants,
     elementwise,
@@ -32,20 +32,14 @@ from moment_calculus.numerics.special import (
 
 @dataclass(frozen=True)
 class _Rule:
-    """What one precision needs.
+    """Quadrature settings for one precision."""
 
-    Args:
-        narrow: variance up to which Gauss–Hermite serves.
-        hermite: its number of nodes.
-        panels: edges that resolve the narrowest Gaussian where the remainder is all there is of f,
-            on the left, and the remainder on the right.
-        points: Gauss–Legendre nodes on every panel.
-    """
-
-    narrow: float
-    hermite: int
+    narrow: float  # variance up to which Gauss–Hermite serves
+    hermite: int  # number of its nodes
+    # Edges that resolve the narrowest Gaussian on the left, where the remainder is all there is of
+    # f, and the remainder itself on the right.
     panels: tuple[float, ...]
-    points: int
+    points: int  # Gauss–Legendre nodes of every panel
 
 
 RULES = {
@@ -56,7 +50,7 @@ RULES = {
 
 @functools.cache
 def _nodes(single: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre on every panel: places and weights."""
+    """Return the Gauss–Legendre nodes of all panels and their weights."""
     edges = np.array(RULES[single].panels)
     points, weights = np.polynomial.legendre.leggauss(RULES[single].points)
     half, centre = np.diff(edges)[:, None] / 2, (edges[1:] + edges[:-1])[:, None] / 2
@@ -65,7 +59,7 @@ def _nodes(single: bool) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=256)
 def _table(activation: Smooth, single: bool) -> np.ndarray:
-    """Weights times r xᵏ and times (f² − x₊²) xᵏ, k = 0, 1, 2, with r = f − x₊: [nodes, 6]."""
+    """Return weights times r xᵏ and (f² − x₊²) xᵏ, k = 0, 1, 2, with r = f − x₊: [nodes, 6]."""
     places, weights = _nodes(single)
     straight, values = np.maximum(places, 0.0), np.asarray(activation(places))
     rest = values - straight
@@ -81,37 +75,35 @@ def _gauss_hermite(single: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SmoothRectifier(Smooth):
-    """A smooth function that differs from max(x, 0) by O(e^{−|x|}); see the module.
+    """A smooth function that differs from max(x, 0) by O(e^{−|x|})."""
 
-    Mean and variance are relatively accurate to 1e-7 for |μ/σ| ≤ 8 and σ from 1e-3 to 1e2
-    (measured for the subclasses here; 2e-5 in single precision), at a tenth of the cost of the
-    universal rule. A subclass with a width has fits instead where there is no double precision, see
-    :func:`moment_calculus.functions.series.fitted.fitted_moments`.
-    """
+    # Measured relative errors of mean and variance for |μ/σ| ≤ 8 and σ from 1e-3 to 1e2: 1e-7,
+    # 2e-5 in single precision, at a tenth of the cost of the universal rule.
 
-    # of f if f(x) = x + f(−x): it is nearly max(x, 0) beyond five times the width
+    # Set only if f(x) = x + f(−x); f is nearly max(x, 0) beyond five times the width. Where there
+    # is no double precision, fits then serve: moment_calculus.functions.series.chebyshev_fits.
     width: float | None = None
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Mean and variance of f(x)."""
+        """Return mean and variance of f(x)."""
         if self.width is not None and not has_double(mean):
             return fitted_moments(self)(mean, variance)
-        return _moments_of(self, is_single(mean))(mean, variance)
+        return _differentiable_moments(self, is_single_precision(mean))(mean, variance)
 
 
 def _wide(activation: Smooth, single: bool, mean: Array, variance: Array, columns: Any) -> Any:
-    """Expectations of columns of the table, each of the shape of the mean."""
+    """Return the expectations of columns of the table, each of the shape of the mean."""
     xp = namespace(mean)
     scale = variance**0.5
-    # the sums do not cancel: single precision does for them
+    # the sums do not cancel: single precision is enough
     low = xp.float32 if single else mean.dtype
     inverse = xp.astype(1 / scale, low, copy=False)[..., None]
     z = constants(_nodes(single)[0], inverse) * inverse
     z = z - xp.astype(mean / scale, low, copy=False)[..., None]
-    # held above the subnormal numbers, which are slow
+    # clipped above the subnormal numbers, which are slow
     density = xp.exp(xp.clip(z * z * -0.5, min=-80.0 if single else -600.0)) * inverse
-    found = density @ constants(_table(activation, single)[:, columns], density)
-    return tuple(xp.astype(found[..., i], mean.dtype) for i in range(found.shape[-1]))
+    result = density @ constants(_table(activation, single)[:, columns], density)
+    return tuple(xp.astype(result[..., i], mean.dtype) for i in range(result.shape[-1]))
 
 
 def _wide_moments(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
@@ -121,8 +113,8 @@ def _wide_moments(activation: Smooth, single: bool, mean: Array, variance: Array
 
 
 def _wide_statistics(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
-    """Both moments, and their derivatives by the mean and the variance."""
-    first, spread, *slopes = rectified_together(mean, variance)
+    """Return both moments, and their derivatives by the mean and the variance."""
+    first, spread, *slopes = rectified_values_and_partials(mean, variance)
     sums = _wide(activation, single, mean, variance, slice(None))
     rest, by_mean, by_var = _by_moments(sums[:3], mean, variance)
     square, square_by_mean, square_by_var = _by_moments(sums[3:], mean, variance)
@@ -138,7 +130,7 @@ def _wide_statistics(activation: Smooth, single: bool, mean: Array, variance: Ar
 
 
 def _by_moments(sums: Any, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
-    """E g, and its derivatives by μ and v, from E g, E gx and E gx²."""
+    """Return E g, and its derivatives by μ and v, from E g, E gx and E gx²."""
     zeroth, first, second = sums
     centred = second - mean * (2 * first - mean * zeroth)
     return (
@@ -149,7 +141,7 @@ def _by_moments(sums: Any, mean: Array, variance: Array) -> tuple[Array, Array, 
 
 
 def _narrow(single: bool, mean: Array, variance: Array) -> tuple[Array, ...]:
-    """Weights, steps z and points on a new trailing axis."""
+    """Return the Gauss–Hermite weights, steps z and points μ + σz, on a new trailing axis."""
     z, weights = (constants(values, mean) for values in _gauss_hermite(single))
     return weights, z, mean[..., None] + safe_scale(variance)[..., None] * z
 
@@ -164,7 +156,7 @@ def _narrow_moments(activation: Smooth, single: bool, mean: Array, variance: Arr
 
 
 def _narrow_statistics(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
-    """Both moments, and their derivatives by the mean and the variance."""
+    """Return both moments, and their derivatives by the mean and the variance."""
     xp = namespace(mean)
     weights, z, points = _narrow(single, mean, variance)
     centre = activation(mean)
@@ -178,14 +170,14 @@ def _narrow_statistics(activation: Smooth, single: bool, mean: Array, variance: 
         centre + shift,
         xp.sum(heavy * rise, axis=-1),
         xp.sum(weights * slope, axis=-1),
-        by_variance(tilt, variance),
+        derivative_by_variance(tilt, variance),
         2 * xp.sum(heavy * slope, axis=-1),
-        by_variance(2 * xp.sum(z * heavy * slope, axis=-1), variance, start * start),
+        derivative_by_variance(2 * xp.sum(z * heavy * slope, axis=-1), variance, start * start),
     )
 
 
 @functools.lru_cache(maxsize=256)
-def _moments_of(activation: Smooth, single: bool) -> Callable[..., Any]:
+def _differentiable_moments(activation: Smooth, single: bool) -> Callable[..., Any]:
     limit = RULES[single].narrow
 
     def joined(thin: Callable, thick: Callable) -> Callable[..., Any]:
@@ -212,12 +204,12 @@ def _moments_of(activation: Smooth, single: bool) -> Callable[..., Any]:
         centre, spread = values(mean, variance)
         return centre, namespace(spread).clip(spread, min=0.0)
 
-    def together(mean: Array, variance: Array) -> tuple[Array, ...]:
+    def values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
         centre, spread, *slopes = statistics(mean, variance)
         return centre, namespace(spread).clip(spread, min=0.0), *slopes
 
     def partials(mean: Array, variance: Array) -> Any:
-        found = statistics(mean, variance)
-        return found[2:4], found[4:]
+        result = statistics(mean, variance)
+        return result[2:4], result[4:]
 
-    return elementwise(moments, partials, together=together)
+    return elementwise(moments, partials, values_and_partials=values_and_partials)

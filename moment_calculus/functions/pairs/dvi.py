@@ -1,4 +1,4 @@
-"""The closed-form approximations of deterministic variational inference for pairs, mended.
+"""Closed-form approximations of pairs by deterministic variational inference [DVI], corrected.
 
 The paper's Table 1 prints two signs and a prefactor wrong; these are the forms that agree with the
 exact covariances (1e-4 for |ρ| < 0.6, 1e-2 at |ρ| = 0.99).
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.derivatives.elementwise import economical
+from moment_calculus.numerics.derivatives.elementwise import with_checkpoint
 from moment_calculus.numerics.normal.bivariate import LIMIT, cdf
 from moment_calculus.numerics.special import namespace
 
@@ -17,7 +17,7 @@ SERIES_BELOW = 0.2
 
 
 def _arcsine_excess(rho: Array) -> Array:
-    """(asin ρ − ρ)/ρ³, even and regular at ρ = 0."""
+    """Return (asin ρ − ρ)/ρ³, which is even and regular at ρ = 0."""
     xp = namespace(rho)
     small = xp.abs(rho) < SERIES_BELOW
     square = xp.where(small, rho * rho, xp.zeros_like(rho))
@@ -29,7 +29,7 @@ def _arcsine_excess(rho: Array) -> Array:
 
 
 def _prepared(a: Array, b: Array, rho: Array) -> tuple[Array, ...]:
-    """Clip the arguments; add r, (asin ρ − ρ)/ρ³ and asin(ρ)/ρ."""
+    """Return the clipped arguments, r = √(1 − ρ²), (asin ρ − ρ)/ρ³ and asin(ρ)/ρ."""
     xp = namespace(rho)
     rho = xp.clip(rho, min=-1 + 1e-6, max=1 - 1e-6)
     a, b = (xp.clip(threshold, min=-LIMIT, max=LIMIT) for threshold in (a, b))
@@ -37,14 +37,9 @@ def _prepared(a: Array, b: Array, rho: Array) -> tuple[Array, ...]:
     return a, b, rho, ((1 - rho) * (1 + rho)) ** 0.5, excess, 1 + rho * rho * excess
 
 
-@economical
+@with_checkpoint
 def dvi_rectifier(a: Array, b: Array, rho: Array) -> Array:
-    """Approximate Cov((x + a)₊, (y + b)₊) of standard normals with correlation ρ.
-
-    Args:
-        a: shift of x.
-        b: shift of y.
-        rho: correlation.
+    """Return approximately Cov((x + a)₊, (y + b)₊) of standard normals with correlation ρ.
 
     Source: [DVI] Table 1, with g_r = asin ρ − ρ/(1 + r) and prefactor ρ g_r/2π.
     """
@@ -55,14 +50,9 @@ def dvi_rectifier(a: Array, b: Array, rho: Array) -> Array:
     return rho * (cdf(a) * cdf(b) + rho * quotient / (2 * math.pi) * xp.exp(-exponent))
 
 
-@economical
+@with_checkpoint
 def dvi_step(a: Array, b: Array, rho: Array) -> Array:
-    """Approximate Cov(1{x > −a}, 1{y > −b}) of standard normals with correlation ρ.
-
-    Args:
-        a: threshold of x.
-        b: threshold of y.
-        rho: correlation.
+    """Return approximately Cov(1{x > −a}, 1{y > −b}) of standard normals with correlation ρ.
 
     Source: [DVI] Table 1 for the Heaviside step, with the cross term odd in ρ.
     """

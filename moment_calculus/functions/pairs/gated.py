@@ -20,17 +20,12 @@ from moment_calculus.numerics.special import constants, safe_scale
 
 @dataclass(frozen=True)
 class GatedMixture(Mixture):
-    """Σ p x Φ(s x) = Σ p E[x; x > z/s] with standard normal z."""
+    """The function Σ p x Φ(s x) = Σ p E[x; x > z/s] with standard normal z."""
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Hermite coefficients of Σ p x Φ(s x), from those c_n of Σ p Φ(s x).
+        """Return its Hermite coefficients μ c_n + σ (√(n+1) c_{n+1} + √n c_{n−1}), n = 1 … order.
 
-        They are μ c_n + σ (√(n+1) c_{n+1} + √n c_{n−1}).
-
-        Args:
-            mean: mean of x.
-            variance: variance of x, of the same shape.
-            order: how many.
+        The c_n are those of Σ p Φ(s x).
         """
         scale = safe_scale(variance)
         gates = StepMixture(self.weights, self.slopes).coefficients(mean, variance, order + 1)
@@ -40,17 +35,17 @@ class GatedMixture(Mixture):
         ]
 
     def features(self, mean: Array, variance: Array) -> tuple[Array, ...]:
-        """h, σd, 1/d and k = 1/(1 + s²v)."""
+        """Return h, σd, 1/d and k = 1/(1 + s²v), on a new trailing axis of mixture terms."""
         threshold, damped = self.terms(mean, variance)
         slopes = constants(self.slopes, mean)
         rest = 1 / (1 + slopes * slopes * variance[..., None])
         return threshold, safe_scale(variance)[..., None] * damped, 1 / damped, rest
 
     def between(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
-        """Covariance of x 1{u > 0} and y 1{w > 0} with u = x − z/s and w = y − z′/s′.
+        """Return Cov(x 1{u > 0}, y 1{w > 0}) with u = x − z/s and w = y − z′/s′.
 
         The part of x along u is a rectifier; the rest, of share k, is independent of u. No product
-        of means is taken off: every term is a covariance itself, or has the factor Cov(x, y).
+        of means is subtracted: every term is a covariance, or has the factor Cov(x, y).
         """
         (a, step, width, rest), (b, steps, widths, other) = first, second
         rho = rho * step * steps

@@ -1,128 +1,97 @@
-"""Mehler's series of the covariance of activations, and what it leaves out."""
+"""Mehler's series of the covariance of activations, and a bound on its truncation error."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from moment_calculus.functions.base import Activation, Meet, Moments, correlation, in_units
+from moment_calculus.functions.base import (
+    Activation,
+    Moments,
+    Pairing,
+    clipped_correlation,
+    correlation,
+)
 from moment_calculus.functions.pairs.appell import appell_series
 from moment_calculus.numerics.arrays import Array, diagonal, outer
-from moment_calculus.numerics.execution import accumulated
+from moment_calculus.numerics.execution import fold
 from moment_calculus.numerics.special import namespace, safe_scale
 
 
 class Operand(NamedTuple):
-    """A function of Gaussians.
+    """A function of Gaussian variables."""
 
-    Args:
-        activation: f.
-        mean: means of x, in the layout in which f takes x.
-        variance: variances of x, of the same shape.
-        arranged: brings arrays of that layout to [..., d].
-    """
-
-    activation: Activation
-    mean: Array
-    variance: Array
-    arranged: Callable[[Array], Array] = lambda array: array
+    activation: Activation  # f
+    mean: Array  # of x, in the layout in which f takes x
+    variance: Array  # of x, of the same shape
+    # brings arrays of that layout to [..., d]
+    to_features_last: Callable[[Array], Array] = lambda array: array
 
     def moments(self) -> Moments:
-        """Mean and variance of x, arranged."""
-        return self.arranged(self.mean), self.arranged(self.variance)
+        """Return mean and variance of x, [..., d]."""
+        return self.to_features_last(self.mean), self.to_features_last(self.variance)
 
     def hermite(self, order: int) -> list[Array]:
-        """Hermite coefficients, arranged."""
-        found = self.activation.hermite(self.mean, self.variance, order)
-        return [self.arranged(coefficient) for coefficient in found]
+        """Return the Hermite coefficients, each [..., d]."""
+        coefficients = self.activation.hermite(self.mean, self.variance, order)
+        return [self.to_features_last(coefficient) for coefficient in coefficients]
 
 
-def alike(left: Array, right: Array) -> Array:
-    """How components meet of which each has one partner, beside :func:`outer`.
-
-    Args:
-        left: [..., d].
-        right: [..., d].
-    """
+def elementwise_product(left: Array, right: Array) -> Array:
+    """Combine components that have one partner each, [..., d]; the alternative to :func:`outer`."""
     return left * right
 
 
-def series(left: Sequence[Array], right: Sequence[Array], rho: Array, meet: Meet = outer) -> Array:
-    """The sum of ρⁿ g_n h_n, n ≥ 1, over all coefficients given; under JAX in a compiled loop.
-
-    Args:
-        left: Hermite coefficients g_n of the first variables, each [..., d].
-        right: those of the second, h_n, each [..., e].
-        rho: correlations [..., d, e].
-        meet: how the arrays of the two sides meet, such as the outer product.
-    """
+def series(
+    left: Sequence[Array], right: Sequence[Array], rho: Array, combine: Pairing = outer
+) -> Array:
+    """Return Σ ρⁿ g_n h_n, n ≥ 1, for ρ [..., d, e]; under JAX in a compiled loop."""
     xp = namespace(rho)
     columns = tuple(xp.stack([*terms][::-1], axis=0) for terms in (left, right))
-    return accumulated(lambda total, pair: rho * (total + meet(*pair)), columns, 0.0 * rho)
+    return fold(lambda total, pair: rho * (total + combine(*pair)), columns, 0.0 * rho)
 
 
 def _appell_series(
-    first: Operand, second: Operand, covariance: Array, order: int, meet: Meet
+    first: Operand, second: Operand, covariance: Array, order: int, combine: Pairing
 ) -> Array:
-    """As :func:`function_covariance`, with derivatives in closed form."""
+    """Return :func:`function_covariance` by the series, with explicit derivatives."""
     sides: tuple = (..., ...)
-    if meet is outer:
+    if combine is outer:
         sides = (..., slice(None), None), (..., None, slice(None))
-    # a moment with less of a batch than the covariance has all of its axes for the series
+    # the series needs moments of the rank of the covariance
     lead = (None,) * covariance.ndim
     moments = [
         moment[place][lead[moment[place].ndim :]]
         for operand, place in zip((first, second), sides, strict=True)
         for moment in operand.moments()
     ]
-    same = first is second and meet is outer
+    same = first is second and combine is outer
     return appell_series(first.activation, second.activation, order, same)(*moments, covariance)
 
 
 def function_covariance(
-    first: Operand, second: Operand, covariance: Array, order: int, meet: Meet = outer
+    first: Operand, second: Operand, covariance: Array, order: int, combine: Pairing = outer
 ) -> Array:
-    """Covariance of functions of Gaussians, in closed form or by the series.
+    """Return Cov(f(x), g(y)), in closed form or by ``order`` terms of Mehler's formula.
 
-    The error of the series is that of the one for pairs of the same function.
-
-    Args:
-        first: f of x, [..., d].
-        second: g of y, [..., e].
-        covariance: Cov(x, y), [..., d, e].
-        order: number of terms.
-        meet: how x and y meet: :func:`outer`, or :func:`alike` for x_i with y_i alone; the
-            covariance and the result then are [..., d].
-
-    Returns:
-        Of the shape of the covariance.
-
-    Source: Mehler's formula.
+    The covariance Cov(x, y) and the result are [..., d, e]; where ``combine`` is
+    :func:`elementwise_product`, which pairs x_i with y_i alone, they are [..., d].
     """
     ends = first.moments(), second.moments()
-    exact = first.activation.cross_covariance(second.activation, *ends, covariance, meet)
+    exact = first.activation.cross_covariance(second.activation, *ends, covariance, combine)
     if exact is not NotImplemented:
         return exact
     if first.activation.appell and second.activation.appell:
-        return _appell_series(first, second, covariance, order, meet)
-    inverse = meet(*(1 / safe_scale(variance) for _, variance in ends))
-    rho = in_units(covariance, inverse)
-    return series(first.hermite(order), second.hermite(order), rho, meet)
+        return _appell_series(first, second, covariance, order, combine)
+    inverse = combine(*(1 / safe_scale(variance) for _, variance in ends))
+    rho = clipped_correlation(covariance, inverse)
+    return series(first.hermite(order), second.hermite(order), rho, combine)
 
 
 def mehler(activation: Activation, mean: Array, covariance: Array, *, order: int) -> Array:
-    """Truncated Mehler series Σ ρⁿ g_n(x_i) g_n(x_j), n = 1 … order.
+    """Return the series Σ ρⁿ g_n(x_i) g_n(x_j), n = 1 … order, of all pairs, [..., d, d].
 
-    Args:
-        activation: f.
-        mean: [..., d].
-        covariance: symmetric, [..., d, d].
-        order: number of terms.
-
-    Returns:
-        Positive semi-definite matrices [..., d, d], the diagonal truncated like the rest.
-
-    Source: Mehler's formula.
+    It is positive semi-definite; the diagonal is truncated like the rest.
     """
     variance = diagonal(covariance)
     if activation.appell:
@@ -133,18 +102,9 @@ def mehler(activation: Activation, mean: Array, covariance: Array, *, order: int
 
 
 def mehler_certificate(activation: Activation, mean: Array, covariance: Array, order: int) -> Array:
-    """Bound on the absolute truncation error of :func:`mehler`, up to rounding.
+    """Return a bound [..., d, d] on the truncation error of :func:`mehler`, up to rounding.
 
-    Args:
-        activation: f.
-        mean: [..., d].
-        covariance: symmetric, [..., d, d].
-        order: number of terms of the series.
-
-    Returns:
-        |ρ|^(order+1) √(gap_i gap_j) in [..., d, d], with gap = Var f − Σ g_n², at least 0.
-
-    Source: Cauchy–Schwarz on the terms that are left out.
+    By Cauchy–Schwarz it is |ρ|^(order+1) √(gap_i gap_j), with gap = Var f − Σ g_n², at least 0.
     """
     xp = namespace(mean)
     variance = diagonal(covariance)

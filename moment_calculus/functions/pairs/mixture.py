@@ -1,4 +1,4 @@
-"""Mixtures Σ p k(x; s) with known pairs: the logistic function is nearly one of steps."""
+"""Mixtures Σ p k(x; s) whose pair covariances are known; the logistic function nearly is one."""
 
 from __future__ import annotations
 
@@ -18,48 +18,27 @@ from moment_calculus.numerics.special import constants, namespace, safe_scale
 
 @dataclass(frozen=True)
 class Mixture(ABC):
-    """Σ p k(x; s) for a kernel k with known pairs, which a subclass provides.
+    """A function Σ p k(x; s); a subclass provides the kernel k and the covariances of its pairs."""
 
-    Args:
-        weights: p.
-        slopes: s, positive.
-    """
-
-    weights: tuple[float, ...]
-    slopes: tuple[float, ...]
+    weights: tuple[float, ...]  # p
+    slopes: tuple[float, ...]  # s, positive
 
     def terms(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """h = sμ/t and d = s/t with t² = 1 + s²v, on a new trailing axis of mixture terms.
-
-        Args:
-            mean: mean of x.
-            variance: variance of x.
-        """
+        """Return h = sμ/t and d = s/t with t² = 1 + s²v, on a trailing axis of mixture terms."""
         slopes = constants(self.slopes, mean)
         damped = slopes / (1 + slopes * slopes * variance[..., None]) ** 0.5
         return mean[..., None] * damped, damped
 
     @abstractmethod
     def features(self, mean: Array, variance: Array) -> tuple[Array, ...]:
-        """What :meth:`between` needs of each variable, on a new trailing axis of mixture terms.
-
-        Args:
-            mean: mean of x.
-            variance: variance of x, of the same shape.
-        """
+        """Return what :meth:`between` needs of x, on a trailing axis of mixture terms."""
 
     @abstractmethod
     def between(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
-        """Covariance of k(x; s) and k(y; s′).
-
-        Args:
-            first: features of x and s.
-            second: features of y and s′.
-            rho: correlation of x and y, of a shape that broadcasts with the features'.
-        """
+        """Return Cov(k(x; s), k(y; s′)) from the features of x and y, and their correlation."""
 
     def _pairs(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
-        """Σ p p′ Cov(k(x; s), k(y; s′))."""
+        """Return Σ p p′ Cov(k(x; s), k(y; s′))."""
         xp = namespace(rho)
         weights = constants(self.weights, rho)
         total = 0.0
@@ -70,16 +49,7 @@ class Mixture(ABC):
         return total
 
     def all_pairs(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Exact covariance of every pair, as :meth:`Activation.pair_covariance`.
-
-        Args:
-            mean: means of x, [..., d].
-            variance: variances of x, [..., d].
-            covariance: covariance of x, [..., d, d].
-
-        Returns:
-            Covariances [..., d, d]; the diagonal is unspecified.
-        """
+        """Return the exact covariance of every pair, [..., d, d]; the diagonal is unspecified."""
         xp = namespace(mean)
         features = tuple(xp.moveaxis(feature, -1, 0) for feature in self.features(mean, variance))
 
@@ -94,16 +64,10 @@ class Mixture(ABC):
 
 @dataclass(frozen=True)
 class StepMixture(Mixture):
-    """Σ p Φ(s x) = Σ p P(x > z/s) with standard normal z: a mixture of steps seen through noise."""
+    """The function Σ p Φ(s x) = Σ p P(x > z/s), z standard normal: steps seen through noise."""
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Hermite coefficients Σ p (σd)ⁿ (−1)ⁿ⁻¹ He_{n−1}(h) φ(h) / √n!, n = 1 … order.
-
-        Args:
-            mean: mean of x.
-            variance: variance of x, of the same shape.
-            order: how many.
-        """
+        """Return g_n = Σ p (σd)ⁿ (−1)ⁿ⁻¹ He_{n−1}(h) φ(h) / √n!, n = 1 … order."""
         xp = namespace(mean)
         # on a leading axis: sums over a short trailing one are slow under XLA
         axes = (mean.ndim, *range(mean.ndim))
@@ -116,24 +80,18 @@ class StepMixture(Mixture):
         return [one / math.sqrt(n) for n, one in enumerate(sums, start=1)]
 
     def coefficients(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """The expectation, and after it the Hermite coefficients.
-
-        Args:
-            mean: mean of x.
-            variance: variance of x, of the same shape.
-            order: how many after the expectation.
-        """
+        """Return the expectation, then the Hermite coefficients n = 1 … order."""
         threshold, _ = self.terms(mean, variance)
         reach = namespace(mean).sum(constants(self.weights, mean) * cdf(threshold), axis=-1)
         return [reach, *self.hermite(mean, variance, order)]
 
     def features(self, mean: Array, variance: Array) -> tuple[Array, ...]:
-        """h and σd."""
+        """Return h and σd."""
         threshold, damped = self.terms(mean, variance)
         return threshold, safe_scale(variance)[..., None] * damped
 
     def between(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
-        """Cov(1{x > z/s}, 1{y > z′/s′}), by bivariate normal probabilities."""
+        """Return Cov(1{x > z/s}, 1{y > z′/s′}), by bivariate normal probabilities."""
         (threshold, step), (other, steps) = first, second
         return step_covariance(threshold, other, rho * step * steps)
 

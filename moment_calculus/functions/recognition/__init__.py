@@ -1,1 +1,1 @@
-"""Chains of functions recognised by what they compute."""
+"""Recognition of chains of functions by the values that they compute."""

@@ -1,9 +1,9 @@
-"""Chains of elementwise functions recognised as activations of the table, by their values.
+"""Recognise chains of elementwise functions as activations of the table, by their values.
 
-gelu, softplus and clip arrive spelled out in primitives. A chain whose constants are known numbers
-is evaluated at fixed points, tails included, and compared with the functions that have moments in
-closed form: straight pieces between the chain's own knots, and a f(bx) + d for f of the table.
-What matches at all points to the precision of the constants is taken for that function.
+gelu, softplus and clip arrive as chains of primitives. A chain whose constants are known numbers
+is evaluated at fixed points, tails included, and compared with straight pieces between its knots
+and with a f(bx) + d for f of the table. It is replaced if they agree to the precision of its
+constants at all points.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.functions.recognition.piecewise_linear import recognise_piecewise_linear
 from moment_calculus.functions.recognition.probing import values_at
-from moment_calculus.functions.recognition.straight import straight_pieces
 from moment_calculus.functions.table import (
     ACTIVATIONS,
     ELU,
@@ -35,11 +35,11 @@ from moment_calculus.functions.table import (
 
 SINGLE = 4 * 2.0**-24  # constants of a float32 program are rounded
 DOUBLE = 16 * 2.0**-53
-ROUNDING = 64 * 2.0**-53  # of the chain itself, which is evaluated in double precision
+ROUNDING = 64 * 2.0**-53  # error of evaluating the chain itself in double precision
 LARGEST_RATES = 4
 
-# What the others of the table are served by: straight pieces, rates and scales, a fit of its own.
-_ELSEWHERE = (PiecewiseLinear, LeakyReLU, Heaviside, Rescaled, ELU, Power)
+# Not compared directly: found as straight pieces, by rates and scales, or by a function below.
+_NOT_COMPARED = (PiecewiseLinear, LeakyReLU, Heaviside, Rescaled, ELU, Power)
 LARGEST_POWER = 8
 _DISTANCES = np.array([71.3, 133.7, 267.1, 619.3, 1.31e3, 1.07e4, 1.03e6])
 FAR = np.concatenate([-_DISTANCES, 1.01 * _DISTANCES])
@@ -47,7 +47,7 @@ FAR = np.concatenate([-_DISTANCES, 1.01 * _DISTANCES])
 
 @functools.cache
 def probes() -> np.ndarray:
-    """Points of both signs from 1e-3 to 55, at spacings that no period shares."""
+    """Return 96 points of both signs from 1e-3 to 55, at spacings that no period shares."""
     steps = np.exp(np.linspace(math.log(1e-3), math.log(50.0), 48))
     jitter = 1 + 0.1 * np.modf(np.arange(96) * math.sqrt(2))[0]
     return np.concatenate([-steps * jitter[:48], steps * jitter[48:]])
@@ -59,60 +59,56 @@ _FIRST, _SECOND, _THIRD = 30, 48 + 33, 35
 
 @dataclass(frozen=True)
 class _Table:
-    """Functions of the table at the probes, and how far rounding may move each value."""
+    """Activations of the table, with their values at the probes."""
 
     functions: tuple[Activation, ...]
-    values: np.ndarray
-    sensitivities: np.ndarray
+    values: np.ndarray  # [functions, probes]
+    sensitivities: np.ndarray  # error of each value per relative error of its constants
 
 
 @functools.cache
 def _table() -> _Table:
-    found = list(_without_parameters())
-    found += [Power(exponent) for exponent in range(2, LARGEST_POWER + 1)]
+    functions = list(_without_parameters())
+    functions += [Power(exponent) for exponent in range(2, LARGEST_POWER + 1)]
     x, step = probes(), 1e-6
-    values = np.stack([function(x) for function in found])
-    ahead = np.stack([function(x * (1 + step)) for function in found])
+    values = np.stack([function(x) for function in functions])
+    ahead = np.stack([function(x * (1 + step)) for function in functions])
     slopes = np.abs(ahead - values) / step
-    return _Table(tuple(found), values, slopes + np.abs(values) + np.minimum(np.abs(x), 1.0))
+    return _Table(tuple(functions), values, slopes + np.abs(values) + np.minimum(np.abs(x), 1.0))
 
 
 def _without_parameters() -> Iterator[Activation]:
-    """The smooth functions of the table that need no parameters, whoever registered them."""
+    """Yield the smooth activations of the table that need no parameters, users' ones too."""
     for name in ACTIVATIONS:
         with contextlib.suppress(TypeError):  # it has parameters without defaults
             function = activation(name)
-            if not isinstance(function, _ELSEWHERE):
+            if not isinstance(function, _NOT_COMPARED):
                 yield function
 
 
 def recognised(function: Any, *, single: bool = False) -> Any:
-    """The activation of the table that a chain computes, or the chain itself.
+    """Return the activation of the table that a chain computes, or the chain itself.
 
-    Compared at 110 points and, for straight pieces, at 24 in every one; two functions that
-    differ by less than 3e-7 (single precision) or 1e-14 (double) of their scale are one.
-
-    Args:
-        function: an activation; a chain if it is ``Integrated``.
-        single: whether its constants are rounded to single precision.
+    They are compared at 110 points and, for straight pieces, at 24 in every piece. Functions that
+    differ by less than 3e-7 (single precision) or 1e-14 (double) of their scale count as equal.
     """
     if not isinstance(function, Integrated) or function.constants is None:
         return function
     values = values_at(function, probes())
     if values is None or not np.isfinite(values).all():
         return function
-    found = _smooth(function, values, single) or straight_pieces(function)
-    return function if found is None else found
+    match = _smooth(function, values, single) or recognise_piecewise_linear(function)
+    return function if match is None else match
 
 
 def _smooth(function: Integrated, values: np.ndarray, single: bool) -> Activation | None:
-    """a f(bx) + d, with b = ±1 or one of the chain's own factors."""
+    """Find a f(bx) + d that equals the chain, b = ±1 or of :func:`_rates`; None if nothing does."""
     mirrored = values_at(function, -probes())
     hits = [*_matches(values, 1.0, single), *_matches(mirrored, -1.0, single)]
     for rate in () if hits else _rates(function):
         hits += _matches(values_at(function, probes() / rate), rate, single)
-    hits = [hit for hit in hits if _holds_afar(function, hit, single)]
-    return _plain(min(hits, key=_complexity)) if hits else None
+    hits = [hit for hit in hits if _agrees_far_away(function, hit, single)]
+    return _simplify(min(hits, key=_complexity)) if hits else None
 
 
 def _rates(function: Integrated) -> Iterator[float]:
@@ -122,23 +118,23 @@ def _rates(function: Integrated) -> Iterator[float]:
     return itertools.chain.from_iterable((rate, -rate) for rate in both)
 
 
-def _holds_afar(function: Integrated, found: Rescaled, single: bool) -> bool:
-    """Whether a function also agrees at the chain's own scale, and far away; see :data:`FAR`."""
+def _agrees_far_away(function: Integrated, match: Rescaled, single: bool) -> bool:
+    """Return whether the match also holds at the unscaled probes, and at :data:`FAR`."""
     points = np.concatenate([probes(), FAR])
     with np.errstate(all="ignore"):
-        values, expected = values_at(function, points), found(points)
+        values, expected = values_at(function, points), match(points)
     if values is None:
         return False
-    # what overflows on the way says nothing
+    # an overflow within the chain says nothing
     rest = np.where(np.isfinite(values), np.abs(values - expected), 0.0)
     slack = 1024 * (SINGLE if single else DOUBLE)
-    allowed = slack * (np.abs(expected) + abs(found.outer) * (1 + np.abs(points)))
+    allowed = slack * (np.abs(expected) + abs(match.outer) * (1 + np.abs(points)))
     return bool((rest <= allowed).all())
 
 
-def _plain(found: Rescaled) -> Activation:
-    itself = (found.inner, found.outer, found.shift) == (1, 1, 0)
-    return found.activation if itself else found
+def _simplify(match: Rescaled) -> Activation:
+    itself = (match.inner, match.outer, match.shift) == (1, 1, 0)
+    return match.activation if itself else match
 
 
 def _matches(values: np.ndarray | None, rate: float, single: bool) -> Iterator[Rescaled]:
@@ -160,7 +156,7 @@ def _matches(values: np.ndarray | None, rate: float, single: bool) -> Iterator[R
 
 
 def _elu(values: np.ndarray, rate: float, single: bool) -> Iterator[Rescaled]:
-    """a x above zero, A (eˣ − 1) below."""
+    """Yield the match a x above zero, A (eˣ − 1) below, plus a shift, if there is one."""
     x = probes()
     left, right = np.expm1(np.minimum(x, 0.0)), np.maximum(x, 0.0)
     shift = values[0] - (values[_THIRD] - values[0]) / (left[_THIRD] - left[0]) * left[0]
@@ -177,7 +173,7 @@ def _elu(values: np.ndarray, rate: float, single: bool) -> Iterator[Rescaled]:
 
 
 def _candidates(scale: float, shift: float) -> Iterator[tuple[float, float]]:
-    """The simple numbers near the scale and the shift first."""
+    """Yield scales and shifts to try, simple numbers near them first."""
     yield _round(scale), _round(shift)
     yield _round(scale), shift
     yield scale, shift
@@ -206,12 +202,12 @@ def _equal(
 def _allowed(
     sensitivities: np.ndarray, scales: np.ndarray, shifts: np.ndarray, single: bool
 ) -> np.ndarray:
-    """What rounding of the constants and of the evaluation may make of equal functions."""
+    """Return by how much rounding may separate equal functions, [functions, probes]."""
     sizes, x = np.abs(scales)[:, None], np.abs(probes())
     constants = SINGLE if single else DOUBLE
-    moved = constants * (sizes * sensitivities + np.abs(shifts)[:, None])
-    return moved + ROUNDING * sizes * (1 + x) * (1 + sensitivities)
+    scaled_tolerance = constants * (sizes * sensitivities + np.abs(shifts)[:, None])
+    return scaled_tolerance + ROUNDING * sizes * (1 + x) * (1 + sensitivities)
 
 
-def _complexity(found: Rescaled) -> tuple[bool, bool, bool]:
-    return found.shift != 0, abs(found.outer) != 1, found.inner != 1
+def _complexity(match: Rescaled) -> tuple[bool, bool, bool]:
+    return match.shift != 0, abs(match.outer) != 1, match.inner != 1

@@ -1,6 +1,6 @@
-"""What a chain of elementwise functions computes, looked at with NumPy at fixed points.
+"""Evaluate chains of elementwise functions at fixed points with NumPy.
 
-A chain whose constants are known numbers is a plain function: it takes any float64 array.
+A chain whose constants are known numbers is a plain function of float64 arrays.
 """
 
 from __future__ import annotations
@@ -15,31 +15,22 @@ GRID = np.unique(np.concatenate([-_STEPS, _STEPS, np.linspace(-50.0, 50.0, 2001)
 
 
 def values_at(activation: Any, points: np.ndarray) -> np.ndarray | None:
-    """Values of a function at given points, or None if it depends on more than numbers.
-
-    Args:
-        activation: the function, maybe with ``constants``.
-        points: float64 array of one axis.
-    """
+    """Return the values at float64 points [n]; None if a function depends on more than numbers."""
     if getattr(activation, "constants", frozenset()) is None:
         return None
     try:
         with np.errstate(all="ignore"):
-            found = activation(points)
+            values = activation(points)
     except (RuntimeError, TypeError, ValueError):  # arrays of another framework or shape
         return None
-    plain = type(found) is np.ndarray and found.shape == points.shape
-    return found if plain and found.dtype == np.float64 else None
+    plain = type(values) is np.ndarray and values.shape == points.shape
+    return values if plain and values.dtype == np.float64 else None
 
 
 def crossings(activation: Any, level: float) -> tuple[tuple[float, float], ...]:
-    """Where a function crosses a level between −1100 and 1100, and |dx/df| there, by bisection.
+    """Find where a function crosses a level within ±1100, and |dx/df| there, by bisection.
 
     Two crossings closer than the points of the grid (1/20 up to 50, 4 % beyond) may be missed.
-
-    Args:
-        activation: the function.
-        level: a number.
     """
     values = values_at(activation, GRID)
     if values is None:
@@ -57,14 +48,12 @@ def crossings(activation: Any, level: float) -> tuple[tuple[float, float], ...]:
     return tuple(zip(low.tolist(), stretch.tolist(), strict=True))
 
 
-def agrees_in_the_tails(activation: Any, found: Any) -> bool:
-    """Whether two functions agree relatively where they are small, so that both are positive.
+def agrees_in_the_tails(activation: Any, match: Any) -> bool:
+    """Return whether two functions agree relatively at :data:`TAILS`, where they may be small.
 
-    Args:
-        activation: a function.
-        found: another, which agrees with it absolutely.
+    Absolute agreement would not show that both are positive there.
     """
-    first, second = values_at(activation, TAILS), values_at(found, TAILS)
+    first, second = values_at(activation, TAILS), values_at(match, TAILS)
     return (
         first is not None and second is not None and np.allclose(first, second, rtol=1e-3, atol=0)
     )

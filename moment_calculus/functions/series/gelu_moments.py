@@ -1,4 +1,4 @@
-"""Moments of GELU, xΦ(x), and their derivatives in closed form, up to one integral of Owen's kind.
+"""Moments of GELU, xΦ(x), and their derivatives in closed form, up to one integral like Owen's T.
 
 With h = μ/√(1+v) and s = v/(1+v), Stein's lemma gives every moment from φ(h), Φ(h), Φ(hκ) with
 κ² = (1−s)/(1+s), and Φ₂(h, h; s) − Φ(h)². All is computed for h = −t ≤ 0, where the terms are
@@ -13,10 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.functions.series.fitted import reflected
-from moment_calculus.functions.universal import in_double
+from moment_calculus.functions.series.chebyshev_fits import reflect_to_positive_mean
+from moment_calculus.functions.smooth import in_double
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.bivariate import LIMIT, is_single, pdf, tail_moment_values
+from moment_calculus.numerics.normal.bivariate import (
+    LIMIT,
+    is_single_precision,
+    pdf,
+    raw_tail_moments,
+)
 from moment_calculus.numerics.special import elementwise, namespace
 
 # Relative errors of the integrals for t ≤ 8: 5e-6 in single (5e-9 for t ≤ 4) and 3e-12 in double
@@ -26,20 +31,20 @@ NODES = {True: 9, False: 16}
 
 @functools.cache
 def _legendre(nodes: int) -> tuple[tuple[float, float], ...]:
-    """Nodes and weights on [0, 1]."""
+    """Return Gauss–Legendre nodes and weights on [0, 1]."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
     return tuple(zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
 
 
 def _integrals(t: Array, kappa: Array, length: Array) -> tuple[Array, Array]:
-    """Means of e^{−t²(y² − κ²)/2} / (1 + y²) and of the exponential alone over κ ≤ y ≤ 1.
+    """Return the means of e^{−t²(y² − κ²)/2} / (1 + y²) and of the exponential over κ ≤ y ≤ 1.
 
     With φ(t) φ(tκ) and the length 1 − κ they are [Φ₂(h, h; s) − Φ(h)²]/2 and [Φ(hκ) − Φ(h)] φ(t)/t.
     """
     xp = namespace(t)
     square, least = t * t * -0.5, kappa * kappa
     owen = normal = 0.0
-    for node, weight in _legendre(NODES[is_single(t)]):
+    for node, weight in _legendre(NODES[is_single_precision(t)]):
         y = 1 - node * length
         y = y * y
         term = weight * xp.exp(square * (y - least))
@@ -48,11 +53,7 @@ def _integrals(t: Array, kappa: Array, length: Array) -> tuple[Array, Array]:
 
 
 def gelu_statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """Mean, variance, and the derivatives of each by μ and by v.
-
-    Args:
-        mean: mean of x.
-        variance: variance of x.
+    """Return mean, variance, and the derivatives of each by μ and by v.
 
     Source: Stein's lemma; the bivariate normal probability by Price's theorem.
     """
@@ -62,18 +63,20 @@ def gelu_statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
     inverse = rest**0.5
     t = xp.clip(xp.abs(mean) * inverse, max=LIMIT)
     density = pdf(t)
-    tail, first, _ = tail_moment_values(t)
+    tail, first, _ = raw_tail_moments(t)
     centre = (s * first - rest * t * tail) * wide**0.5
     gain = tail - rest * t * density
-    bend = density * inverse * (1 - 0.5 * (s + t * t * rest))
-    turn = -0.5 * density * rest * t * (t * t * rest + 3 * s - 4)  # derivative of the gain by v
+    half_second = density * inverse * (1 - 0.5 * (s + t * t * rest))
+    half_third = (
+        -0.5 * density * rest * t * (t * t * rest + 3 * s - 4)
+    )  # derivative of the gain by v
     spread, by_mean, by_variance = _spread(t, s, rest, density, tail)
-    below = (centre, spread, gain, bend, by_mean * inverse, by_variance)
-    return reflected(mean, variance, below, turn)
+    below = (centre, spread, gain, half_second, by_mean * inverse, by_variance)
+    return reflect_to_positive_mean(mean, variance, below, half_third)
 
 
 def _spread(t: Array, s: Array, rest: Array, density: Array, tail: Array) -> tuple[Array, ...]:
-    """Var/v, and its derivatives by μ over v q and by v, at h = −t; q² = 1/(1+v)."""
+    """Return Var/v, and its derivatives by μ over v q and by v, at h = −t; q² = 1/(1+v)."""
     root = (1 + s) ** 0.5
     kappa = rest**0.5 / root
     share = 2 / ((1 + s) * (1 + kappa))  # (1 − κ)/s
@@ -107,22 +110,17 @@ def _spread(t: Array, s: Array, rest: Array, density: Array, tail: Array) -> tup
 
 
 def _rows(mean: Array, variance: Array) -> Any:
-    found = in_double(gelu_statistics)(mean, variance)
-    return found[2:4], found[4:]
+    statistics = in_double(gelu_statistics)(mean, variance)
+    return statistics[2:4], statistics[4:]
 
 
 _moments = elementwise(
     in_double(lambda mean, variance: gelu_statistics(mean, variance)[:2]),
     _rows,
-    together=in_double(gelu_statistics),
+    values_and_partials=in_double(gelu_statistics),
 )
 
 
 def gelu_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Mean and variance, with their derivatives in closed form.
-
-    Args:
-        mean: mean of x.
-        variance: variance of x, of the same shape.
-    """
+    """Return mean and variance, with their derivatives in closed form."""
     return _moments(mean, variance)

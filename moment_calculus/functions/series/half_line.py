@@ -1,4 +1,4 @@
-"""Expectations of S, its powers and slopes for wide normals, by series on each half line."""
+"""Expectations of the logistic function S, its powers and slopes, by series on each half line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.numerics.normal.bivariate import is_single, pdf
+from moment_calculus.numerics.normal.bivariate import is_single_precision, pdf
 from moment_calculus.numerics.polynomials import polynomial
 from moment_calculus.numerics.special import constants, erfcx, namespace
 
@@ -18,7 +18,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class _Degrees:
-    """Degrees of the approximations of a precision."""
+    """Degrees of the approximating polynomials for one precision."""
 
     quotient: int  # of the quotients in e^{−|x|}
     mills: int  # of the Mills ratio
@@ -41,7 +41,7 @@ _QUOTIENTS = (
 
 
 def _series(numerator: tuple[int, ...], power: int, degree: int) -> np.ndarray:
-    """Coefficients of numerator(z) / (1 + z)^power in powers of z, accurate on [0, 1]."""
+    """Return coefficients of numerator(z) / (1 + z)^power in powers of z, accurate on [0, 1]."""
     fit = np.polynomial.Chebyshev.interpolate(
         lambda z: (1 + z) ** -float(power), degree, domain=[0, 1]
     )
@@ -52,7 +52,7 @@ def _series(numerator: tuple[int, ...], power: int, degree: int) -> np.ndarray:
 
 @functools.cache
 def _coefficients(degree: int) -> np.ndarray:
-    """Series of every quotient [6, 2 (degree + 4)]: those of x < 0, then those of x > 0."""
+    """Return the series of every quotient, [6, 2 (degree + 4)]: of x < 0, then of x > 0."""
     rows = [
         np.concatenate([_series(numerator, power, degree) for numerator, power in sides])
         for sides in _QUOTIENTS
@@ -61,11 +61,7 @@ def _coefficients(degree: int) -> np.ndarray:
 
 
 def mills(t: Array) -> Array:
-    """Φ(−t) / φ(t).
-
-    Args:
-        t: non-negative array.
-    """
+    """Return the Mills ratio Φ(−t) / φ(t) for t ≥ 0."""
     return math.sqrt(math.pi / 2) * erfcx(t * math.sqrt(0.5))
 
 
@@ -74,7 +70,7 @@ _MILLS_CENTRE = 4.0
 
 @functools.cache
 def _mills_polynomial(degree: int) -> tuple[float, ...]:
-    """(1 + t) Φ(−t) / φ(t) in powers of (t − c)/(t + c)."""
+    """Return the coefficients of (1 + t) Φ(−t) / φ(t) in powers of (t − c)/(t + c)."""
 
     def target(u: Any) -> Any:
         t = _MILLS_CENTRE * (1 + u) / (1 - u)
@@ -85,20 +81,20 @@ def _mills_polynomial(degree: int) -> tuple[float, ...]:
 
 
 def _quick_mills(t: Array, degree: int) -> Array:
-    """As :func:`mills`, in multiplications only: erfcx would take most of the time."""
+    """Return :func:`mills` by multiplications only: erfcx would take most of the time."""
     u = 1 - 2 * _MILLS_CENTRE / (t + _MILLS_CENTRE)
     return polynomial(_mills_polynomial(degree), u) / (1 + t)
 
 
-def leading(values: np.ndarray, like: Array) -> Array:
-    """Fixed numbers on a new leading axis of an array."""
+def on_leading_axis(values: np.ndarray, like: Array) -> Array:
+    """Return fixed numbers on a new leading axis, to broadcast with an array."""
     return constants(values.reshape(-1, *(1,) * like.ndim), like)
 
 
 def _half_line_exponentials(mean: Array, scale: Array, degrees: _Degrees) -> Array:
-    """E[e^{kx}; x < 0] and E[e^{−kx}; x > 0], k = 0, 1, …, for μ ≤ 0, on a new leading axis."""
+    """Return E[e^{kx}; x < 0], then E[e^{−kx}; x > 0], for μ ≤ 0, k on a new leading axis."""
     xp = namespace(mean)
-    steps = leading(np.arange(degrees.quotient + 4), mean) * scale
+    steps = on_leading_axis(np.arange(degrees.quotient + 4), mean) * scale
     threshold = mean / scale
     low = threshold + steps
     tails = _quick_mills(xp.concat([xp.abs(low), steps - threshold]), degrees.mills)
@@ -110,17 +106,11 @@ def _half_line_exponentials(mean: Array, scale: Array, degrees: _Degrees) -> Arr
 
 
 def half_line_expectations(mean: Array, scale: Array) -> tuple[Array, ...]:
-    """E[S], E[S²], E[S′], E[S″], E[S S′] and E[(S²)″]/2.
-
-    Absolute errors below 3e-9, relative ones below 1e-9 for E[S] and 5e-9 for E[S′] (measured for
-    |μ/σ| ≤ 9); in single precision those of its rounding, 5e-6 relative.
-
-    Args:
-        mean: μ ≤ 0.
-        scale: σ ≥ ½.
-    """
+    """Return E[S], E[S²], E[S′], E[S″], E[S S′] and E[(S²)″]/2, for μ ≤ 0 and σ ≥ ½."""
+    # Absolute errors below 3e-9, relative ones below 1e-9 for E[S] and 5e-9 for E[S′] (measured for
+    # |μ/σ| ≤ 9); in single precision those of its rounding, 5e-6 relative.
     xp = namespace(mean)
-    degrees = _DEGREES[is_single(mean)]
+    degrees = _DEGREES[is_single_precision(mean)]
     terms = _half_line_exponentials(mean, scale, degrees)
-    found = xp.tensordot(constants(_coefficients(degrees.quotient), mean), terms, axes=1)
-    return tuple(found[i] for i in range(len(_QUOTIENTS)))
+    expectations = xp.tensordot(constants(_coefficients(degrees.quotient), mean), terms, axes=1)
+    return tuple(expectations[i] for i in range(len(_QUOTIENTS)))

@@ -1,12 +1,9 @@
-"""E softplus(x) alone, with its derivatives: the expected log-likelihood of the logistic model.
+"""E softplus(x) of a Gaussian, with derivatives: expected log-likelihoods of logistic models.
 
-The logistic distribution function S is nearly a mixture of normal ones, S(x) = Σ p Φ(sx), and a
-Gaussian only widens each: E Φ(sx) = Φ(μ/t) with t² = 1/s² + v. For −μ > v, where S is nearly the
-exponential function, S(x) = eˣ S(−x) and softplus(x) = eˣ (S(−x) + r(x)) keep the relative accuracy
-of the left tail: a factor eˣ moves the mean of a Gaussian to μ + v. The bump r is a mixture of
-normal densities and their slopes. The other half line follows from softplus(x) = x + softplus(−x).
-
-In single precision Gauss-Hermite with few nodes is cheaper where v is small.
+The logistic function S is nearly a mixture Σ p Φ(sx), and E Φ(sx) = Φ(μ/t) with t² = 1/s² + v. For
+−μ > v, S(x) = eˣ S(−x) and softplus(x) = eˣ (S(−x) + r(x)) keep the left tail relatively accurate:
+eˣ moves the mean to μ + v, and the bump r is a mixture of normal densities and their slopes. The
+other half line follows from softplus(x) = x + softplus(−x).
 """
 
 from __future__ import annotations
@@ -21,68 +18,69 @@ from scipy.special import expit, ndtr
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.choices import where_cheap
-from moment_calculus.numerics.execution import in_cache, sums
-from moment_calculus.numerics.normal.univariate import is_single, upper_tail
+from moment_calculus.numerics.execution import in_cpu_chunks, sum_over_rows
+from moment_calculus.numerics.normal.univariate import is_single_precision, upper_tail
 from moment_calculus.numerics.special import elementwise, log1p, namespace, safe_scale
 
-ROUNDS = 100  # of the reweighting that levels the error of a fit
+ROUNDS = 100  # iterations of the reweighting
 PIECE = 1 << 17  # bytes of elements computed together: their terms stay in a processor's cache
-JAX_PIECE = 1 << 13  # elements, likewise
-NARROW, PAIRS = 0.5, 3  # variance up to which so many pairs of nodes do, to 6e-7
+JAX_PIECE = 1 << 13  # the same for JAX, in elements
+# In single precision Gauss–Hermite is cheaper for a variance up to NARROW: error 6e-7.
+NARROW, PAIRS = 0.5, 3
 
 
 @functools.cache
 def _mixture(single: bool) -> np.ndarray:
-    """1/s², p, and the weights of densities and slopes in r, of every term.
-
-    Errors: S 1e-7 and r 7e-7 in single, 4e-11 and 4e-10 in double precision.
-    """
+    """Return 1/s², p, and the weights of densities and slopes in r, of every term: [terms, 4]."""
+    # largest errors: S 1e-7 and r 7e-7 in single, 4e-11 and 4e-10 in double precision
     count, steepest, ratio = (7, 1.3092, 1.3157) if single else (12, 1.6603, 1.2150)
     slopes = steepest * ratio ** -np.arange(float(count))
     x = np.linspace(-40.0, 0.0, 1001)[:, None]
     last = ndtr(slopes[-1] * x)
-    shares = _levelled(ndtr(slopes[:-1] * x) - last, (expit(x) - last)[:, 0])
+    shares = _minimax_coefficients(ndtr(slopes[:-1] * x) - last, (expit(x) - last)[:, 0])
     shares = np.append(shares, 1 - shares.sum())
     x = np.linspace(-40.0, 40.0, 2001)[:, None]
     bump = np.where(x < -30, 0.0, np.exp(-x) * np.logaddexp(0, x) - expit(-x))
     density = slopes * np.exp(-0.5 * (slopes * x) ** 2) / math.sqrt(2 * math.pi)
-    rest = _levelled(np.concatenate([density, slopes * x * density], axis=1), bump[:, 0])
+    rest = _minimax_coefficients(
+        np.concatenate([density, slopes * x * density], axis=1), bump[:, 0]
+    )
     parts = (slopes**-2.0, shares, rest[:count], rest[count:] / slopes)
     return np.stack(parts, axis=-1)
 
 
-def _levelled(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Coefficients of nearly the smallest largest error, by Lawson's reweighted least squares."""
+def _minimax_coefficients(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return near-minimax coefficients [terms] (Lawson's iteratively reweighted least squares)."""
     weights: np.ndarray = np.ones_like(target)
-    best, found = math.inf, basis[0]
+    best, best_coefficients = math.inf, basis[0]
     for _ in range(ROUNDS):
         root = weights**0.5
         coefficients = np.linalg.lstsq(basis * root[:, None], target * root, rcond=1e-15)[0]
         errors = np.abs(basis @ coefficients - target)
         if errors.max() < best:
-            best, found = errors.max(), coefficients
+            best, best_coefficients = errors.max(), coefficients
         weights = weights * (errors / errors.max() + 1e-6) ** 0.5
         weights = weights / weights.sum()
-    return found
+    return best_coefficients
 
 
 @functools.cache
 def _hermite() -> tuple[np.ndarray, float]:
-    """Gauss-Hermite: the positive nodes with their weights, [pairs, 2], and the weight of 0."""
+    """Return the positive Gauss–Hermite nodes and weights, [pairs, 2], and the weight of 0."""
     points, weights = np.polynomial.hermite_e.hermegauss(2 * PAIRS + 1)
     weights = weights / weights.sum()
     return np.stack([points, weights], axis=-1)[PAIRS + 1 :], float(weights[PAIRS])
 
 
 def _narrow(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
-    """As :func:`_left`, for a small variance; a pair of nodes ±t is one function of cosh t."""
+    """Return :func:`_left` for a small variance, by Gauss–Hermite."""
     xp = namespace(mean)
     pairs, middle = _hermite()
     growth = xp.exp(mean)
     square, centre = growth * growth, growth / (1 + growth)
     scale = safe_scale(xp.clip(variance, max=NARROW))  # larger ones are not for this rule
 
-    def term(point: Any, weight: Any) -> tuple[Array, ...]:
+    def term(point: Any, weight: Any) -> tuple[Array, ...]:  # of a pair of nodes ±t
         # (1 + e^{μ+t})(1 + e^{μ−t}) − 1, and its derivatives by μ
         excess = growth * (2 * xp.cosh(point * scale) + growth)
         slope, inverse = excess + square, 1 / (1 + excess)
@@ -90,7 +88,7 @@ def _narrow(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
         bend = (slope + 2 * square) * inverse - share * share
         return weight * log1p(excess), weight * share, weight * bend
 
-    logarithm, gain, bend = sums(term, pairs, mean)
+    logarithm, gain, bend = sum_over_rows(term, pairs, mean)
     return (
         logarithm + middle * log1p(growth),
         gain + middle * centre,
@@ -101,19 +99,17 @@ def _narrow(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
 def _statistics(
     mean: Array, variance: Array, left: Callable[[Array, Array], tuple] | None = None
 ) -> tuple[Array, ...]:
-    """E softplus(−|x|), where |x| is x or −x as μ > 0 or not; and its derivatives by μ and v."""
+    """Return E softplus(x) for μ ≤ 0, else E softplus(−x), and its derivatives by μ and v."""
     mirrored = 1 - 2 * _indicator(mean > 0, mean)
     value, share, slope = (left or _left)(mean * mirrored, variance)
     return value, mirrored * share, slope * 0.5
 
 
 def _left(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
-    """E softplus(x), E S(x) and E S′(x) for μ ≤ 0.
-
-    Products with zeros and ones take the place of choices, which are slow in torch.
-    """
+    """Return E softplus(x), E S(x) and E S′(x) for μ ≤ 0."""
     xp = namespace(mean)
     shifted = mean + variance
+    # products with zeros and ones instead of where, which is slow in torch
     tail = _indicator(shifted < 0, mean)
     centre, near = mean + tail * variance, 1 - tail
 
@@ -130,7 +126,7 @@ def _left(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
             tilt * density * inverse * inverse,
         )
 
-    below, steep, wide, bump, tilt = sums(term, _mixture(is_single(mean)), mean)
+    below, steep, wide, bump, tilt = sum_over_rows(term, _mixture(is_single_precision(mean)), mean)
     growth = tail * xp.exp(tail * (shifted - 0.5 * variance))
     above = growth * (1 - below)
     level = near * (wide + variance * steep + mean * below)
@@ -150,7 +146,7 @@ def _value(mean: Array, variance: Array) -> Array:
 
 
 def _slopes_and_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """The derivatives of :func:`_statistics`, and of each of them those by μ and v."""
+    """Return the derivatives in :func:`_statistics`, and the derivatives of each by μ and v."""
     mirrored = 1 - 2 * _indicator(mean > 0, mean)
     share, slope, widening, bend, flattening = _left_bends(mean * mirrored, variance)
     return (
@@ -164,7 +160,7 @@ def _slopes_and_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
 
 
 def _left_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """As :func:`_left`, E S(x) and E S′(x); ∂/∂v of the first, ∂/∂μ and ∂/∂v of the second."""
+    """Return E S and E S′ for μ ≤ 0, ∂/∂v of the first, and ∂/∂μ and ∂/∂v of the second."""
     xp = namespace(mean)
     tail = _indicator(mean + variance < 0, mean)
     centre, near = mean + tail * variance, 1 - tail
@@ -177,9 +173,9 @@ def _left_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
         steep = share * density
         return share * upper_tail(-threshold), steep, steep * square, steep * (square * square)
 
-    below, steep, second, fourth = sums(term, _mixture(is_single(mean)), mean)
-    lifted = tail * steep - 0.5 * centre * second  # of below, by v
-    steeper = (0.5 * centre * fourth - tail * second) * centre - 0.5 * second  # of steep, by v
+    below, steep, second, fourth = sum_over_rows(term, _mixture(is_single_precision(mean)), mean)
+    lifted = tail * steep - 0.5 * centre * second  # ∂below/∂v
+    steeper = (0.5 * centre * fourth - tail * second) * centre - 0.5 * second  # ∂steep/∂v
     growth = tail * xp.exp(tail * (mean + 0.5 * variance))
     above, rest = growth * (1 - below), near - growth
     slope = tail * above + rest * steep
@@ -202,7 +198,7 @@ def _bends(mean: Array, variance: Array) -> Any:
 
 
 _differentiable_slopes = elementwise(
-    _slopes, _bends, together=in_cache(_slopes_and_bends, JAX_PIECE), piece=PIECE
+    _slopes, _bends, values_and_partials=in_cpu_chunks(_slopes_and_bends, JAX_PIECE), piece=PIECE
 )
 
 
@@ -215,36 +211,24 @@ def _either(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
 
 
 def _piece(mean: Array, variance: Array) -> tuple[Array, ...]:
-    return _statistics(mean, variance, _either if is_single(mean) else _left)
+    return _statistics(mean, variance, _either if is_single_precision(mean) else _left)
 
 
-_expected = elementwise(_value, _partials, together=in_cache(_piece, JAX_PIECE), piece=PIECE)
+_expected = elementwise(
+    _value, _partials, values_and_partials=in_cpu_chunks(_piece, JAX_PIECE), piece=PIECE
+)
 
 
 def smaller_softplus(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """E softplus(x) or E softplus(−x) of Gaussian x, which is the smaller; and where μ > 0, as 1.
-
-    The larger one is larger by |μ|. The errors are those of :func:`expected_softplus`.
-
-    Args:
-        mean: μ.
-        variance: v, of the same shape.
-    """
+    """Return the smaller of E softplus(±x), and 1 where μ > 0; the other is larger by |μ|."""
     return _expected(mean, variance), _indicator(mean > 0, mean)
 
 
 def expected_softplus(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """E softplus(x) and E softplus(−x) of Gaussian x, each relatively accurate where it is small.
-
-    Measured relative errors for σ up to 3 and |μ/σ| ≤ 8: 1e-8 in double and 5e-5 in single
-    precision, of the derivatives 1e-9 and 4e-6; beyond, where σ > 3, 8e-4 and 2e-2 in the left
-    tail. Absolute ones, also of the derivatives, anywhere: 3e-10 and 5e-7.
-
-    Args:
-        mean: μ.
-        variance: v, of the same shape.
-
-    Source: Monahan & Stefanski (1992), for the mixture.
-    """
+    """Return E softplus(x) and E softplus(−x), each relatively accurate where it is small."""
+    # Measured relative errors for σ up to 3 and |μ/σ| ≤ 8: 1e-8 in double and 5e-5 in single
+    # precision, of the derivatives 1e-9 and 4e-6; for σ > 3, 8e-4 and 2e-2 in the left tail.
+    # Absolute errors anywhere, also of the derivatives: 3e-10 and 5e-7.
+    # Source: Monahan & Stefanski (1992), for the mixture.
     smaller, right = smaller_softplus(mean, variance)
     return mean * right + smaller, mean * (right - 1) + smaller

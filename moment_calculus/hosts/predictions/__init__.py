@@ -1,4 +1,4 @@
-"""What is predicted of one site of a model, in the same words and numbers for every host."""
+"""Predictions of one site of a model, the same code for both frameworks."""
 
 from moment_calculus.hosts.predictions.site import PredictedSite, checked_count
 

@@ -1,4 +1,4 @@
-"""Predictive distributions of counts and classes, element by element."""
+"""Predictive distributions of counts and classes, for each element of a site."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.entropies import (
     binary_entropy,
     class_entropy,
-    count_total,
+    sum_over_counts,
     surprisal_of_log,
 )
 from moment_calculus.numerics.quantiles import (
@@ -27,29 +27,22 @@ from moment_calculus.numerics.special import namespace
 
 @dataclass(frozen=True)
 class CountMarginal(Marginal):
-    """Counts, whose predictive probabilities are known.
+    """Predictive distribution of counts with known probabilities."""
 
-    Args:
-        log_prob: from counts to the logarithms of their predictive probabilities.
-        expected_surprisal: from counts to E_q[−p log p] of their probability p given the
-            parameters.
-        bounds: numbers or arrays: the smallest and the largest of them.
-        success: predictive probability of a success, where the counts are of successes.
-        random: how many of the parameters are random; over two, a sum takes a minute.
-    """
-
-    log_prob: Callable[[Array], Array]
-    expected_surprisal: Callable[[Array], Array]
-    bounds: tuple[Any, Any] = (0, math.inf)
-    success: Callable[[], Array] | None = None
-    random: int = 0
+    log_prob: Callable[[Array], Array]  # log predictive probabilities of counts
+    expected_surprisal: Callable[[Array], Array]  # E_q[−p log p] of counts
+    bounds: tuple[Any, Any] = (0, math.inf)  # smallest and largest count
+    success: Callable[[], Array] | None = None  # predictive probability of a success
+    random_parameters: int = (
+        0  # number of random parameters; with more than two a sum takes a minute
+    )
 
     def probs(self, mean: Array) -> Array:
-        """The probability of a success in one trial."""
+        """Return the predictive probability of a success in one trial."""
         return self.success() if self.success is not None else super().probs(mean)
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
-        """By summation of the probabilities."""
+        """Return quantiles by summation of the probabilities."""
         xp = namespace(moments.mean)
         levels, mean, variance = xp.broadcast_arrays(levels, moments.mean, moments.variance)
         return count_quantile(
@@ -57,100 +50,95 @@ class CountMarginal(Marginal):
         )
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
-        """By summation of the probabilities."""
+        """Return P(y ≤ value) by summation of the probabilities."""
         value, _ = namespace(moments.mean).broadcast_arrays(value, moments.mean)
         return count_cumulative(lambda counts: self._log(counts)[0], value, self.bounds)
 
     def _log(self, counts: Array) -> tuple[Array, Array]:
-        """Predictive probabilities, and −p log p of them."""
+        """Return the predictive probabilities p of counts, and −p log p."""
         log_p = self.log_prob(counts)
         return namespace(log_p).exp(log_p), surprisal_of_log(log_p)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
-        """By summation."""
-        return count_total(self._log, moments.mean, moments.variance, self.bounds)
+        """Return the entropy by summation over the counts."""
+        return sum_over_counts(self._log, moments.mean, moments.variance, self.bounds)
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
-        """By summation, of the difference."""
+        """Return the mutual information by summation of −p log p minus its expectation."""
 
         def terms(counts: Array) -> tuple[Array, Array]:
             probability, surprisal = self._log(counts)
             return probability, surprisal - self.expected_surprisal(counts)
 
-        found = count_total(terms, moments.mean, moments.variance, self.bounds)
-        return positive_part(found)
+        result = sum_over_counts(terms, moments.mean, moments.variance, self.bounds)
+        return positive_part(result)
 
 
 @dataclass(frozen=True)
 class BinaryMarginal(CountMarginal):
-    """Zeros and ones; the mean is the probability of a one."""
+    """Predictive distribution of zeros and ones; the mean is the probability of a one."""
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
-        """In closed form."""
+        """Return P(y ≤ value) in closed form."""
         xp = namespace(moments.mean)
         value, zero = xp.broadcast_arrays(value, 1 - moments.mean)
-        found = xp.where(value < 0, 0.0, xp.where(value < 1, zero, 1.0))
-        return xp.where(xp.isnan(value), math.nan, found)
+        result = xp.where(value < 0, 0.0, xp.where(value < 1, zero, 1.0))
+        return xp.where(xp.isnan(value), math.nan, result)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
-        """In closed form."""
+        """Return the entropy in closed form."""
         return binary_entropy(moments.mean)
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
-        """From the probabilities of both."""
+        """Return the mutual information by a sum over zero and one."""
         mean = moments.mean
         given = sum(self.expected_surprisal(mean * 0 + value) for value in (0.0, 1.0))
         return positive_part(binary_entropy(mean) - given)
 
     def variation_ratio(self, mean: Array) -> Array:
-        """The smaller of the two probabilities."""
+        """Return the smaller of the two probabilities."""
         return namespace(mean).minimum(mean, 1 - mean)
 
 
 @dataclass(frozen=True)
 class ClassMarginal(Marginal):
-    """Classes; the mean holds their probabilities.
+    """Predictive distribution of classes; the mean [..., classes] holds their probabilities."""
 
-    Args:
-        information: gives the mutual information, where it is not the entropy of the mean minus
-            the expected one.
-        ordered: whether the order of the classes means anything.
-    """
-
+    # The mutual information, where it is not the entropy of the mean minus the expected entropy.
     information: Callable[[], Array] | None = None
-    ordered: bool = False
+    ordered: bool = False  # whether the classes have an order
 
     def probs(self, mean: Array) -> Array:
-        """The mean of the one-hot outcome."""
+        """Return the mean of the one-hot outcome."""
         return mean
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
-        """By summation of the probabilities, if the classes have an order."""
+        """Return quantiles by summation of the probabilities, if the classes have an order."""
         if not self.ordered:
             raise wording.no_quantiles(self.name, self.family, classes=True)
         return class_quantile(moments.mean, levels[..., 0])
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
-        """By summation of the probabilities, if the classes have an order."""
+        """Return P(y ≤ value) by summation of the probabilities, if the classes have an order."""
         if not self.ordered:
             raise wording.no_distribution_function(self.name, self.family, classes=True)
         return class_cumulative(moments.mean, value)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
-        """In closed form."""
+        """Return the entropy in closed form."""
         return class_entropy(moments.mean)
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
-        """As it was given."""
+        """Return ``information()`` if it is given, otherwise the difference of entropies."""
         if self.information is not None:
             return positive_part(self.information())
         return super().mutual_information(moments)
 
-    def given_parameters(self, moments: PredictiveMoments) -> Array:
-        """As it was given."""
+    def expected_conditional_entropy(self, moments: PredictiveMoments) -> Array:
+        """Return the expected entropy [...], without the mean's axis of classes."""
         given = self.expected_entropy
-        return super().given_parameters(moments) if given is None else given()
+        return super().expected_conditional_entropy(moments) if given is None else given()
 
     def variation_ratio(self, mean: Array) -> Array:
-        """The probability of all classes but the likeliest."""
+        """Return the probability of all classes but the likeliest."""
         return 1 - namespace(mean).max(mean, axis=-1)

@@ -1,4 +1,4 @@
-"""Predictions by particles: mixtures, with equal weights, of what each of them predicts."""
+"""Mixtures, with equal weights, of the predictive distributions of particles."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.predictions import wording
 from moment_calculus.hosts.predictions.discrete import ClassMarginal, CountMarginal
 from moment_calculus.hosts.predictions.marginals import (
@@ -20,63 +21,46 @@ from moment_calculus.hosts.predictions.marginals import (
     VectorMarginal,
     edge_levels,
 )
+from moment_calculus.hosts.predictions.site import Axes, PredictedSite
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import namespace, ndtr, safe_scale
-from moment_calculus.refusals.errors import UnsupportedMoments
 
-PANELS = 512  # at most, between quantiles of all particles
+PANELS = 512  # most panels between the quantiles of all particles
 
 
 @dataclass(frozen=True)
 class Particles:
-    """The axis of the particles, before those of an observation.
+    """The axis of the particles, which precedes the axes of an observation."""
 
-    Args:
-        axes: how many axes an observation has.
-        moments: of what every particle predicts, [particles, ...], in double precision.
-    """
-
-    axes: int
-    moments: PredictiveMoments
+    axes: int  # number of axes of an observation
+    moments: PredictiveMoments  # of each particle, [particles, ...], in double precision
 
     def mean_of(self, array: Array) -> Array:
-        """Mean over the particles of an array; itself where it has no axis of them.
-
-        Args:
-            array: [particles, ...] or [...].
-        """
+        """Return the mean over the particles of [particles, ...]; [...] is returned unchanged."""
         return namespace(array).mean(array, axis=0) if array.ndim > self.axes else array
 
     def mean(self, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """Mean over the particles of a function of observations.
-
-        Args:
-            function: from observations [..., particles, ...] to numbers.
-        """
+        """Return the mean over the particles of a function of observations."""
 
         def averaged(value: Array) -> Array:
-            wide, axis = self._wide(value)
-            found = function(wide)
-            return namespace(found).mean(found, axis=axis)
+            broadcast, axis = self._wide(value)
+            result = function(broadcast)
+            return namespace(result).mean(result, axis=axis)
 
         return averaged
 
     def log_mean(self, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """log of the mean over the particles of the exponential of a function of observations.
-
-        Args:
-            function: from observations [..., particles, ...] to logarithms.
-        """
+        """Return log of the mean over the particles of exp of a function of observations."""
 
         def averaged(value: Array) -> Array:
-            wide, axis = self._wide(value)
-            return log_mean_exp(function(wide), axis=axis)
+            broadcast, axis = self._wide(value)
+            return log_mean_exp(function(broadcast), axis=axis)
 
         return averaged
 
     def _wide(self, value: Array) -> tuple[Array, int]:
-        """Observations with an axis for the particles, and which it is."""
+        """Insert an axis for the particles into observations; return them and the axis."""
         xp = namespace(value)
         missing = max(self.axes - value.ndim, 0)
         value = xp.reshape(value, (*(1,) * missing, *value.shape))
@@ -85,12 +69,7 @@ class Particles:
 
 
 def log_mean_exp(x: Array, *, axis: int = 0) -> Array:
-    """log of the mean of eˣ over one axis, without overflow; −∞ where all are.
-
-    Args:
-        x: [...].
-        axis: the axis.
-    """
+    """Return log of the mean of eˣ over an axis without overflow; −∞ where all are."""
     xp = namespace(x)
     largest = xp.max(x, axis=axis, keepdims=True)
     largest = xp.where(xp.isfinite(largest), largest, xp.zeros_like(largest))
@@ -99,13 +78,7 @@ def log_mean_exp(x: Array, *, axis: int = 0) -> Array:
 
 
 def mixture_moments(moments: PredictiveMoments) -> PredictiveMoments:
-    """Moments of a mixture: the variance of the means of its parts is the epistemic one.
-
-    Args:
-        moments: of the parts, on the leading axis.
-
-    Source: the law of total variance.
-    """
+    """Return the moments of a mixture by the law of total variance; parts on the leading axis."""
     xp = namespace(moments.mean)
     spread = xp.var(moments.mean, axis=0) + xp.mean(moments.epistemic, axis=0)
     mean, aleatoric = (xp.mean(part, axis=0) for part in (moments.mean, moments.aleatoric))
@@ -113,18 +86,13 @@ def mixture_moments(moments: PredictiveMoments) -> PredictiveMoments:
 
 
 @singledispatch
-def mixed(marginal: Marginal, particles: Particles) -> Marginal:
-    """What is known of the mixture.
-
-    Args:
-        marginal: what is known of what every particle predicts.
-        particles: their axis.
-    """
+def mixture_of(marginal: Marginal, particles: Particles) -> Marginal:
+    """Return the predictive distribution of the mixture, given the particles' distributions."""
     return Marginal(marginal.name, marginal.family)
 
 
-def _known(marginal: Marginal, particles: Particles) -> dict[str, Any]:
-    """What every kind of mixture knows."""
+def _common_fields(marginal: Marginal, particles: Particles) -> dict[str, Any]:
+    """Return the expected entropy and the quantiles of means, which every mixture has."""
 
     def expected_entropy() -> Array:
         return particles.mean_of(_entropy(marginal, particles.moments))
@@ -136,20 +104,20 @@ def _known(marginal: Marginal, particles: Particles) -> dict[str, Any]:
 
 
 def _entropy(marginal: Marginal, moments: PredictiveMoments) -> Array:
-    """Entropies of what particles predict, which are certain of their parameters."""
+    """Return the entropies of particles, whose parameters are certain."""
     try:
-        return marginal.given_parameters(moments)
+        return marginal.expected_conditional_entropy(moments)
     except UnsupportedMoments:
         return marginal.entropy(moments)
 
 
-@mixed.register
+@mixture_of.register
 def _(marginal: ClassMarginal, particles: Particles) -> Marginal:
-    known = _known(marginal, particles)
-    return ClassMarginal(marginal.name, marginal.family, None, marginal.ordered, **known)
+    fields = _common_fields(marginal, particles)
+    return ClassMarginal(marginal.name, marginal.family, None, marginal.ordered, **fields)
 
 
-@mixed.register
+@mixture_of.register
 def _(marginal: CountMarginal, particles: Particles) -> Marginal:
     success = marginal.success
     return replace(
@@ -158,32 +126,28 @@ def _(marginal: CountMarginal, particles: Particles) -> Marginal:
         expected_surprisal=particles.mean(marginal.expected_surprisal),
         bounds=_outermost(marginal.bounds, particles),
         success=None if success is None else lambda: particles.mean_of(success()),
-        random=0,
-        **_known(marginal, particles),
+        random_parameters=0,
+        **_common_fields(marginal, particles),
     )
 
 
 @dataclass(frozen=True)
 class MixtureMarginal(ContinuousMarginal):
-    """A mixture of continuous distributions.
+    """A mixture of continuous distributions."""
 
-    Args:
-        parts: gives quantiles of its parts, [edges, particles, ...].
-    """
-
-    parts: Callable[[], Array] | None = None
+    part_edges: Callable[[], Array] | None = None  # quantiles of the parts, [edges, particles, ...]
 
     def edges(self, moments: PredictiveMoments) -> Array:
-        """Those of all parts together, so that narrow ones are seen."""
-        assert self.parts is not None
-        found = self.parts()
-        xp = namespace(found)
-        ordered = xp.sort(xp.reshape(found, (-1, *found.shape[2:])), axis=0)
+        """Return the panel ends of all parts together, so that narrow parts are resolved."""
+        assert self.part_edges is not None
+        result = self.part_edges()
+        xp = namespace(result)
+        ordered = xp.sort(xp.reshape(result, (-1, *result.shape[2:])), axis=0)
         step = -(-(ordered.shape[0] - 1) // PANELS)
         return xp.concat([ordered[:-1:step, ...], ordered[-1:, ...]], axis=0)
 
 
-@mixed.register
+@mixture_of.register
 def _(marginal: ContinuousMarginal, particles: Particles) -> Marginal:
     return MixtureMarginal(
         marginal.name,
@@ -192,11 +156,11 @@ def _(marginal: ContinuousMarginal, particles: Particles) -> Marginal:
         particles.log_mean(marginal.log_prob),
         _outermost(marginal.bounds, particles),
         lambda: marginal.edges(particles.moments),
-        **_known(marginal, particles),
+        **_common_fields(marginal, particles),
     )
 
 
-@mixed.register
+@mixture_of.register
 def _(marginal: NormalMarginal, particles: Particles) -> Marginal:
     moments = particles.moments
     mean, scale = moments.mean, safe_scale(moments.variance)
@@ -213,29 +177,51 @@ def _(marginal: NormalMarginal, particles: Particles) -> Marginal:
         marginal.family,
         particles.mean(cumulative),
         particles.log_mean(log_prob),
-        parts=lambda: marginal.quantile(edge_levels(mean), moments),
-        **_known(marginal, particles),
+        part_edges=lambda: marginal.quantile(edge_levels(mean), moments),
+        **_common_fields(marginal, particles),
     )
 
 
 @dataclass(frozen=True)
 class MixedVectorMarginal(MixtureMarginal):
-    """A mixture of vectors, whose components are known each on its own."""
+    """A mixture of vectors, of which only the marginals of components are known."""
 
     def entropy(self, moments: PredictiveMoments) -> Array:
-        """Not known of all components together."""
+        """Raise UnsupportedMoments: the joint entropy of all components is not known."""
         raise wording.no_entropy(self.name, f"mixture of {self.family}s")
 
 
-@mixed.register
+@mixture_of.register
 def _(marginal: VectorMarginal, particles: Particles) -> Marginal:
-    alone = mixed.dispatch(NormalMarginal)(marginal, particles)
+    alone = mixture_of.dispatch(NormalMarginal)(marginal, particles)
     return MixedVectorMarginal(**vars(alone))
 
 
 def _outermost(bounds: tuple[Any, Any], particles: Particles) -> tuple[Any, Any]:
-    """Bounds that hold for all particles."""
+    """Return bounds that hold for all particles."""
     low, high = bounds
-    many = [getattr(bound, "ndim", 0) > particles.axes for bound in bounds]
-    low = namespace(low).min(low, axis=0) if many[0] else low
-    return low, namespace(high).max(high, axis=0) if many[1] else high
+    has_particles = [getattr(bound, "ndim", 0) > particles.axes for bound in bounds]
+    low = namespace(low).min(low, axis=0) if has_particles[0] else low
+    return low, namespace(high).max(high, axis=0) if has_particles[1] else high
+
+
+class SampledSite(PredictedSite):
+    """Prediction of a site by a mixture, with equal weights, of predictions ``parts`` by particles.
+
+    The particles are the leading axis of ``parts``. The variance of their means counts as
+    epistemic, the mean of their aleatoric variances as aleatoric (law of total variance).
+    """
+
+    def __init__(self, parts: PredictedSite) -> None:
+        (_, *elements), event, summed = parts._axes
+        axes = Axes(tuple(elements), event, summed)
+        with parts._context():
+            given = parts._moments()
+            moments = PredictiveMoments(*map(parts._like_mean, mixture_moments(given)))
+        particles = Particles(len(elements) + event, given)
+        self.parts = parts
+        log_density = particles.log_mean(parts._log_density)
+        marginal = mixture_of(parts._marginal, particles)
+        super().__init__(
+            parts.name, parts.distribution, moments, log_density, marginal, axes, parts._context
+        )

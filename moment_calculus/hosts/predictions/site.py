@@ -1,4 +1,4 @@
-"""What is predicted of one site of a model: moments, a log density, quantiles, entropies."""
+"""Predictive distribution of one site: moments, log density, quantiles, intervals, entropies."""
 
 from __future__ import annotations
 
@@ -10,47 +10,32 @@ import numpy as np
 
 from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.numerics.arrays import Array, device
-from moment_calculus.numerics.quadrature import settled
-from moment_calculus.numerics.special import constants, double, in_precision_of, namespace
+from moment_calculus.numerics.quadrature import adaptive_integral
+from moment_calculus.numerics.special import cast_clipped, constants, namespace, to_float64
 
 
 class Axes(NamedTuple):
-    """The axes of a site.
+    """The axes of a site."""
 
-    Args:
-        elements: shape of what is observed, without the event axes of the distribution itself: of
-            its elements, which may be vectors.
-        event: how many axes of an element that is a vector follow.
-        summed: how many of the elements' trailing axes belong to one event of independent ones.
-    """
-
-    elements: tuple[int, ...]
-    event: int = 0
-    summed: int = 0
+    element_shape: tuple[int, ...]  # shape of an observation without event axes
+    event_axes: int = 0  # number of event axes, which follow
+    independent_axes: int = (
+        0  # trailing axes of the elements that form one event of independent ones
+    )
 
 
 class PredictedSite:
-    """Predictive distribution of one site: moments, a log density, quantiles, entropies, draws.
-
-    Args:
-        name: the site.
-        distribution: its distribution, with random parameters.
-        moments: predictive mean and variances.
-        log_density: from observations to their log predictive density.
-        marginal: what else is known of the predictive distribution of an element.
-        axes: of the site.
-        context: makes a context in which everything is computed; by default none.
-    """
+    """Predictive distribution of one site: moments, log density, quantiles, entropies, draws."""
 
     def __init__(
         self,
         name: str,
-        distribution: Any,
+        distribution: Any,  # with random parameters
         moments: PredictiveMoments,
-        log_density: Callable[[Array], Array],
-        marginal: Marginal,
+        log_density: Callable[[Array], Array],  # log predictive density of observations
+        marginal: Marginal,  # what is known of an element beside its moments
         axes: Axes,
-        context: Callable[[], AbstractContextManager] = nullcontext,
+        context: Callable[[], AbstractContextManager] = nullcontext,  # for all computations
     ) -> None:
         self.name, self.distribution, self._axes = name, distribution, axes
         self.mean, self.epistemic_variance, self.aleatoric_variance = moments
@@ -58,7 +43,7 @@ class PredictedSite:
 
     @property
     def marginal(self) -> Marginal:
-        """What is known of the predictive distribution of an element beside its moments."""
+        """Return what is known of the distribution of an element beside its moments."""
         return self._marginal
 
     @property
@@ -68,11 +53,11 @@ class PredictedSite:
 
     @property
     def probs(self) -> Array:
-        """Predictive probabilities E_q[p]: what the host calls ``probs``, its mean over q.
+        """Predictive probabilities E_q[p]: the mean over q of the distribution's ``probs``.
 
         Of classes [..., classes], which sum to one; of a Bernoulli the probability of a one, of a
-        Binomial that of a success in one trial, both of the mean's shape. Those of other counts
-        are ``log_prob``'s.
+        Binomial that of a success in one trial, both of the mean's shape. For other counts use
+        ``log_prob``.
 
         Raises:
             UnsupportedMoments: for every other distribution.
@@ -87,21 +72,21 @@ class PredictedSite:
             value: observations.
         """
         with self._context():
-            return settled(lambda: self._log_density(value), 1e-6)
+            return adaptive_integral(lambda: self._log_density(value), 1e-6)
 
     def cdf(self, value: Array) -> Array:
-        """Predictive distribution function P(y ≤ value) of every element, weights and noise.
+        """Predictive distribution function P(y ≤ value) of each element, with weights and noise.
 
-        The function that :meth:`quantile` inverts, with its errors: closed form where the
-        predictive distribution is Normal and for a Bernoulli, a sum of the probabilities of
-        ordered classes and of counts, whose work is proportional to the largest value, an integral
-        over the weights of the likelihood's own function otherwise.
+        This is the function that :meth:`quantile` inverts, with the same errors: closed form where
+        the predictive distribution is Normal and for a Bernoulli, a sum of the probabilities of
+        ordered classes and of counts, whose work is proportional to the largest value, otherwise an
+        integral of the likelihood's own function over the weights.
 
         Args:
-            value: where: an array, or a number, that broadcasts to an observation.
+            value: an array or a number that broadcasts to an observation.
 
         Returns:
-            Array of the shape of an observation; NaN where the value is.
+            Array of the shape of an observation; NaN where the value is NaN.
 
         Raises:
             UnsupportedMoments: as :meth:`quantile`.
@@ -109,8 +94,8 @@ class PredictedSite:
         with self._context():
             moments = self._moments()
             mean = moments.mean
-            wide = namespace(mean).asarray(value, dtype=mean.dtype, device=device(mean))
-            return self._like_mean(self._marginal.cdf(wide, moments))
+            broadcast = namespace(mean).asarray(value, dtype=mean.dtype, device=device(mean))
+            return self._like_mean(self._marginal.cdf(broadcast, moments))
 
     def quantile(self, q: float | Sequence[float]) -> Array:
         """Quantiles of the predictive distribution of every element, weights and noise together.
@@ -140,20 +125,20 @@ class PredictedSite:
             raise ValueError(f"levels of quantiles are between 0 and 1, not {q!r}")
         with self._context():
             moments = self._moments()
-            wide = np.reshape(levels, levels.shape + (1,) * len(moments.mean.shape))
-            found = self._marginal.quantile(constants(wide, moments.mean), moments)
-            return in_precision_of(found, self.mean)
+            broadcast = np.reshape(levels, levels.shape + (1,) * len(moments.mean.shape))
+            result = self._marginal.quantile(constants(broadcast, moments.mean), moments)
+            return cast_clipped(result, self.mean)
 
     def _moments(self) -> PredictiveMoments:
         parts = self.mean, self.epistemic_variance, self.aleatoric_variance
-        return PredictiveMoments(*map(double, parts))
+        return PredictiveMoments(*map(to_float64, parts))
 
     def interval(self, mass: float) -> tuple[Array, Array]:
         """Central predictive interval: as much of the distribution is below it as is above.
 
         Args:
             mass: the probability of an observation inside it, between 0 and 1. The interval of
-                counts has at least this one.
+                counts has at least this probability.
 
         Returns:
             Its lower and its upper end, each of the shape of an observation.
@@ -168,9 +153,9 @@ class PredictedSite:
     def credible_interval(self, mass: float) -> tuple[Array, Array]:
         """Central credible interval of the mean of an observation given the weights, E[y|f].
 
-        It is epistemic: not knowing the weights alone makes it wide, and it shrinks with more data.
-        The noise of an observation, which :meth:`interval` counts too, is not in it. Of classes and
-        Bernoulli it is the interval of each probability.
+        It is epistemic: only uncertainty of the weights makes it wide, and it shrinks with more
+        data. The noise of an observation, which :meth:`interval` includes, is not in it. Of classes
+        and Bernoulli it is the interval of each probability.
 
         Closed form where E[y|f] is a Gaussian, or a monotone function of one (a probability of
         logits, a rate of its logarithm); otherwise by points of equal weight, which are always the
@@ -190,7 +175,7 @@ class PredictedSite:
         """
         levels = np.asarray(_central(mass), np.float64)
         with self._context():
-            ends = self._like_mean(self._marginal.credible(levels, self._moments()))
+            ends = self._like_mean(self._marginal.credible_quantiles(levels, self._moments()))
         return ends[0], ends[1]
 
     @property
@@ -222,8 +207,8 @@ class PredictedSite:
     def mutual_information(self) -> Array:
         """Mutual information of an observation and the weights, H[E_q p] − E_q H[p] ≥ 0, in nats.
 
-        What of the entropy comes from not knowing the weights, of the batch shape: what observing
-        would tell about them (BALD, an acquisition function of active learning).
+        The part of the entropy that comes from not knowing the weights, of the batch shape: what
+        an observation would tell about them (BALD, an acquisition function of active learning).
 
         Closed form where the predictive distribution is Normal, a quadrature over the parameters
         otherwise. Of a Categorical both terms are means over the same 1024 points of the logits,
@@ -232,8 +217,8 @@ class PredictedSite:
         around 16. Of others as ``entropy``.
 
         Raises:
-            UnsupportedMoments: as ``entropy``, or if the host does not know the entropy of the
-                continuous distribution given its parameters.
+            UnsupportedMoments: as ``entropy``, or if the framework does not know the entropy of
+                the continuous distribution given its parameters.
 
         Source: Houlsby et al. 2011, eq. 2.
         """
@@ -252,40 +237,32 @@ class PredictedSite:
         Source: Freeman 1965; Gal 2016, section 3.3.
         """
         with self._context():
-            return self._like_mean(self._marginal.variation_ratio(double(self.mean)))
+            return self._like_mean(self._marginal.variation_ratio(to_float64(self.mean)))
 
-    def _per_event(self, found: Array) -> Array:
-        """One number for each element, summed over those of an event."""
-        xp, (elements, _, summed) = namespace(found), self._axes
-        wide = xp.broadcast_to(found, elements)
+    def _per_event(self, result: Array) -> Array:
+        """Broadcast to the site's elements and sum over those of one event."""
+        xp, (elements, _, summed) = namespace(result), self._axes
+        broadcast = xp.broadcast_to(result, elements)
         last = tuple(range(len(elements) - summed, len(elements)))
-        return self._like_mean(xp.sum(wide, axis=last) if last else wide)
+        return self._like_mean(xp.sum(broadcast, axis=last) if last else broadcast)
 
-    def _like_mean(self, found: Array) -> Array:
-        return namespace(found).astype(found, self.mean.dtype, copy=False)
+    def _like_mean(self, result: Array) -> Array:
+        return namespace(result).astype(result, self.mean.dtype, copy=False)
 
     def __repr__(self) -> str:
-        """Site and shape."""
+        """Return the name of the site and its shape."""
         return f"{type(self).__name__}({self.name!r}, shape={tuple(self.mean.shape)})"
 
 
 def _central(mass: float) -> tuple[float, float]:
-    """Levels of the quantiles between which a mass is."""
+    """Return the levels of the quantiles that enclose a central mass."""
     if not 0 < mass < 1:
         raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
     return (1 - mass) / 2, (1 + mass) / 2
 
 
 def checked_count(n: int, what: str = "draws") -> int:
-    """A number of something.
-
-    Args:
-        n: what the user passed.
-        what: there are so many of.
-
-    Raises:
-        ValueError: if it is not a positive number.
-    """
+    """Return a number of draws or the like; raise ValueError unless it is a positive integer."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"the number of {what} is a positive integer, not {n!r}")
     return int(n)

@@ -1,39 +1,27 @@
-"""What front ends say of predictions that they cannot make, in the same words."""
+"""Error messages for predictions that cannot be made, shared by both front ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 
 
 def no_predictive_moments(
-    name: str, fn: Any, known: Iterable[type], *, host: str
+    name: str, fn: Any, known: Iterable[type], *, framework: str
 ) -> UnsupportedMoments:
-    """A distribution that has no predictive moments.
-
-    Args:
-        name: the site.
-        fn: its distribution.
-        known: classes that have some.
-        host: see the module.
-    """
+    """Return the error for a distribution without predictive moments."""
     return UnsupportedMoments(
         f"site '{name}': no predictive moments for {type(fn).__name__}; there are some "
         f"for {', '.join(kind.__name__ for kind in known)}, and for every univariate "
         "distribution of which the host knows the mean",
-        remedy=predictive_remedy(host),
+        remedy=predictive_remedy(framework),
     )
 
 
 def no_class_probabilities(name: str, family: str) -> UnsupportedMoments:
-    """A prediction of something else than classes, of which ``probs`` were asked.
-
-    Args:
-        name: the site.
-        family: name of its distribution.
-    """
+    """Return the error for ``probs`` of a site that has no classes."""
     return UnsupportedMoments(
         f"site '{name}': a {family} has no classes with probabilities",
         remedy="probs are those of Bernoulli, Binomial, Categorical and OrderedLogistic sites; "
@@ -42,13 +30,7 @@ def no_class_probabilities(name: str, family: str) -> UnsupportedMoments:
 
 
 def no_quantiles(name: str, family: str, *, classes: bool = False) -> UnsupportedMoments:
-    """A prediction whose predictive distribution function is not known.
-
-    Args:
-        name: the site.
-        family: name of its distribution.
-        classes: whether it is of classes.
-    """
+    """Return the error for quantiles without a known predictive distribution function."""
     cause = "its classes have no order" if classes else "its distribution function is not known"
     return UnsupportedMoments(
         f"site '{name}': no predictive quantiles of a {family}: {cause}",
@@ -59,13 +41,7 @@ def no_quantiles(name: str, family: str, *, classes: bool = False) -> Unsupporte
 def no_distribution_function(
     name: str, family: str, *, classes: bool = False
 ) -> UnsupportedMoments:
-    """A prediction whose predictive distribution function is not known.
-
-    Args:
-        name: the site.
-        family: name of its distribution.
-        classes: whether it is of classes.
-    """
+    """Return the error for ``cdf`` without a known predictive distribution function."""
     cause = "its classes have no order" if classes else "that of its likelihood is not known"
     return UnsupportedMoments(
         f"site '{name}': no predictive distribution function of a {family}: {cause}",
@@ -74,12 +50,7 @@ def no_distribution_function(
 
 
 def no_entropy(name: str, family: str) -> UnsupportedMoments:
-    """A prediction whose predictive density is not known, or not where it is.
-
-    Args:
-        name: the site.
-        family: name of its distribution.
-    """
+    """Return the error for the entropy of a predictive density that is not known."""
     return UnsupportedMoments(
         f"site '{name}': no predictive entropy of a {family}: its predictive distribution function "
         "is not known",
@@ -88,12 +59,7 @@ def no_entropy(name: str, family: str) -> UnsupportedMoments:
 
 
 def no_entropy_given(name: str, family: str) -> UnsupportedMoments:
-    """A distribution of whose own entropy nothing is known.
-
-    Args:
-        name: the site.
-        family: name of its distribution.
-    """
+    """Return the error for a distribution whose entropy given its parameters is not known."""
     return UnsupportedMoments(
         f"site '{name}': no mutual information of a {family}: its entropy given its parameters is "
         "not known",
@@ -102,12 +68,7 @@ def no_entropy_given(name: str, family: str) -> UnsupportedMoments:
 
 
 def no_variation_ratio(name: str, family: str) -> UnsupportedMoments:
-    """A prediction of something else than classes, of which the variation ratio was asked.
-
-    Args:
-        name: the site.
-        family: name of its distribution.
-    """
+    """Return the error for the variation ratio of a site that has no classes."""
     return UnsupportedMoments(
         f"site '{name}': a {family} has no classes, and so no variation ratio",
         remedy="it is that of Bernoulli, Categorical and OrderedLogistic sites; use entropy or "
@@ -116,12 +77,7 @@ def no_variation_ratio(name: str, family: str) -> UnsupportedMoments:
 
 
 def no_credible_interval(name: str, family: str) -> UnsupportedMoments:
-    """A prediction of which is not known how the mean of an observation is distributed.
-
-    Args:
-        name: the site.
-        family: name of its distribution.
-    """
+    """Return the error where the distribution of the mean of an observation is not known."""
     return UnsupportedMoments(
         f"site '{name}': no credible interval of the mean of a {family}: how it depends on the "
         "latent sites is not known",
@@ -130,13 +86,7 @@ def no_credible_interval(name: str, family: str) -> UnsupportedMoments:
 
 
 def not_of_particles(name: str, family: str, shape: tuple[int, ...]) -> ValueError:
-    """A distribution without a leading axis of particles, or with random parameters.
-
-    Args:
-        name: the site.
-        family: name of its distribution.
-        shape: its batch shape.
-    """
+    """Return the error for a distribution without particle axis or with random parameters."""
     return ValueError(
         f"site '{name}': a SampledPrediction is of certain parameters with the particles on the "
         f"leading axis of the batch shape; this {family} has the batch shape {tuple(shape)}, or "
@@ -144,29 +94,19 @@ def not_of_particles(name: str, family: str, shape: tuple[int, ...]) -> ValueErr
     )
 
 
-def no_draws(name: str, family: str, *, host: str) -> UnsupportedMoments:
-    """A prediction by a rule of the user's own, which says nothing of draws.
-
-    Args:
-        name: the site.
-        family: name of its distribution.
-        host: see the module.
-    """
+def no_draws(name: str, family: str, *, framework: str) -> UnsupportedMoments:
+    """Return the error for draws of a site whose registered predictive moments have none."""
     return UnsupportedMoments(
         f"site '{name}': the predictive moments registered for {family} come without draws",
-        remedy=f"return a distribution of {host} in place of the log density from the function "
-        f"registered with @{host.lower()}_moments.predictive_moments, or use "
-        f"{host.lower()}.infer.Predictive with the guide",
+        remedy=f"return a distribution of {framework} in place of the log density from the "
+        f"function registered with @{framework.lower()}_moments.predictive_moments, or use "
+        f"{framework.lower()}.infer.Predictive with the guide",
     )
 
 
-def predictive_remedy(host: str) -> str:
-    """What to do where there are no predictive moments.
-
-    Args:
-        host: see the module.
-    """
+def predictive_remedy(framework: str) -> str:
+    """Return the remedy for a distribution without predictive moments."""
     return (
-        f"register some with @{host.lower()}_moments.predictive_moments, or use "
-        f"{host.lower()}.infer.Predictive with the guide to sample predictions"
+        f"register some with @{framework.lower()}_moments.predictive_moments, or use "
+        f"{framework.lower()}.infer.Predictive with the guide to sample predictions"
     )

@@ -1,7 +1,7 @@
-"""Classes whose logits are Gaussian: one law of them for the ELBO, BB-α and predictions.
+"""Likelihoods of classes with Gaussian logits: the rules that users choose by ``categorical=``.
 
-A file for each rule, which users name by ``categorical=``. To add one, write its file and its entry
-in ``RULES``, and a row of ``tests/cases/class_rules.py``.
+To add a rule, write a file for it, its entry in ``RULES``, and a row of
+``tests/cases/class_rules.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moment_calculus.operations.dropout.switches import warn_of_masks
 from moment_calculus.values.gaussian import Gaussian
 
 __all__ = [
-    "LAWS",
+    "PREDICTIVE_RULES",
     "RULES",
     "check_classes_last",
     "class_rule",
@@ -31,19 +31,14 @@ __all__ = [
 RULES: dict[str, ClassRule] = {
     rule.name: rule for rule in (Points(), Pairs(), Tilted(), Jensen(), Delta())
 }
-LAWS = tuple(name for name, rule in RULES.items() if rule.has_law)
-PREDICTIVE = Points(size=1024, turned=False)  # rows are alike, whatever their place
+PREDICTIVE_RULES = tuple(name for name, rule in RULES.items() if rule.has_distribution)
+PREDICTIVE = Points(size=1024, rotated=False)  # equal rows get equal predictions
 
 
 def class_rule(
     logits: Gaussian, noise: Callable[[tuple[int, ...]], Array] | None = None
 ) -> ClassRule:
-    """The rule that a user chose for training.
-
-    Args:
-        logits: Gaussian [..., classes].
-        noise: gives standard normal draws of a shape, for ``categorical="sample"``.
-    """
+    """Return the user's rule for training; ``noise(shape)`` gives draws for "sample"."""
     propagation = logits.propagation
     warn_of_masks(logits, "a likelihood of classes")
     if propagation.categorical == "sample" and noise is not None:
@@ -52,22 +47,13 @@ def class_rule(
 
 
 def predictive_rule(logits: Gaussian) -> ClassRule:
-    """The rule for predictions: pairs where they were chosen, else points.
-
-    Args:
-        logits: Gaussian [..., classes].
-    """
+    """Return the rule for predictions: pairs if the user chose them, else 1024 fixed points."""
     warn_of_masks(logits, "the probability of classes")
     return RULES["pairs"] if logits.propagation.categorical == "pairs" else PREDICTIVE
 
 
 def one_hot_moments(mean: Array, epistemic: Array) -> tuple[Array, Array, Array]:
-    """Predictive mean, epistemic and aleatoric variance of the one-hot outcome.
-
-    Args:
-        mean: probabilities of the classes, [..., classes].
-        epistemic: their variances; at most those of the outcome are taken.
-    """
+    """Return predictive mean, epistemic and aleatoric variance of a one-hot outcome."""
     total = mean * (1 - mean)
-    epistemic = namespace(mean).minimum(epistemic, total)
+    epistemic = namespace(mean).minimum(epistemic, total)  # approximations may exceed the total
     return mean, epistemic, total - epistemic

@@ -1,4 +1,4 @@
-"""Expectations over logits by points of equal weight: fixed ones, or draws."""
+"""Expectations over Gaussian logits as means over points of equal weight: fixed points or draws."""
 
 from __future__ import annotations
 
@@ -10,274 +10,248 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.likelihoods.classes.logits import MANY, Root
-from moment_calculus.likelihoods.classes.rule import ClassRule, log_ways
+from moment_calculus.likelihoods.classes.logits import MAX_MATRIX_CLASSES, LogitRoot
+from moment_calculus.likelihoods.classes.rule import ClassRule, log_coefficient
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.entropies import class_entropy, surprisal_of_log
-from moment_calculus.numerics.execution import in_rows
+from moment_calculus.numerics.execution import in_row_chunks
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import constants, log_softmax, logsumexp, namespace, ndtri
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.layout import broadcast_shape
 
-SEED = 0  # of the points and of the rotations, which are always the same
-AT_ONCE = 1 << 22  # logits that are computed together; more are computed anew for the gradient
-ROTATIONS, ENTRIES = 256, 1 << 15  # for as many rows; numbers in all of them
+SEED = 0  # of points and rotations, which are the same in every program
+MAX_LOGITS = 1 << 22  # logits in memory at once; more go in chunks, recomputed for the gradient
+ROTATIONS, ENTRIES = 256, 1 << 15  # largest number of rotations, and of their entries together
 
 
-class Means(ClassRule):
-    """Every expectation is a mean over the same points of the logits of a row.
+class PointRule(ClassRule):
+    """A rule whose expectations are all means over the same points of the logits of a row."""
 
-    Attributes:
-        size: how many points there are.
-    """
-
-    has_law = True
-    size: int
+    has_distribution = True
+    size: int  # number of points
 
     def log_probs(self, logits: Gaussian) -> Array:
-        """The mean of the log-probabilities of all classes."""
+        """Return E[log p] of every class, [..., classes]."""
 
         def terms(points: Array) -> Array:
             return namespace(points).mean(log_softmax(points, axis=-2), axis=-1)
 
-        return self.over(terms, logits)
+        return self.map_rows(terms, logits)
 
     def log_prob(self, value: Array, logits: Gaussian) -> Array:
-        """The mean of the log-probability of one class."""
+        """Return E[log p] of the observed class, [...]."""
 
         def terms(points: Array) -> Array:
             return -namespace(points).mean(logsumexp(points, axis=-2), axis=-1)
 
-        return self.over(terms, logits, against=value)
+        return self.map_rows(terms, logits, relative_to=value)
 
     def tempered(self, power: Any, value: Array, logits: Gaussian) -> Array:
-        """The power mean."""
+        """Return (1/a) log E[pᵃ] of the observed class, [...]."""
 
         def terms(points: Array, power: Array) -> Array:
             return _power_mean(power, -logsumexp(points, axis=-2))
 
-        return self.over(terms, logits, (_wide(power, logits), 0), against=value)
+        return self.map_rows(terms, logits, (_broadcast_power(power, logits), 0), relative_to=value)
 
     def tempered_of_counts(self, power: Any, counts: Array, logits: Gaussian) -> Array:
-        """The power mean of the product over the classes."""
+        """Return (1/a) log E[Multinomial(counts)ᵃ], [...]."""
         counts = counts + namespace(logits.mean).zeros_like(logits.mean)
 
         def terms(points: Array, counts: Array, power: Array) -> Array:
             logs = counts[..., None] * log_softmax(points, axis=-2)
             return _power_mean(power, namespace(logs).sum(logs, axis=-2))
 
-        return log_ways(counts) + self.over(terms, logits, (counts, 1), (_wide(power, logits), 0))
+        return log_coefficient(counts) + self.map_rows(
+            terms, logits, (counts, 1), (_broadcast_power(power, logits), 0)
+        )
 
     def probabilities(self, logits: Gaussian) -> tuple[Array, Array]:
-        """Mean and variance."""
+        """Return mean and variance of the probability of every class, [..., classes] each."""
 
         def terms(points: Array) -> Array:
             xp = namespace(points)
-            shares = xp.exp(log_softmax(points, axis=-2))
-            mean = xp.mean(shares, axis=-1)
-            return xp.stack([mean, xp.mean((shares - mean[..., None]) ** 2, axis=-1)], axis=-1)
+            probabilities = xp.exp(log_softmax(points, axis=-2))
+            mean = xp.mean(probabilities, axis=-1)
+            return xp.stack(
+                [mean, xp.mean((probabilities - mean[..., None]) ** 2, axis=-1)], axis=-1
+            )
 
-        moments = self.over(terms, logits)
+        moments = self.map_rows(terms, logits)
         return moments[..., 0], moments[..., 1]
 
     def information(self, logits: Gaussian) -> Array:
-        """Both entropies at the same points: never negative but for rounding."""
+        """Return the mutual information of class and logits, [...]."""
 
         def terms(points: Array) -> Array:
             xp = namespace(points)
             log_p = log_softmax(points, axis=-2)
             given = xp.mean(xp.sum(surprisal_of_log(log_p), axis=-2), axis=-1)
+            # The same points for both entropies: the difference is negative by rounding only.
             return class_entropy(xp.mean(xp.exp(log_p), axis=-1)) - given
 
-        return self.over(terms, logits)
+        return self.map_rows(terms, logits)
 
     def quantiles(self, logits: Gaussian, levels: np.ndarray) -> Array:
-        """Those of the points."""
+        """Return quantiles of the probability of every class, [levels, ..., classes]."""
 
         def terms(points: Array) -> Array:
             xp = namespace(points)
-            shares = xp.exp(log_softmax(points, axis=-2))
-            return xp.moveaxis(empirical_quantile(xp.moveaxis(shares, -1, 0), levels), 0, -1)
+            probabilities = xp.exp(log_softmax(points, axis=-2))
+            return xp.moveaxis(empirical_quantile(xp.moveaxis(probabilities, -1, 0), levels), 0, -1)
 
-        quantiles = self.over(terms, logits)
+        quantiles = self.map_rows(terms, logits)
         return namespace(quantiles).moveaxis(quantiles, -1, 0)
 
-    def over(
+    def map_rows(
         self,
-        terms: Callable[..., Array],
-        logits: Gaussian,
-        *columns: tuple[Array, int],
-        against: Array | None = None,
+        terms: Callable[..., Array],  # from points [rows, classes, points] and columns of rows
+        logits: Gaussian,  # [batch, classes]
+        *columns: tuple[Array, int],  # observed arrays [batch, ...], numbers of their own axes
+        relative_to: Array | None = None,  # class indices [batch], whose logit is subtracted
     ) -> Array:
-        """A function of points of the logits of each row, [batch, ...].
-
-        Args:
-            terms: from points [rows, classes, points], and what is observed of the rows,
-                [rows, ...] each, to [rows, ...].
-            logits: Gaussian [batch, classes].
-            columns: what is observed, [batch, ...] each, with the number of its own axes.
-            against: class indices whose logit is taken off the others, [batch].
-        """
-        root, xp = Root.of(logits), namespace(logits.mean)
-        columns = columns if against is None else ((against, 0), *columns)
+        """Apply ``terms`` to points of the logits, some rows at a time; return [batch, ...]."""
+        root, xp = LogitRoot.of(logits), namespace(logits.mean)
+        columns = columns if relative_to is None else ((relative_to, 0), *columns)
         batches = (tuple(column.shape)[: len(column.shape) - rank] for column, rank in columns)
         shape = broadcast_shape(logits.shape[:-1], *batches)
         parts = [(root.mean, 1), (root.factor, 2), (root.scale, 1)]
-        known = [_flat(array, rank, shape) for array, rank in parts if array is not None]
-        observed = [_flat(column, rank, shape) for column, rank in columns]
+        root_arrays = [
+            _flatten_batch(array, rank, shape) for array, rank in parts if array is not None
+        ]
+        observed = [_flatten_batch(column, rank, shape) for column, rank in columns]
 
-        def of_rows(own: Array, *arrays: Array) -> Array:
+        def of_rows(row_data: Array, *arrays: Array) -> Array:
             values = iter(arrays)
-            rows = Root(*(None if array is None else next(values) for array, _ in parts))
-            if against is None:
-                return terms(self.at(rows, own), *values)
-            if rows.scale is None:  # of the small root rather than of all points
-                return terms(self.at(rows.against(next(values)), own), *values)
-            points = self.at(rows, own)
+            rows = LogitRoot(*(None if array is None else next(values) for array, _ in parts))
+            if relative_to is None:
+                return terms(self.at(rows, row_data), *values)
+            if rows.scale is None:  # subtract in the small root rather than at all points
+                return terms(self.at(rows.relative_to(next(values)), row_data), *values)
+            points = self.at(rows, row_data)
             return terms(points - _observed(points, next(values)), *values)
 
-        together = max(AT_ONCE // (logits.shape[-1] * self.size), 1)
-        found = in_rows(of_rows, [self.own(root, shape), *known, *observed], together)
-        return xp.reshape(found, (*shape, *found.shape[1:]))
+        chunk_size = max(MAX_LOGITS // (logits.shape[-1] * self.size), 1)
+        terms_of_rows = in_row_chunks(
+            of_rows, [self.row_data(root, shape), *root_arrays, *observed], chunk_size
+        )
+        return xp.reshape(terms_of_rows, (*shape, *terms_of_rows.shape[1:]))
 
-    def own(self, root: Root, shape: tuple[int, ...]) -> Array:
-        """What tells the points of one row from those of another, [rows, ...].
-
-        Args:
-            root: of the logits.
-            shape: of the batch.
-        """
+    def row_data(self, root: LogitRoot, shape: tuple[int, ...]) -> Array:
+        """Return what distinguishes the points of each row from those of others, [rows, ...]."""
         raise NotImplementedError
 
-    def at(self, root: Root, own: Array) -> Array:
-        """Points of the logits, [rows, classes, points].
-
-        Args:
-            root: of the logits, [rows, ...].
-            own: as :meth:`own` gives it.
-        """
+    def at(self, root: LogitRoot, row_data: Array) -> Array:
+        """Return points of the logits [rows, classes, points] from ``root`` and :meth:`own`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Points(Means):
-    """Means over points of the logits, which are the same at every step.
+class Points(PointRule):
+    """Means over fixed quasi-random points of the logits (Sobol 1967), rotated for every row.
 
-    Points that all rows share are exploited by an optimiser, which moves the weights to where they
-    miss a tail. A rotation of its own for each row leaves the law of its logits as it is, and makes
-    the errors of rows independent of each other.
-
-    Measured at the optimum of networks with one hidden layer, loss as stated / by 2000 draws of the
-    weights (their standard error): wine 79.9 / 81.0 (0.5), digits 708 / 728 (2). Half of the
-    difference comes from logits that are no Gaussians.
-
-    Args:
-        size: how many points, a power of two.
-        turned: whether every row of the batch has a rotation of its own.
-
-    Source: quasi-Monte Carlo, Sobol 1967, with random rotations.
+    An optimiser would move the weights to where shared points miss a tail; rotations keep the
+    law of the logits, and make errors of rows independent. Loss as stated / by 2000 draws (their
+    standard error) at the optimum: wine 79.9 / 81.0 (0.5), digits 708 / 728 (2); half of the
+    difference comes from logits that are not Gaussian.
     """
 
-    size: int = 256
-    turned: bool = True
+    size: int = 256  # a power of two
+    rotated: bool = True  # whether every row of the batch has its own rotation
     name = "points"
 
-    def own(self, root: Root, shape: tuple[int, ...]) -> Array:
-        """The number of the logits."""
+    def row_data(self, root: LogitRoot, shape: tuple[int, ...]) -> Array:
+        """Return the index of every row, which selects its rotation."""
         xp, batch = namespace(root.mean), tuple(root.mean.shape)[:-1]
         numbers = xp.arange(math.prod(batch), device=device(root.mean))
-        return _flat(xp.reshape(numbers, batch), 0, shape)
+        return _flatten_batch(xp.reshape(numbers, batch), 0, shape)
 
-    def at(self, root: Root, own: Array) -> Array:
-        """At standard points, of which every row has its own rotation."""
+    def at(self, root: LogitRoot, row_data: Array) -> Array:
+        """Return the logits at the standard points, rotated for each row."""
         factor, scale = root.factor, root.scale
-        if self.turned:
-            factor = None if factor is None else _turned(factor, own)
-            scale = None if scale is None else scale * _in_turn(_signs(scale.shape[-1]), own, scale)
+        if self.rotated:
+            factor = None if factor is None else _rotated(factor, row_data)
+            scale = (
+                None
+                if scale is None
+                else scale * _pick_from_bank(_signs(scale.shape[-1]), row_data, scale)
+            )
         points = constants(standard_points(self.size, root.axes).T, root.mean)
-        return Root(root.mean, factor, scale).at(points)
+        return LogitRoot(root.mean, factor, scale).at(points)
 
 
 @dataclass(frozen=True)
-class Draws(Means):
-    """Means over draws of the logits, which are new at every step; the gradient flows through them.
+class Draws(PointRule):
+    """Means over draws of the logits, new at every step; the gradient flows through them.
 
     They are unbiased for expected log-probabilities. The logarithm of a power mean is too low in
     expectation, by about half the relative variance of the mean over the power.
-
-    Args:
-        size: how many draws.
-        noise: gives standard normal draws of a shape.
-
     Source: reparameterisation of the logits, as the local one of Kingma et al. 2015.
     """
 
     size: int
-    noise: Callable[[tuple[int, ...]], Array]
+    noise: Callable[[tuple[int, ...]], Array]  # standard normal draws of a shape
     name = "sample"
 
-    def own(self, root: Root, shape: tuple[int, ...]) -> Array:
-        """The draws."""
+    def row_data(self, root: LogitRoot, shape: tuple[int, ...]) -> Array:
+        """Return standard normal draws, [rows, axes, size]."""
         return self.noise((math.prod(shape), root.axes, self.size))
 
-    def at(self, root: Root, own: Array) -> Array:
-        """At the draws."""
-        return root.at(own)
+    def at(self, root: LogitRoot, row_data: Array) -> Array:
+        """Return the logits at the draws."""
+        return root.at(row_data)
 
 
 def _observed(points: Array, value: Array) -> Array:
-    """The logit of the observed class at points [rows, classes, points]."""
+    """Return the logit of the observed class at points [rows, classes, points]."""
     return namespace(points).take_along_axis(points, value[:, None, None], axis=-2)
 
 
 def _power_mean(power: Array, logs: Array) -> Array:
-    """(1/a) log of the mean of exp(a x) over points x [rows, points]."""
+    """Return (1/a) log of the mean of exp(a x) over points x [rows, points]."""
     xp = namespace(logs)
     exponents = xp.moveaxis(power[:, None] * logs, -1, 0)
     return log_mean_exp(exponents, xp.ones_like(exponents[:, :1])) / power
 
 
-def _wide(power: Any, logits: Gaussian) -> Array:
+def _broadcast_power(power: Any, logits: Gaussian) -> Array:
     return power + namespace(logits.mean).zeros_like(logits.mean[..., 0])
 
 
-def _flat(array: Array, rank: int, shape: tuple[int, ...]) -> Array:
-    """An array [batch, ...] with so many axes of its own, broadcast to a flattened batch."""
+def _flatten_batch(array: Array, rank: int, shape: tuple[int, ...]) -> Array:
+    """Broadcast an array [batch, ...] with ``rank`` own axes to a flattened batch."""
     xp = namespace(array)
     own = tuple(array.shape)[len(array.shape) - rank :]
     return xp.reshape(xp.broadcast_to(array, (*shape, *own)), (math.prod(shape), *own))
 
 
-def _turned(factor: Array, place: Array) -> Array:
-    """Roots [rows, classes, d] times the rotation of the row; times signs where d is large."""
-    if factor.shape[-1] > MANY:
-        return factor * _in_turn(_signs(factor.shape[-1]), place, factor)[:, None, :]
-    return factor @ _in_turn(rotations(factor.shape[-1]), place, factor)
+def _rotated(factor: Array, place: Array) -> Array:
+    """Rotate the roots [rows, classes, d] of each row; for large d flip the signs of columns."""
+    if factor.shape[-1] > MAX_MATRIX_CLASSES:
+        return factor * _pick_from_bank(_signs(factor.shape[-1]), place, factor)[:, None, :]
+    return factor @ _pick_from_bank(rotations(factor.shape[-1]), place, factor)
 
 
-def _in_turn(bank: np.ndarray, place: Array, like: Array) -> Array:
+def _pick_from_bank(bank: np.ndarray, place: Array, like: Array) -> Array:
     return namespace(like).take(constants(bank, like), place % len(bank), axis=0)
 
 
 @functools.cache
 def standard_points(count: int, axes: int) -> np.ndarray:
-    """Points of equal weight that fill a standard normal distribution evenly, [count, axes].
-
-    Each comes with its mirror image, and every coordinate has a variance of one.
-    """
-    from scipy.stats import qmc  # which takes long to import
+    """Return points of equal weight that fill a standard normal law evenly, [count, axes]."""
+    from scipy.stats import qmc  # imported here because it takes long
 
     half = qmc.Sobol(axes, rng=np.random.default_rng(SEED)).random(count // 2)
     points = ndtri(np.clip(half, 1e-9, 1 - 1e-9))
     points = np.concatenate([points, -points])
-    return points / np.sqrt(np.mean(points**2, axis=0))
+    return points / np.sqrt(np.mean(points**2, axis=0))  # every coordinate has unit variance
 
 
 @functools.cache
 def rotations(axes: int) -> np.ndarray:
-    """Orthogonal matrices for rows in turn, [rows, axes, axes]."""
+    """Return orthogonal matrices [count, axes, axes], which rows use in turn."""
     count = max(8, min(ROTATIONS, ENTRIES // axes**2))
     normal = np.random.default_rng(SEED).normal(size=(count, axes, axes))
     orthogonal, triangular = np.linalg.qr(normal)
@@ -286,5 +260,5 @@ def rotations(axes: int) -> np.ndarray:
 
 @functools.cache
 def _signs(axes: int) -> np.ndarray:
-    """Signs for rows in turn, [rows, axes]."""
+    """Return random signs [count, axes], which rows use in turn."""
     return np.random.default_rng(SEED).choice([-1.0, 1.0], size=(ROTATIONS, axes))

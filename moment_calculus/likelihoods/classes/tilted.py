@@ -16,56 +16,54 @@ from moment_calculus.numerics.special import (
 )
 from moment_calculus.values.gaussian import Gaussian
 
-ROUNDS = 8  # of Newton's method
-LENGTHS = (1.0, 0.5, 0.1, 0.01, 0.0)  # of its steps
+ROUNDS = 8  # iterations of Newton's method
+LENGTHS = (1.0, 0.5, 0.1, 0.01, 0.0)  # of the steps that every iteration tries
 
 
 class Tilted(ClassRule):
-    """E lse(f) ≤ ½ aᵀ C a + lse(m + ½ v − C a) for any a: a lower ELBO.
+    """The bound E lse(f) ≤ ½ aᵀ C a + lse(m + ½ v − C a), minimised over a: a lower ELBO.
 
-    The bound is tightest where a is the softmax of these exponents, to which Newton's method comes
-    close; a is held for the gradient. At the optimum of networks with one hidden layer the
-    loss is stated as 114 where it is 104 (wine), and as 1120 where it is 1043 (digits).
-
+    At the minimum, a is the softmax of these exponents. At the optimum of networks with one hidden
+    layer it states a loss of 114 where it is 104 (wine), and 1120 where it is 1043 (digits).
     Source: Knowles and Minka 2011, with correlated logits.
     """
 
     name = "tilted"
 
     def log_probs(self, logits: Gaussian) -> Array:
-        """At the point that Newton's method has reached."""
-        covariance, lifted = logits.joint_covariance(), logits.mean + 0.5 * logits.variance
-        tilt = stop_gradient(_tilt(stop_gradient(lifted), stop_gradient(covariance)))
-        return logits.mean - _bound(tilt, lifted, covariance)[..., None]
+        """Return the bound of E[log p], [..., classes], at the a that Newton's method reaches."""
+        covariance, raised_mean = logits.joint_covariance(), logits.mean + 0.5 * logits.variance
+        tilt = stop_gradient(_tilt(stop_gradient(raised_mean), stop_gradient(covariance)))
+        return logits.mean - _bound(tilt, raised_mean, covariance)[..., None]
 
 
-def _tilt(lifted: Array, covariance: Array) -> Array:
-    """The minimum of the bound, which is convex in a: Newton's steps, the best of some lengths."""
-    xp, identity = namespace(lifted), identity_like(lifted)
-    tilt = xp.exp(log_softmax(lifted))
+def _tilt(raised_mean: Array, covariance: Array) -> Array:
+    """Minimise the bound, convex in a, by Newton's method with a choice of step lengths."""
+    xp, identity = namespace(raised_mean), identity_like(raised_mean)
+    tilt = xp.exp(log_softmax(raised_mean))
     for _ in range(ROUNDS):
-        shares = xp.exp(log_softmax(lifted - _product(covariance, tilt)))
+        shares = xp.exp(log_softmax(raised_mean - _product(covariance, tilt)))
         curved = diagonal_matrix(shares) - outer(shares, shares)
         step = solve(identity + curved @ covariance, shares - tilt)
-        step = xp.where(xp.isfinite(step), step, 0.0)  # of huge covariances
+        step = xp.where(xp.isfinite(step), step, 0.0)  # huge covariances overflow
         steps = [tilt + length * step for length in LENGTHS]
-        trials = xp.stack([*steps, xp.zeros_like(tilt)], axis=0)  # Jensen's bound is at zero
-        bounds = _bound(trials, lifted, covariance)
+        trials = xp.stack([*steps, xp.zeros_like(tilt)], axis=0)  # a = 0 gives Jensen's bound
+        bounds = _bound(trials, raised_mean, covariance)
         best = xp.argmin(bounds, axis=0)[None, ..., None]
-        tilt = xp.sum(xp.where(_numbers(bounds)[..., None] == best, trials, 0.0), axis=0)
+        tilt = xp.sum(xp.where(_trial_indices(bounds)[..., None] == best, trials, 0.0), axis=0)
     return tilt
 
 
-def _numbers(bounds: Array) -> Array:
-    """The number of every trial."""
+def _trial_indices(bounds: Array) -> Array:
+    """Return the index of every trial, broadcastable to bounds [trials, ...]."""
     shape = (-1,) + (1,) * (len(bounds.shape) - 1)
     return constants(np.arange(bounds.shape[0]).reshape(shape), bounds)
 
 
-def _bound(tilt: Array, lifted: Array, covariance: Array) -> Array:
-    """The bound of E lse(f)."""
+def _bound(tilt: Array, raised_mean: Array, covariance: Array) -> Array:
+    """Return the bound of E lse(f), [...]."""
     mixed = _product(covariance, tilt)
-    return 0.5 * namespace(tilt).sum(tilt * mixed, axis=-1) + logsumexp(lifted - mixed)
+    return 0.5 * namespace(tilt).sum(tilt * mixed, axis=-1) + logsumexp(raised_mean - mixed)
 
 
 def _product(matrix: Array, vector: Array) -> Array:

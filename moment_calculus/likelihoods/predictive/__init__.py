@@ -1,1 +1,1 @@
-"""Observations with their parameters integrated out: powers, distributions, entropies."""
+"""Predictive quantities of observations: power means, distribution functions, entropies."""

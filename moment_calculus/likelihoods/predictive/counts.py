@@ -1,10 +1,8 @@
-"""Means of powers of the densities of counts and waiting times, stable in the tails.
+"""Power means (1/a) log E[p(value)ᵃ] of likelihoods of counts and waiting times.
 
-Rates and probabilities enter by their logarithms, which the links know as functions of the Gaussian
-behind them, so that nothing underflows where the quadrature reaches. Every function has the
-arguments of its namesake without the prefix, after the power a, and returns
-(1/a) log E[p(value)ᵃ] of the broadcast shape, see
-:func:`moment_calculus.likelihoods.expectations.log_expectation`.
+Every function takes the power a, and then the arguments of the function without the prefix
+``tempered_``. Rates and probabilities enter by their logarithms, as functions of the Gaussian
+behind them, so that nothing underflows where the quadrature reaches.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ from moment_calculus.likelihoods.expectations import check_certain, log_expectat
 from moment_calculus.likelihoods.links import (
     LOG_NDTR,
     log,
-    log_odds,
     log_probabilities,
-    log_ratio,
+    log_sigmoids,
+    logit_of,
 )
 from moment_calculus.likelihoods.rates import log_gamma_poisson_density
-from moment_calculus.likelihoods.trials import log_choose, ordered_logistic
+from moment_calculus.likelihoods.trials import log_binomial_coefficient, ordered_logistic
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, log_ndtr
 from moment_calculus.operations.elementwise.arithmetic import is_value
@@ -30,23 +28,23 @@ from moment_calculus.values import Deferred
 
 
 def tempered_bernoulli(power: Any, value: Array, *, logits: Any = None, probs: Any = None) -> Array:
-    """:func:`moment_calculus.likelihoods.trials.bernoulli` under a power."""
+    """Return (1/a) log E[Bernoulli(value)ᵃ]."""
     return _trials(power, logits, probs, value, 1 - value, sharp=False)
 
 
 def tempered_binomial(
     power: Any, value: Array, total_count: Any, *, logits: Any = None, probs: Any = None
 ) -> Array:
-    """:func:`moment_calculus.likelihoods.trials.binomial` under a power."""
+    """Return (1/a) log E[Binomial(value; total_count)ᵃ]."""
     check_certain(total_count=total_count)
     trials = _trials(power, logits, probs, value, total_count - value)
-    return log_choose(total_count, value) + trials
+    return log_binomial_coefficient(total_count, value) + trials
 
 
 def tempered_negative_binomial(
     power: Any, value: Array, total_count: Any, *, logits: Any = None, probs: Any = None
 ) -> Array:
-    """:func:`moment_calculus.likelihoods.trials.negative_binomial` under a power."""
+    """Return (1/a) log E[NegativeBinomial(value; total_count)ᵃ]."""
     check_certain(total_count=total_count)
     total = total_count + 0.0 * value
     ways = gammaln(total + value) - gammaln(value + 1.0) - gammaln(total)
@@ -54,18 +52,18 @@ def tempered_negative_binomial(
 
 
 def tempered_geometric(power: Any, value: Array, *, logits: Any = None, probs: Any = None) -> Array:
-    """:func:`moment_calculus.likelihoods.trials.geometric` under a power."""
+    """Return (1/a) log E[Geometric(value)ᵃ]."""
     return _trials(power, logits, probs, 1.0 + 0 * value, value)
 
 
 def _trials(
     power: Any, logits: Any, probs: Any, successes: Any, failures: Any, sharp: bool = True
 ) -> Array:
-    """Of pˢ (1 − p)ᶠ, of a logit or of a probability: by one Gaussian, whatever its sign."""
+    """Return (1/a) log E[(pˢ (1 − p)ᶠ)ᵃ] from a logit or a probability."""
     if logits is None and is_value(probs):
-        logits = log_ratio(probs)
+        logits = logit_of(probs)
     if logits is not None:
-        arguments, logs = (logits,), log_odds
+        arguments, logs = (logits,), log_sigmoids
     else:
         arguments, logs = _of_probability(*log_probabilities(probs))
 
@@ -77,14 +75,15 @@ def _trials(
 
 
 def _of_probability(one: Any, zero: Any) -> tuple[tuple[Any, ...], Callable[..., Any]]:
-    """What log p and log(1 − p) are functions of: of Φ(x), whose logarithms have x and −x, x."""
+    """Return arguments, and a function of them that gives log p and log(1 − p)."""
+    # For Φ(x) the two logarithms are functions of x and of −x: take x for both.
     if isinstance(one, Deferred) and one.function == LOG_NDTR and one.base is not zero.base:
         return (one.base,), lambda x: (log_ndtr(x), log_ndtr(-x))
     return (one, zero), lambda one, zero: (one, zero)
 
 
 def tempered_poisson(power: Any, value: Array, rate: Any) -> Array:
-    """:func:`moment_calculus.likelihoods.rates.poisson` under a power."""
+    """Return (1/a) log E[Poisson(value; rate)ᵃ]."""
 
     def density(value: Array, log_rate: Array) -> Array:
         return value * log_rate - capped_exp(log_rate)
@@ -93,7 +92,7 @@ def tempered_poisson(power: Any, value: Array, rate: Any) -> Array:
 
 
 def tempered_exponential(power: Any, value: Array, rate: Any) -> Array:
-    """:func:`moment_calculus.likelihoods.rates.exponential` under a power."""
+    """Return (1/a) log E[Exponential(value; rate)ᵃ]."""
 
     def density(value: Array, log_rate: Array) -> Array:
         return log_rate - value * capped_exp(log_rate)
@@ -102,8 +101,8 @@ def tempered_exponential(power: Any, value: Array, rate: Any) -> Array:
 
 
 def tempered_gamma(power: Any, value: Array, concentration: Any, rate: Any) -> Array:
-    """:func:`moment_calculus.likelihoods.rates.gamma` under a power."""
-    log(concentration)  # which refuses what is not positive
+    """Return (1/a) log E[Gamma(value; concentration, rate)ᵃ]."""
+    log(concentration)  # raises UnsupportedMoments if it may not be positive
 
     def density(value: Array, log_value: Array, shape: Any, log_rate: Any) -> Array:
         shape, log_rate = shape + 0.0 * log_value, log_rate + 0.0 * log_value
@@ -115,14 +114,14 @@ def tempered_gamma(power: Any, value: Array, concentration: Any, rate: Any) -> A
 
 
 def tempered_gamma_poisson(power: Any, value: Array, concentration: Any, rate: Any) -> Array:
-    """:func:`moment_calculus.likelihoods.rates.gamma_poisson` under a power."""
-    log(concentration)  # which refuses what is not positive
+    """Return (1/a) log E[GammaPoisson(value; concentration, rate)ᵃ]."""
+    log(concentration)  # raises UnsupportedMoments if it may not be positive
     arguments = value, concentration, log(rate)
     return log_expectation(log_gamma_poisson_density, *arguments, power=power)
 
 
 def tempered_ordered_logistic(power: Any, value: Array, predictor: Any, cutpoints: Array) -> Array:
-    """:func:`moment_calculus.likelihoods.trials.ordered_logistic` under a power."""
+    """Return (1/a) log E[OrderedLogistic(value; predictor, cutpoints)ᵃ]."""
     check_certain(cutpoints=cutpoints)
 
     def density(value: Array, predictor: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Predictive distributions of the Normal, the Student and the Cauchy likelihood."""
+"""Predictive distribution functions of the Normal, the Student-t and the Cauchy likelihood."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal, NormalMarginal
-from moment_calculus.likelihoods.drivers import is_function
+from moment_calculus.likelihoods.drivers import is_not_gaussian
 from moment_calculus.likelihoods.expectations import check_certain, expected_probability
 from moment_calculus.likelihoods.location_scale import student_t_log_predictive
 from moment_calculus.likelihoods.normal import normal_log_predictive
@@ -17,20 +17,20 @@ from moment_calculus.likelihoods.predictive.entropies import normal_entropy, stu
 from moment_calculus.likelihoods.predictive.intervals import quantile_of_mean
 from moment_calculus.likelihoods.residual import scaled_expectation
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.quadrature import asked
-from moment_calculus.numerics.special import constants, double, namespace, ndtr
+from moment_calculus.numerics.quadrature import rule_on_trial
+from moment_calculus.numerics.special import constants, namespace, ndtr, to_float64
 from moment_calculus.operations.elementwise.arithmetic import is_value
 
-PRECISIONS, DEPTH = 256, 28.0  # nodes of the trapezoidal rule of _student, log of what it omits
+PRECISIONS, DEPTH = 256, 28.0  # nodes of the rule in _student; it omits tails of e^−DEPTH
 
 
 def _cumulative(expected: Callable, value: Array, loc: Any, scale: Any) -> Array:
-    """P(y ≤ value) for y = loc + scale·ε, from the distribution function of ε plus a Gaussian."""
+    """Return P(y ≤ value), y = loc + scale·ε, from E[P(ε ≤ x)] = expected(mean, variance)."""
 
     def plain(x: Array) -> Array:
         return expected(x, 0 * x)
 
-    if is_function(loc):
+    if is_not_gaussian(loc):
         knots = (0.0, value)
         return expected_probability(
             lambda y, m, s: plain((y - m) / s), value, loc, scale, knots=knots
@@ -39,55 +39,32 @@ def _cumulative(expected: Callable, value: Array, loc: Any, scale: Any) -> Array
 
 
 def _normal(mean: Array, variance: Array) -> Array:
-    return ndtr(double(mean) / (1 + double(variance)) ** 0.5)
+    return ndtr(to_float64(mean) / (1 + to_float64(variance)) ** 0.5)
 
 
 def normal_cumulative(value: Array, loc: Any, scale: Any) -> Array:
-    """P(y ≤ value) of a Normal likelihood, weights and noise together.
-
-    Closed form given the scale, of a Gaussian location; a random scale, or a location that is a
-    function of a Gaussian, is integrated.
-
-    Args:
-        value: where, an array.
-        loc: location, array or value.
-        scale: standard deviation, array, number or a positive function of a Gaussian.
-
-    Raises:
-        UnsupportedMoments: as :func:`moment_calculus.likelihoods.normal.normal`.
-    """
+    """Return P(y ≤ value) of a Normal likelihood, over parameters and noise."""
     return _cumulative(_normal, value, loc, scale)
 
 
 def student_t_cumulative(value: Array, df: Any, loc: Any, scale: Any) -> Array:
-    """P(y ≤ value) of a Student likelihood, weights and noise together.
-
-    Args:
-        value: where, an array.
-        df: degrees of freedom, array or number, certain.
-        loc: location, array or value.
-        scale: array, number or a positive function of a Gaussian.
-
-    Raises:
-        UnsupportedMoments: if the degrees are random, or as of
-            :func:`moment_calculus.likelihoods.location_scale.student_t`.
-
-    Source: the Student distribution is a Normal whose precision has a Gamma distribution; the
-        trapezoidal rule over the logarithm of the precision.
-    """
+    """Return P(y ≤ value) of a Student-t likelihood, over parameters and noise; certain ``df``."""
     check_certain(df=df)
     return _cumulative(partial(_student, df), value, loc, scale)
 
 
 def _student(df: Any, mean: Array, variance: Array) -> Array:
-    """E[T(x)] of the standard distribution function for Gaussian x."""
-    mean, variance = double(mean), double(variance)
+    """Return E[T(x)] of the standard Student-t distribution function T for Gaussian x.
+
+    T is that of a Normal whose precision has a Gamma distribution: trapezoidal rule over log τ.
+    """
+    mean, variance = to_float64(mean), to_float64(variance)
     xp = namespace(mean)
     df = df + 0 * mean
     reach = 2 * DEPTH / df + 2 * (DEPTH / df) ** 0.5
     start, end = -reach, xp.log1p(reach)
     count = PRECISIONS
-    if tried := asked():
+    if tried := rule_on_trial():
         tried.used, count = True, min(PRECISIONS, 8 * tried.count // 3)
     shares = np.linspace(0.0, 1.0, count).reshape((-1,) + (1,) * len(mean.shape))
     log_precision = start + (end - start) * constants(shares, mean)
@@ -98,14 +75,8 @@ def _student(df: Any, mean: Array, variance: Array) -> Array:
 
 
 def normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
-    """What is known of the predictive distribution of a Normal likelihood.
-
-    Args:
-        name: the site.
-        loc: location, array or value.
-        scale: array, number or value.
-    """
-    if not is_function(loc) and not is_value(scale):
+    """Return the predictive distribution of a Normal likelihood at site ``name``."""
+    if not is_not_gaussian(loc) and not is_value(scale):
         return NormalMarginal(name, "Normal")
     return ContinuousMarginal(
         name,
@@ -118,14 +89,7 @@ def normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
 
 
 def student_t_marginal(name: str, df: Any, loc: Any, scale: Any) -> Marginal:
-    """What is known of the predictive distribution of a Student likelihood.
-
-    Args:
-        name: the site.
-        df: degrees of freedom; there is no distribution function for random ones.
-        loc: location, array or value.
-        scale: array, number or value.
-    """
+    """Return the predictive distribution of a Student-t likelihood at site ``name``."""
     return _student_marginal(name, "StudentT", df, loc, scale)
 
 
@@ -145,11 +109,5 @@ def _itself(loc: Array) -> Array:
 
 
 def cauchy_marginal(name: str, loc: Any, scale: Any) -> Marginal:
-    """:func:`student_t_marginal` with one degree of freedom.
-
-    Args:
-        name: the site.
-        loc: location, array or value.
-        scale: array, number or value.
-    """
+    """Return the predictive distribution of a Cauchy likelihood at site ``name``."""
     return _student_marginal(name, "Cauchy", 1.0, loc, scale)

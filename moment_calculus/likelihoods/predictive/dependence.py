@@ -1,4 +1,4 @@
-"""Which elements of an observed site depend on each other, and dependent ones as one vector."""
+"""Which elements of an observed site depend on each other, and how they become one vector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.sums import aligned, ties_of
-from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Ties
@@ -25,160 +25,120 @@ Axes = Collection[int]
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """A random parameter of the elements of a site.
-
-    Args:
-        gaussian: the Gaussian behind it.
-        own: number of its trailing axes that belong to an element, such as that of classes.
-    """
+    """A random parameter of the elements of a site."""
 
     gaussian: Gaussian
-    own: int = 0
+    event_rank: int = 0  # number of trailing axes inside an element, such as that of classes
 
     @staticmethod
     def of(value: Any, rank: int) -> Parameter:
-        """The parameter that a value is.
-
-        Args:
-            value: Gaussian, function of one, or composite of one.
-            rank: number of axes of the batch of elements; what exceeds it belongs to an element.
-        """
+        """Return the parameter behind a value, for a batch of elements with ``rank`` axes."""
         source = value.source if isinstance(value, Composite) else getattr(value, "base", value)
         source = source if isinstance(source, Gaussian) else source.gaussian()
         return Parameter(source, max(0, len(source.shape) - rank))
 
     def size(self, axis: int) -> int:
-        """How many different components it has along an axis of the elements.
-
-        Args:
-            axis: negative.
-        """
+        """Return the number of different components along a (negative) axis of the elements."""
         shape = shifted_from(self.gaussian).shape
-        lead = shape[: len(shape) - self.own]
+        lead = shape[: len(shape) - self.event_rank]
         return lead[axis] if -axis <= len(lead) else 1
 
-    def tied(self, axes: Axes) -> set[int]:
-        """Axes of the elements along which it may depend on itself.
-
-        Along those that the diagonal propagation of a value takes as independent it does not,
-        by definition; repeated components are one component under any propagation.
-
-        Args:
-            axes: negative axes, along which there are several elements.
-        """
+    def dependent_axes(self, axes: Axes) -> set[int]:
+        """Return those of the (negative) axes along which components may depend on each other."""
+        # A repeated component is one component under any propagation. Apart from that, diagonal
+        # propagation takes components as independent by definition.
         repeated = {axis for axis in axes if self.size(axis) == 1}
         value = self.gaussian
         if value.independent or not value.propagation.full:
             return repeated
-        features = None if value.axis is None else value.axis + self.own
-        across = {axis for axis in axes if axis != features and not value.apart}
+        features = None if value.axis is None else value.axis + self.event_rank
+        across = {axis for axis in axes if axis != features and not value.batch_independent}
         along = {axis for axis in axes if axis == features and value.has_covariance}
         return across | along | repeated
 
 
-def tied_axes(parameters: Sequence[Parameter], axes: Axes) -> set[int]:
-    """Axes of the elements of a site along which they may depend on each other.
-
-    Args:
-        parameters: the random ones.
-        axes: negative axes, along which there are several elements.
-    """
-    found: set[int] = set().union(*(parameter.tied(axes) for parameter in parameters))
-    pairs = combinations(parameters, 2) if set(axes) - found else ()
-    return set(axes) if any(_is_crossed(*pair) for pair in pairs) else found
+def dependent_axes(parameters: Sequence[Parameter], axes: Axes) -> set[int]:
+    """Return the (negative) axes along which the elements of a site may depend on each other."""
+    dependent: set[int] = set().union(*(parameter.dependent_axes(axes) for parameter in parameters))
+    pairs = combinations(parameters, 2) if set(axes) - dependent else ()
+    return set(axes) if any(_is_crossed(*pair) for pair in pairs) else dependent
 
 
 def _is_crossed(one: Parameter, other: Parameter) -> bool:
-    """Whether elements of one parameter may depend on other elements of another parameter."""
+    """Tell whether elements of one parameter may depend on other elements of another one."""
     left, right = one.gaussian, other.gaussian
     if not (overlap(left, right) and left.propagation.full) or left.origin is right.origin:
         return False
-    return bool(one.own or other.own) or ties_of(*aligned(left, right)[:2]) == Ties.ALL
+    return (
+        bool(one.event_rank or other.event_rank) or ties_of(*aligned(left, right)[:2]) == Ties.ALL
+    )
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The elements of a site as vectors along some of their axes.
+    """The elements of a site as vectors along some of their axes."""
 
-    Args:
-        shape: of the elements.
-        tied: the axes that become one trailing axis, ascending; the others stay, in their order.
-    """
-
-    shape: tuple[int, ...]
-    tied: tuple[int, ...]
+    shape: tuple[int, ...]  # of the elements
+    vector_axes: tuple[int, ...]  # ascending negative axes, which become one trailing axis
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The axes that stay."""
+        """Return the axes that stay."""
         axes = range(-len(self.shape), 0)
-        return tuple(axis for axis in axes if axis not in self.tied)
+        return tuple(axis for axis in axes if axis not in self.vector_axes)
 
     @property
-    def vectors(self) -> tuple[int, ...]:
-        """Shape of the array of vectors."""
-        size = math.prod(self.shape[axis] for axis in self.tied)
+    def vector_shape(self) -> tuple[int, ...]:
+        """Return the shape of the array of vectors."""
+        size = math.prod(self.shape[axis] for axis in self.vector_axes)
         return (*(self.shape[axis] for axis in self.kept), size)
 
     @property
     def _order(self) -> tuple[int, ...]:
-        return tuple(axis + len(self.shape) for axis in (*self.kept, *self.tied))
+        return tuple(axis + len(self.shape) for axis in (*self.kept, *self.vector_axes))
 
-    def arrange(self, array: Array) -> Array:
-        """An array that broadcasts to the elements, as vectors.
-
-        Args:
-            array: the array.
-        """
+    def to_vectors(self, array: Array) -> Array:
+        """Return an array that broadcasts to the elements as vectors."""
         xp = namespace(array)
         wide = xp.broadcast_to(array, self.shape)
-        return xp.reshape(xp.permute_dims(wide, self._order), self.vectors)
+        return xp.reshape(xp.permute_dims(wide, self._order), self.vector_shape)
 
-    def restore(self, sums: Array) -> Array:
-        """One number for each vector, with axes of size one in the place of those that were tied.
-
-        Args:
-            sums: of the shape of the vectors without the trailing axis.
-        """
-        ones = (1 if axis in self.tied else n for axis, n in self._sizes())
+    def from_vectors(self, sums: Array) -> Array:
+        """Return one number per vector, with axes of size one in place of the tied axes."""
+        ones = (1 if axis in self.vector_axes else n for axis, n in self._sizes())
         return namespace(sums).reshape(sums, tuple(ones))
 
     def _sizes(self) -> list[tuple[int, int]]:
         return list(zip(range(-len(self.shape), 0), self.shape, strict=True))
 
     def vector(self, value: Gaussian) -> Gaussian | None:
-        """A value that broadcasts to the elements, as vectors with their joint covariance.
-
-        Args:
-            value: the value.
-
-        Returns:
-            Gaussian with the vectors as features; None where their covariance is not known.
-        """
+        """Return a value as vectors with their joint covariance; None if that is unknown."""
         value = reshape(value, (1,) * (len(self.shape) - len(value.shape)) + value.shape)
-        if len(self._wide) > 1:
+        if len(self._nontrivial_axes) > 1:
             return self._flat(value)
         value = permute(value, self._order) if self._order != _in_order(self.shape) else value
-        lead, last = self.vectors[:-1], self.vectors[-1]
-        places = [self.tied.index(axis) for axis in self._wide]
+        lead, last = self.vector_shape[:-1], self.vector_shape[-1]
+        places = [self.vector_axes.index(axis) for axis in self._nontrivial_axes]
         size = value.shape[len(lead) + places[0]] if places else 1
-        value = reshape(value, (*value.shape[: len(lead)], *([size] if self._wide else ())))
-        if not self._wide:
-            return reshape(broadcast(value, lead), self.vectors)
+        value = reshape(
+            value, (*value.shape[: len(lead)], *([size] if self._nontrivial_axes else ()))
+        )
+        if not self._nontrivial_axes:
+            return reshape(broadcast(value, lead), self.vector_shape)
         featured = _on_last(value)
         return None if featured is None else broadcast(featured, (*lead, last), -1)
 
     @property
-    def _wide(self) -> tuple[int, ...]:
-        """The axes of several elements that become one."""
-        return tuple(axis for axis in self.tied if self.shape[axis] > 1)
+    def _nontrivial_axes(self) -> tuple[int, ...]:
+        """Return the tied axes that have several elements."""
+        return tuple(axis for axis in self.vector_axes if self.shape[axis] > 1)
 
     def _flat(self, value: Gaussian) -> Gaussian | None:
-        """All elements of all axes together."""
+        """Return the elements of all axes as one vector; None if that is impossible."""
         if value.shape != self.shape or any(self.shape[axis] != 1 for axis in self.kept):
             return None
         whole = flattened(value)
-        return None if whole is None else reshape(whole, self.vectors)
+        return None if whole is None else reshape(whole, self.vector_shape)
 
 
 def _in_order(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -186,7 +146,7 @@ def _in_order(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _on_last(value: Gaussian) -> Gaussian | None:
-    """The value with its trailing axis as feature axis, where that loses nothing."""
+    """Return the value with its trailing axis as feature axis; None if it has another one."""
     if value.axis == -1:
         return value
     if value.axis is None:

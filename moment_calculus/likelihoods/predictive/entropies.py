@@ -1,4 +1,4 @@
-"""Expected entropies E_q H[p] of observations given random parameters, and mutual information."""
+"""Expected entropies E_q H[p] of observations given random parameters."""
 
 from __future__ import annotations
 
@@ -8,32 +8,21 @@ from typing import Any
 
 from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
 from moment_calculus.likelihoods.links import log
-from moment_calculus.likelihoods.trials import class_shares
+from moment_calculus.likelihoods.trials import class_probability_functions
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.entropies import surprisal, surprisal_of_log
 from moment_calculus.numerics.special import constants, digamma, gammaln, namespace
 
 
 def normal_entropy(scale: Any) -> Array:
-    """E[H] of a Normal likelihood, ½ log(2πe) + E[log s].
-
-    Args:
-        scale: standard deviation, array, number or a positive function of a Gaussian.
-    """
+    """Return E[H] of a Normal likelihood, ½ log(2πe) + E[log s]."""
     return 0.5 * math.log(2 * math.pi * math.e) + expected_value(log(scale))
 
 
 def student_t_entropy(df: Any, scale: Any) -> Array:
-    """E[H] of a Student likelihood.
+    """Return E[H] of a Student-t likelihood with certain degrees of freedom ν.
 
-    Args:
-        df: degrees of freedom, array or number, certain.
-        scale: array, number or a positive function of a Gaussian.
-
-    Raises:
-        UnsupportedMoments: if the degrees are random.
-
-    Source: (ν + 1)/2 (ψ((ν + 1)/2) − ψ(ν/2)) + log(√ν B(ν/2, ½)) + E[log s].
+    It is (ν + 1)/2 (ψ((ν + 1)/2) − ψ(ν/2)) + log(√ν B(ν/2, ½)) + E[log s].
     """
     check_certain(df=df)
     scales = expected_value(log(scale))
@@ -47,35 +36,17 @@ def student_t_entropy(df: Any, scale: Any) -> Array:
 
 
 def expected_surprisal(log_prob: Callable[..., Array], value: Array, *arguments: Any) -> Array:
-    """E[−p log p] of the probability p of a count: summed over all counts, the expected entropy.
-
-    At the same nodes for all counts: the sum is smooth in the parameters, where each term may be
-    sharper than the nodes are close.
-
-    Args:
-        log_prob: from counts and points of the parameters to log p.
-        value: counts, [counts, ...].
-        arguments: the parameters: values, arrays or numbers.
-
-    Raises:
-        UnsupportedMoments: as :func:`moment_calculus.likelihoods.expectation`.
-    """
+    """Return E[−p log p] of counts [counts, ...]: their sum is the expected entropy."""
+    # All counts share their nodes: the sum is smooth in the parameters, even where a single term is
+    # sharper than the nodes are close.
     return expectation(
         lambda value, *points: surprisal_of_log(log_prob(value, *points)), value, *arguments
     )
 
 
 def ordered_entropy(predictor: Any, cutpoints: Array) -> Array:
-    """E[H] of an ordered logistic likelihood, by quadrature over its predictor.
-
-    Args:
-        predictor: value or array f, [...].
-        cutpoints: certain, ascending, [..., classes − 1].
-
-    Raises:
-        UnsupportedMoments: if the cut points are random.
-    """
-    shares = class_shares(cutpoints)
+    """Return E[H] of an ordered logistic likelihood, by quadrature over its predictor."""
+    shares = class_probability_functions(cutpoints)
     knots = tuple(cutpoints[..., i] for i in range(cutpoints.shape[-1]))
     return expectation(
         lambda f: sum(surprisal(share(f)) for share in shares), predictor, knots=knots

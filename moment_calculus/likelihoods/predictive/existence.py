@@ -1,4 +1,4 @@
-"""Predictive moments that do not exist, however unlikely the parameters are which have none."""
+"""Predictive moments that do not exist because a parameter may, however rarely, be too small."""
 
 from __future__ import annotations
 
@@ -7,59 +7,44 @@ from collections.abc import Sequence
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import double, namespace, safe_scale
+from moment_calculus.numerics.special import namespace, safe_scale, to_float64
 from moment_calculus.values import Deferred
 
-FAR = 1e8  # standard deviations
-LEAST = 1e-300  # limit of parameters that have moments as long as they are positive
+INFINITE_DISTANCE = 1e8  # standard deviations from the mean that count as infinitely far
+SMALLEST_POSITIVE = 1e-300  # limit for parameters whose moments exist if they are positive
 
 
-def ends(parameter: Deferred) -> tuple[Array, Array]:
-    """A function of a Gaussian, 1e8 of its standard deviations to either side.
-
-    Args:
-        parameter: value.
-    """
-    mean, deviation = double(parameter.base.mean), safe_scale(double(parameter.base.variance))
+def limits_at_infinity(parameter: Deferred) -> tuple[Array, Array]:
+    """Return a function of a Gaussian at 1e8 standard deviations below and above its mean."""
+    mean, deviation = (
+        to_float64(parameter.base.mean),
+        safe_scale(to_float64(parameter.base.variance)),
+    )
     deviation = namespace(mean).where(parameter.base.variance > 0, deviation, 0.0)
-    low, high = (parameter.function(mean + sign * FAR * deviation) for sign in (-1, 1))
+    low, high = (
+        parameter.function(mean + sign * INFINITE_DISTANCE * deviation) for sign in (-1, 1)
+    )
     return low, high
 
 
 def falls_below(parameter: Any, limit: float) -> Any:
-    """Whether a random parameter may be less than a number, for each of its elements.
-
-    Args:
-        parameter: value, array or number.
-        limit: the number.
-    """
+    """Tell for each element whether a random parameter may be less than ``limit``."""
     if not isinstance(parameter, Deferred):
         return False
-    low, high = ends(parameter)
+    low, high = limits_at_infinity(parameter)
     return namespace(low).minimum(low, high) < limit
 
 
-def existing(moments: Sequence[Array], parameter: Any, limits: Sequence[float]) -> list[Array]:
-    """Predictive moments, infinite where they do not exist.
-
-    Quadrature sees no more than 14 standard deviations; what is beyond them has a moment neither.
-
-    Args:
-        moments: predictive mean, epistemic and aleatoric variance.
-        parameter: which decides, value, array or number.
-        limits: what it is at least where there is a mean, and where there is a variance.
-    """
+def infinite_where_undefined(
+    moments: Sequence[Array], parameter: Any, limits: Sequence[float]
+) -> list[Array]:
+    """Return predictive mean, epistemic and aleatoric variance, infinite if they do not exist."""
+    # Quadrature does not see beyond 14 standard deviations, where moments may cease to exist.
     mean, variance = limits
     bounds = zip(moments, (mean, mean, variance), strict=True)
     return [infinite_where(falls_below(parameter, limit), part) for part, limit in bounds]
 
 
 def infinite_where(condition: Any, part: Array, value: float = math.inf) -> Array:
-    """The same numbers, others where there are none.
-
-    Args:
-        condition: array of truth values; False for nowhere.
-        part: array.
-        value: what is written there.
-    """
+    """Return ``part`` with ``value`` where a condition holds; False means nowhere."""
     return part if condition is False else namespace(part).where(condition, value, part)

@@ -1,4 +1,4 @@
-"""Means of powers of random factors."""
+"""Power means of random factors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from moment_calculus.values import Gaussian
 
 
 def tempered_factor(power: Any, log_factor: Any) -> Array:
-    """(1/a) log E[exp(a f)] of a log factor f: m + ½ a v of a Gaussian, else by quadrature.
-
-    Args:
-        power: a, positive number or array.
-        log_factor: f, value or array.
-    """
+    """Return (1/a) log E[exp(a f)] of a log factor f: m + ½ a v of a Gaussian, else quadrature."""
     if isinstance(log_factor, Gaussian):
         return log_factor.mean + 0.5 * power * log_factor.variance
     return log_expectation(lambda f: f, log_factor, power=power)

@@ -7,56 +7,44 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.likelihoods.drivers import Drivers, drawn, drivers_of
-from moment_calculus.likelihoods.trials import class_shares
+from moment_calculus.likelihoods.drivers import Drivers, draw_arguments, drivers_of
+from moment_calculus.likelihoods.trials import class_probability_functions
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import low_discrepancy
 from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import (
+    cast_clipped,
     constants,
-    double,
-    in_precision_of,
     namespace,
     ndtri,
+    to_float64,
 )
 
-POINTS = 2048
+QUANTILE_POINTS = 2048
 
 
 def quantile_of_mean(
     mean: Callable[..., Array], arguments: Sequence[Any], levels: np.ndarray
 ) -> Array:
-    """Quantiles of m(a, b, …), a function of values that at most two Gaussians drive.
+    """Return quantiles [levels, ...] of m(a, b, …), where at most two Gaussians are random.
 
-    Closed form where it is a monotone function of one Gaussian; otherwise those of 2048 points of
-    equal weight, always the same. Measured error of the probability below a quantile: 5e-4 over
-    one Gaussian, 2e-3 over two.
-
-    Args:
-        mean: m, which takes arrays with points on a new leading axis.
-        arguments: values, arrays or numbers that broadcast with each other.
-        levels: numbers between 0 and 1, [levels].
-
-    Returns:
-        Array [levels, ...].
-
-    Raises:
-        UnsupportedMoments: if more than two Gaussians are behind the arguments, or two with an
-            unknown covariance.
+    Closed form for a monotone function of one Gaussian; otherwise those of 2048 fixed points of
+    equal weight. Measured error of the probability below a quantile: 5e-4 over one Gaussian, 2e-3
+    over two.
     """
     drivers = drivers_of(*arguments)
     if not drivers.gaussians:
         certain = mean(*arguments)
         return namespace(certain).stack([certain for _ in levels])
-    values = mean(*drawn(arguments, POINTS, _noise(drivers)))
+    values = mean(*draw_arguments(arguments, QUANTILE_POINTS, _noise(drivers)))
     found = empirical_quantile(values, levels)
     return found if len(drivers.gaussians) > 1 else _exact(mean, drivers, levels, values, found)
 
 
 def _noise(drivers: Drivers) -> Callable[[tuple[int, ...]], Array]:
-    """Standard normal points of every driver, of one in ascending order."""
-    mean = double(drivers.gaussians[0].mean)
-    columns = iter(low_discrepancy(POINTS, len(drivers.gaussians)).T)
+    """Return a function that gives standard normal points driver by driver; one is sorted."""
+    mean = to_float64(drivers.gaussians[0].mean)
+    columns = iter(low_discrepancy(QUANTILE_POINTS, len(drivers.gaussians)).T)
     return lambda shape: (
         constants(next(columns).reshape((-1,) + (1,) * (len(shape) - 1)), mean)
         + namespace(mean).zeros_like(mean)
@@ -66,30 +54,21 @@ def _noise(drivers: Drivers) -> Callable[[tuple[int, ...]], Array]:
 def _exact(
     mean: Callable[..., Array], drivers: Drivers, levels: np.ndarray, values: Array, found: Array
 ) -> Array:
-    """The function at the quantiles of its Gaussian where it is monotone, else what was found."""
+    """Return the function at quantiles of its Gaussian where it is monotone, else ``found``."""
     xp, (driver,) = namespace(values), drivers.gaussians
     steps = ndtri(levels).reshape((-1,) + (1,) * len(driver.shape))
-    centre, scale = double(driver.mean), double(driver.variance) ** 0.5
-    ends = np.concatenate([steps, -steps])  # of the driver, at the levels and from above
+    centre, scale = to_float64(driver.mean), to_float64(driver.variance) ** 0.5
+    ends = np.concatenate([steps, -steps])  # for rising functions, and for falling ones
     reached = mean(*drivers.at([centre + scale * constants(ends, centre)]))
     upward, downward = reached[: len(levels), ...], reached[len(levels) :, ...]
     rises = values[1:, ...] - values[:-1, ...]
     falling = xp.where(xp.all(rises <= 0, axis=0), downward, found)
     exact = xp.where(xp.all(rises >= 0, axis=0), upward, falling)
-    return in_precision_of(exact, driver.mean)
+    return cast_clipped(exact, driver.mean)
 
 
 def quantile_of_ordered(predictor: Any, cutpoints: Array, levels: np.ndarray) -> Array:
-    """Quantiles of the probability of every class of an ordered logistic likelihood.
-
-    Args:
-        predictor: value or array f, [...].
-        cutpoints: certain, ascending, [..., classes − 1].
-        levels: numbers between 0 and 1, [levels].
-
-    Returns:
-        Array [levels, ..., classes].
-    """
-    shares = class_shares(cutpoints)
+    """Return quantiles [levels, ..., classes] of an ordered logistic's class probabilities."""
+    shares = class_probability_functions(cutpoints)
     parts = [quantile_of_mean(share, [predictor], levels) for share in shares]
     return namespace(parts[0]).stack(parts, axis=-1)

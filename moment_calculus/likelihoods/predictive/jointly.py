@@ -1,4 +1,4 @@
-"""Means of powers of the likelihood of a datum: the product over all that is observed of it."""
+"""Power means of the likelihood of a datum: the product over all of its elements and sites."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from moment_calculus.likelihoods.predictive.dependence import Layout, Parameter, tied_axes
-from moment_calculus.likelihoods.predictive.vectors import check_gaussian, log_mean_power
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.likelihoods.predictive.dependence import Layout, Parameter, dependent_axes
+from moment_calculus.likelihoods.predictive.vectors import check_gaussian, log_mean_of_normal_powers
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.concatenation import concatenate
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian
 from moment_calculus.values.ancestry import is_rearranged
 from moment_calculus.values.support import overlap
@@ -22,83 +22,50 @@ SAMPLED = "use propagation='sampled', which draws the weights for each particle"
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
-    """An observed site as a product of densities of its elements, without its wrappers.
-
-    Args:
-        name: the site.
-        family: what its distribution is called.
-        shape: of the elements.
-        events: number of trailing axes of the elements that belong to the event of the site.
-        parameters: the random ones; none of a certain site.
-        weights: by which the log densities are multiplied under the power: the user's scale, and
-            zero where a mask excludes; number or array that broadcasts to the elements.
-        expected: gives E[log p], broadcastable to the elements.
-        tempered: from a power a, a positive number or array that broadcasts to the elements, to
-            (1/a) log E[pᵃ], broadcastable to the elements.
-        normal: observation, location and scale of a Normal; None of another distribution.
-        plates: names of the plates around it whose elements are no data.
-    """
+class ObservedSite:
+    """An observed site as a product of densities of its elements, without distribution wrappers."""
 
     name: str
-    family: str
-    shape: tuple[int, ...]
-    events: int
-    parameters: tuple[Parameter, ...]
+    family: str  # name of its distribution
+    shape: tuple[int, ...]  # of the elements
+    events: int  # number of trailing axes of the elements that belong to the site's event
+    parameters: tuple[Parameter, ...]  # the random ones
+    # Factors of the log densities inside the power, broadcastable to the elements: the user's
+    # scale, and zero where a mask excludes.
     weights: Any
-    expected: Callable[[], Array]
-    tempered: Callable[[Any], Array]
-    normal: tuple[Any, Any, Any] | None = None
-    plates: tuple[str, ...] = ()
+    expected: Callable[[], Array]  # E[log p], broadcastable to the elements
+    tempered: Callable[[Any], Array]  # from a power a to (1/a) log E[pᵃ], both broadcastable
+    normal: tuple[Any, Any, Any] | None = None  # observation, location, scale of a Normal
+    plates: tuple[str, ...] = ()  # names of the plates around it whose elements are no data
 
     @property
     def sites(self) -> frozenset[str]:
-        """Names of the latent sites it depends on."""
+        """Return the names of the latent sites that it depends on."""
         return frozenset().union(*(parameter.gaussian.sites for parameter in self.parameters))
 
     @property
-    def counts(self) -> bool:
-        """Whether it is not excluded as a whole."""
+    def has_weight(self) -> bool:
+        """Tell whether any of its elements counts; weight zero excludes a site as a whole."""
         return hasattr(self.weights, "shape") or bool(self.weights)
 
-    def inner(self, datum: Sequence[int]) -> tuple[int, ...]:
-        """Axes along which there are several elements of one datum.
-
-        Args:
-            datum: negative axes of the site's batch, of the plates of the data.
-        """
+    def axes_within_datum(self, datum: Sequence[int]) -> tuple[int, ...]:
+        """Return the axes with several elements of one datum; ``datum`` are batch axes."""
         outer = {axis - self.events for axis in datum}
         sizes = zip(range(-len(self.shape), 0), self.shape, strict=True)
         return tuple(axis for axis, size in sizes if size > 1 and axis not in outer)
 
 
-def jointly(observed: Sequence[Observed], alpha: float, datum: Sequence[int]) -> Array:
-    """(1/α) log E[Π pᵅ] of every datum, over all of its elements and sites.
+def joint_power_mean(observed: Sequence[ObservedSite], alpha: float, datum: Sequence[int]) -> Array:
+    """Return (1/α) log E[Π pᵅ] of every datum, over all of its elements and sites.
 
-    Elements that are independent are multiplied one by one; those that may depend on each other by
-    the joint normal distribution of their locations, where they are Normals with certain scales.
-    Along the features of one value diagonal propagation takes its components as independent, by
-    definition: their dependence is then left out of the mean of the product as it is elsewhere.
-
-    A weight s of a site is inside the power: its density enters as p^{αs}, and 1/α stays outside.
-
-    Args:
-        observed: the sites.
-        alpha: α, from 0 to 1; 0 is the limit: the sum of E[log p], weighted.
-        datum: negative axes of the batch of every site, of the plates of the data.
-
-    Returns:
-        Array with the sizes of these axes, from left to right; 0.0 of no sites.
-
-    Raises:
-        ValueError: if α is outside.
-        UnsupportedMoments: if elements or sites of one datum depend on each other and are no
-            Normals with certain scales, or the covariance of their locations is not known.
+    Independent elements are multiplied; dependent ones need Normals with certain scales and a joint
+    normal distribution of their locations. α = 0 gives the limit, the weighted sum of E[log p].
+    A weight s of a site is inside the power: its density enters as p^{αs}; 1/α stays outside.
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha={alpha} is not between 0 (expectation) and 1 (predictive density)")
-    counted = [site for site in observed if site.counts]
-    total: Any = sum(_nothing(site, tuple(datum)) for site in observed if not site.counts)
+    counted = [site for site in observed if site.has_weight]
+    total: Any = sum(_zeros_of(site, tuple(datum)) for site in observed if not site.has_weight)
     for group in _groups(counted) if alpha else ([site] for site in counted):
         for site, terms in _terms(group, alpha, tuple(datum)):
             total = total + _of_data(site, terms, tuple(datum))
@@ -106,30 +73,30 @@ def jointly(observed: Sequence[Observed], alpha: float, datum: Sequence[int]) ->
 
 
 def _terms(
-    group: Sequence[Observed], alpha: float, datum: tuple[int, ...]
-) -> Iterable[tuple[Observed, Array]]:
-    """Terms of the shape of a site's elements, or with axes of size one in their place."""
+    group: Sequence[ObservedSite], alpha: float, datum: tuple[int, ...]
+) -> Iterable[tuple[ObservedSite, Array]]:
+    """Return pairs of a site and its terms: for each element, or for each vector of elements."""
     site = group[0]
     if not alpha:
         return [(site, _weighted(site.weights, site.expected(), site.shape))]
     if len(group) == 1:
-        tied = tied_axes(site.parameters, site.inner(datum))
-        if not tied:
-            return [(site, _separate(site, alpha))]
-        return [(site, _joint([site], [tied], alpha))]
-    return [(site, _joint(group, _tied_together(group, datum), alpha))]
+        dependent = dependent_axes(site.parameters, site.axes_within_datum(datum))
+        if not dependent:
+            return [(site, _independent_terms(site, alpha))]
+        return [(site, _dependent_terms([site], [dependent], alpha))]
+    return [(site, _dependent_terms(group, _vector_axes(group, datum), alpha))]
 
 
-def _nothing(site: Observed, datum: tuple[int, ...]) -> Array:
-    """Of a site that is excluded as a whole, whatever its observations are."""
+def _zeros_of(site: ObservedSite, datum: tuple[int, ...]) -> Array:
+    """Return zeros for a site that is excluded as a whole, whatever its observations are."""
     like = site.parameters[0].gaussian.mean if site.parameters else site.expected()
     zeros = namespace(like).zeros(site.shape, dtype=like.dtype, device=device(like))
     return _of_data(site, zeros, datum)
 
 
-def _groups(observed: list[Observed]) -> list[list[Observed]]:
-    """Sites that depend on each other, directly or through others."""
-    groups: list[list[Observed]] = []
+def _groups(observed: list[ObservedSite]) -> list[list[ObservedSite]]:
+    """Return groups of sites that depend on each other, directly or through others."""
+    groups: list[list[ObservedSite]] = []
     for site in observed:
         met = [group for group in groups if any(_share(site, other) for other in group)]
         groups = [group for group in groups if group not in met]
@@ -137,7 +104,7 @@ def _groups(observed: list[Observed]) -> list[list[Observed]]:
     return groups
 
 
-def _share(one: Observed, other: Observed) -> bool:
+def _share(one: ObservedSite, other: ObservedSite) -> bool:
     return any(
         overlap(left.gaussian, right.gaussian)
         for left in one.parameters
@@ -145,8 +112,8 @@ def _share(one: Observed, other: Observed) -> bool:
     )
 
 
-def _of_data(site: Observed, terms: Array, datum: tuple[int, ...]) -> Array:
-    """Sums of terms over all axes but those of the data."""
+def _of_data(site: ObservedSite, terms: Array, datum: tuple[int, ...]) -> Array:
+    """Return the sums of terms over all axes but those of the data."""
     xp, rank = namespace(terms), len(terms.shape)
     places = sorted(axis - site.events + rank for axis in datum)
     kept = [place for place in places if place >= 0]
@@ -160,7 +127,7 @@ def _of_data(site: Observed, terms: Array, datum: tuple[int, ...]) -> Array:
 # Independent elements
 
 
-def _separate(site: Observed, alpha: float) -> Array:
+def _independent_terms(site: ObservedSite, alpha: float) -> Array:
     weights = site.weights
     if not hasattr(weights, "shape"):
         return _weighted(weights, site.tempered(alpha * weights), site.shape)
@@ -170,7 +137,7 @@ def _separate(site: Observed, alpha: float) -> Array:
 
 
 def _weighted(weights: Any, terms: Array, shape: tuple[int, ...]) -> Array:
-    """Terms times weights; zero where these are, whatever the terms are."""
+    """Return terms times weights; zero where a weight is zero, whatever the term is."""
     xp = namespace(terms)
     terms = xp.broadcast_to(terms, shape)
     if not hasattr(weights, "shape"):
@@ -182,53 +149,55 @@ def _weighted(weights: Any, terms: Array, shape: tuple[int, ...]) -> Array:
 # Dependent elements
 
 
-def _tied_together(group: Sequence[Observed], datum: tuple[int, ...]) -> list[set[int]]:
-    """For each of several dependent sites the axes that its vectors take in.
-
-    Axes of the batch along which all sites have as many elements, each independent of the others,
-    stay outside.
-    """
-    free = [_free(site, site.inner(datum)) for site in group]
+def _vector_axes(group: Sequence[ObservedSite], datum: tuple[int, ...]) -> list[set[int]]:
+    """Return for each of several dependent sites the axes that become part of its vectors."""
+    free = [_independent_axes(site, site.axes_within_datum(datum)) for site in group]
     sizes = {axis: {sizes.get(axis) for sizes in free} for axis in free[0]}
-    apart = {axis for axis, found in sizes.items() if len(found) == 1}
-    outside = apart | set(datum)
+    # Batch axes with the same number of independent elements in all sites stay outside.
+    independent = {axis for axis, numbers in sizes.items() if len(numbers) == 1}
+    outside = independent | set(datum)
     return [
         {axis for axis in range(-len(site.shape), 0) if axis + site.events not in outside}
         for site in group
     ]
 
 
-def _free(site: Observed, inner: tuple[int, ...]) -> dict[int, int]:
-    """Axes of the batch along which the elements are independent, with their sizes."""
-    free = set(inner) - tied_axes(site.parameters, inner)
+def _independent_axes(site: ObservedSite, inner: tuple[int, ...]) -> dict[int, int]:
+    """Return the batch axes along which the elements are independent, with their sizes."""
+    free = set(inner) - dependent_axes(site.parameters, inner)
     return {axis + site.events: site.shape[axis] for axis in free if axis + site.events < 0}
 
 
-def _joint(group: Sequence[Observed], tied: Sequence[set[int]], alpha: float) -> Array:
-    """log E of the product over α, by the joint normal distribution of the locations."""
+def _dependent_terms(
+    group: Sequence[ObservedSite], vector_axes: Sequence[set[int]], alpha: float
+) -> Array:
+    """Return the terms of dependent elements, from the joint normal law of their locations."""
     layouts = [
-        Layout(site.shape, tuple(sorted(axes))) for site, axes in zip(group, tied, strict=True)
+        Layout(site.shape, tuple(sorted(axes)))
+        for site, axes in zip(group, vector_axes, strict=True)
     ]
     locations = [_location(site, group) for site in group]
-    _check_in_place(locations, group)
+    _check_same_order(locations, group)
     triples = zip(group, layouts, locations, strict=True)
-    parts = [_vector(*triple, group) for triple in triples]
-    whole = concatenate(parts, -1) if len(parts) > 1 else parts[0]
+    vectors = [_vector(*triple, group) for triple in triples]
+    whole = concatenate(vectors, -1) if len(vectors) > 1 else vectors[0]
     try:
         covariance = whole.joint_covariance()
-    except UnsupportedMoments as refusal:
-        raise _refused(group, refusal.cause) from None
+    except UnsupportedMoments as error:
+        raise _dependence_error(group, error.cause) from None
     arrays = (_arrays(site, layout) for site, layout in zip(group, layouts, strict=True))
     residual, scale, weights = (_side_by_side(kind) for kind in zip(*arrays, strict=True))
-    found = log_mean_power(residual, covariance, scale, alpha * weights) / alpha
-    return layouts[0].restore(found)
+    terms = log_mean_of_normal_powers(residual, covariance, scale, alpha * weights) / alpha
+    return layouts[0].from_vectors(terms)
 
 
-def _location(site: Observed, group: Sequence[Observed]) -> Gaussian:
-    """What is random of the residual of a Normal."""
+def _location(site: ObservedSite, group: Sequence[ObservedSite]) -> Gaussian:
+    """Return the random part of a residual; raise if it is no Normal with certain scale."""
     if site.normal is None or is_value(site.normal[2]):
         what = f"a {site.family}" if site.normal is None else "a Normal with a random scale"
-        raise _refused(group, f"'{site.name}' is {what}, of which no joint density is known")
+        raise _dependence_error(
+            group, f"'{site.name}' is {what}, of which no joint density is known"
+        )
     value, loc, _ = site.normal
     both = is_value(value) and is_value(loc)
     random: Any = subtract(value, loc) if both else value if is_value(value) else loc
@@ -236,34 +205,34 @@ def _location(site: Observed, group: Sequence[Observed]) -> Gaussian:
     return random
 
 
-def _check_in_place(locations: Sequence[Gaussian], group: Sequence[Observed]) -> None:
+def _check_same_order(locations: Sequence[Gaussian], group: Sequence[ObservedSite]) -> None:
     if any(is_rearranged(left, right) for left, right in combinations(locations, 2)):
         cause = "they are not computed from one value of what they share, in the order of the data"
-        raise _refused(group, cause)
+        raise _dependence_error(group, cause)
 
 
 def _vector(
-    site: Observed, layout: Layout, location: Gaussian, group: Sequence[Observed]
+    site: ObservedSite, layout: Layout, location: Gaussian, group: Sequence[ObservedSite]
 ) -> Gaussian:
-    """A location as vectors of the elements that are dependent."""
+    """Return a location as vectors of dependent elements; raise without their covariance."""
     vector = layout.vector(location)
     if vector is None:
-        axes = tuple(axis for axis in layout.tied if site.shape[axis] > 1)
+        axes = tuple(axis for axis in layout.vector_axes if site.shape[axis] > 1)
         cause = f"that of the elements {site.shape} of '{site.name}' along the axes {axes} is not"
-        raise _refused(group, cause)
+        raise _dependence_error(group, cause)
     return vector
 
 
-def _arrays(site: Observed, layout: Layout) -> tuple[Array, Array, Array]:
-    """Mean residual, scale and weights as vectors."""
+def _arrays(site: ObservedSite, layout: Layout) -> tuple[Array, Array, Array]:
+    """Return mean residual, scale and weights as vectors."""
     assert site.normal is not None, "checked before"
     value, loc, scale = site.normal
     residual = _mean(value) - _mean(loc)
     zero = namespace(residual).zeros_like(residual)
     return (
-        layout.arrange(residual),
-        layout.arrange(scale + zero),
-        layout.arrange(site.weights + zero),
+        layout.to_vectors(residual),
+        layout.to_vectors(scale + zero),
+        layout.to_vectors(site.weights + zero),
     )
 
 
@@ -275,7 +244,7 @@ def _side_by_side(arrays: Sequence[Array]) -> Array:
     return namespace(*arrays).concat(list(arrays), axis=-1) if len(arrays) > 1 else arrays[0]
 
 
-def _refused(group: Sequence[Observed], cause: str) -> UnsupportedMoments:
+def _dependence_error(group: Sequence[ObservedSite], cause: str) -> UnsupportedMoments:
     names = ", ".join(f"'{site.name}'" for site in group)
     several = f"the sites {names}" if len(group) > 1 else f"the elements of site {names}"
     sites = frozenset().union(*(site.sites for site in group))
@@ -285,12 +254,12 @@ def _refused(group: Sequence[Observed], cause: str) -> UnsupportedMoments:
         f"{several} may depend on each other within a datum, and the mean of a power of their "
         f"product is known of Normals with certain scales and known covariances: {cause}",
         sites=sites,
-        remedy=f"{SAMPLED}; or {_apart(group)}{diagonal}",
+        remedy=f"{SAMPLED}; or {_plate_advice(group)}{diagonal}",
     )
 
 
-def _apart(group: Sequence[Observed]) -> str:
-    """How elements become data of their own."""
+def _plate_advice(group: Sequence[ObservedSite]) -> str:
+    """Return an advice for users: how elements become data of their own."""
     if plates := sorted({plate for site in group for plate in site.plates}):
         names = ", ".join(map(repr, plates))
         return (

@@ -1,4 +1,4 @@
-"""Predictions of a LogNormal likelihood, whose logarithm is predicted as a Normal."""
+"""Predictions of a LogNormal likelihood, from those of the Normal likelihood of its logarithm."""
 
 from __future__ import annotations
 
@@ -16,56 +16,50 @@ from moment_calculus.hosts.predictions.marginals import (
 from moment_calculus.likelihoods.expectations import moments_of_observation
 from moment_calculus.likelihoods.normal import normal_log_predictive, normal_predictive
 from moment_calculus.likelihoods.predictive.cumulative import normal_cumulative, normal_marginal
-from moment_calculus.likelihoods.predictive.existence import FAR, ends, infinite_where
+from moment_calculus.likelihoods.predictive.existence import (
+    INFINITE_DISTANCE,
+    infinite_where,
+    limits_at_infinity,
+)
 from moment_calculus.likelihoods.predictive.intervals import quantile_of_mean
 from moment_calculus.likelihoods.residual import check_positive
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import double, namespace
+from moment_calculus.numerics.special import namespace, to_float64
 from moment_calculus.operations.elementwise.arithmetic import is_value
 
-MEAN, EPISTEMIC, ALEATORIC = 1.0, 0.5**0.5, 0.5  # slopes from which on these are infinite
+MEAN, EPISTEMIC, ALEATORIC = 1.0, 0.5**0.5, 0.5  # infinite from these slopes of the scale on
 
 
 @dataclass(frozen=True)
 class LogNormalMarginal(ContinuousMarginal):
-    """The exponential of a value whose predictive distribution is known.
-
-    Args:
-        logs: what is known of the logarithm.
-        log_moments: gives the predictive moments of the logarithm, in double precision.
-    """
+    """Predictive distribution of an observation, from that of its logarithm."""
 
     logs: Marginal = None  # type: ignore[assignment]
+    # The predictive moments of the logarithm, in double precision.
     log_moments: Callable[[], PredictiveMoments] = None  # type: ignore[assignment]
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
-        """The exponential of the logarithm's."""
-        found = self.logs.quantile(levels, self._of_log(moments))
-        return namespace(found).exp(found)
+        """Return the exponential of the logarithm's quantiles."""
+        quantiles = self.logs.quantile(levels, self._of_log(moments))
+        return namespace(quantiles).exp(quantiles)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
-        """H[log y] + E[log y]."""
+        """Return H[y] = H[log y] + E[log y]."""
         logs = self._of_log(moments)
         return self.logs.entropy(logs) + logs.mean
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
-        """That of the logarithm."""
+        """Return the mutual information of the logarithm, which is the same."""
         return self.logs.mutual_information(self._of_log(moments))
 
     def _of_log(self, moments: PredictiveMoments) -> PredictiveMoments:
-        """Moments of the logarithm, arrays of the host where the location is certain, too."""
+        """Return the moments of the logarithm, broadcast to arrays of the framework."""
         zero = namespace(moments.mean).zeros_like(moments.mean)
         return PredictiveMoments(*(part + zero for part in self.log_moments()))
 
 
 def log_normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
-    """What is known of the predictive distribution of a LogNormal likelihood.
-
-    Args:
-        name: the site.
-        loc: mean of the logarithm, array or value.
-        scale: standard deviation of the logarithm, array, number or positive value.
-    """
+    """Return the predictive distribution of a LogNormal likelihood at site ``name``."""
     return LogNormalMarginal(
         name,
         "LogNormal",
@@ -73,29 +67,24 @@ def log_normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
         partial(_log_density, loc=loc, scale=scale),
         (0.0, math.inf),
         logs=normal_marginal(name, loc, scale),
-        log_moments=lambda: PredictiveMoments(*map(double, normal_predictive(loc, scale))),
+        log_moments=lambda: PredictiveMoments(*map(to_float64, normal_predictive(loc, scale))),
         mean_quantile=partial(quantile_of_mean, _mean, [loc, scale]),
     )
 
 
 def log_normal_predictive(loc: Any, scale: Any) -> tuple:
-    """Predictive mean, epistemic and aleatoric variance, and log predictive density.
+    """Return predictive mean, epistemic and aleatoric variance, and log predictive density.
 
-    The mean of exp(s²/2) does not exist if the scale s is an exponential of a Gaussian, however
-    narrow: mean and variances are infinite then. If s grows in proportion to its Gaussian, k for
-    each of its standard deviations (softplus), the mean is from k = 1 on, the epistemic variance
-    from 0.71 on and the aleatoric one from 0.5 on.
-
-    Args:
-        loc: mean of the logarithm, array or value.
-        scale: standard deviation of the logarithm, array, number or positive value.
+    The mean of exp(s²/2) is infinite if the scale s is an exponential of a Gaussian, however
+    narrow. If s grows by k per standard deviation of its Gaussian (softplus), the mean is infinite
+    from k = 1 on, the epistemic variance from 0.71 on and the aleatoric one from 0.5 on.
     """
     if is_value(scale):
         check_positive(scale)
     moments = moments_of_observation(_mean, _variance, loc, scale)
     limits = zip(moments, (MEAN, EPISTEMIC, ALEATORIC), strict=True)
-    found = (_infinite(part, scale, limit) for part, limit in limits)
-    return *found, partial(_log_density, loc=loc, scale=scale)
+    finite_or_infinite = (_infinite_where_steep(part, scale, limit) for part, limit in limits)
+    return *finite_or_infinite, partial(_log_density, loc=loc, scale=scale)
 
 
 def _mean(loc: Array, scale: Any) -> Array:
@@ -109,10 +98,13 @@ def _variance(loc: Array, scale: Any) -> Array:
     return namespace(mean).expm1(square) * mean * mean
 
 
-def _infinite(part: Array, scale: Any, limit: float) -> Array:
+def _infinite_where_steep(part: Array, scale: Any, limit: float) -> Array:
     if not is_value(scale):
         return part
-    xp, slopes = namespace(part), [end / FAR for end in ends(scale)]
+    xp, slopes = (
+        namespace(part),
+        [limit_slope / INFINITE_DISTANCE for limit_slope in limits_at_infinity(scale)],
+    )
     diverges = (scale.base.variance > 0) & (xp.maximum(*slopes) >= limit)
     return infinite_where(diverges, part)
 
@@ -125,5 +117,5 @@ def _log_density(value: Array, *, loc: Any, scale: Any) -> Array:
 def _cumulative(value: Array, *, loc: Any, scale: Any) -> Array:
     xp = namespace(value)
     inside = value > 0
-    found = normal_cumulative(xp.log(xp.where(inside, value, 1.0)), loc, scale)
-    return xp.where(inside, found, 0.0)
+    probability = normal_cumulative(xp.log(xp.where(inside, value, 1.0)), loc, scale)
+    return xp.where(inside, probability, 0.0)

@@ -1,1 +1,1 @@
-"""Derivatives that are written down rather than found by the framework."""
+"""Derivatives in closed form, in place of those that a framework derives."""

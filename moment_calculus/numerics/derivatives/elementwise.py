@@ -1,6 +1,6 @@
-"""Elementwise functions with derivatives in closed form, on NumPy, torch and JAX arrays.
+"""Give elementwise functions closed-form derivatives, on NumPy, torch and JAX arrays.
 
-A framework is imported only when one of its arrays arrives.
+A framework is imported only when one of its arrays is passed.
 """
 
 from __future__ import annotations
@@ -15,31 +15,22 @@ import array_api_compat
 from moment_calculus.numerics.derivatives import in_jax
 from moment_calculus.numerics.derivatives.partials import Array, Partials, as_tuple, directional
 
-PIECE = 1 << 16  # elements; the intermediate results of a piece stay in a processor's cache
+PIECE = 1 << 16  # elements: few enough for intermediate results to stay in the cache
 
 
 def elementwise(
     function: Callable[..., Any],
     partials: Partials,
     *,
-    together: Callable[..., tuple[Array, ...]] | None = None,
+    values_and_partials: Callable[..., tuple[Array, ...]] | None = None,
     piece: int = PIECE * 8,
 ) -> Callable[..., Any]:
-    """Give an elementwise function its derivatives in closed form.
+    """Give an elementwise function of k broadcastable arrays its derivatives in closed form.
 
-    Differentiable as often as ``partials`` is, under torch autograd, torch.func and JAX alike.
-
-    Args:
-        function: elementwise function of k broadcastable arrays, to one array or a tuple.
-        partials: function of the same arrays; for each output a row with its k partial
-            derivatives, which must be finite.
-        together: function of the same arrays, to a tuple of the outputs and after them the partial
-            derivatives row by row, if one is cheaper than both. It is computed once for both
-            passes.
-        piece: bytes of a large torch tensor that are computed together.
-
-    Returns:
-        The differentiable function, of k positional arrays.
+    ``partials`` returns a row of k finite partial derivatives for each output; the result is
+    differentiable as often as it is. ``values_and_partials``, if one computation is cheaper,
+    returns the outputs and after them all partial derivatives, row by row. ``piece`` is the number
+    of bytes of a large torch tensor that are computed together.
     """
 
     @functools.cache
@@ -47,28 +38,28 @@ def elementwise(
         return _torch_elementwise(function, partials, piece)
 
     @functools.cache
-    def for_torch_together() -> Callable[..., Any]:
-        return _torch_together(function, together, partials, piece)
+    def for_torch_joint() -> Callable[..., Any]:
+        return _torch_joint(function, values_and_partials, partials, piece)
 
     @functools.cache
     def for_jax() -> Callable[..., Any]:
-        return in_jax.differentiable(function, partials, together)
+        return in_jax.differentiable(function, partials, values_and_partials)
 
     @functools.wraps(function)
     def differentiable(*arrays: Array) -> Any:
         if any(array_api_compat.is_torch_array(array) for array in arrays):
-            if together is not None and not is_transformed():
-                return _alone(for_torch_together()(*arrays))
+            if values_and_partials is not None and not is_transformed():
+                return _unpack_single(for_torch_joint()(*arrays))
             return for_torch()(*arrays)
         if any(array_api_compat.is_jax_array(array) for array in arrays):
-            return _alone(for_jax()(*arrays))
+            return _unpack_single(for_jax()(*arrays))
         return function(*arrays)
 
     return differentiable
 
 
-def _alone(outputs: Any) -> Any:
-    """One output rather than a tuple of it."""
+def _unpack_single(outputs: Any) -> Any:
+    """Unpack a tuple of one output."""
     return outputs[0] if isinstance(outputs, tuple) and len(outputs) == 1 else outputs
 
 
@@ -114,47 +105,47 @@ def _torch_elementwise(
             results = directional(partials(*ctx.saved_tensors), tangents)
             return results[0] if len(results) == 1 else tuple(results)
 
-    # torch inspects the signature at every call unless it is written down.
+    # Without an explicit signature torch would inspect the function at every call.
     arrays = inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)
     Elementwise.forward.__signature__ = inspect.Signature([arrays])  # type: ignore[attr-defined]
     return Elementwise.apply
 
 
 def is_transformed() -> bool:
-    """Whether torch.func or vmap is at work."""
+    """Return whether torch.func or vmap is active."""
     import torch
 
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def is_untraced() -> bool:
-    """Whether operations of torch are carried out, rather than watched or recorded."""
+    """Return whether torch executes operations, rather than tracing or recording them."""
     import torch
 
     return torch._C._len_torch_dispatch_stack() == 0
 
 
-def _torch_together(
-    function: Callable[..., Any], together: Any, partials: Partials, piece: int
+def _torch_joint(
+    function: Callable[..., Any], values_and_partials: Any, partials: Partials, piece: int
 ) -> Callable[..., Any]:
-    """As :func:`_torch_elementwise`, with the partial derivatives kept for the backward pass."""
+    """Do what :func:`_torch_elementwise` does; keep the partial derivatives for backward."""
     import torch
 
-    class Together(torch.autograd.Function):
+    class Joint(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *arrays: Array) -> tuple[Array, ...]:
             ctx.save_for_forward(*arrays)
             if not any(ctx.needs_input_grad):
                 return as_tuple(_in_pieces(function, arrays, piece))
-            found = _in_pieces(together, arrays, piece)
-            count = len(found) // (1 + len(arrays))
-            ctx.save_for_backward(*arrays, *found[count:])
-            return found[:count]
+            outputs = _in_pieces(values_and_partials, arrays, piece)
+            count = len(outputs) // (1 + len(arrays))
+            ctx.save_for_backward(*arrays, *outputs[count:])
+            return outputs[:count]
 
         @staticmethod
         def backward(ctx: Any, *gradients: Array) -> tuple[Array | None, ...]:
             count = len(ctx.needs_input_grad)
-            saved = ctx.saved_tensors  # to be read once only, under torch.utils.checkpoint
+            saved = ctx.saved_tensors  # torch.utils.checkpoint allows to read them only once
             arrays, slopes = saved[:count], saved[count:]
             if torch.is_grad_enabled():  # the gradient is to be differentiated itself
                 slopes = [slope for row in partials(*arrays) for slope in row]
@@ -169,18 +160,11 @@ def _torch_together(
         def jvp(ctx: Any, *tangents: Array | None) -> tuple[Array, ...]:
             return tuple(directional(partials(*ctx.saved_tensors), tangents))
 
-    return Together.apply
+    return Joint.apply
 
 
-def economical(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Let an elementwise function keep none of its steps for its gradient, if arrays are large.
-
-    Large torch tensors are computed piece by piece, and once more in the backward pass. All other
-    arrays are passed through.
-
-    Args:
-        function: elementwise function of k arrays of one shape.
-    """
+def with_checkpoint(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Recompute an elementwise function for its gradient if torch tensors are large."""
 
     @functools.cache
     def for_torch() -> Callable[..., Array]:
@@ -222,7 +206,7 @@ def _torch_economical(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any], room: int = PIECE * 8) -> Any:
-    """An elementwise function of torch tensors, of large ones piece by piece to save memory."""
+    """Apply an elementwise function to torch tensors, piece by piece if they are large."""
     shape, size = tensors[0].shape, min(room // tensors[0].element_size(), PIECE)
     if not _may_be_cut(tensors, size):
         return function(*tensors)
@@ -240,14 +224,14 @@ def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any], room: int =
 
 
 def _may_be_cut(tensors: Sequence[Any], size: int) -> bool:
-    """Whether tensors are large, and no graph is made of what is done with them."""
+    """Return whether tensors are large, eager, and outside of any autograd graph."""
     import torch
 
     return tensors[0].numel() > 2 * size and not torch.is_grad_enabled() and _are_plain(tensors)
 
 
 def _are_plain(tensors: Sequence[Any]) -> bool:
-    """Whether all tensors are alike in shape and layout, and plain eager execution goes on."""
+    """Return whether tensors are alike in shape, contiguous, and executed eagerly."""
     first = tensors[0]
     return (
         is_untraced()
@@ -257,13 +241,7 @@ def _are_plain(tensors: Sequence[Any]) -> bool:
 
 
 def may_branch(array: Array) -> bool:
-    """Whether the program may look at the elements of an array: not while it is traced.
-
-    On a GPU it would wait for them.
-
-    Args:
-        array: NumPy or torch array.
-    """
+    """Return whether a program may look at an array: not if traced, and not on a GPU."""
     if not array_api_compat.is_torch_array(array):
         return True
     return array.device.type == "cpu" and _are_plain([array])

@@ -1,4 +1,4 @@
-"""Derivatives in closed form under JAX."""
+"""Give functions of JAX arrays their derivatives in closed form."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from moment_calculus.numerics.derivatives.partials import Array, Partials, as_tu
 
 
 def with_tangent(function: Callable[..., Array], tangent: Callable[..., Any]) -> Any:
-    """A function of JAX arrays with its derivative in a direction.
-
-    Args:
-        function: of arrays.
-        tangent: of a tuple of arrays and a tuple of directions, to the value and its derivative.
-    """
+    """Return a function whose (value, derivative) is ``tangent(arrays, directions)``."""
     import jax
 
     wrapped = jax.custom_jvp(function)
@@ -24,12 +19,8 @@ def with_tangent(function: Callable[..., Array], tangent: Callable[..., Any]) ->
     return wrapped
 
 
-def along(function: Callable[..., Array]) -> Callable[..., Array]:
-    """The derivative of a function of JAX arrays in a direction, of which the arrays come last.
-
-    Args:
-        function: of arrays.
-    """
+def directional_derivative(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Return the directional derivative of a function, of the arrays and then their directions."""
     import jax
 
     def derivative(*both: Array) -> Array:
@@ -39,31 +30,25 @@ def along(function: Callable[..., Array]) -> Callable[..., Array]:
     return derivative
 
 
-def held_apart(*arrays: Array) -> tuple[Array, ...]:
-    """JAX arrays that are computed once, rather than anew for every entry that they are part of.
-
-    Args:
-        arrays: small ones, from which large ones are made.
-    """
+def optimization_barrier(*arrays: Array) -> tuple[Array, ...]:
+    """Return small arrays that XLA computes once, not anew for every use in large ones."""
     import jax
 
     return tuple(jax.lax.optimization_barrier(arrays))
 
 
 def differentiable(
-    function: Callable[..., Any], partials: Partials, together: Any = None
+    function: Callable[..., Any], partials: Partials, values_and_partials: Any = None
 ) -> Callable[..., Any]:
-    """As :func:`moment_calculus.numerics.derivatives.elementwise.elementwise`, of JAX arrays.
-
-    Args:
-        function: as there.
-        partials: as there.
-        together: as there.
-    """
-    return _apart(function, partials) if together is None else _together(together, partials)
+    """Do what ``elementwise.elementwise`` does, for JAX arrays."""
+    return (
+        _separate(function, partials)
+        if values_and_partials is None
+        else _joint(values_and_partials, partials)
+    )
 
 
-def _apart(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
+def _separate(function: Callable[..., Any], partials: Partials) -> Callable[..., Any]:
     import jax
 
     wrapped = jax.custom_jvp(lambda *arrays: function(*arrays))
@@ -78,18 +63,18 @@ def _apart(function: Callable[..., Any], partials: Partials) -> Callable[..., An
 
 
 def _alike(slopes: Sequence[Array], outputs: Sequence[Array]) -> tuple[Array, ...]:
-    """JAX arrays brought to the shapes and dtypes of others."""
+    """Bring arrays to the shapes and dtypes of others."""
     from jax.numpy import broadcast_to
 
     pairs = zip(slopes, outputs, strict=True)
     return tuple(broadcast_to(slope, like.shape).astype(like.dtype) for slope, like in pairs)
 
 
-def _together(together: Any, partials: Partials) -> Callable[..., Any]:
-    """Values and partial derivatives from one computation."""
+def _joint(values_and_partials: Any, partials: Partials) -> Callable[..., Any]:
+    """Give a function its derivatives; one computation yields values and partial derivatives."""
     import jax
 
-    both = jax.custom_jvp(lambda *arrays: together(*arrays))
+    both = jax.custom_jvp(lambda *arrays: values_and_partials(*arrays))
 
     def tangents_of(slopes: Any, tangents: Any) -> list[Array]:
         count = len(tangents)
@@ -98,7 +83,7 @@ def _together(together: Any, partials: Partials) -> Callable[..., Any]:
 
     @both.defjvp
     def second_order(primals: Any, tangents: Any) -> Any:
-        """The gradient is to be differentiated itself."""
+        """Differentiate the partial derivatives themselves."""
         flat = lambda *arrays: [slope for row in partials(*arrays) for slope in row]  # noqa: E731
         slopes, bends = jax.jvp(flat, primals, tangents)
         outputs = both(*primals)
@@ -106,24 +91,22 @@ def _together(together: Any, partials: Partials) -> Callable[..., Any]:
 
     @jax.custom_jvp
     def values(*arrays: Array) -> tuple[Array, ...]:
-        found = both(*arrays)
-        return tuple(found[: len(found) // (1 + len(arrays))])
+        outputs = both(*arrays)
+        return tuple(outputs[: len(outputs) // (1 + len(arrays))])
 
     @values.defjvp
     def first_order(primals: Any, tangents: Any) -> Any:
-        found = both(*primals)
-        count = len(found) // (1 + len(primals))
-        return tuple(found[:count]), _alike(tangents_of(found[count:], tangents), found[:count])
+        outputs = both(*primals)
+        count = len(outputs) // (1 + len(primals))
+        return tuple(outputs[:count]), _alike(
+            tangents_of(outputs[count:], tangents), outputs[:count]
+        )
 
     return values
 
 
 def is_jitted(array: Any) -> bool:
-    """Whether an array is one of a JAX program that is traced, of which nobody knows the elements.
-
-    Args:
-        array: of any framework.
-    """
+    """Return whether an array is traced by JAX, so that its elements are not known."""
     if not array_api_compat.is_jax_array(array):
         return False
     import jax

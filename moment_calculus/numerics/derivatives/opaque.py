@@ -1,7 +1,7 @@
-"""Functions that a captured program calls as they are, with a look at its numbers.
+"""Let a program that torch traces call functions that branch on the values of arrays.
 
-What is traced cannot choose by the numbers in an array. A function that does is one operation of
-the graph instead, and one more for its gradient, which the compiled program calls eagerly.
+A tracer does not know these values. Such a function becomes one operation of the traced graph, and
+another one for its gradient; the compiled program calls both eagerly.
 """
 
 from __future__ import annotations
@@ -19,30 +19,21 @@ from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_
 
 Array = Any
 
-_functions: dict[Callable[..., Array], int] = {}  # all that graphs may call
-_kept: dict[int, tuple[Array, list[Array]]] = {}  # results and arguments, by their tickets
+# Functions are compared by value, kept for ever, and must therefore hold no tensors.
+_functions: dict[Callable[..., Array], int] = {}  # numbers of all functions that graphs may call
+_graphs: dict[int, tuple[Array, list[Array]]] = {}  # results and arguments by ticket
 _tickets = itertools.count()
 
 
 def is_captured(*arrays: Array) -> bool:
-    """Whether a program of torch on a CPU is watched, as by a tracer.
-
-    Args:
-        arrays: of one framework.
-    """
+    """Return whether a tracer, and not torch.func, is watching a torch program on a CPU."""
     if not array_api_compat.is_torch_array(arrays[0]) or is_untraced() or is_transformed():
         return False
     return all(array.device.type == "cpu" for array in arrays)
 
 
-def as_one_operation(function: Callable[..., Array], like: int, *arrays: Array) -> Array:
-    """Call a function of torch tensors as one operation, which is differentiable once.
-
-    Args:
-        function: compared by its value; keeps no tensors.
-        like: which of the arrays the result has the shape and the precision of.
-        arrays: its arguments.
-    """
+def call_as_operation(function: Callable[..., Array], like: int, *arrays: Array) -> Array:
+    """Call a function as one torch operation; its result has the shape of ``arrays[like]``."""
     return _operation()(_functions.setdefault(function, len(_functions)), like, *arrays)
 
 
@@ -73,27 +64,27 @@ def _operation() -> Callable[..., Array]:
 
 @functools.cache
 def _library() -> Any:
-    """Operations of torch, with the shapes of what they return; they end with it."""
+    """Register the torch operations and their shape functions, which live as long as it does."""
     import torch
 
     library = torch.library.Library("moment_calculus", "FRAGMENT")
-    serving = {"call": _call, "start": _start, "pull_back": _pull_back}
-    imitating = {
-        "call": lambda number, like, arrays: _imitated(arrays[like]),
+    kernels = {"call": _call, "start": _start, "pull_back": _pull_back}
+    fakes = {
+        "call": lambda number, like, arrays: _fake_like(arrays[like]),
         "start": lambda number, like, arrays: (
-            _imitated(arrays[like]),
+            _fake_like(arrays[like]),
             torch.empty((), dtype=torch.int64),
         ),
-        "pull_back": lambda number, slope, arrays, ticket: list(map(_imitated, arrays)),
+        "pull_back": lambda number, slope, arrays, ticket: list(map(_fake_like, arrays)),
     }
     library.define("call(int function, int like, Tensor[] arrays) -> Tensor")
     library.define("start(int function, int like, Tensor[] arrays) -> (Tensor, Tensor)")
     library.define(
         "pull_back(int function, Tensor slope, Tensor[] arrays, Tensor ticket) -> Tensor[]"
     )
-    for name, function in serving.items():
+    for name, function in kernels.items():
         library.impl(name, function, "CPU")
-        library._register_fake(name, imitating[name])
+        library._register_fake(name, fakes[name])
     return library
 
 
@@ -101,39 +92,39 @@ def _function(number: int) -> Callable[..., Array]:
     return list(_functions)[number]
 
 
-def _imitated(array: Array) -> Array:
+def _fake_like(array: Array) -> Array:
     return array.new_empty(array.shape)
 
 
-def _own(array: Array, *given: Array) -> Array:
-    """A result in the layout that was promised, which shares no memory with what was given."""
+def _unaliased(array: Array, *given: Array) -> Array:
+    """Return a contiguous result that shares no memory with the arguments, as torch requires."""
     array, memory = array.detach().contiguous(), array.untyped_storage().data_ptr()
     is_given = any(memory == part.untyped_storage().data_ptr() for part in given)
     return array.clone() if is_given else array
 
 
 def _call(number: int, like: int, arrays: list[Array]) -> Array:
-    return _own(_function(number)(*arrays), *arrays)
+    return _unaliased(_function(number)(*arrays), *arrays)
 
 
 def _start(number: int, like: int, arrays: list[Array]) -> tuple[Array, Array]:
-    """The result, and a ticket for its graph, which is kept as long as the ticket is."""
+    """Return the result, and a ticket: the graph for the gradient lives as long as the ticket."""
     import torch
 
-    found, place = _recorded(number, arrays), next(_tickets)
-    _kept[place], ticket = found, torch.tensor(place)
-    weakref.finalize(ticket, _kept.pop, place, None).atexit = False
-    return _own(found[0], *arrays), ticket
+    graph, place = _recorded(number, arrays), next(_tickets)
+    _graphs[place], ticket = graph, torch.tensor(place)
+    weakref.finalize(ticket, _graphs.pop, place, None).atexit = False
+    return _unaliased(graph[0], *arrays), ticket
 
 
 def _pull_back(number: int, slope: Array, arrays: list[Array], ticket: Array) -> list[Array]:
     import torch
 
     place = int(ticket)
-    result, arguments = _kept.pop(place) if place in _kept else _recorded(number, arrays)
+    result, arguments = _graphs.pop(place) if place in _graphs else _recorded(number, arrays)
     with _recording():
         gradients = torch.autograd.grad(result, arguments, slope)
-    return [_own(gradient, slope, *arrays) for gradient in gradients]
+    return [_unaliased(gradient, slope, *arrays) for gradient in gradients]
 
 
 def _recorded(number: int, arrays: list[Array]) -> tuple[Array, list[Array]]:
@@ -144,7 +135,7 @@ def _recorded(number: int, arrays: list[Array]) -> tuple[Array, list[Array]]:
 
 @contextlib.contextmanager
 def _recording() -> Iterator[None]:
-    """Autograd at work, which tracers and operations leave out within themselves."""
+    """Turn autograd on, which tracers and operations turn off within themselves."""
     import torch
 
     include = torch._C._dispatch_tls_local_include_set()

@@ -1,6 +1,6 @@
-"""Functions of eager arrays that write down their gradient as a whole.
+"""Give functions of eager arrays a gradient that is written by hand.
 
-A framework is imported only when one of its arrays arrives.
+A framework is imported only when one of its arrays is passed.
 """
 
 from __future__ import annotations
@@ -18,17 +18,12 @@ Pullback = Callable[[Array], tuple[Array, ...]]
 
 
 def is_eager(*arrays: Array) -> bool:
-    """Whether a program may look at its arrays, and goes on step by step.
-
-    Not while it is traced or transformed, nor on a GPU, where it would wait for the numbers.
-
-    Args:
-        arrays: of one framework.
-    """
+    """Return whether a program runs step by step on a CPU and may look at its arrays."""
     if not array_api_compat.is_torch_array(arrays[0]):
         return not array_api_compat.is_jax_array(arrays[0])
     import torch
 
+    # To look at an array on a GPU would mean to wait for it.
     return (
         is_untraced()
         and not is_transformed()
@@ -40,16 +35,10 @@ def is_eager(*arrays: Array) -> bool:
 def with_pullback(
     function: Callable[..., tuple[Array, Pullback]], general: Callable[..., Array]
 ) -> Callable[..., Array]:
-    """Give a function of eager arrays its gradient.
+    """Give a function of eager arrays the gradient that its pullback computes.
 
-    Args:
-        function: of arrays, to the result and the function from a gradient by it to those by each
-            array; neither is differentiated itself.
-        general: the same function of the same arrays, which can be: where a gradient of the
-            gradient is asked for.
-
-    Returns:
-        The differentiable function of arrays that are :func:`is_eager`.
+    ``function`` returns the result and the pullback; neither is differentiated. ``general`` is the
+    same function for automatic differentiation, where the gradient is differentiated itself.
     """
 
     def differentiable(*arrays: Array) -> Array:
@@ -82,10 +71,10 @@ def _torch_function() -> Any:
 
 
 def _differentiated(general: Any, arrays: tuple[Array, ...], gradient: Array) -> tuple[Array, ...]:
-    """The gradient where it is differentiated itself, or one of a whole batch."""
+    """Return the gradient of ``general``, differentiable, or for a batch of vmap's."""
     import torch
 
-    with torch.enable_grad():  # of aliases, as one array may be made from another
+    with torch.enable_grad():  # for aliases, because one array may depend on another
         inputs = [
             part.view_as(part) if part.requires_grad else part.detach().requires_grad_()
             for part in arrays

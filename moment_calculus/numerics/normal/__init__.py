@@ -1,1 +1,1 @@
-"""The normal distribution in one and two dimensions."""
+"""Functions of the normal distribution in one and two dimensions."""

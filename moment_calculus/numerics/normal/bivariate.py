@@ -1,4 +1,4 @@
-"""The normal distribution in one and two dimensions, relatively accurate in the tails."""
+"""Compute probabilities and covariances of bivariate normals, relatively accurate in the tails."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.execution import summed
+from moment_calculus.numerics.execution import sum_over_nodes
 from moment_calculus.numerics.normal.univariate import (
     LIMIT,
     cdf,
-    is_single,
+    is_single_precision,
     pdf,
-    tail_moment_values,
+    raw_tail_moments,
     tail_moments,
 )
 from moment_calculus.numerics.special import elementwise, namespace
@@ -27,12 +27,12 @@ __all__ = [
     "bivariate_pdf",
     "cdf",
     "conditional_cdf",
-    "is_single",
+    "is_single_precision",
     "mixed_covariance",
     "pdf",
+    "raw_tail_moments",
     "rectifier_covariance",
     "step_covariance",
-    "tail_moment_values",
     "tail_moments",
 ]
 
@@ -61,13 +61,13 @@ _RECTIFIER_RULES = {True: _Rule(1, 12, 16.0), False: _Rule(1, 24, 24.0)}
 
 @functools.cache
 def _legendre(nodes: int) -> tuple[tuple[float, float], ...]:
-    """Nodes and weights on [0, 1]."""
+    """Return Gauss–Legendre nodes and weights on [0, 1]."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
     return tuple(zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
 
 
 def _range(total: Array, gap: Array, rho: Array, rule: _Rule) -> tuple[Array, Array]:
-    """Ends of the range of integration as 1 − e^(1/2^halvings), the larger first."""
+    """Return the ends of the range of integration as 1 − e^(1/2^halvings), the larger first."""
     xp = namespace(rho)
     least = ((1 - rho) / (1 + rho)) ** 0.5
     slope_at_one, slope_at_least = total - gap, total * least - gap / (least + 1e-15)
@@ -82,7 +82,7 @@ def _range(total: Array, gap: Array, rho: Array, rule: _Rule) -> tuple[Array, Ar
 
 
 def _integrate(a: Array, b: Array, rho: Array, rule: _Rule, *, rectified: bool) -> Array:
-    """∫₀^ρ w(r) φ₂(a, b; r) dr for ρ ≥ 0, with w = ρ − r if rectified, else 1."""
+    """Return ∫₀^ρ w(r) φ₂(a, b; r) dr for ρ ≥ 0, with w = ρ − r if rectified, else 1."""
     xp = namespace(rho)
     total, gap = xp.abs(a + b), xp.abs(a - b)
     far, near = _range(total, gap, rho, rule)
@@ -96,15 +96,15 @@ def _integrate(a: Array, b: Array, rho: Array, rule: _Rule, *, rectified: bool) 
             jacobian, e = jacobian * e, e * e
         square = e * e
         share = 2 / (1 + square)
-        found = xp.exp(rising * square + falling / square) * jacobian * share
-        return (found * (1 + rho - share) if rectified else found) * weight
+        density = xp.exp(rising * square + falling / square) * jacobian * share
+        return (density * (1 + rho - share) if rectified else density) * weight
 
-    result = summed(term, _legendre(rule.nodes), rising + rho)
+    result = sum_over_nodes(term, _legendre(rule.nodes), rising + rho)
     return result * length * xp.exp((a * a + b * b) * -0.25) * (2**rule.halvings / (2 * math.pi))
 
 
 def _folded(a: Array, b: Array, rho: Array) -> tuple[Array, Array, Array, Array]:
-    """Clip, and flip the sign of y where ρ < 0: a, b, |ρ| and the sign of ρ."""
+    """Clip a and b and flip the sign of y where ρ < 0: return a, b, |ρ| and the sign of ρ."""
     xp = namespace(rho)
     sign = xp.where(rho < 0, -xp.ones_like(rho), xp.ones_like(rho))
     a, b = (xp.clip(threshold, min=-LIMIT, max=LIMIT) for threshold in (a, b))
@@ -113,28 +113,29 @@ def _folded(a: Array, b: Array, rho: Array) -> tuple[Array, Array, Array, Array]
 
 
 def _conditional(a: Array, b: Array, rho: Array) -> tuple[Array, Array]:
-    """(a − ρb)/r and (b − ρa)/r for ρ ≥ 0, without cancellation for ρ → 1."""
+    """Return (a − ρb)/r and (b − ρa)/r with r² = 1 − ρ², ρ ≥ 0, without cancellation at ρ → 1."""
     ratio = ((1 - rho) / (1 + rho)) ** 0.5
     gap = (a - b) / _residual(rho) ** 0.5
     return gap + b * ratio, a * ratio - gap
 
 
 def _residual(rho: Array) -> Array:
-    """r² = 1 − ρ², kept above 1e-18."""
+    """Return r² = 1 − ρ², kept above 1e-18."""
     return namespace(rho).clip((1 - rho) * (1 + rho), min=1e-18)
 
 
 def _bivariate_pdf(a: Array, b: Array, rho: Array) -> Array:
-    """φ₂(a, b; ρ) for ρ ≥ 0, finite at ρ = 1."""
+    """Return φ₂(a, b; ρ) for ρ ≥ 0, finite at ρ = 1."""
     residual, gap = _residual(rho), a - b
     exponent = gap * gap / (2 * residual) + a * b / (1 + rho)
     xp = namespace(rho)
     return xp.exp(-xp.clip(exponent, min=0.0)) / (2 * math.pi * residual**0.5)
 
 
+# Price's theorem: the derivative of the step covariance by ρ is φ₂(a, b; ρ).
 def _step_covariance_values(a: Array, b: Array, rho: Array) -> Array:
     a, b, rho, sign = _folded(a, b, rho)
-    return sign * _integrate(a, b, rho, _STEP_RULES[is_single(rho)], rectified=False)
+    return sign * _integrate(a, b, rho, _STEP_RULES[is_single_precision(rho)], rectified=False)
 
 
 def _step_slopes(a: Array, b: Array, rho: Array) -> Any:
@@ -149,25 +150,17 @@ _step_covariance = elementwise(_step_covariance_values, _step_slopes)
 
 
 def step_covariance(a: Array, b: Array, rho: Array) -> Array:
-    """Cov(1{x > −a}, 1{y > −b}) = Φ₂(a, b; ρ) − Φ(a)Φ(b).
-
-    Args:
-        a: threshold of the standard normal x.
-        b: threshold of the standard normal y.
-        rho: their correlation, in [−1, 1].
-
-    Returns:
-        The covariance, of the broadcast shape; it has the sign of ρ.
-
-    Source: Price's theorem, ∂/∂ρ = φ₂(a, b; ρ).
-    """
+    """Return Cov(1{x > −a}, 1{y > −b}) = Φ₂(a, b; ρ) − Φ(a)Φ(b) of standard normals x, y."""
     return _step_covariance(a, b, rho)
 
 
+# Price's theorem: the derivative of the rectifier covariance by ρ is Φ₂(a, b; ρ).
 def _rectifier_covariance_values(a: Array, b: Array, rho: Array) -> Array:
     linear = rho * cdf(a) * cdf(b)
     a, b, rho, _ = _folded(a, b, rho)
-    return linear + _integrate(a, b, rho, _RECTIFIER_RULES[is_single(rho)], rectified=True)
+    return linear + _integrate(
+        a, b, rho, _RECTIFIER_RULES[is_single_precision(rho)], rectified=True
+    )
 
 
 def _rectifier_slopes(a: Array, b: Array, rho: Array) -> Any:
@@ -186,66 +179,35 @@ _rectifier_covariance = elementwise(_rectifier_covariance_values, _rectifier_slo
 
 
 def rectifier_covariance(a: Array, b: Array, rho: Array) -> Array:
-    """Cov((x + a)₊, (y + b)₊) of standard normals x, y with correlation ρ.
-
-    Args:
-        a: shift of x.
-        b: shift of y.
-        rho: correlation, in [−1, 1].
-
-    Returns:
-        The covariance, of the broadcast shape; relatively accurate for ρ ≥ 0 in both tails.
-
-    Source: Price's theorem, ∂/∂ρ = Φ₂(a, b; ρ).
-    """
+    """Return Cov((x + a)₊, (y + b)₊) of standard normals x, y with correlation ρ."""
     return _rectifier_covariance(a, b, rho)
 
 
 def bivariate_cdf(a: Array, b: Array, rho: Array) -> Array:
-    """Φ₂(a, b; ρ), the bivariate normal distribution function.
-
-    Args:
-        a: first threshold.
-        b: second threshold.
-        rho: correlation, in [−1, 1].
-
-    Returns:
-        Probabilities of the broadcast shape, relatively accurate for ρ ≥ 0.
-    """
+    """Return Φ₂(a, b; ρ), the bivariate normal cdf, relatively accurate for ρ ≥ 0."""
     probability = cdf(a) * cdf(b) + step_covariance(a, b, rho)
     return namespace(probability).clip(probability, min=0.0, max=1.0)
 
 
 def bivariate_pdf(a: Array, b: Array, rho: Array) -> Array:
-    """φ₂(a, b; ρ), the bivariate normal density, held finite at |ρ| = 1.
-
-    Args:
-        a: first argument.
-        b: second argument.
-        rho: correlation, in [−1, 1].
-    """
+    """Return φ₂(a, b; ρ), the bivariate normal density, kept finite at |ρ| = 1."""
     a, b, rho, _ = _folded(a, b, rho)
     return _bivariate_pdf(a, b, rho)
 
 
 def conditional_cdf(a: Array, b: Array, rho: Array) -> Array:
-    """P(x > −a | y = −b) = Φ((a − ρb)/√(1 − ρ²)) of standard normals with correlation ρ.
-
-    Args:
-        a: threshold of x.
-        b: where y is.
-        rho: correlation, in [−1, 1].
-    """
+    """Return P(x > −a | y = −b) = Φ((a − ρb)/√(1 − ρ²)) of standard normals x, y."""
     a, b, rho, _ = _folded(a, b, rho)
     return cdf(_conditional(a, b, rho)[0])
 
 
+# The mixed covariance is the derivative of the rectifier covariance by b.
 def _mixed_covariance_values(a: Array, b: Array, rho: Array) -> Array:
     xp = namespace(rho)
     a, b, rho, sign = _folded(a, b, rho)
     a_given_b, b_given_a = _conditional(a, b, rho)
-    both = _integrate(a, b, rho, _STEP_RULES[is_single(rho)], rectified=False)
-    # a difference of the tails, whichever is small
+    both = _integrate(a, b, rho, _STEP_RULES[is_single_precision(rho)], rectified=False)
+    # the difference of the smaller tails, which does not cancel
     rise = xp.where(b > 0, cdf(-b) - cdf(-b_given_a), cdf(b_given_a) - cdf(b))
     return sign * (a * both + pdf(a) * rise + rho * pdf(b) * cdf(a_given_b))
 
@@ -264,16 +226,5 @@ _mixed_covariance = elementwise(_mixed_covariance_values, _mixed_slopes)
 
 
 def mixed_covariance(a: Array, b: Array, rho: Array) -> Array:
-    """Cov((x + a)₊, 1{y > −b}) of standard normals x, y with correlation ρ.
-
-    Args:
-        a: shift of x.
-        b: threshold of y.
-        rho: correlation, in [−1, 1].
-
-    Returns:
-        The covariance, of the broadcast shape; it has the sign of ρ.
-
-    Source: the derivative of :func:`rectifier_covariance` by b.
-    """
+    """Return Cov((x + a)₊, 1{y > −b}) of standard normals x, y with correlation ρ."""
     return _mixed_covariance(a, b, rho)

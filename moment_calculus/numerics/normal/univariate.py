@@ -1,4 +1,4 @@
-"""The normal distribution in one dimension, relatively accurate in the tails."""
+"""Compute the standard normal density, cdf and tail moments, relatively accurate in the tails."""
 
 from __future__ import annotations
 
@@ -17,79 +17,49 @@ LIMIT = 40.0  # beyond it every tail is 0 in float64: thresholds are clipped the
 
 
 def pdf(x: Array) -> Array:
-    """Standard normal density.
-
-    Args:
-        x: any array.
-    """
+    """Return the standard normal density."""
     return namespace(x).exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
 
 
 def cdf(x: Array) -> Array:
-    """Standard normal distribution function.
-
-    Args:
-        x: any array.
-    """
+    """Return the standard normal distribution function."""
     return ndtr(x)
 
 
 def upper_tail(t: Array) -> Array:
-    """Φ(−t) for t ≥ 0, in the form that each framework runs fastest; no derivatives of its own.
-
-    Args:
-        t: non-negative array.
-    """
+    """Return Φ(−t) for t ≥ 0, as each framework runs it fastest; without own derivatives."""
     if not array_api_compat.is_jax_array(t):
         return ndtr(-t)
     t = namespace(t).clip(t, max=LIMIT)
-    return upper_tail_beside(t, pdf(t))
+    return upper_tail_from_density(t, pdf(t))
 
 
-def upper_tail_beside(t: Array, density: Array) -> Array:
-    """The same where the density is known already.
-
-    Args:
-        t: between 0 and LIMIT.
-        density: φ(t).
-    """
+def upper_tail_from_density(t: Array, density: Array) -> Array:
+    """Return Φ(−t) for 0 ≤ t ≤ LIMIT, where the density φ(t) is known already."""
     if not array_api_compat.is_jax_array(t):
         return ndtr(-t)
     reach = t + _tail_quotient(t)
-    return density * reach / (1 + t * reach)  # a quotient at the end, which XLA computes once
+    return density * reach / (1 + t * reach)  # the quotient comes last: XLA computes it once
 
 
-def is_single(x: Array) -> bool:
-    """Whether an array has float32 precision or less, for which shorter expansions do.
-
-    Args:
-        x: a floating-point array.
-    """
+def is_single_precision(x: Array) -> bool:
+    """Return whether an array has float32 precision or less: short expansions suffice then."""
     return namespace(x).finfo(x.dtype).eps > 1e-10
 
 
 # ---------------------------------------------------------------------------------------------
-# Tail moments
+# Tail moments T0 = Φ(−t), T1 = φ − tΦ(−t), T2 = (1 + t²)Φ(−t) − tφ, without cancellation. With a
+# fit of K = T2/T1 the recursions T0 = T2 + t T1 and φ = T1 + t T0 have positive terms only:
+# T1 = φ/(1 + t (t + K)).
 
 
-def tail_moment_values(t: Array) -> tuple[Array, Array, Array]:
-    """As :func:`tail_moments`, without derivatives of its own; one exponential serves all three.
-
-    With the quotient K = T2 / T1 the recursions T0 = T2 + t T1 and φ = T1 + t T0 have positive
-    terms only: T1 = φ / (1 + t (t + K)).
-
-    Args:
-        t: non-negative array.
-    """
+def raw_tail_moments(t: Array) -> tuple[Array, Array, Array]:
+    """Return what :func:`tail_moments` does, without derivatives of its own."""
     return tails_and_density(t)[:3]
 
 
 def tails_and_density(t: Array) -> tuple[Array, Array, Array, Array]:
-    """The same, and the density at t after them.
-
-    Args:
-        t: non-negative array.
-    """
+    """Return T0, T1, T2 of :func:`tail_moments` and the density, by one exponential."""
     t = namespace(t).clip(t, max=LIMIT)
     quotient, density = _tail_quotient(t), pdf(t)
     reach = t + quotient
@@ -105,7 +75,7 @@ _NEAR, _FAR = 1 / _CENTRE, 1 / (LIMIT + _CENTRE)
 
 @functools.cache
 def _tail_polynomial(degree: int) -> tuple[float, ...]:
-    """(t + c) K in powers of u, which is 1/(t + c) mapped to [−1, 1]."""
+    """Return coefficients of (t + c) K in powers of u, which is 1/(t + c) mapped to [−1, 1]."""
     points, weights = np.polynomial.legendre.leggauss(400)
 
     def target(u: np.ndarray) -> Any:
@@ -120,10 +90,10 @@ def _tail_polynomial(degree: int) -> tuple[float, ...]:
 
 
 def _tail_quotient(t: Array) -> Array:
-    """T2 / T1 for 0 ≤ t ≤ LIMIT."""
+    """Return K = T2 / T1 for 0 ≤ t ≤ LIMIT."""
     inverse = 1 / (t + _CENTRE)
     u = inverse * (2 / (_NEAR - _FAR)) - (_NEAR + _FAR) / (_NEAR - _FAR)
-    return polynomial(_tail_polynomial(_DEGREES[is_single(t)]), u) * inverse
+    return polynomial(_tail_polynomial(_DEGREES[is_single_precision(t)]), u) * inverse
 
 
 def _tail_slopes(t: Array) -> Any:
@@ -131,18 +101,9 @@ def _tail_slopes(t: Array) -> Any:
     return (-pdf(t),), (-zeroth,), (-2 * first,)
 
 
-_tail_moments = elementwise(tail_moment_values, _tail_slopes)
+_tail_moments = elementwise(raw_tail_moments, _tail_slopes)
 
 
 def tail_moments(t: Array) -> tuple[Array, Array, Array]:
-    """T_k(t) = E[(z − t)₊ᵏ], k = 0, 1, 2, for standard normal z, without cancellation.
-
-    Args:
-        t: non-negative array.
-
-    Returns:
-        T0, T1, T2 of the shape of ``t``.
-
-    Source: T0 = Φ(−t), T1 = φ − tΦ(−t), T2 = (1 + t²)Φ(−t) − tφ; a fit of T2/T1.
-    """
+    """Return T_k(t) = E[(z − t)₊ᵏ], k = 0, 1, 2, of a standard normal z, for t ≥ 0."""
     return _tail_moments(t)

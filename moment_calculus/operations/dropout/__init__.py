@@ -1,1 +1,1 @@
-"""Products with independent noise: dropout of values, and of the inputs of a latent weight."""
+"""Dropout: multiplication of values, and of the inputs of latent weights, by independent noise."""

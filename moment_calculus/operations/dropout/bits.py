@@ -1,4 +1,4 @@
-"""Random bits that programs draw by hand: uniform numbers, and where they are below a probability.
+"""Random bits that programs draw themselves: uniform numbers, compared with a probability.
 
 mask = u < k,   E[mask] = k,   Var[mask] = k (1 − k),   independent for each component
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import noise
-from moment_calculus.operations.dropout.switches import mask, select
+from moment_calculus.operations.dropout.switches import bernoulli_mask, where_mask
 from moment_calculus.operations.elementwise.arithmetic import scale_shift
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.moves import permute
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Value
 
 _KINDS = {"lt": True, "le": True, "gt": False, "ge": False}
@@ -28,13 +28,7 @@ _REMEDY = (
 
 
 class Uniform(Composite):
-    """Numbers uniform on the unit interval, drawn once, which are compared with a probability.
-
-    Args:
-        name: of the noise.
-        like: array of its shape and precision.
-        propagation: how randomness flows.
-    """
+    """Random numbers, uniform on the unit interval, that are compared with one probability."""
 
     __slots__ = ("_mask", "_threshold", "name_of_noise")
     name = "uniform"
@@ -47,41 +41,29 @@ class Uniform(Composite):
 
     @property
     def at_mean(self) -> Array:
-        """One half."""
+        """The mean of the numbers, one half."""
         return self.source.mean
 
     def gaussian(self) -> NoReturn:
-        """Refuse: uniform numbers are not Gaussian.
-
-        Raises:
-            UnsupportedMoments: always.
-        """
+        """Raise UnsupportedMoments: uniform numbers are not Gaussian."""
         raise _refused("uniform numbers", self.sites)
 
     def compared(self, kind: str, threshold: Any) -> Bits:
-        """Where the numbers are below or above a probability.
-
-        Args:
-            kind: ``"lt"``, ``"le"``, ``"gt"`` or ``"ge"``.
-            threshold: the probability, certain, broadcastable.
-
-        Raises:
-            UnsupportedMoments: for another comparison, or with a second probability.
-        """
+        """Return where the numbers are below or above a probability; raise for a second one."""
         if kind not in _KINDS or hasattr(threshold, "sites"):
             raise _refused("uniform numbers", self.sites)
         if self._mask is None:
             self._threshold, self._mask = threshold, self._below(threshold)
         elif not _is_same(self._threshold, threshold):
             raise _refused("uniform numbers that are compared with two probabilities", self.sites)
-        return self._mask if _KINDS[kind] else self._mask.negated()
+        return self._mask if _KINDS[kind] else self._mask.logical_not()
 
     def _below(self, threshold: Any) -> Bits:
-        flow, axis = self.source.propagation, self.source.axis
+        propagation, axis = self.source.propagation, self.source.axis
         xp = namespace(self.source.mean)
         chance = xp.clip(0 * self.source.mean + threshold, min=0.0, max=1.0)
         name = self.name_of_noise
-        return Bits(mask(name, chance, flow, axis=axis))
+        return Bits(bernoulli_mask(name, chance, propagation, axis=axis))
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -92,83 +74,52 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 class Bits(Composite):
-    """Random booleans, drawn once: one with a probability for each component.
-
-    Args:
-        source: the numbers 0 and 1 that they stand for, or their opposites.
-        opposite: whether they are the opposites.
-    """
+    """Random booleans, each true with its own probability, stored as numbers 0 and 1."""
 
     __slots__ = ("opposite",)
     name = "bits"
 
     def __init__(self, source: Any, opposite: bool = False) -> None:
-        super().__init__(source)
+        super().__init__(source)  # the numbers 0 and 1 of the booleans, or of their negation
         self.opposite = opposite
 
     @property
     def at_mean(self) -> Array:
-        """Whether one is the likelier."""
+        """Whether true is more likely than false."""
         return self.number.mean > 0.5
 
     @property
     def number(self) -> Gaussian:
-        """The numbers 0 and 1 that they stand for."""
+        """The booleans as a value of numbers 0 and 1."""
         return scale_shift(self.source, -1.0, 1.0).gaussian() if self.opposite else self.source
 
     def gaussian(self) -> NoReturn:
-        """Refuse: booleans have no moments before they are numbers.
-
-        Raises:
-            UnsupportedMoments: always.
-        """
+        """Raise UnsupportedMoments: booleans have no moments before they are numbers."""
         raise _refused("random booleans that are no numbers yet", self.sites)
 
-    def negated(self) -> Bits:
-        """The opposite."""
+    def logical_not(self) -> Bits:
+        """Return the negated booleans."""
         return Bits(self.source, not self.opposite)
 
     def moved(self, move: Callable[[Any], Any]) -> Bits:
-        """The same with its elements elsewhere.
-
-        Args:
-            move: shape operation on values.
-        """
+        """Apply a shape operation on values to the booleans."""
         return Bits(move(self.source), self.opposite)
 
     def permuted(self, order: Sequence[int]) -> Bits:
-        """The same with its axes in another order.
-
-        Args:
-            order: the old axis at each new place.
-        """
+        """Return the booleans with reordered axes: ``order`` is the old axis at each place."""
         return self.moved(lambda value: permute(value, order))
 
-    def select(self, chosen: Any, other: Any) -> Value:
-        """``chosen`` where they are true and ``other`` elsewhere, exactly.
-
-        Args:
-            chosen: value, array or number.
-            other: value, array or number.
-        """
-        return select(self.source, *((other, chosen) if self.opposite else (chosen, other)))
+    def where(self, chosen: Any, other: Any) -> Value:
+        """Return ``chosen`` where the booleans are true and ``other`` elsewhere, exactly."""
+        return where_mask(self.source, *((other, chosen) if self.opposite else (chosen, other)))
 
 
 def compare(kind: str, left: Any, right: Any) -> Bits:
-    """A comparison of uniform numbers with a probability.
-
-    Args:
-        kind: name of the comparison.
-        left: either of both.
-        right: the other one.
-
-    Raises:
-        UnsupportedMoments: see :meth:`Uniform.compared`.
-    """
+    """Compare uniform numbers with a probability, on either side."""
     if not isinstance(left, Uniform):
         kind, left, right = _MIRRORED[kind], right, left
     if not isinstance(left, Uniform):
-        return left.gaussian()  # booleans
+        return left.gaussian()  # of booleans: it raises
     return left.compared(kind, right)
 
 

@@ -1,11 +1,8 @@
-"""Random masks, and what they switch component by component: exact before any function of it.
+"""Random masks that switch between two values, component by component.
 
-    y = m∘a + (1 − m)∘b,    E[m] = k:    E[y] = k E[a] + (1 − k) E[b],
-    Cov[y_i, y_j] = Cov of k∘a + (1 − k)∘b,    Var[y] takes k (1 − k) E[(a − b)²] beside it
-
-Functions of y are taken branch by branch, see :mod:`moment_calculus.values.ancestry`. Dropout is
-a = x/k and b = 0: E f(y) = k E f(x/k) + (1 − k) f(0).
-
+y = m∘a + (1 − m)∘b with E[m] = k: E[y] = k E[a] + (1 − k) E[b], and Var[y] is that of
+k∘a + (1 − k)∘b plus k (1 − k) E[(a − b)²]. Functions of y are computed for each branch, exactly:
+see values/ancestry.py. Dropout has a = x/k and b = 0.
 Source: Srivastava et al. 2014; the law of total covariance.
 """
 
@@ -15,92 +12,85 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from moment_calculus.errors.exceptions import OR_DRAW_ALL, ApproximationWarning, UnsupportedMoments
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import noise
 from moment_calculus.operations.elementwise.arithmetic import subtract
-from moment_calculus.operations.elementwise.multiplication import exact_product
-from moment_calculus.operations.elementwise.sums import sum_of_any
+from moment_calculus.operations.elementwise.multiplication import multiply_exactly
+from moment_calculus.operations.elementwise.sums import add_any
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW_ALL, ApproximationWarning, UnsupportedMoments
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.affine import Affine
 from moment_calculus.values.ancestry import Branches, branches_of
 from moment_calculus.values.entries import Entries
 from moment_calculus.values.support import overlap
-from moment_calculus.values.vectors import as_vector, of_parts
+from moment_calculus.values.vectors import as_vector, from_vector_parts
 
 
-class _Both(NamedTuple):
-    """What a value is under either outcome."""
+class _Pair(NamedTuple):
+    """The values of both branches."""
 
     on: Any
     off: Any
 
 
 @dataclass(frozen=True, eq=False)
-class Switch(Affine):
-    """A mask, or the certain numbers between which it chooses: scale · mask + shift."""
+class MaskStep(Affine):
+    """Step of a mask, or of two certain numbers that it chooses from: scale · mask + shift."""
 
     data = True
     elementwise = False
 
     def branches(self, value: Gaussian, parts: Any) -> Branches:
-        """Both numbers."""
+        """Return both numbers as branches."""
         like = namespace(value.mean).zeros_like(value.mean)
-        both = _Both(like + self.scale + self.shift, like + self.shift)
-        return Branches(self.source, switched, lambda choice: choice(both))
+        both = _Pair(like + self.scale + self.shift, like + self.shift)
+        return Branches(self.source, choose_by_mask, lambda choice: choice(both))
 
     def entries(self, value: Gaussian) -> Entries | None:
-        """Its own, if they are independent."""
+        """Return the entries of the mask itself, if they are independent."""
         return Entries.of(value) if value.independent else None
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Of the mask as a vector."""
-        return of_parts(lambda source: _switch(source, self.scale, self.shift), self.source)
+        """Return the switch of the mask as a vector."""
+        return from_vector_parts(
+            lambda source: _switch(source, self.scale, self.shift), self.source
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Switched(Affine):
-    """One of two values, by a mask.
+class MaskedChoice(Affine):
+    """Step of a choice between two values by a mask."""
 
-    Args:
-        known: the branches.
-    """
-
-    known: Branches = None  # type: ignore[assignment]
+    mask_branches: Branches = None  # type: ignore[assignment]  # both values
     affine = None  # type: ignore[assignment]
     elementwise = False
 
     def branches(self, value: Gaussian, parts: Any) -> Branches:
-        """Those that it was made of."""
-        return self.known
+        """Return the branches that it was made from."""
+        return self.mask_branches
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Of the mask and both values as vectors."""
-        mask = as_vector(self.known.mask)
-        parts = self.known.on, self.known.off
+        """Return the choice with the mask and both values as vectors."""
+        mask = as_vector(self.mask_branches.mask)
+        parts = self.mask_branches.on, self.mask_branches.off
         on, off = (as_vector(part) if isinstance(part, Gaussian) else part for part in parts)
-        return None if mask is None or on is None or off is None else switched(mask, on, off)
+        return None if mask is None or on is None or off is None else choose_by_mask(mask, on, off)
 
 
-def mask(name: str, chance: Array, propagation: Propagation, *, axis: int | None = -1) -> Gaussian:
-    """Zeros and ones, drawn for every component by itself.
-
-    Args:
-        name: of the noise; that of the same name is the same.
-        chance: array of the probabilities of a one.
-        propagation: how randomness flows.
-        axis: its feature axis.
-    """
+def bernoulli_mask(
+    name: str, chance: Array, propagation: Propagation, *, axis: int | None = -1
+) -> Gaussian:
+    """Make a mask of zeros and ones, independent for each component; ``chance`` is P(one)."""
     return _switch(noise(name, chance, chance * (1 - chance), propagation, axis=axis), 1.0, 0.0)
 
 
 def _switch(source: Gaussian, scale: Any, shift: Any) -> Gaussian:
-    return _with_step(scale_shift(source, scale, shift).gaussian(), Switch(source, scale, shift))
+    return _with_step(scale_shift(source, scale, shift).gaussian(), MaskStep(source, scale, shift))
 
 
 def _with_step(value: Gaussian, step: Affine) -> Gaussian:
@@ -114,52 +104,42 @@ def _with_step(value: Gaussian, step: Affine) -> Gaussian:
     )
 
 
-def select(mask: Gaussian, on: Any, off: Any) -> Gaussian:
-    """``on`` where a mask is one and ``off`` where it is zero, exactly.
-
-    Args:
-        mask: of :func:`mask`, its elements elsewhere at most.
-        on: value, array or number.
-        off: value, array or number.
-
-    Raises:
-        UnsupportedMoments: if one of both depends on the mask in an unknown way, or both on each
-            other.
-    """
-    known = branches_of(mask)
-    assert known is not None
-    return switched(known.mask, on, off)
+def where_mask(mask: Gaussian, on: Any, off: Any) -> Gaussian:
+    """Return ``on`` where a mask is one and ``off`` where it is zero, exactly."""
+    mask_branches = branches_of(mask)
+    assert mask_branches is not None
+    return choose_by_mask(mask_branches.mask, on, off)
 
 
-def switched(source: Gaussian, on: Any, off: Any) -> Gaussian:
-    """The same for zeros and ones that are the mask of :class:`Branches`."""
-    on, off = _under(source, on, "on"), _under(source, off, "off")
+def choose_by_mask(source: Gaussian, on: Any, off: Any) -> Gaussian:
+    """Return ``on`` or ``off`` by zeros and ones that are the mask of :class:`Branches`."""
+    on, off = _given_outcome(source, on, "on"), _given_outcome(source, off, "off")
     if not is_value(on) and not is_value(off):
         return _switch(source, on - off, off)
-    plain = exact_product(source, subtract(on, off).gaussian())
-    plain = sum_of_any(plain, off)
-    arranged = [_arranged(part, plain) for part in (source, on, off)]
-    both = Branches(arranged[0], switched, lambda choice: choice(_Both(*arranged[1:])))
-    return _with_step(plain, Switched(plain, 1.0, 0.0, both))
+    plain = multiply_exactly(source, subtract(on, off).gaussian())
+    plain = add_any(plain, off)
+    branches = [_broadcast_branch(part, plain) for part in (source, on, off)]
+    both = Branches(branches[0], choose_by_mask, lambda choice: choice(_Pair(*branches[1:])))
+    return _with_step(plain, MaskedChoice(plain, 1.0, 0.0, both))
 
 
-def _arranged(part: Any, like: Gaussian) -> Any:
-    """A branch in the shape and on the feature axis of the value."""
+def _broadcast_branch(part: Any, like: Gaussian) -> Any:
+    """Broadcast a branch to the shape and feature axis of the value."""
     if isinstance(part, Gaussian):
         return broadcast(part, like.shape, like.axis)
     if isinstance(part, Deferred):
         same = part.shape == like.shape and part.base.axis == like.axis
-        return part if same else part.moved(lambda inner: _arranged(inner, like))
+        return part if same else part.moved(lambda inner: _broadcast_branch(inner, like))
     return namespace(like.mean).zeros_like(like.mean) + part
 
 
-def _under(source: Gaussian, branch: Any, outcome: str) -> Any:
-    """A branch where the mask has the outcome that chooses it."""
+def _given_outcome(source: Gaussian, branch: Any, outcome: str) -> Any:
+    """Return a branch given the outcome of the mask that chooses it; raise if unknown."""
     if not is_value(branch) or not overlap(source, branch):
         return branch
-    known = branches_of(branch.gaussian())
-    if known is not None and known.mask is source:
-        return getattr(known, outcome)
+    mask_branches = branches_of(branch.gaussian())
+    if mask_branches is not None and mask_branches.mask is source:
+        return getattr(mask_branches, outcome)
     raise UnsupportedMoments(
         "a function or product of a value that dropout switched and of what was computed with "
         "its mask, or with other elements of it",
@@ -170,20 +150,12 @@ def _under(source: Gaussian, branch: Any, outcome: str) -> Any:
 
 
 def warn_of_masks(value: Gaussian, what: str) -> None:
-    """Warn of a function of several elements that come straight from dropout.
-
-    It takes them as jointly Gaussian, while each is one of two. Measured against Gaussians of the
-    same moments for inputs of deviation 1.5, rates of 0.1 to 0.5 and 3, 10 and 32 elements (rms
-    over elements and inputs; the mean in standard deviations): softmax, the mean off by 0.05, 0.1
-    and 0.2, the variance by factors of 1.5, 1.7 and 2.5 (once of 1800); logsumexp by 0.03, 0.08 and
-    0.3 and factors of 1.3, 1.8 and 3.5; layer normalisation by 0.1, 0.03 and 0.01 and factors of
-    1.5, 1.1 and 1.05. A log-likelihood of 3 or 10 classes was off by up to 2.5 %, the
-    probabilities that it predicts by 0.01 to 0.04.
-
-    Args:
-        value: what the function is of.
-        what: it is.
-    """
+    """Warn of a function of several elements that come straight from dropout."""
+    # The function takes them as jointly Gaussian, while each is one of two values. Root mean square
+    # errors for inputs of deviation 1.5, rates of 0.1 to 0.5 and 3, 10 and 32 elements (means in
+    # standard deviations; variances by factors): softmax 0.05, 0.1, 0.2 and 1.5, 1.7, 2.5 (once
+    # 1800); logsumexp 0.03, 0.08, 0.3 and 1.3, 1.8, 3.5; layer normalisation 0.1, 0.03, 0.01 and
+    # 1.5, 1.1, 1.05. A log-likelihood of 3 or 10 classes was off by up to 2.5 %.
     if branches_of(value) is not None:
         warn_user(
             f"{what} of values straight after dropout takes them as Gaussian, though a mask makes "
@@ -199,29 +171,20 @@ def drop(
     name: str,
     propagation: Propagation,
     *,
-    shape: Sequence[int] | None = None,
+    shape: Sequence[int] | None = None,  # of the mask; by default that of x
     axis: int | None = -1,
 ) -> Gaussian:
-    """x m/k with a mask of probability k = 1 − rate: inverted dropout.
-
-    Exact in every function of single components, and in a map of one component. A map of several
-    sees many masks and is taken as Gaussian, as any: a function behind it is approximate. Measured
-    of relu and tanh behind random maps of 2, 8 and 32 inputs, x of mean 0.3 and deviation 0.9: at a
-    rate of 0.2 the means are off by at most 0.32, 0.17 and 0.07 of their standard deviations (rms
-    0.08, 0.03, 0.01); at 0.5 by 1.5, 0.45 and 0.24 (rms 0.32, 0.10, 0.03), most where relu is
-    nearly always zero.
-
-    Args:
-        x: value or array.
-        rate: the probability to drop, below one.
-        name: of the noise.
-        propagation: how randomness flows.
-        shape: of the mask, which broadcasts to that of x; by default the same.
-        axis: feature axis of the mask.
-    """
+    """Return x m/k with a mask m of probability k = 1 − rate: inverted dropout."""
+    # Exact in functions of single components. A map of several components sees many masks and is
+    # taken as Gaussian. Measured for relu and tanh behind random maps of 2, 8 and 32 inputs (mean
+    # 0.3, deviation 0.9): at a rate of 0.2 means are off by at most 0.32, 0.17 and 0.07 of their
+    # standard deviations (rms 0.08, 0.03, 0.01); at 0.5 by 1.5, 0.45 and 0.24 (rms 0.32, 0.10,
+    # 0.03), most where relu is nearly always zero.
     like = x.at_mean if is_value(x) else x
     wide = tuple(like.shape)
     part = like[tuple(slice(n) for n in (wide if shape is None else shape))]
     chance = namespace(like).ones_like(part) * (1 - rate)
-    drawn = broadcast(mask(name, chance, propagation, axis=axis if wide else None), wide)
-    return select(drawn, scale_shift(x, 1 / (1 - rate)) if is_value(x) else x / (1 - rate), 0.0)
+    switch = broadcast(bernoulli_mask(name, chance, propagation, axis=axis if wide else None), wide)
+    return where_mask(
+        switch, scale_shift(x, 1 / (1 - rate)) if is_value(x) else x / (1 - rate), 0.0
+    )

@@ -1,1 +1,1 @@
-"""Operations component by component."""
+"""Elementwise operations on live values."""

@@ -1,4 +1,4 @@
-"""Choices between two operands: by a certain mask, or of the larger or smaller one."""
+"""Choices between operands: by a certain mask, or of the larger or smaller one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import ReLU
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
@@ -19,30 +20,18 @@ from moment_calculus.operations.elementwise.arithmetic import (
 )
 from moment_calculus.operations.shapes.concatenation import on_features
 from moment_calculus.operations.shapes.indexing import unstack
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
-from moment_calculus.values.ancestry import Branches, together
+from moment_calculus.values.ancestry import Branches, combine_branches
 from moment_calculus.values.spread import none_or_all
 
 FEW = 4
 
 
 def where(mask: Array, chosen: Any, other: Any) -> Value:
-    """``chosen`` where a certain mask is set and ``other`` elsewhere, exactly.
+    """Return ``chosen`` where a certain mask is set and ``other`` elsewhere, exactly.
 
-    Args:
-        mask: booleans.
-        chosen: value, array or number, broadcastable with the mask; certain infinities are kept.
-        other: likewise; at least one of both is random.
-
-    Raises:
-        UnsupportedMoments: if the mask is random.
-
-        UnsupportedMoments: with full covariances, if both share a latent site and their joint
-            moments are not known.
-
-    Warns:
-        DependenceWarning: in diagonal mode in its place.
+    Certain infinities are kept. If both are random, share a latent site and their joint moments are
+    unknown, full covariances raise UnsupportedMoments, and the diagonal mode warns.
     """
     if hasattr(mask, "sites"):
         raise UnsupportedMoments(
@@ -57,21 +46,13 @@ def where(mask: Array, chosen: Any, other: Any) -> Value:
     return add(_filled(~mask, chosen, 0.0), _filled(mask, other, 0.0))
 
 
-def choose(select: Callable[..., Array], alternatives: Sequence[Any]) -> Value:
-    """One of several values of one shape, by a certain choice: exact.
-
-    Args:
-        select: picks one of as many arrays of shapes that broadcast, the same of means, variances
-            and covariances.
-        alternatives: values and arrays, at least one of them random.
-
-    Warns:
-        CovarianceDroppedWarning: if their features lie on different axes.
-    """
+def pick_components(select: Callable[..., Array], alternatives: Sequence[Any]) -> Value:
+    """Return the components that ``select`` picks from values and arrays of one shape, exactly."""
     if same_function(alternatives):
-        base = choose(select, [part.base for part in alternatives]).gaussian()
+        base = pick_components(select, [part.base for part in alternatives]).gaussian()
         return Deferred(base, alternatives[0].function)
     live = [part.gaussian() for part in alternatives if is_value(part)]
+    # On different feature axes the covariances are dropped, with a warning.
     axis = live[0].axis if len({part.axis for part in live}) == 1 else -1
     parts = [on_features(part, axis, live[0].propagation) for part in alternatives]
     step = Chosen(tuple(parts), select)
@@ -89,52 +70,43 @@ def choose(select: Callable[..., Array], alternatives: Sequence[Any]) -> Value:
 
 @dataclass(frozen=True, eq=False)
 class Chosen(Step):
-    """Of each component one of several alternatives.
-
-    Args:
-        inputs: the alternatives.
-        select: chooses from as many arrays.
-    """
+    """Step of :func:`choose`: each component comes from one of several alternatives."""
 
     inputs: tuple[Gaussian, ...] = field()
-    select: Callable[..., Array]
+    select: Callable[..., Array]  # picks from as many means, variances or covariances
     elementwise = True
 
     def covariance(self) -> Array:
-        """Of each component that of the alternative that is chosen."""
+        """Return the covariance over the feature axis of the chosen alternatives."""
         return self.select(*(part.joint_covariance() for part in self.inputs))
 
     def branches(self, value: Gaussian, parts: Any) -> Branches | None:
-        """The same choice of those of the alternatives."""
-        return together(self.inputs, parts, self._again)
+        """Make the same choice from the branches of the alternatives."""
+        return combine_branches(self.inputs, parts, self._again)
 
     def _again(self, *alternatives: Any) -> Any:
         random = any(is_value(part) for part in alternatives)
-        return choose(self.select, alternatives) if random else self.select(*alternatives)
+        return pick_components(self.select, alternatives) if random else self.select(*alternatives)
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: :meth:`through` is known for every input."""
         return True
 
     def through(self, place: int, cross: Array) -> Array:
-        """The covariance of one alternative where it is chosen, zero elsewhere."""
+        """Keep the covariance of one alternative where it is chosen; zero elsewhere."""
         zeros = namespace(cross).zeros_like(cross)
         return self.select(*(cross if i == place else zeros for i in range(len(self.inputs))))
 
 
 def same_function(values: Sequence[Any]) -> bool:
-    """Whether values are the same function, each of a Gaussian of its own.
-
-    Args:
-        values: values and arrays, at least one.
-    """
-    if not all(isinstance(part, Deferred) and part.is_plain for part in values):
+    """Whether all values are the same plain function, each of a Gaussian of its own."""
+    if not all(isinstance(part, Deferred) and part.is_single_activation for part in values):
         return False
     return all(part.function == values[0].function for part in values)
 
 
 def _filled(mask: Array, value: Value, filling: Any) -> Value:
-    """The value, and the certain filling where the mask is set."""
+    """Replace the components where the mask is set by a certain filling."""
     xp = namespace(mask)
     like = value.at_mean
     one, zero = xp.ones_like(like[(0,) * like.ndim]), xp.zeros_like(like[(0,) * like.ndim])
@@ -143,73 +115,31 @@ def _filled(mask: Array, value: Value, filling: Any) -> Value:
 
 
 def maximum(left: Any, right: Any) -> Value:
-    """The larger of two operands: y + relu(x − y), exact for jointly Gaussian ones.
-
-    Functions of Gaussians enter with their mean, variance and covariance alone.
-
-    Args:
-        left: value, array or number.
-        right: likewise; at least one of both is random.
-
-    Raises:
-        UnsupportedMoments: if both share a latent site and their joint moments are not known.
-
-    Source: Shekhovtsov et al. 2018, eqs. 32-35, with the covariance of the operands.
-    """
+    """Return the larger of two operands as y + relu(x − y), exact for jointly Gaussian ones."""
     if not is_value(left):
         left, right = right, left
+    # Functions of Gaussians enter by their mean, variance and covariance alone.
+    # Source: Shekhovtsov et al. 2018, eqs. 32-35, with the covariance of the operands.
     return add(apply(ReLU(), subtract(left, right)), right)
 
 
 def minimum(left: Any, right: Any) -> Value:
-    """The smaller of two operands: y − relu(y − x); see :func:`maximum`.
-
-    Args:
-        left: value, array or number.
-        right: likewise; at least one of both is random.
-
-    Raises:
-        UnsupportedMoments: if both share a latent site and their joint moments are not known.
-    """
+    """Return the smaller of two operands as y − relu(y − x); see :func:`maximum`."""
     if not is_value(left):
         left, right = right, left
     return subtract(right, apply(ReLU(), subtract(right, left)))
 
 
 def largest(value: Value, axis: int) -> Value:
-    """Largest component along an axis, pair by pair in their order; see :func:`maximum`.
-
-    Exact for two jointly Gaussian components; the larger one of a pair enters the next pair as if
-    it were Gaussian. Largest errors measured of three and four components: 0.009 standard
-    deviations of the mean and 0.05 of the variance for equal independent ones, 0.15 and 0.3 for
-    random means of order 1 and random covariances, some of them nearly singular.
-
-    Args:
-        value: the value.
-        axis: non-negative axis of at most 4 components.
-
-    Returns:
-        Value without the axis.
-
-    Raises:
-        UnsupportedMoments: if there are more components, or they are dependent elements of the
-            batch, whose joint moments are not known.
-
-    Source: Clark 1961; Shekhovtsov et al. 2018, eqs. 32-35.
-    """
+    """Return the largest of at most four components along an axis, without that axis."""
+    # The larger of a pair enters the next pair as if it were Gaussian (Clark 1961). Largest errors
+    # measured for three and four components: 0.009 standard deviations of the mean and 0.05 of the
+    # variance for equal independent ones; 0.15 and 0.3 for random means and covariances.
     return reduce(maximum, _components(value, axis))
 
 
 def smallest(value: Value, axis: int) -> Value:
-    """Smallest component along an axis, pair by pair in their order; see :func:`largest`.
-
-    Args:
-        value: the value.
-        axis: non-negative axis of at most 4 components.
-
-    Raises:
-        UnsupportedMoments: as :func:`largest`.
-    """
+    """Return the smallest of at most four components along an axis; see :func:`largest`."""
     return reduce(minimum, _components(value, axis))
 
 

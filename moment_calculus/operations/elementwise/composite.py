@@ -1,4 +1,4 @@
-"""Functions that keep their source, because others see through them to it."""
+"""Base class of functions that keep their source, so that later operations can recognise it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from moment_calculus.values.support import Support
 
 
 class Composite:
-    """A function of one Gaussian that is no value until its moments are asked for.
-
-    Args:
-        source: the Gaussian.
-    """
+    """A function of one Gaussian, its source, without moments until they are asked for."""
 
     __slots__ = ("source",)
     name = ""
@@ -25,7 +21,7 @@ class Composite:
 
     @property
     def sites(self) -> frozenset[str]:
-        """Names of the latent sites the value depends on."""
+        """Names of the latent sites that the value depends on."""
         return self.source.sites
 
     @property
@@ -44,21 +40,13 @@ class Composite:
         return tuple(self.at_mean.shape)
 
     def gaussian(self) -> Any:
-        """Its moments, as a value."""
+        """Return the moments of the function as a value."""
         raise NotImplementedError
 
     def permuted(self, order: Sequence[int]) -> Any:
-        """The function with its axes in another order.
-
-        Args:
-            order: the old axis at each new place.
-        """
+        """Return the function with reordered axes: ``order`` is the old axis at each place."""
         raise NotImplementedError
 
     def converted(self, convert: Callable[[Array], Array]) -> Any:
-        """The function in another precision, or on another device.
-
-        Args:
-            convert: converts an array.
-        """
+        """Return the function in another precision or on another device."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""Conditions on a random value, and choices by them: functions of one Gaussian like any other.
+"""Comparisons with a random value, and choices by their outcome, as functions of one Gaussian.
 
-``where(h > 0, h, 0.1 * h)`` is a function of h that bends at zero. A condition is carried as the
-number 0 or 1 that it stands for, with the places where it changes.
+``where(h > 0, h, 0.1 * h)`` is a function of h with a corner at zero. A condition is stored as the
+number 0 or 1 that it stands for, with the levels at which it changes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from moment_calculus.functions.chains import Bounds
-from moment_calculus.functions.table import Declared, activation
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.function_bounds import Bounds
+from moment_calculus.functions.table import IntegratedWithInverse, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, subtract
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.operations.elementwise.fusion import fused, of_one_gaussian
+from moment_calculus.operations.elementwise.fusion import are_of_one_gaussian, fuse_functions
 from moment_calculus.operations.elementwise.unary import apply
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 
 OPERATORS: dict[str, Callable] = {
@@ -35,11 +35,7 @@ REMEDY = (
 
 
 class Condition(Composite):
-    """A boolean function of one Gaussian.
-
-    Args:
-        number: the 0 or 1 that it stands for.
-    """
+    """A boolean function of one Gaussian, stored as its number 0 or 1."""
 
     __slots__ = ("number",)
     name = "condition"
@@ -59,7 +55,7 @@ class Condition(Composite):
         return self.number.at_mean > 0.5
 
     def gaussian(self) -> NoReturn:
-        """Refuse: a boolean has no moments before it is a number."""
+        """Raise UnsupportedMoments: a boolean has no moments before it is a number."""
         raise UnsupportedMoments(
             "the outcome of a comparison with a random value is random, and this operation does "
             "not take it",
@@ -69,20 +65,11 @@ class Condition(Composite):
 
 
 def compare(kind: str, left: Any, right: Any) -> Any:
-    """A comparison of which at least one side is random.
+    """Compare two operands, at least one random, by the operator named ``kind``.
 
-    Args:
-        kind: a key of :data:`OPERATORS`.
-        left: value, array or number.
-        right: likewise.
-
-    Returns:
-        A :class:`Condition`, or certain booleans where the outcome is certain: a value is equal
-        to itself, and a Gaussian to no number.
-
-    Raises:
-        UnsupportedMoments: if both sides are random and no functions of one Gaussian, or a
-            function of one is compared with an array.
+    The result is a :class:`Condition`, or certain booleans where the outcome is certain: a value
+    equals itself, and a Gaussian equals no number. Two random operands must be Gaussians or
+    functions of one Gaussian, and only a Gaussian may be compared with an array.
     """
     if not is_value(left):
         kind, left, right = _MIRRORED[kind], right, left
@@ -96,8 +83,8 @@ def compare(kind: str, left: Any, right: Any) -> Any:
 
 
 def _difference(left: Value, right: Value) -> Value:
-    if of_one_gaussian(left, right, product=True):
-        return fused(operator.sub, left, right)
+    if are_of_one_gaussian(left, right, product=True):
+        return fuse_functions(operator.sub, left, right)
     if isinstance(left, Gaussian) and isinstance(right, Gaussian):
         return subtract(left, right)
     raise UnsupportedMoments(
@@ -108,7 +95,7 @@ def _difference(left: Value, right: Value) -> Value:
 
 
 def _above(value: Value, level: Array) -> Value:
-    """x − c, so that the place of the change is a number, and the array gets its gradient."""
+    """Return x − c for an array c: the change is then at the number 0, and c gets its gradient."""
     if not isinstance(value, Gaussian):
         raise UnsupportedMoments(
             f"a function of a random value is compared with an array of shape {level.shape}",
@@ -131,7 +118,7 @@ def _with_level(kind: str, value: Value, level: float) -> Any:
     if isinstance(value, Gaussian) and kind in ("eq", "ne"):
         return _everywhere(value, kind == "ne")
     holds = OPERATORS[kind]
-    step = Declared(
+    step = IntegratedWithInverse(
         lambda x: _as_number(holds(x, level), x), (level,), name=kind, bounds=(0.0, 1.0)
     )
     if isinstance(value, Gaussian):
@@ -148,39 +135,27 @@ def _as_number(holds: Array, like: Array) -> Array:
     return xp.where(holds, xp.ones_like(like), xp.zeros_like(like))
 
 
-def negated(condition: Condition) -> Condition:
-    """Not.
-
-    Args:
-        condition: what does not hold.
-    """
+def logical_not(condition: Condition) -> Condition:
+    """Return the negation of a condition."""
     return Condition(scale_shift(condition.number, -1.0, 1.0))
 
 
-def both(left: Any, right: Any) -> Any:
-    """And.
-
-    Args:
-        left: condition, or certain booleans.
-        right: likewise; at least one is a condition.
-
-    Raises:
-        UnsupportedMoments: if they depend on different Gaussians.
-    """
+def logical_and(left: Any, right: Any) -> Any:
+    """Return the conjunction of a condition with another one or with certain booleans."""
     left, right = (left, right) if isinstance(left, Condition) else (right, left)
     if isinstance(right, Condition):
         return _combined(operator.mul, left, right)
     return Condition(scale_shift(left.number, _as_number(right, _example(left.number))))
 
 
-def either(left: Any, right: Any) -> Any:
-    """Or; see :func:`both`."""
-    parts = (negated(p) if isinstance(p, Condition) else ~p for p in (left, right))
-    return negated(both(*parts))
+def logical_or(left: Any, right: Any) -> Any:
+    """Return the disjunction of a condition with another one or with certain booleans."""
+    parts = (logical_not(p) if isinstance(p, Condition) else ~p for p in (left, right))
+    return logical_not(logical_and(*parts))
 
 
-def exclusive(left: Any, right: Any) -> Any:
-    """Exclusive or; see :func:`both`."""
+def logical_xor(left: Any, right: Any) -> Any:
+    """Return the exclusive disjunction of a condition with another one or certain booleans."""
     left, right = (left, right) if isinstance(left, Condition) else (right, left)
     if isinstance(right, Condition):
         return _combined(lambda x, y: (x - y) ** 2, left, right)
@@ -197,7 +172,9 @@ def _combined(combine: Callable, left: Condition, right: Condition) -> Condition
             sites=left.sites,
             remedy="compare it with numbers, or use jnp.clip with the arrays for bounds" + OR_DRAW,
         )
-    return Condition(fused(combine, left.number, right.number, bounds=lambda: Bounds(0.0, 1.0)))
+    return Condition(
+        fuse_functions(combine, left.number, right.number, bounds=lambda: Bounds(0.0, 1.0))
+    )
 
 
 def _has_array_level(condition: Condition) -> bool:
@@ -206,7 +183,7 @@ def _has_array_level(condition: Condition) -> bool:
 
 
 def _require_one_gaussian(condition: Value, value: Value) -> None:
-    if not of_one_gaussian(condition, value, product=True):
+    if not are_of_one_gaussian(condition, value, product=True):
         raise UnsupportedMoments(
             "a choice that depends on one random value, between functions of another",
             sites=condition.sites | value.sites,
@@ -218,22 +195,13 @@ def _example(value: Deferred) -> Array:
     return value.base.mean
 
 
-def select(condition: Condition, chosen: Any, other: Any) -> Value:
-    """``chosen`` where a condition holds and ``other`` elsewhere: one function of one Gaussian.
-
-    Args:
-        condition: the condition.
-        chosen: function of the same Gaussian, array or number.
-        other: likewise.
-
-    Raises:
-        UnsupportedMoments: if a choice depends on another Gaussian, or is infinite.
-    """
+def where_condition(condition: Condition, chosen: Any, other: Any) -> Value:
+    """Choose by a condition between functions of its Gaussian, arrays and finite numbers."""
     number, values = condition.number, (chosen, other)
     if not any(map(is_value, values)):
         return scale_shift(number, chosen - other, other)
     parts = [_part(number, value) for value in values]
-    return fused(_choose, number, *parts, bounds=lambda: _hull(*parts))
+    return fuse_functions(_choose, number, *parts, bounds=lambda: _hull(*parts))
 
 
 def _choose(number: Array, chosen: Array, other: Array) -> Array:
@@ -254,40 +222,31 @@ def _part(number: Deferred, value: Any) -> Value:
 
 
 def _hull(*parts: Value) -> Bounds:
-    """Bounds of a value that is one of several."""
-    known = [part.bounds if isinstance(part, Deferred) else Bounds() for part in parts]
-    low, high = min(b.low for b in known), max(b.high for b in known)
+    """Return bounds that hold for each of several values."""
+    bounds = [part.bounds if isinstance(part, Deferred) else Bounds() for part in parts]
+    low, high = min(b.low for b in bounds), max(b.high for b in bounds)
     ends = [
         (b, (b.low > low or low == -math.inf) and (b.high < high or high == math.inf))
-        for b in known
+        for b in bounds
     ]
     return Bounds(low, high, all(b.open_ended or inside for b, inside in ends))
 
 
-def larger(left: Value, right: Value) -> Value:
-    """The larger of two functions of one Gaussian.
-
-    Args:
-        left: value that :func:`.of_one_gaussian` finds to be a function of the same Gaussian.
-        right: as the right one.
-    """
+def maximum_of_one(left: Value, right: Value) -> Value:
+    """Return the larger of two functions of one Gaussian."""
     condition = compare("gt", left, right)
-    return select(condition, left, right) if isinstance(condition, Condition) else left
+    return where_condition(condition, left, right) if isinstance(condition, Condition) else left
 
 
-def smaller(left: Value, right: Value) -> Value:
-    """The smaller of two functions of one Gaussian; see :func:`larger`."""
+def minimum_of_one(left: Value, right: Value) -> Value:
+    """Return the smaller of two functions of one Gaussian."""
     condition = compare("lt", left, right)
-    return select(condition, left, right) if isinstance(condition, Condition) else left
+    return where_condition(condition, left, right) if isinstance(condition, Condition) else left
 
 
 def sign(value: Value) -> Value:
-    """−1, 0 or 1.
-
-    Args:
-        value: x.
-    """
+    """Return the sign −1, 0 or 1 of a value."""
     positive, negative = (compare(kind, value, 0.0).number for kind in ("gt", "lt"))
     if isinstance(value, Gaussian):
         return scale_shift(apply(activation("heaviside"), value), 2.0, -1.0)
-    return fused(operator.sub, positive, negative, bounds=lambda: Bounds(-1.0, 1.0))
+    return fuse_functions(operator.sub, positive, negative, bounds=lambda: Bounds(-1.0, 1.0))

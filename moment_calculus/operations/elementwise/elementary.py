@@ -1,22 +1,22 @@
-"""Elementary functions beside the table of activations: integrated, or refused with the reason."""
+"""Elementary functions beyond the table of activations: integrated, or rejected with the reason."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, NoReturn
 
-from moment_calculus.functions.table import Declared
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.table import IntegratedWithInverse
 from moment_calculus.numerics.special import digamma, gammaln, log_ndtr, namespace
-from moment_calculus.operations.elementwise.positive import OfPositive
+from moment_calculus.operations.elementwise.positive import PositiveFunction
 from moment_calculus.operations.elementwise.unary import apply as _apply
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Value
 
 INFINITE = math.inf
 
 
 def _numeric(inverse: Any, stretch: Any, low: float = -INFINITE, high: float = INFINITE) -> Any:
-    """Preimages of numbers under an increasing function."""
+    """Return a function that computes the preimages of a number under an increasing function."""
 
     def preimages(level: Any) -> tuple[tuple[Any, Any], ...]:
         inside = isinstance(level, int | float) and low < level < high
@@ -33,12 +33,12 @@ def _cosh_preimages(level: Any) -> tuple[tuple[Any, Any], ...]:
     return (place, stretch), (-place, stretch)
 
 
-# Functions of any number: their moments exist, and come by quadrature.
+# Functions that are defined everywhere: quadrature computes their moments.
 _ANYWHERE = {
-    "asinh": Declared(
+    "asinh": IntegratedWithInverse(
         lambda x: namespace(x).asinh(x), name="asinh", inverse=_numeric(math.sinh, math.cosh)
     ),
-    "atan": Declared(
+    "atan": IntegratedWithInverse(
         lambda x: namespace(x).atan(x),
         name="atan",
         bounds=(-math.pi / 2, math.pi / 2),
@@ -46,38 +46,43 @@ _ANYWHERE = {
             math.tan, lambda y: 1 + math.tan(y) ** 2, low=-math.pi / 2, high=math.pi / 2
         ),
     ),
-    "cosh": Declared(
+    "cosh": IntegratedWithInverse(
         lambda x: namespace(x).cosh(x),
         name="cosh",
         bounds=(1.0, INFINITE),
         inverse=_cosh_preimages,
     ),
-    "sinh": Declared(
+    "sinh": IntegratedWithInverse(
         lambda x: namespace(x).sinh(x),
         name="sinh",
         inverse=_numeric(math.asinh, lambda y: 1 / math.sqrt(1 + y * y)),
     ),
 }
-# Functions of a part of the line only: of values that stay within it, ends included or not.
-_WITHIN: dict[str, tuple[OfPositive, float, float, bool]] = {
-    "acos": (OfPositive(lambda x: namespace(x).acos(x), (0.0, math.pi)), -1.0, 1.0, True),
-    "acosh": (OfPositive(lambda x: namespace(x).acosh(x), (0.0, INFINITE)), 1.0, INFINITE, True),
+# Functions that are defined on an interval: its ends, and whether they belong to it.
+_WITHIN: dict[str, tuple[PositiveFunction, float, float, bool]] = {
+    "acos": (PositiveFunction(lambda x: namespace(x).acos(x), (0.0, math.pi)), -1.0, 1.0, True),
+    "acosh": (
+        PositiveFunction(lambda x: namespace(x).acosh(x), (0.0, INFINITE)),
+        1.0,
+        INFINITE,
+        True,
+    ),
     "asin": (
-        OfPositive(lambda x: namespace(x).asin(x), (-math.pi / 2, math.pi / 2)),
+        PositiveFunction(lambda x: namespace(x).asin(x), (-math.pi / 2, math.pi / 2)),
         -1.0,
         1.0,
         True,
     ),
-    "digamma": (OfPositive(digamma), 0.0, INFINITE, False),
-    "lgamma": (OfPositive(gammaln), 0.0, INFINITE, False),
+    "digamma": (PositiveFunction(digamma), 0.0, INFINITE, False),
+    "lgamma": (PositiveFunction(gammaln), 0.0, INFINITE, False),
 }
-LOG_NDTR = Declared(log_ndtr, name="log_ndtr", bounds=(-INFINITE, 0.0))
+LOG_NDTR = IntegratedWithInverse(log_ndtr, name="log_ndtr", bounds=(-INFINITE, 0.0))
 FUNCTIONS = (*_ANYWHERE, *_WITHIN)
 
 _JUMPS = "it jumps at infinitely many places"
 _ENDS = "it is infinite at the ends of the interval on which it is defined"
 # Primitives that have no moments, with the reason and what to do.
-REFUSED = {
+UNSUPPORTED = {
     "atan2": ("it is a function of the direction of two values", "use jnp.arctan of one value"),
     "atanh": (_ENDS, "parametrise the result itself"),
     "bessel_i0e": ("no rule integrates it", "use exp or softplus to make a value positive"),
@@ -92,23 +97,13 @@ REFUSED = {
 }
 
 
-def apply(name: str, value: Value) -> Value:
-    """An elementary function of a value.
-
-    Moments by the universal rule, see :class:`moment_calculus.functions.table.Integrated`.
-
-    Args:
-        name: one of :data:`FUNCTIONS`.
-        value: its argument.
-
-    Raises:
-        UnsupportedMoments: if the function is not defined for all that the value may be.
-    """
+def apply_by_name(name: str, value: Value) -> Value:
+    """Apply one of :data:`FUNCTIONS`; raise if the value may leave the domain of the function."""
     if name in _ANYWHERE:
         return _apply(_ANYWHERE[name], value)
     function, low, high, ends = _WITHIN[name]
     if isinstance(value, Deferred) and _is_within(value.bounds, low, high, ends):
-        return value.under(function)
+        return value.then(function)
     where = f"[{low:g}, {high:g}]" if ends else f"({low:g}, {high:g})"
     raise UnsupportedMoments(
         f"{name} of a value that may leave {where}, where it is defined",
@@ -123,17 +118,9 @@ def _is_within(bounds: Any, low: float, high: float, ends: bool) -> bool:
     return bounds.positive
 
 
-def refuse(name: str, *operands: Any) -> NoReturn:
-    """Refuse a primitive of :data:`REFUSED`.
-
-    Args:
-        name: of the primitive.
-        *operands: values, arrays or numbers.
-
-    Raises:
-        UnsupportedMoments: always.
-    """
-    reason, remedy = REFUSED[name]
+def raise_unsupported(name: str, *operands: Any) -> NoReturn:
+    """Raise UnsupportedMoments for a primitive of :data:`UNSUPPORTED`."""
+    reason, remedy = UNSUPPORTED[name]
     raise UnsupportedMoments(
         f"{name} of a random value is not supported: {reason}",
         sites=[site for operand in operands for site in getattr(operand, "sites", ())],

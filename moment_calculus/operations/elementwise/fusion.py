@@ -1,7 +1,7 @@
-"""Functions of affine images of one Gaussian, seen as functions of that Gaussian itself.
+"""Fusion of functions of affine images of one Gaussian into one function of that Gaussian.
 
-``h * sigmoid(1.7 * h)`` and ``exp(-h * h)`` are functions of h alone: so they are integrated once,
-and not as if 1.7 h were another variable.
+``h * sigmoid(1.7 * h)`` and ``exp(-h * h)`` are functions of h alone. They are integrated once, and
+1.7 h is not treated as another variable.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from moment_calculus.functions.algebra import Scaled
-from moment_calculus.functions.chains import Bounds
+from moment_calculus.functions.combinators import Scaled
+from moment_calculus.functions.function_bounds import Bounds
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.special import is_traced_once
 from moment_calculus.operations.elementwise.unary import scale_shift
@@ -20,59 +20,38 @@ from moment_calculus.values.ancestry import affine_line
 from moment_calculus.values.deferred import as_function, base_of, fuse, unscaled
 
 
-def fused(
+def fuse_functions(
     combine: Callable,
     *parts: Value,
-    closed_form: Callable[[Gaussian], Gaussian] | None = None,
-    otherwise: Callable[[], Gaussian] | None = None,
+    closed_form: Callable[[Gaussian], Gaussian] | None = None,  # the exact moments, if known
+    fallback: Callable[[], Gaussian] | None = None,  # used if the table has no such function
     bounds: Callable[[], Bounds] = Bounds,
 ) -> Deferred:
-    """Combine functions of one Gaussian to one.
-
-    Args:
-        combine: elementwise function of as many arrays.
-        *parts: values that :func:`of_one_gaussian` finds to be functions of the same Gaussian.
-        closed_form: computes the moments of the result, where there is a closed form.
-        otherwise: likewise, where the result is not recognised as a function of the table.
-        bounds: finds those of the result, where they are known.
-    """
+    """Combine values that are functions of one Gaussian into one function of it."""
     bases = [base_of(part) for part in parts]
     if any(base is not bases[0] for base in bases):
-        variable = _variable(bases)
+        variable = _integration_variable(bases)
         parts = tuple(_in_terms_of(part, variable) for part in parts)
-    return fuse(combine, parts, bounds, closed_form=closed_form, otherwise=otherwise)
+    return fuse(combine, parts, bounds, closed_form=closed_form, fallback=fallback)
 
 
-def of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
-    """Whether two operands are functions of one Gaussian whose joint moments need their fusion.
-
-    A sum of affine images, or of multiples of the same function, is exact without it.
-
-    Args:
-        left: a value.
-        right: another.
-        product: whether they are multiplied, not added.
-    """
+def are_of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
+    """Whether two operands are functions of one Gaussian and need fusion to be exact."""
     if left.shape != right.shape or _variable_of(left) is not _variable_of(right):
         return False
     if product:
         return True
+    # A sum of affine images, or of multiples of the same function, is exact without fusion.
     return len({_function(value) for value in (left, right) if isinstance(value, Deferred)}) == 2
 
 
-def is_chain(left: Value, right: Value) -> bool:
-    """Whether a sum is to stay a function of one Gaussian, for what the program does with it next.
-
-    In programs that are traced once, of which the functions of the table are recognised.
-
-    Args:
-        left: a value.
-        right: another.
-    """
+def stays_function(left: Value, right: Value) -> bool:
+    """Whether a sum stays a function of one Gaussian, which a later operation may recognise."""
     functions = isinstance(left, Deferred) or isinstance(right, Deferred)
+    # Functions of the table are recognised in programs that are traced once.
     if not functions or not is_traced_once(base_of(left).mean):
         return False
-    return of_one_gaussian(left, right, product=True)
+    return are_of_one_gaussian(left, right, product=True)
 
 
 def _variable_of(value: Value) -> Gaussian:
@@ -83,15 +62,13 @@ def _function(value: Deferred) -> tuple[int, Any]:
     return id(value.base), unscaled(value.function)
 
 
-def _variable(bases: Sequence[Gaussian]) -> Gaussian:
-    """The Gaussian that is integrated over: the nearest of which all bases are affine images.
-
-    But if one of them is shifted by an array, it is that one: where the function jumps is then
-    a number, and the array gets its gradient.
-    """
+def _integration_variable(bases: Sequence[Gaussian]) -> Gaussian:
+    """Return the Gaussian to integrate over: the nearest of which all bases are affine images."""
     lines = [affine_line(base) for base in bases]
     others = [{id(value) for value in line} for line in lines[1:]]
     common = next(value for value in lines[0] if all(id(value) in line for line in others))
+    # A base that is shifted by an array is preferred: the function then jumps at a known number,
+    # and the array gets its gradient.
     shifted = {id(base): base for base in bases if base is not common and _is_shifted(base)}
     if len(shifted) != 1:
         return common
@@ -109,21 +86,21 @@ def _is_shifted(base: Gaussian) -> bool:
 
 
 def _in_terms_of(value: Value, variable: Gaussian) -> Any:
-    """The same function, of another Gaussian on the line of its base."""
+    """Rewrite a function of a Gaussian as a function of another one on its affine line."""
     base = base_of(value)
     if base is variable:
         return value
-    inner = _image(base, variable)
+    inner = _as_function_of(base, variable)
     if isinstance(value, Gaussian):
         return inner
     if isinstance(value.function, Scaled):
         source = _in_terms_of(value.of(value.function.inner), variable)
         return source.scaled(value.function.scale, value.function.shift)
-    return inner.under(value.function)
+    return inner.then(value.function)
 
 
-def _image(value: Gaussian, variable: Gaussian) -> Any:
-    """A Gaussian as a function of the variable: its affine image, or what it is a shift of."""
+def _as_function_of(value: Gaussian, variable: Gaussian) -> Any:
+    """Return a Gaussian as an affine function of the variable."""
     if value is variable:
         return Deferred(value, activation("identity"))
     affine = variable.step.affine
@@ -132,19 +109,14 @@ def _image(value: Gaussian, variable: Gaussian) -> Any:
     if value.step.affine is None:
         raise AssertionError("a base that is not on the line of the variable")
     source, scale, shift = value.step.affine
-    return scale_shift(_image(source, variable), scale, shift)
+    return scale_shift(_as_function_of(source, variable), scale, shift)
 
 
 def one_function(combine: Callable, left: Value, right: Value) -> Gaussian | None:
-    """The sum or product of two functions of one Gaussian as one of it, matched; None of others.
-
-    Args:
-        combine: adds or multiplies arrays.
-        left: a value; a function that was matched before is that function again.
-        right: another one.
-    """
+    """Return the moments of two functions of one Gaussian, combined; None for other values."""
+    # A function whose moments were computed before is treated as that function again.
     left, right = as_function(left), as_function(right)
     plain = isinstance(left, Gaussian) and isinstance(right, Gaussian)
-    if (plain and combine is operator.add) or not of_one_gaussian(left, right, product=True):
+    if (plain and combine is operator.add) or not are_of_one_gaussian(left, right, product=True):
         return None
-    return fused(combine, left, right).gaussian()
+    return fuse_functions(combine, left, right).gaussian()

@@ -1,4 +1,4 @@
-"""Elementwise functions with certain arrays for parameters: each a sum or chain of known ones."""
+"""Elementwise functions with certain arrays as parameters, made of known functions."""
 
 from __future__ import annotations
 
@@ -12,30 +12,15 @@ from moment_calculus.values import Value
 
 
 def prelu(value: Value, slope: Array) -> Value:
-    """x for x > 0, else slope · x: the sum slope · x + (1 − slope) · relu(x), exactly.
-
-    Args:
-        value: x.
-        slope: broadcastable with x; gradients flow to it.
-    """
+    """Return x for x > 0, else slope · x, exactly, as slope · x + (1 − slope) · relu(x)."""
     return add(scale_shift(value, slope), scale_shift(apply(ReLU(), value), 1 - slope))
 
 
 def at_least(value: Value, low: Any) -> Value:
-    """The larger of x and a certain array: low + relu(x − low).
-
-    Args:
-        value: x.
-        low: broadcastable with x.
-    """
+    """Return the larger of x and a certain, broadcastable array: low + relu(x − low)."""
     return scale_shift(apply(ReLU(), scale_shift(value, 1.0, -low)), 1.0, low)
 
 
 def at_most(value: Value, high: Any) -> Value:
-    """The smaller of x and a certain array: high − relu(high − x).
-
-    Args:
-        value: x.
-        high: broadcastable with x.
-    """
+    """Return the smaller of x and a certain, broadcastable array: high − relu(high − x)."""
     return scale_shift(apply(ReLU(), scale_shift(value, -1.0, high)), -1.0, high)

@@ -1,6 +1,7 @@
-"""Logarithms and powers of positive functions of a Gaussian: chains, integrated once.
+"""Logarithms and powers of positive functions of a Gaussian, integrated as one function.
 
-Of a Gaussian itself they are refused: they are not defined for the negative values it takes.
+A Gaussian itself takes negative values, for which they are not defined; it raises
+UnsupportedMoments.
 """
 
 from __future__ import annotations
@@ -10,34 +11,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from moment_calculus.functions.algebra import Scaled
-from moment_calculus.functions.chains import extremes
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.combinators import Scaled
+from moment_calculus.functions.function_bounds import value_range
 from moment_calculus.functions.table import Exp, Power, Rescaled, Sigmoid, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.clipped import is_linear, refuse_clipped
+from moment_calculus.operations.elementwise.clip_checks import check_not_clipped, is_linear
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 
 LARGEST_POWER = 32
 
 
 @dataclass(frozen=True)
-class OfPositive:
-    """What a chain applies to a positive function; it has no moments of its own.
-
-    Args:
-        function: elementwise function of positive arrays.
-        bounds: as of an activation.
-        open_ended: as of an activation.
-        fast: as of an activation; a pole at zero counts.
-    """
+class PositiveFunction:
+    """An elementwise function of positive values, used within a chain; it has no moments itself."""
 
     function: Callable[[Array], Array]
+    # The rest as of an Activation; a pole at zero counts as fast growth.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
-    fast: bool = False
+    superlinear: bool = False
     knots = ()
 
     def __call__(self, x: Array) -> Array:
@@ -45,24 +40,15 @@ class OfPositive:
         return self.function(x)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """None: the functions of this file are smooth, and what follows them hardly bends."""
+        """Return no preimages: what follows these smooth functions hardly has corners."""
         return ()
 
 
 def log(value: Value) -> Value:
-    """Logarithm of a positive function of a Gaussian.
-
-    log eˣ, log S(x) and log(1 + eˣ) are recognised; the rest is integrated.
-
-    Args:
-        value: a positive Deferred.
-
-    Raises:
-        UnsupportedMoments: if the value may be zero or negative.
-    """
-    found = exponential_parts(value)
-    if found is not None:
-        base, rate, factor = found
+    """Return the logarithm of a positive function of a Gaussian; raise if it may be ≤ 0."""
+    result = exponential_parts(value)
+    if result is not None:
+        base, rate, factor = result
         shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
         return scale_shift(base, rate, shift)
     source = _require(value, "log")
@@ -71,83 +57,57 @@ def log(value: Value) -> Value:
     if _is_one_plus_exp(source):
         return Deferred(source.base, activation("softplus"))
     ends = _end(source.bounds.low, math.log), _end(source.bounds.high, math.log)
-    return source.under(OfPositive(_log, ends))
+    return source.then(PositiveFunction(_log, ends))
 
 
 def log1p(value: Value) -> Value:
-    """Logarithm of one plus a function of a Gaussian that is above −1.
-
-    log(1 + eˣ) is recognised as the softplus.
-
-    Args:
-        value: a Deferred.
-
-    Raises:
-        UnsupportedMoments: if one plus the value may be zero or negative.
-    """
+    """Return log(1 + x) of a function x of a Gaussian; raise if it may be ≤ −1."""
     if isinstance(value, Deferred) and type(value.function) is Exp:
         return Deferred(value.base, activation("softplus"))
-    source = value if isinstance(value, Deferred) else _refuse(value, "log1p")
+    source = value if isinstance(value, Deferred) else _raise_undefined(value, "log1p")
     bounds = source.bounds.affine(1.0, 1.0)
     if not bounds.positive:
-        _refuse(value, "log1p")
+        _raise_undefined(value, "log1p")
     ends = _end(bounds.low, math.log), _end(bounds.high, math.log)
-    plain = OfPositive(lambda x: namespace(x).log1p(x), ends, source.bounds.open_ended)
-    return source.under(plain)
+    plain = PositiveFunction(lambda x: namespace(x).log1p(x), ends, source.bounds.open_ended)
+    return source.then(plain)
 
 
 def _end(bound: float, function: Callable[[float], float]) -> float:
-    """A bound under an increasing function of positive numbers, −∞ or ∞ where it is infinite."""
+    """Return f(bound) for an increasing f of positive numbers, −∞ or ∞ where that is infinite."""
     if bound == math.inf:
         return bound
     return function(bound) if bound > 0 else -math.inf
 
 
 def power(value: Value, exponent: float) -> Value:
-    """A certain power of a value: any of a positive one, natural ones of any.
-
-    Powers of eˣ are exponentials, and 1/(1 + eˣ) is the logistic function of −x.
-
-    Args:
-        value: a value; positive, unless the exponent is natural.
-        exponent: a number but zero.
-
-    Raises:
-        UnsupportedMoments: if the value may be negative (or zero, for a negative exponent).
-    """
+    """Return a value to the power of a number but zero; raise if the result is not defined."""
     if exponent == 1:
         return value
-    found = exponential_parts(value)
-    if found is not None:
-        base, rate, factor = found
+    parts = exponential_parts(value)
+    if parts is not None:
+        base, rate, factor = parts
         result = Deferred(base, _exponential_of(rate * exponent))
         unscaled = isinstance(factor, int | float) and factor == 1
         return result if unscaled else scale_shift(result, factor**exponent)
     if exponent == -1 and isinstance(value, Deferred) and _is_one_plus_exp(value):
         return value.of(Rescaled(Sigmoid(), -1.0))
+    # Natural powers are defined for every value; all others for positive values only.
     natural = exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER
     if natural and not is_positive(value):
         return apply(Power(int(exponent)), value)
     source = _require(value, f"the power {exponent:g}", zero=exponent > 0)
     bounds = source.bounds
     low, high = sorted(_end_of_power(end, exponent) for end in (bounds.low, bounds.high))
-    fast = not 0 <= exponent <= 1
-    plain = OfPositive(lambda x: x**exponent, (low, high), bounds.positive, fast)
-    return source.under(plain)
+    superlinear = not 0 <= exponent <= 1
+    plain = PositiveFunction(lambda x: x**exponent, (low, high), bounds.positive, superlinear)
+    return source.then(plain)
 
 
 def array_power(value: Value, exponent: Array) -> Value:
-    """A power of c eʳˣ by an array, or by a number known only when the program runs: exponentials.
-
-    Args:
-        value: an exponential of a Gaussian, up to a positive factor.
-        exponent: broadcastable with the value.
-
-    Raises:
-        UnsupportedMoments: if the value is anything else.
-    """
-    found = exponential_parts(value)
-    if found is None:
+    """Return c eʳˣ to the power of an array or traced number; raise for any other base."""
+    parts = exponential_parts(value)
+    if parts is None:
         raise UnsupportedMoments(
             "a power by an exponent that is no number known when the program is traced, of shape "
             f"{tuple(exponent.shape)}",
@@ -155,7 +115,7 @@ def array_power(value: Value, exponent: Array) -> Value:
             remedy="write the base as an exponential of a Gaussian, whose powers are exponentials "
             "(a positive latent site is one), or use one known number for all elements" + OR_DRAW,
         )
-    base, rate, factor = found
+    base, rate, factor = parts
     result = apply(Exp(), scale_shift(base, rate * exponent))
     unscaled = isinstance(factor, int | float) and factor == 1
     return result if unscaled else scale_shift(result, factor**exponent)
@@ -168,30 +128,22 @@ def _end_of_power(bound: float, exponent: float) -> float:
 
 
 def exponential(base: Any, value: Value) -> Value:
-    """A certain positive base to the power of a value.
-
-    Args:
-        base: number or array, positive.
-        value: the exponent.
-
-    Raises:
-        UnsupportedMoments: if the base is random, not positive, or not known to be.
-    """
+    """Return a certain positive base to the power of a value; raise for any other base."""
     if hasattr(base, "sites"):
         raise UnsupportedMoments(
             "a random power of a random value",
             sites=base.sites | value.sites,
             remedy="make the base or the exponent certain" + OR_DRAW,
         )
-    number, known = isinstance(base, int | float), extremes(base)
-    if known is None:
+    number, base_range = isinstance(base, int | float), value_range(base)
+    if base_range is None:
         raise UnsupportedMoments(
             "a random power of an array that is known only when the program runs: it may be "
             "negative",
             sites=value.sites,
             remedy="write it as exp(log(base) * exponent)" + OR_DRAW,
         )
-    if not known[0] > 0:
+    if not base_range[0] > 0:
         raise UnsupportedMoments(
             "a random power of a number that is not positive",
             sites=value.sites,
@@ -205,11 +157,7 @@ def exponential(base: Any, value: Value) -> Value:
 
 
 def is_positive(value: Any) -> bool:
-    """Whether a value is known to be positive, and its reciprocal to have moments.
-
-    Args:
-        value: anything.
-    """
+    """Whether a value is known to be positive, and its reciprocal to have moments."""
     return isinstance(value, Deferred) and value.bounds.positive
 
 
@@ -222,11 +170,7 @@ def _exponential_of(rate: float) -> Any:
 
 
 def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
-    """The base x, the rate r and the factor c > 0 of c e^{rx}, if the value is one.
-
-    Args:
-        value: a value.
-    """
+    """Return x, r and c > 0 if the value is c e^{rx}; None for other values."""
     if not isinstance(value, Deferred):
         return None
     factor: Any = 1.0
@@ -250,14 +194,14 @@ def _is_one_plus_exp(value: Deferred) -> bool:
 
 
 def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:
-    """The value, which has to be positive; or zero, where that is allowed."""
+    """Return the value if it is known to be positive, or zero where that is allowed; else raise."""
     if isinstance(value, Deferred) and (value.bounds.positive or (zero and value.bounds.low >= 0)):
-        refuse_clipped(value, what)
+        check_not_clipped(value, what)
         return value
-    return _refuse(value, what)
+    return _raise_undefined(value, what)
 
 
-def _refuse(value: Value, what: str) -> NoReturn:
+def _raise_undefined(value: Value, what: str) -> NoReturn:
     remedy = "write the whole as a function of one Gaussian, e.g. exp of a sum of logarithms"
     if isinstance(value, Deferred):
         low = value.bounds.low

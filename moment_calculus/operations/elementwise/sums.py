@@ -1,4 +1,4 @@
-"""Two Gaussians side by side, with their dependence, and their sums."""
+"""Sums of two Gaussian values; alignment and dependence of the operands of sums and products."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NoReturn
 
+from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array, positive_part, transpose
 from moment_calculus.operations.elementwise.fusion import one_function
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
-from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import (
     Gaussian,
     Spread,
@@ -22,11 +22,11 @@ from moment_calculus.values import (
     cross_covariance,
     elementwise_covariance,
 )
-from moment_calculus.values.ancestry import is_rearranged, together
+from moment_calculus.values.ancestry import combine_branches, is_rearranged
 from moment_calculus.values.entries import entries_of
 from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
-from moment_calculus.values.vectors import of_parts
+from moment_calculus.values.vectors import from_vector_parts
 
 DEPENDENCE_REMEDY = (
     "rewrite the model so that the operands do not share a latent site, or draw that site by "
@@ -36,36 +36,33 @@ DEPENDENCE_REMEDY = (
 
 @dataclass(frozen=True, eq=False)
 class Sum(Step):
-    """x + y.
-
-    Args:
-        inputs: x and y.
-        in_place: as of :class:`Step`.
-    """
+    """Step of the sum x + y of two Gaussian values."""
 
     inputs: tuple[Gaussian, Gaussian]
-    in_place: bool
+    componentwise: bool
     identity = True
     elementwise = True
 
     def __post_init__(self) -> None:
-        self.linked  # noqa: B018  # found here, one step at a time
+        self.linear_in_chains  # noqa: B018  # cached at once: asked later, it would recurse through long sums
 
     @cached_property
-    def linked(self) -> bool:  # type: ignore[override]
-        """Whether one term is, beside another one whose covariance is known, too."""
-        known = (x.step.linked or x.has_covariance or x.independent for x in self.inputs)
-        return any(x.step.linked for x in self.inputs) and all(known)
+    def linear_in_chains(self) -> bool:  # type: ignore[override]
+        """Whether a term is linear in chains and the covariance of every term is known."""
+        covariances_exist = (
+            x.step.linear_in_chains or x.has_covariance or x.independent for x in self.inputs
+        )
+        return any(x.step.linear_in_chains for x in self.inputs) and all(covariances_exist)
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
-        """The sum of both, of independent terms."""
+        """Return the covariance of some features with others, for independent terms."""
         if overlap(*self.inputs):
             return None
         first, second = (part.covariance_between(rows, columns) for part in self.inputs)
         return first + second
 
     def image_of_vector(self, value: Gaussian) -> tuple[Gaussian, Array] | None:
-        """That of one term, if the other is noise."""
+        """Return the vector and the matrix of one term, if the other is noise."""
         if overlap(*self.inputs):
             return None
         for term, other in (self.inputs, self.inputs[::-1]):
@@ -73,107 +70,87 @@ class Sum(Step):
                 return term.step.image_of_vector(term)
         return None
 
-    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
-        """The sum of both, moved."""
-        return sum_of(*(move.again(part, like) for part in self.inputs))
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """Return the sum of the moved terms."""
+        return try_add(*(move.apply_to(part, like) for part in self.inputs))
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
-        """The sum of those of both."""
-        return together(self.inputs, parts, sum_of_any)
+        """Add the branches of both terms."""
+        return combine_branches(self.inputs, parts, add_any)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """The sum of both as vectors."""
-        return of_parts(_sum_of_vectors, *self.inputs)
+        """Return the sum of both terms as vectors."""
+        return from_vector_parts(_add_vectors, *self.inputs)
 
 
 def _is_noise(value: Gaussian) -> bool:
-    """Whether the features of a value are independent, as those of a site are for all rows."""
+    """Whether the features of a value are independent of each other in each row."""
     features = value.shape[-1:]
     while not value.spread.plain:
         if entries_of(value) is None or len(value.step.inputs) != 1:
             return False
         value = value.step.inputs[0]
         if value.axis != -1 or value.shape[-1:] != features:
-            return False  # an entry may be in several features
+            return False  # one entry may be part of several features
     return True
 
 
-def _sum_of_vectors(left: Gaussian, right: Gaussian) -> Value | None:
-    return None if cross_covariance(left, right) is None else added(left, right)
+def _add_vectors(left: Gaussian, right: Gaussian) -> Value | None:
+    return None if cross_covariance(left, right) is None else add_values(left, right)
 
 
-def sum_of_any(left: Any, right: Any) -> Any:
-    """The sum of values or arrays; of functions of one Gaussian it is such a function.
-
-    Args:
-        left: value or array.
-        right: value or array.
-    """
+def add_any(left: Any, right: Any) -> Any:
+    """Add values or arrays; functions of one Gaussian are integrated as one function."""
     if not is_value(left):
         left, right = right, left
     if not is_value(right):
         return scale_shift(left, 1.0, right).gaussian() if is_value(left) else left + right
-    return one_function(operator.add, left, right) or added(left, right)
+    return one_function(operator.add, left, right) or add_values(left, right)
 
 
-def added(left: Value, right: Value) -> Gaussian:
-    """The sum of two operands; in diagonal mode as if independent, if nothing else is known.
-
-    Args:
-        left: a value.
-        right: another one.
-
-    Raises:
-        UnsupportedMoments: if they depend on each other in an unknown way, with full covariances.
-
-    Warns:
-        DependenceWarning: if they do so in diagonal mode.
-    """
-    total = sum_of(left.gaussian(), right.gaussian())
+def add_values(left: Value, right: Value) -> Gaussian:
+    """Add two values; the diagonal mode warns of an unknown covariance and takes it as zero."""
+    total = try_add(left.gaussian(), right.gaussian())
     if total is not None:
         return total
     if left.propagation.full:
-        return refuse_dependence("sum", left, right)
+        return raise_dependence_error("sum", left, right)
     shared = ", ".join(sorted(overlap(left, right)))
     warn_user(
         f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "
         f"known: it is taken as zero; {DEPENDENCE_REMEDY}",
         DependenceWarning,
     )
-    return sum_of(left.gaussian(), right.gaussian(), independent=True)
+    return try_add(left.gaussian(), right.gaussian(), independent=True)
 
 
-def sum_of(
+def try_add(
     left: Gaussian, right: Gaussian, *, independent: bool = False, elementwise: bool = False
 ) -> Any:
-    """The sum of two Gaussians; None if they depend on each other in an unknown way.
+    """Add two Gaussians; return None if they depend on each other in an unknown way.
 
-    Args:
-        left: a value.
-        right: another one.
-        independent: whether to take them as independent.
-        elementwise: whether only means and variances are needed.
+    ``independent`` ignores their dependence; ``elementwise`` computes means and variances only.
     """
     left, right, axis = aligned(left, right)
     shared = bool(overlap(left, right)) and not independent
     covariance, variance = None, None
     if is_dense(left, right, shared) and not elementwise:
-        cross = _known_cross(left, right) if shared else None
+        cross = _cross_or_none(left, right) if shared else None
         if shared and cross is None:
             return None
         covariance = partial(_covariance_of_sum, left, right, cross)
-        variance = None if shared else _known_variance(left, right)
+        variance = None if shared else _variance_or_none(left, right)
     else:
         cross = elementwise_covariance(left, right) if shared else 0.0
         if cross is None:
             return None
         variance = left.variance + right.variance + 2 * cross
-        variance = positive_part(variance) if shared else variance  # what cancels, rounds
+        variance = positive_part(variance) if shared else variance  # rounding may leave it negative
     joint = partial(_joint_of_sum, left, right)
     return Gaussian(
         left.mean + right.mean,
         Spread(variance, covariance, joint),
-        Sum((left, right), is_of_one(left, right)),
+        Sum((left, right), are_of_one_value(left, right)),
         axis=axis,
         ties=Ties.ALL if independent else ties_of(left, right),
         propagation=left.propagation,
@@ -186,30 +163,21 @@ def _covariance_of_sum(left: Gaussian, right: Gaussian, cross: Array | None) -> 
 
 
 def _joint_of_sum(left: Gaussian, right: Gaussian) -> Array:
-    return _covariance_of_sum(left, right, _known_cross(left, right))
+    return _covariance_of_sum(left, right, _cross_or_none(left, right))
 
 
-def _known_variance(left: Gaussian, right: Gaussian) -> Array | None:
-    """Of independent terms, where no covariance has to be computed for it."""
-    known = left.spread.variance is not None and right.spread.variance is not None
-    return left.variance + right.variance if known else None
+def _variance_or_none(left: Gaussian, right: Gaussian) -> Array | None:
+    """Return the variance of independent terms if no covariance is needed for it; else None."""
+    have_variances = left.spread.variance is not None and right.spread.variance is not None
+    return left.variance + right.variance if have_variances else None
 
 
-def _known_cross(left: Gaussian, right: Gaussian) -> Array | None:
+def _cross_or_none(left: Gaussian, right: Gaussian) -> Array | None:
     return cross_covariance(left, right) if left.axis == right.axis else None
 
 
-def refuse_dependence(what: str, left: Value, right: Value) -> NoReturn:
-    """Refuse an operation on two values whose joint moments are not known.
-
-    Args:
-        what: the operation, for the message.
-        left: a value.
-        right: another one.
-
-    Raises:
-        UnsupportedMoments: always.
-    """
+def raise_dependence_error(what: str, left: Value, right: Value) -> NoReturn:
+    """Raise UnsupportedMoments for an operation on values with unknown joint moments."""
     shared = ", ".join(sorted(overlap(left, right)))
     raise UnsupportedMoments(
         f"{what} of two values that both depend on latent site(s) {shared}; their joint moments "
@@ -220,17 +188,9 @@ def refuse_dependence(what: str, left: Value, right: Value) -> NoReturn:
 
 
 def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | None]:
-    """Broadcast two values to one shape and one feature axis.
-
-    Args:
-        left: a value.
-        right: another one.
-
-    Returns:
-        Both on that axis, and the axis: that of the value with all axes, of two such values the
-        one whose components are dependent.
-    """
+    """Broadcast two values to one shape and one feature axis; return both and that axis."""
     shape = broadcast_shape(left.shape, right.shape)
+    # The feature axis is that of the value with all axes; of two such values, of the dependent one.
     wide, narrow = (left, right) if len(left.shape) == len(shape) else (right, left)
     if len(narrow.shape) == len(shape) and wide.independent and not narrow.independent:
         wide, narrow = narrow, wide
@@ -239,16 +199,9 @@ def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | 
 
 
 def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
-    """Whether a sum or product has dependent components whose covariance is to be carried.
-
-    In diagonal mode some values carry one (a softmax, a chain), unless what they meet has left its
-    own out already.
-
-    Args:
-        left: a value.
-        right: a value aligned with it.
-        shared: whether they depend on each other.
-    """
+    """Whether a sum or product of aligned values propagates a covariance of its components."""
+    # In diagonal mode a softmax or a chain propagates its covariance, unless the other operand has
+    # dropped its own.
     if left.has_covariance or right.has_covariance:
         return left.propagation.full or not (_has_dropped(left) or _has_dropped(right))
     if left.axis is None:
@@ -257,32 +210,23 @@ def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
 
 
 def _has_dropped(value: Gaussian) -> bool:
-    repeated = isinstance(value.step, Expanded) and not value.step.identity  # one, with itself
+    # Copies of one component have no covariance to drop.
+    repeated = isinstance(value.step, Expanded) and not value.step.identity
     return not (value.has_covariance or value.independent or repeated)
 
 
-def is_of_one(left: Gaussian, right: Gaussian) -> bool:
-    """Whether two aligned values are functions of one value, component by component.
-
-    Args:
-        left: a value.
-        right: another one.
-    """
+def are_of_one_value(left: Gaussian, right: Gaussian) -> bool:
+    """Whether two aligned values are functions of one value, component by component."""
     return left.origin is right.origin
 
 
 def ties_of(left: Gaussian, right: Gaussian) -> Ties:
-    """What is tied to what in a sum or product.
-
-    The elements of the batch are apart if the dependent ones are aligned, element by element: not
-    in the difference of neighbours.
-
-    Args:
-        left: a value.
-        right: a value aligned with it.
-    """
-    unrelated = is_of_one(left, right) or not overlap(left, right)
+    """Return which components of a sum or product of aligned values may be dependent."""
+    unrelated = are_of_one_value(left, right) or not overlap(left, right)
     if left.independent and right.independent and unrelated:
         return Ties.NONE
-    apart = left.apart and right.apart and not is_rearranged(left, right)
-    return Ties.FEATURES if apart else Ties.ALL
+    # Dependent elements must be aligned one by one; in the difference of neighbours they are not.
+    batches_match = (
+        left.batch_independent and right.batch_independent and not is_rearranged(left, right)
+    )
+    return Ties.FEATURES if batches_match else Ties.ALL

@@ -1,63 +1,47 @@
-"""Operations on one live value: sites, activations, and affine maps component by component."""
+"""Operations on one live value: latent sites, activations and elementwise affine maps."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Root, Spread, Value
 from moment_calculus.values.affine import affine
 from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 
 
-def leaf(
+def site_value(
     name: str, mean: Array, variance: Array, propagation: Propagation, *, event_dim: int = 1
 ) -> Gaussian:
-    """Gaussian latent site with independent components.
-
-    Args:
-        name: the site's name.
-        mean: posterior mean.
-        variance: posterior variance, of the same shape.
-        propagation: how randomness flows.
-        event_dim: number of trailing axes that make up one draw; without any, every component is
-            an element of a batch.
-    """
+    """Make the Gaussian value of a latent site with independent components."""
     return Gaussian(
         mean,
         Spread(variance),
         Root(weight=event_dim > 1),
+        # Without event axes every component is an element of the batch.
         axis=-1 if event_dim and len(mean.shape) else None,
-        support=whole([name]),
+        support=all_elements([name]),
         propagation=propagation,
     )
 
 
 def is_value(operand: Any) -> bool:
-    """Whether the operand is a live random value."""
+    """Whether an operand is a random value."""
     return isinstance(operand, Gaussian | Deferred)
 
 
 def shape_of(operand: Any) -> tuple[int, ...]:
-    """Shape of a value, an array or a number."""
+    """Return the shape of a value, an array or a number."""
     return tuple(getattr(operand, "shape", ()))
 
 
 def apply(activation: Activation, value: Value) -> Deferred:
-    """Elementwise activation of a value; a chain is composed, not matched step by step.
-
-    Args:
-        activation: the function with its moments.
-        value: its argument.
-
-    Raises:
-        UnsupportedMoments: if the argument is certain, and the function's parameters random.
-    """
+    """Apply an activation elementwise; functions of functions are composed, not matched."""
     if not is_value(value):
         raise UnsupportedMoments(
             f"{activation.name} of a certain value with random parameters",
@@ -65,17 +49,11 @@ def apply(activation: Activation, value: Value) -> Deferred:
         )
     if isinstance(value, Gaussian):
         return Deferred(value, activation)
-    return value.under(activation)
+    return value.then(activation)
 
 
 def scale_shift(value: Value, scale: Array | float = 1.0, shift: Array | float = 0.0) -> Value:
-    """scale · x + shift for certain ``scale`` and ``shift``: exact.
-
-    Args:
-        value: x.
-        scale: broadcastable with x.
-        shift: broadcastable with x.
-    """
+    """Return scale · x + shift for certain, broadcastable arrays or numbers, exactly."""
     shape = broadcast_shape(value.shape, shape_of(scale), shape_of(shift))
     if isinstance(value, Deferred):
         wide = broadcast(value, shape)

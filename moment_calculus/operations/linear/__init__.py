@@ -1,1 +1,1 @@
-"""Linear maps, contractions and sums."""
+"""Linear maps, Einstein sums and reductions of live values."""

@@ -1,4 +1,4 @@
-"""Sums over axes of the batch, and their dependence on the terms."""
+"""Sums over axes of the batch, with their covariance with the summed terms."""
 
 from __future__ import annotations
 
@@ -15,54 +15,53 @@ from moment_calculus.values.layout import batch_shape, broadcast_shape
 
 @dataclass(frozen=True, eq=False)
 class SumOverBatch(Moved):
-    """Sums over axes of the batch, which stay with size one.
+    """Step of a sum over axes of the batch, which stay with size one."""
 
-    Args:
-        axes: non-negative.
-    """
-
-    axes: tuple[int, ...]
-    computes = True
+    axes: tuple[int, ...]  # not negative
+    combines_elements = True
 
     def move(self, array: Array) -> Array:
-        """Summed."""
+        """Sum an array over the axes."""
         return namespace(array).sum(array, axis=self.axes, keepdims=True)
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The axes among those of the batch, negative."""
+        """The summed axes as negative axes of the batch, which has no feature axis."""
         axis, rank = self.source.axis, len(self.source.shape)
         feature, count = rank + (axis or 0), rank - (axis is not None)
         return tuple(a - (axis is not None and a > feature) - count for a in self.axes)
 
     def covariance(self) -> Array:
-        """Summed."""
+        """Sum the covariances of the elements, which are independent of each other."""
         covariance = self.source.joint_covariance()
         places = tuple(place - 2 for place in self.places)
         return namespace(covariance).sum(covariance, axis=places, keepdims=True)
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """That of the source, summed where the other value is one for all elements.
-
-        Where it has elements of its own, each meets its like among those of the source, if these
-        are apart, and no other term of the sum.
-        """
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Return the covariance of the sum with an older value; None if unknown."""
         batch = batch_shape(other.shape, other.axis)
-        beside = [place for place in self.places if -place <= len(batch) and batch[place] > 1]
-        if beside and not _are_side_by_side(self.source, other):
-            known = query.by_inputs(other, value)
-            return None if known is None else transpose(known)
+        # Axes along which the other value has elements of its own: each of these elements depends
+        # on one term of the sum only, if the elements are independent.
+        own_axes = [place for place in self.places if -place <= len(batch) and batch[place] > 1]
+        if own_axes and not _are_side_by_side(self.source, other):
+            swapped = query.by_inputs(other, value)
+            return None if swapped is None else transpose(swapped)
         cross = query.cross(self.source, other)
         if cross is None:
             return None
         xp, own = namespace(cross), batch_shape(self.source.shape, self.source.axis)
         wide = xp.broadcast_to(cross, (*broadcast_shape(own, batch), *cross.shape[-2:]))
-        over = tuple(place - 2 for place in self.places if place not in beside)
+        over = tuple(place - 2 for place in self.places if place not in own_axes)
         return xp.sum(wide, axis=over, keepdims=True) if over else wide
 
 
 def _are_side_by_side(left: Gaussian, right: Gaussian) -> bool:
-    """Whether elements of the batch of one value depend on their likes in the other one alone."""
+    """Whether each element of one batch depends only on the same element of the other batch."""
     ours, theirs = (batch_shape(value.shape, value.axis) for value in (left, right))
     same = theirs[-len(ours) :] == ours
-    return same and left.apart and right.apart and not is_rearranged(left, right)
+    return (
+        same
+        and left.batch_independent
+        and right.batch_independent
+        and not is_rearranged(left, right)
+    )

@@ -1,4 +1,4 @@
-"""Sums of products in Einstein's notation, as the maps and products that they are."""
+"""Einstein sums of one or two operands, as the maps, sums and products that they are."""
 
 from __future__ import annotations
 
@@ -6,33 +6,25 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import is_data
 from moment_calculus.operations.elementwise.arithmetic import is_value, multiply
-from moment_calculus.operations.linear.joint_weights import is_joint
+from moment_calculus.operations.linear.dependent_weights import has_dependent_elements
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian
 from moment_calculus.values.support import overlap
 
 
 def einsum(equation: str, *operands: Any) -> Any:
-    """Einstein sum of one or two operands, at least one random.
+    """Return the Einstein sum of one or two operands, at least one of them random.
 
-    It is a permutation, a sum, an elementwise or outer product, or a (batched) product of two
-    matrices, and as exact as these are.
-
-    Args:
-        equation: such as ``"bi,oi->bo"``; every letter at most once in each operand.
-        operands: values or arrays.
-
-    Raises:
-        UnsupportedMoments: for more than two operands, an ellipsis or a repeated letter; see
-            :func:`moment_calculus.operations.linear.matrices.matmul` for the rest.
+    It is a permutation, a sum, an elementwise or outer product, or a (batched) matrix product, and
+    as exact as these are. Ellipses and repeated letters in one operand raise UnsupportedMoments.
     """
     letters, result = _parsed(equation, operands)
     if any(isinstance(operand, MaskedWeight) for operand in operands):
@@ -48,7 +40,7 @@ def einsum(equation: str, *operands: Any) -> Any:
 
 
 def _masked(letters: list[str], operands: Sequence[Any], result: str) -> Any:
-    """The sum over the inputs of a masked weight, as its linear map."""
+    """Contract a masked weight with its inputs as a linear map; raise for other contractions."""
     place = next(i for i, operand in enumerate(operands) if isinstance(operand, MaskedWeight))
     weight, names_w = operands[place], letters[place]
     rest = list(zip(operands, letters, strict=True))
@@ -89,11 +81,11 @@ def _parsed(equation: str, operands: Sequence[Any]) -> tuple[list[str], str]:
 
 
 def _without(operand: Any, names: str, needed: set[str]) -> tuple[Any, str]:
-    """Sum an operand over the axes that nothing else names."""
-    alone = [axis for axis, name in enumerate(names) if name not in needed]
-    if not alone:
+    """Sum an operand over the axes that occur nowhere else."""
+    summed_axes = [axis for axis, name in enumerate(names) if name not in needed]
+    if not summed_axes:
         return operand, names
-    return total(operand, alone), "".join(name for name in names if name in needed)
+    return reduce_sum(operand, summed_axes), "".join(name for name in names if name in needed)
 
 
 def _pair(left: tuple[Any, str], right: tuple[Any, str], result: str) -> Any:
@@ -106,7 +98,7 @@ def _pair(left: tuple[Any, str], right: tuple[Any, str], result: str) -> Any:
 
 
 def _aligned(operand: Any, names: str, result: str) -> Any:
-    """The axes in the order of the result, of size one where they are missing."""
+    """Permute an operand to the axes of the result, with size one for missing axes."""
     order = [names.index(name) for name in result if name in names]
     ordered = permute(operand, order)
     sizes = iter(ordered.shape)
@@ -114,7 +106,7 @@ def _aligned(operand: Any, names: str, result: str) -> Any:
 
 
 def _is_weight(operand: Any, other: Any) -> bool:
-    """Whether the first operand is the weight of a linear map, and the other its input."""
+    """Whether the first operand is the weight of a linear map whose input is the other one."""
     if not is_value(operand):
         return is_value(other) and not _is_matrix(other.gaussian())
     if not is_value(other):
@@ -123,7 +115,7 @@ def _is_weight(operand: Any, other: Any) -> bool:
 
 
 def _is_matrix(value: Gaussian) -> bool:
-    return value.step.weight or is_joint(value)
+    return value.step.weight or has_dependent_elements(value)
 
 
 def _has_independent_components(value: Any) -> bool:
@@ -156,13 +148,13 @@ def _contracted(left: tuple[Any, str], right: tuple[Any, str], shared: str, resu
 def _scalar_products(
     left: tuple[Any, str], right: tuple[Any, str], shared: str, result: str
 ) -> Any:
-    """Scalar products element by element of a batch, with both vectors random and independent."""
+    """Return the scalar products of two batches of independent random vectors."""
     product = multiply(_aligned(*left, result + shared), _aligned(*right, result + shared))
-    return total(product, [len(result) + i for i in range(len(shared))])
+    return reduce_sum(product, [len(result) + i for i in range(len(shared))])
 
 
 def _matrix(operand, names, batch, merged, rows, columns, size):
-    """The operand as batch + [rows, columns]; rows that are not merged stay axes of their own."""
+    """Return the operand as [batch, rows, columns]; rows that are not merged stay several axes."""
     order = [names.index(name) for name in batch + rows + columns]
     middle = [size[name] for name in rows] if merged is None else [_count(merged, size)]
     shape = [size[name] for name in batch] + middle + [_count(columns, size)]

@@ -1,4 +1,4 @@
-"""Inputs of linear maps: their features, and the covariance that a matrix makes of theirs."""
+"""Inputs of linear maps: their feature axis, and the covariance of their image."""
 
 from __future__ import annotations
 
@@ -19,19 +19,14 @@ from moment_calculus.values.vectors import as_vector
 
 
 def features_of(x: Gaussian) -> Gaussian:
-    """The value with its features on the trailing axis, to be contracted.
-
-    Contracting another axis than the features' mixes elements of the batch. Where these are
-    independent of each other, as the units of a layer that maps columns, they are features without
-    a covariance, and what were features is a batch.
-
-    Args:
-        x: a value of at least one axis.
-    """
+    """Return the value with its trailing axis as feature axis, ready to be contracted."""
     if x.axis == -1:
-        return with_links(x)
-    kept = x.independent or (x.apart and _has_independent_sites(x))
-    if not kept and x.shape[-1] > 1:
+        return with_chain_covariance(x)
+    # Contracting another axis than the feature axis mixes elements of the batch. If these are
+    # independent, as the units of a layer that maps columns, they become features without a
+    # covariance, and the old features become a batch.
+    keeps_features = x.independent or (x.batch_independent and _has_independent_sites(x))
+    if not keeps_features and x.shape[-1] > 1:
         if x.propagation.full and (vector := as_vector(x)) is not None:
             return vector
         warn_dropped(x, "a linear map over an axis of the batch")
@@ -39,50 +34,42 @@ def features_of(x: Gaussian) -> Gaussian:
 
 
 @dataclass(frozen=True, eq=False)
-class Carried(Moved):
-    """The outputs of a layer with the covariance of a chain that goes on from one to the next."""
+class WithChainCovariance(Moved):
+    """Step that gives a value the covariance of the latent chains that it is linear in."""
 
     identity = True
 
     def move(self, array: Array) -> Array:
-        """As it is."""
+        """Return the array as it is."""
         return array
 
     def covariance(self) -> Array:
-        """That of the source."""
+        """Return the joint covariance of the source."""
         return self.source.joint_covariance()
 
 
-def with_links(x: Gaussian) -> Gaussian:
-    """A value that is linear in chains with its covariance, which diagonal mode does not carry.
-
-    Args:
-        x: a value.
-    """
-    carried = x.has_covariance or not x.step.linked
-    return x if carried else moved(Carried(x), x.axis, dense=True, ties=x.ties)
+def with_chain_covariance(x: Gaussian) -> Gaussian:
+    """Return a value that is linear in chains with its covariance, in diagonal mode too."""
+    carried = x.has_covariance or not x.step.linear_in_chains
+    return x if carried else moved(WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
 
 
 def _has_independent_sites(value: Gaussian) -> bool:
-    """Whether every covariance of a value comes from a map, and none from the user."""
+    """Whether all sources of a value have independent components."""
     return all(part.step.inputs or part.independent for part in ancestors(value))
 
 
 def mapped_covariance(
     x: Gaussian, matrix: Array, between: tuple[slice, slice] = (slice(None), slice(None))
 ) -> Array:
-    """M C Mᵀ, without forming C where the components of x are independent.
+    """Return M C Mᵀ for features [..., d] of covariance C and a matrix M [..., e, d].
 
-    These are products of the variances with products of rows of M, where it has fewer rows than x.
-
-    Args:
-        x: a value with features d on its trailing axis, of covariance C.
-        matrix: M, [..., e, d].
-        between: which rows of the result, and which of its columns.
+    ``between`` selects rows and columns of the result.
     """
     left, right = (matrix[..., rows, :] for rows in between)
     if x.has_covariance:
         return left @ x.covariance @ right.mT
+    # For independent components C is not formed: products of rows of M times the variances.
     if len(matrix.shape) == 2 and right.shape[0] <= math.prod(x.shape[:-1]):
         return pairs_of_rows(x.variance, left, right)
     return (left * x.variance[..., None, :]) @ right.mT

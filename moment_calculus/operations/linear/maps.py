@@ -1,4 +1,4 @@
-"""Linear maps of live values with certain or Gaussian weights.
+"""Linear maps of live values by certain or Gaussian weights.
 
 Source: Wu et al. 2019 (DVI), eqs. 3-5, and Shekhovtsov et al. 2018, eq. 7 (certain weights).
 """
@@ -12,13 +12,16 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, squared
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply
-from moment_calculus.operations.linear.chains import Noise, links_of
+from moment_calculus.operations.linear.dependent_weights import (
+    as_vector_map,
+    has_dependent_elements,
+)
 from moment_calculus.operations.linear.inputs import features_of, mapped_covariance
-from moment_calculus.operations.linear.joint_weights import as_plain_map, is_joint
-from moment_calculus.operations.linear.weights import check_dependence, check_shapes
-from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
+from moment_calculus.operations.linear.weight_checks import check_dependence, check_shapes
+from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
     Permuted,
@@ -31,49 +34,31 @@ from moment_calculus.values.support import overlap
 
 
 def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
-    """weight · x + bias over the trailing axis of x, exact in mean and covariance.
+    """Map inputs x [..., in] by a weight [..., out, in] and add a bias [out]: weight · x + bias.
 
-    E[y] = M μ + c and Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent weights
-    N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x carries its
-    covariance, as a chain does: certain weights and biases then keep that of y.
-
-    Weights along a chain (:mod:`moment_calculus.operations.linear.chains`) add
-    2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to the variance, for the covariances k of neighbours, and where
-    the chain goes on in the next row a covariance of these two outputs. In diagonal mode C_{j,j+1}
-    is left out, and the latter where x is random or a function follows.
-
-    Args:
-        inputs: x [..., in], value or array.
-        weight: [out, in], value or array; a random weight has independent components, or those of
-            a chain, or masks of its inputs. A batch of weights [..., out, in] maps inputs
-            [..., n, in], element by element.
-        bias: [out], value or array, or None.
-
-    Returns:
-        Value [..., out].
-
-    Raises:
-        UnsupportedMoments: if the shapes do not fit, the components of the weight are dependent,
-            or operands share a latent site.
-
-    Source: Wu et al. 2019, eqs. 3-5.
+    Exact: E[y] = M μ + c, Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent weights
+    N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x propagates a
+    covariance and weights and biases are certain. Source: Wu et al. 2019, eqs. 3-5.
     """
     if isinstance(weight, MaskedWeight):
         return _of_masked_weight(_matched(inputs), weight, _matched(bias))
     x, w, b = _matched(inputs), _matched(weight), _matched(bias)
     check_shapes(x, w, b)
+    # For the covariances k of neighbours, links add 2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to a variance,
+    # and a covariance of the two outputs between which the chain goes on to the next row. The
+    # diagonal mode omits C_{j,j+1}, and the covariance where x is random or a function follows.
     links = links_of(w)
-    if links is None and is_joint(w):
+    if links is None and has_dependent_elements(w):
         product = _of_joint_weight(x, w)
         return product if b is None else add(product, b)
-    check_dependence(x, w, b, linked=links is not None)
+    check_dependence(x, w, b, linear_in_chains=links is not None)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
     if links is None and _is_one_switched(x, w):
         product = multiply(broadcast(x, (*x.shape[:-1], w.shape[0]), -1), index(w, (..., 0)))
         return product if b is None else add(product, b)
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
-        rule = x.propagation.replacement("linear")
+        rule = x.propagation.rule_for("linear")
         if rule is not None:
             return rule(x, w, b)
     mean = affine(_mean(x), _mean(w), _mean(b))
@@ -84,95 +69,94 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
 
 @dataclass(frozen=True, eq=False)
 class LinearMap(Step):
-    """M x + c, with random or certain weights.
+    """Step of M x + c, with random or certain weights."""
 
-    Args:
-        inputs: the random ones of the operands.
-        bias: c, if it is random.
-        mapped: the input that comes through the matrix; None if the inputs of the map are certain.
-        matrix: the expected M.
-        mixes: as of :class:`Step`.
-        rows_apart: whether nothing but the input ties outputs to each other.
-        rows: the inputs of the map, if they are certain and it has independent random weights.
-        shared: these weights.
-        linked: as of :class:`Step`.
-    """
-
-    inputs: tuple[Gaussian, ...] = field()
-    bias: Any
-    mapped: Gaussian | None = None
-    matrix: Array = None
-    mixes: bool = False
-    rows_apart: bool = False
-    rows: Array | None = None
-    shared: Any = None
-    linked: bool = False
+    inputs: tuple[Gaussian, ...] = field()  # the random operands
+    bias: Any  # c
+    mapped: Gaussian | None = None  # x; None if it is certain
+    matrix: Array = None  # the expected M
+    assumes_independence: bool = False
+    separate_weights: bool = False  # whether only x makes outputs dependent on each other
+    certain_inputs: Array | None = (
+        None  # x, if it is certain and the weights are random and independent
+    )
+    shared_weight: Any = None  # these weights
+    linear_in_chains: bool = False
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
-        """Whether the bias is all that is random."""
+        """Whether the bias is the only random operand."""
         return all(source is self.bias for source in self.inputs)
 
     def follows(self, place: int) -> bool:
-        """What random weights add is not followed: outputs of different inputs share them."""
+        """Whether an input is x or the bias; covariances by random weights are not followed."""
         return self.inputs[place] is self.mapped or self.inputs[place] is self.bias
 
     def through(self, place: int, cross: Array) -> Array | None:
-        """By the matrix, or as it is."""
+        """Multiply the covariance of the input by the matrix; keep that of the bias."""
         if self.inputs[place] is self.mapped:
             return self.matrix @ cross
         return cross if self.inputs[place] is self.bias else None
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """Two maps of certain inputs by the same weights: Σ_k S_ok x_k x′_k for each output o."""
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Return the covariance of two maps of certain inputs by the same weights.
+
+        It is Σ_k S_ok x_k x′_k for each output o.
+        """
         step = other.step
-        if not isinstance(step, LinearMap) or self.rows is None or step.rows is None:
+        if (
+            not isinstance(step, LinearMap)
+            or self.certain_inputs is None
+            or step.certain_inputs is None
+        ):
             return NotImplemented
         biases = [bias for bias in (self.bias, step.bias) if isinstance(bias, Gaussian)]
-        tied = any(overlap(self.shared, bias) for bias in biases)
-        if tied or not _is_same(self.shared, step.shared):
+        tied = any(overlap(self.shared_weight, bias) for bias in biases)
+        if tied or not _is_same(self.shared_weight, step.shared_weight):
             return NotImplemented
-        common = diagonal_matrix(affine(self.rows * step.rows, self.shared.variance))
+        common = diagonal_matrix(
+            affine(self.certain_inputs * step.certain_inputs, self.shared_weight.variance)
+        )
         crossed = query.cross(*biases) if len(biases) == 2 else 0.0
         return None if crossed is None else common + crossed
 
-    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
-        """The map of moved rows."""
-        rows = None if self.rows is None else move.rows(self.rows)
-        return None if rows is None else linear(rows, self.shared, self.bias)  # type: ignore[return-value]
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """Map the moved rows of certain inputs by the same weights."""
+        rows = None if self.certain_inputs is None else move.rearrange_rows(self.certain_inputs)
+        return None if rows is None else linear(rows, self.shared_weight, self.bias)  # type: ignore[return-value]
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
-        """By the rows of the matrix, where every output has random weights of its own."""
-        if self.mapped is None or not self.rows_apart:
+        """Return the covariance by rows of M, if every output has weights of its own."""
+        if self.mapped is None or not self.separate_weights:
             return None
         return mapped_covariance(self.mapped, self.matrix, (rows, columns))
 
     def image_of_vector(self, value: Gaussian) -> tuple[Gaussian, Array] | None:
-        """The input that is mapped, where every output has random weights of its own."""
-        known = self.mapped is not None and self.rows_apart
-        return (self.mapped, self.matrix) if known else None  # type: ignore[return-value]
+        """Return the mapped input and the matrix, if outputs have weights of their own."""
+        has_own_weights = self.mapped is not None and self.separate_weights
+        return (self.mapped, self.matrix) if has_own_weights else None  # type: ignore[return-value]
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Scalar products of certain rows with one vector, as its map by these rows."""
+        """Return scalar products of certain rows with one vector as its linear map."""
         vector, *others = self.inputs
         scalars = value.axis is None and vector is self.mapped and len(vector.shape) == 1
         return None if others or not scalars else linear(vector, self.matrix[..., 0, :])  # type: ignore[return-value]
 
 
 def _is_one_switched(x: Any, w: Any) -> bool:
-    """Whether a mask switches the only input of a map: its outputs are functions of one mask."""
+    """Whether a random mask switches the only input feature of a map."""
     one = isinstance(x, Gaussian) and x.shape[-1] == 1 and len(w.shape) == 2
     return one and x.axis in (-1, None) and branches_of(x) is not None
 
 
-def _shared_by_rows(x: Array, w: Any) -> dict[str, Any]:
-    """What rows of certain inputs have in common: independent weights."""
+def _certain_input_fields(x: Array, w: Any) -> dict[str, Any]:
+    """Return two fields of the LinearMap of certain inputs by independent weights."""
     plain = isinstance(w, Gaussian) and len(w.shape) == 2 and links_of(w) is None
-    return {"rows": x, "shared": w} if plain else {}
+    return {"certain_inputs": x, "shared_weight": w} if plain else {}
 
 
 def _is_same(weight: Gaussian, other: Gaussian) -> bool:
-    """Whether two weights are one site in one order of its axes."""
+    """Whether two weights are one latent site with its axes in the same order."""
     if weight is other:
         return True
     first, second = weight.step, other.step
@@ -187,8 +171,8 @@ def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
 
 
 def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:
-    """The certain mean of the weight maps inputs with noise on them; noise may be added."""
-    x, noise = weight.meets(x)
+    """Map inputs with dropout noise by the certain mean of a masked weight."""
+    x, noise = weight.apply_noise(x)
     random = any(isinstance(operand, Gaussian) for operand in (x, b))
     product = linear(x, weight.at_mean, b) if random else affine(x, weight.at_mean, b)
     if noise is None:
@@ -197,11 +181,12 @@ def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:
 
 
 def _of_joint_weight(x: Any, w: Gaussian) -> Value:
-    """One row of certain inputs has all of them as features; else the outputs are features."""
+    """Map by a weight of dependent elements."""
+    # The rows of certain inputs become the features of a single output, with their covariance.
     if w.shape[0] == 1 and not isinstance(x, Gaussian):
         row = linear(flattened(w), x)
         return reshape(row, (*row.shape, 1))
-    return linear(*as_plain_map(features_of(x) if isinstance(x, Gaussian) else x, w))
+    return linear(*as_vector_map(features_of(x) if isinstance(x, Gaussian) else x, w))
 
 
 def _matched(operand: Any) -> Any:
@@ -213,32 +198,32 @@ def _mean(operand: Any) -> Array:
 
 
 def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
-    """Rows of the weight are independent, so the outputs are: no covariance is needed."""
+    """Map certain inputs: the outputs are independent, as the rows of the weight are."""
     weights = _random(w, b)
-    noise, flow = _noise(x, squared(x), w, b), weights[0].propagation
-    joint = (lambda: noise.added_to(None)) if noise.beside else None
+    noise, propagation = _noise(x, squared(x), w, b), weights[0].propagation
+    joint = (lambda: noise.add_to(None)) if noise.off_diagonals else None
     one_row = math.prod(mean.shape[:-1]) == 1
-    alone = Ties.NONE if joint is None else Ties.FEATURES
+    row_ties = Ties.NONE if joint is None else Ties.FEATURES
     return Gaussian(
         mean,
         Spread(
             namespace(mean).broadcast_to(noise.variance, tuple(mean.shape)),
-            joint if flow.full else None,
+            joint if propagation.full else None,
             joint,
         ),
-        LinearMap(weights, b, linked=joint is not None, **_shared_by_rows(x, w)),
-        ties=alone if one_row else Ties.ALL,
-        propagation=flow,
+        LinearMap(weights, b, linear_in_chains=joint is not None, **_certain_input_fields(x, w)),
+        ties=row_ties if one_row else Ties.ALL,
+        propagation=propagation,
     )
 
 
-def _noise(x: Any, second_moment: Array, w: Any, b: Any) -> Noise:
-    """S (v + μ∘μ) + t: what the variances of the weights and biases add to the outputs'."""
+def _noise(x: Any, second_moment: Array, w: Any, b: Any) -> AddedCovariance:
+    """Return S (v + μ∘μ) + t, what random weights and biases add to the variances."""
     shift = b.variance if isinstance(b, Gaussian) else None
     if not isinstance(w, Gaussian):
-        return Noise(shift)
-    noise = Noise(affine(second_moment, w.variance, shift))
-    return noise.linked(links_of(w) or (), x)
+        return AddedCovariance(shift)
+    noise = AddedCovariance(affine(second_moment, w.variance, shift))
+    return noise.with_links(links_of(w) or (), x)
 
 
 def _random(*operands: Any) -> tuple[Gaussian, ...]:
@@ -248,43 +233,53 @@ def _random(*operands: Any) -> tuple[Gaussian, ...]:
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = features_of(x)
     mean_w, noisy = _mean(w), bool(_random(w, b))
-    kept = x.propagation.full or (x.has_covariance and not noisy)
+    propagates = x.propagation.full or (x.has_covariance and not noisy)
     noise = _noise(x, x.variance + squared(x.mean), w, b)
-    each = mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
+    matrix_per_row = (
+        mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
+    )
 
     def joint() -> Array:
-        return noise.added_to(mapped_covariance(x, each))
+        return noise.add_to(mapped_covariance(x, matrix_per_row))
 
-    variance = None if kept and x.has_covariance else _variance(x, mean_w, each, noise.variance)
+    variance = (
+        None
+        if propagates and x.has_covariance
+        else _variance(x, mean_w, matrix_per_row, noise.variance)
+    )
     return Gaussian(
         mean,
-        Spread(variance, joint if kept else None, joint),
-        LinearMap((x, *_random(w, b)), b, x, each, not x.enters_jointly, not noise.beside),
-        ties=Ties.FEATURES if _keeps_apart(x, each, w, b) else Ties.ALL,
+        Spread(variance, joint if propagates else None, joint),
+        LinearMap(
+            (x, *_random(w, b)),
+            b,
+            x,
+            matrix_per_row,
+            not x.uses_covariance,
+            not noise.off_diagonals,
+        ),
+        ties=Ties.FEATURES if _keeps_apart(x, matrix_per_row, w, b) else Ties.ALL,
         propagation=x.propagation,
     )
 
 
 def _keeps_apart(x: Gaussian, matrix: Array, w: Any, b: Any) -> bool:
-    """Whether elements of the batch stay independent: not the maps of one x by several matrices."""
+    """Whether elements of the batch stay independent, unlike several maps of one x."""
     maps = math.prod(matrix.shape[:-2]) if len(x.shape) == 1 else 1
-    return x.apart and maps == 1 and not _random(w, b)
+    return x.batch_independent and maps == 1 and not _random(w, b)
 
 
-def _variance(x: Gaussian, matrix: Array, each: Array, noise: Array | None) -> Array:
+def _variance(x: Gaussian, matrix: Array, matrix_per_row: Array, noise: Array | None) -> Array:
     if x.has_covariance:  # a softmax has one in diagonal mode too
-        variance = namespace(each).sum((each @ x.covariance) * each, axis=-1)
+        variance = namespace(matrix_per_row).sum(
+            (matrix_per_row @ x.covariance) * matrix_per_row, axis=-1
+        )
     else:
         variance = affine_squared(x.variance, matrix)
     return variance if noise is None else variance + noise
 
 
 def map_features(value: Gaussian, matrix: Array) -> Gaussian:
-    """Multiply the features, wherever their axis is, by a certain matrix.
-
-    Args:
-        value: a value with features d.
-        matrix: [e, d].
-    """
+    """Multiply the features [d] of a value, wherever their axis is, by a certain matrix [e, d]."""
     last, place = len(value.shape) - 1, len(value.shape) + (value.axis or 0)
     return move_axis(linear(move_axis(value, place, last), matrix), last, place)

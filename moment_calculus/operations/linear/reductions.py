@@ -1,4 +1,4 @@
-"""Sums along axes of live values: exact over the features, and over independent components."""
+"""Sums, means, cumulative sums and products along axes of live values."""
 
 from __future__ import annotations
 
@@ -10,40 +10,30 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.batch_sums import SumOverBatch
-from moment_calculus.operations.linear.inputs import with_links
+from moment_calculus.operations.linear.inputs import with_chain_covariance
 from moment_calculus.operations.linear.maps import linear, map_features
-from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
 from moment_calculus.operations.shapes.moves import Moved, moved, with_batch
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.pooling import sum_of_dependent
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
 from moment_calculus.values.layout import batch_shape
 from moment_calculus.values.vectors import as_vector
 
 
-def total(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
-    """Sum over axes.
+def reduce_sum(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
+    """Sum over axes (by default all), exactly where the covariance of the terms is known.
 
-    Over the feature axis it is a linear map, exact in full mode; in diagonal mode the components
-    enter as independent, as in a linear map, unless they carry a covariance. Over axes of the
-    batch it is exact for independent components, and as a sum over windows where the covariance of
-    different elements is known (positions of a convolution); it is refused where it is not. The
-    trailing axis of a batch of scalars becomes the feature axis, see :func:`.vectors.as_vector`.
-
-    Args:
-        value: value or array.
-        axes: non-negative axes; by default all.
-        keepdims: whether the axes stay, with size one.
-
-    Raises:
-        UnsupportedMoments: if an axis of the batch has dependent elements.
+    Over the feature axis it is a linear map: in diagonal mode components enter as independent,
+    unless they propagate a covariance. Over axes of the batch, dependent elements of unknown
+    covariance raise UnsupportedMoments.
     """
     axes = range(len(value.shape)) if axes is None else axes
     if not hasattr(value, "gaussian"):
@@ -59,29 +49,20 @@ def total(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = Fal
     return reshape(result, [n for axis, n in enumerate(result.shape) if axis not in axes])
 
 
-def average(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
-    """Mean over axes; see :func:`total`.
-
-    Args:
-        value: value or array.
-        axes: non-negative axes; by default all.
-        keepdims: whether the axes stay, with size one.
-
-    Raises:
-        UnsupportedMoments: as :func:`total`, or if there are no elements.
-    """
+def reduce_mean(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
+    """Return the mean over axes (by default all); see :func:`reduce_sum`."""
     axes = range(len(value.shape)) if axes is None else axes
     count = math.prod(value.shape[axis] for axis in axes)
     if not count:
         raise UnsupportedMoments(
             "a mean over no elements", sites=value.sites, remedy="leave the empty axis out"
         )
-    summed = total(value, axes, keepdims=keepdims)
+    summed = reduce_sum(value, axes, keepdims=keepdims)
     return scale_shift(summed, 1.0 / count) if hasattr(summed, "sites") else summed / count
 
 
 def _over_features(value: Gaussian) -> Gaussian:
-    value = with_links(value)
+    value = with_chain_covariance(value)
     axis, xp = value.axis, namespace(value.mean)
     if value.has_covariance:
         lead = batch_shape(value.shape, axis)
@@ -93,7 +74,7 @@ def _over_features(value: Gaussian) -> Gaussian:
     return Gaussian(
         xp.sum(value.mean, axis=axis, keepdims=True),
         Spread(variance),
-        SumOverFeatures((value,), mixes=not value.enters_jointly),
+        SumOverFeatures((value,), assumes_independence=not value.uses_covariance),
         axis=axis,
         ties=value.ties,
         propagation=value.propagation,
@@ -102,22 +83,17 @@ def _over_features(value: Gaussian) -> Gaussian:
 
 @dataclass(frozen=True, eq=False)
 class SumOverFeatures(Step):
-    """The sum over the features, which stay as an axis of size one.
-
-    Args:
-        inputs: the value.
-        mixes: as of :class:`Step`.
-    """
+    """Step of the sum over the features, which stay as an axis of size one."""
 
     inputs: tuple[Gaussian] = field()
-    mixes: bool
+    assumes_independence: bool
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: :meth:`through` is known for every input."""
         return True
 
     def through(self, place: int, cross: Array) -> Array:
-        """Summed."""
+        """Sum the rows of the covariance with another value."""
         return namespace(cross).sum(cross, axis=-2, keepdims=True)
 
 
@@ -125,10 +101,10 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
     axes = [axis for axis in axes if value.shape[axis] > 1]
     if not axes:
         return value
-    if not value.apart:
-        known = sum_of_dependent(value, axes)
-        if known is not None:
-            return known
+    if not value.batch_independent:
+        window_sum = sum_of_dependent(value, axes)
+        if window_sum is not None:
+            return window_sum
         if (vector := _as_vector_along(value, axes)) is not None:
             return _over_features(
                 _over_batch(vector, [a for a in axes if a + 1 < len(value.shape)])
@@ -140,14 +116,14 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
 
 
 def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
-    """The value with features on the trailing axis, if that is summed and full mode knows them."""
+    """Return the value with features on its trailing axis, if full mode knows them."""
     if not value.propagation.full or len(value.shape) - 1 not in axes:
         return None
     return as_vector(value)
 
 
 def _of_whole(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
-    """The sum by the covariance of all elements, as of a weight under a guide of full rank."""
+    """Sum by the covariance of all elements, which weights have under a full-rank guide."""
     vector = flattened(value) if value.axis == -1 else None
     if vector is None or not vector.has_covariance:
         return None
@@ -171,21 +147,12 @@ def _require_independence(value: Gaussian, axis: int, what: str) -> None:
 
 
 def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
-    """Cumulative sum along an axis; see :func:`total`.
-
-    Args:
-        value: value or array.
-        axis: non-negative axis.
-        reverse: whether the sums begin at the end.
-
-    Raises:
-        UnsupportedMoments: if an axis of the batch has dependent elements.
-    """
+    """Return the cumulative sum along an axis, from its end if ``reverse``."""
     if not hasattr(value, "gaussian"):
         return _sums(value, axis, reverse)
     value = value.gaussian()
     if value.shape[axis] == 1:
-        return value  # as it is: its elements may depend on each other along the other axes
+        return value  # elements may be dependent along the other axes
     if value.axis is not None and axis == len(value.shape) + value.axis:
         triangle = _triangle(value.mean, value.shape[axis])
         return map_features(value, triangle.mT if reverse else triangle)
@@ -202,23 +169,18 @@ def _sums(array: Array, axis: int, reverse: bool) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class CumulativeSum(Moved):
-    """Cumulative sums along an axis of the batch.
-
-    Args:
-        axis: non-negative.
-        reverse: whether the sums begin at the end.
-    """
+    """Step of cumulative sums along an axis of the batch."""
 
     axis: int
-    reverse: bool
-    computes = True
+    reverse: bool  # whether the sums begin at the end
+    combines_elements = True
 
     def move(self, array: Array) -> Array:
-        """Summed."""
+        """Return the cumulative sums of an array."""
         return _sums(array, self.axis, self.reverse)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Of the source as a vector, if it is along the trailing axis."""
+        """Sum the source as a vector, if the axis is the trailing one."""
         if self.axis != len(value.shape) - 1:
             return None
         vector = as_vector(self.source)
@@ -231,28 +193,12 @@ def _triangle(like: Array, size: int) -> Array:
 
 
 def difference(value: Any, axis: int) -> Value:
-    """Differences of neighbours along an axis.
-
-    Args:
-        value: the value.
-        axis: non-negative axis.
-
-    Raises:
-        UnsupportedMoments: along an axis of the batch, whose joint moments are not known.
-    """
+    """Return the differences of neighbours along an axis."""
     return subtract(take(value, slice(1, None), axis), take(value, slice(None, -1), axis))
 
 
 def product(value: Any, axis: int) -> Value:
-    """Product along an axis of independent components, or of two components.
-
-    Args:
-        value: the value.
-        axis: non-negative axis.
-
-    Raises:
-        UnsupportedMoments: if more than two components are dependent.
-    """
+    """Return the product along an axis of independent components, or of two components."""
     gaussian = value.gaussian()
     if not gaussian.independent and gaussian.shape[axis] > 2:
         raise UnsupportedMoments(
@@ -261,16 +207,17 @@ def product(value: Any, axis: int) -> Value:
             remedy=DEPENDENCE_REMEDY,
         )
     along_batch = gaussian.axis is None or axis != len(gaussian.shape) + gaussian.axis
-    long = gaussian.shape[axis] > 1  # of one factor all is known
-    if long and along_batch and gaussian.propagation.replacement("product") is None:
+    long = gaussian.shape[axis] > 1  # a product of one factor is the factor
+    if long and along_batch and gaussian.propagation.rule_for("product") is None:
         return _product_over_batch(gaussian, axis)
     return reduce(multiply, unstack(gaussian, axis))
 
 
 def _product_over_batch(value: Gaussian, axis: int) -> Gaussian:
-    """Π m and Π (m² + v) − Π m², factor by factor, as a sum of positive terms."""
+    """Return Π m and Π (m² + v) − Π m² along an axis of the batch."""
     _require_independence(value, axis, "a product")
     mean, variance = 1.0, 0.0
+    # Factor by factor, so that the variance is a sum of positive terms.
     for i in range(value.shape[axis]):
         slot = (*(ALL,) * axis, slice(i, i + 1))
         own, spread = value.mean[slot], value.variance[slot]

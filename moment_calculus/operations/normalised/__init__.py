@@ -1,1 +1,1 @@
-"""Operations that normalise features: softmax, layer normalisation."""
+"""Softmax, logsumexp and layer normalisation of live values."""

@@ -1,7 +1,7 @@
-"""Vector functions of Gaussian logits that keep their source: softmax, logsumexp, log-softmax.
+"""Vector functions of Gaussian logits that keep the logits: softmax, logsumexp, log-softmax.
 
-Likelihoods of classes see through them, because a softmax does not change when its logits are
-shifted; elsewhere they have moments of their own.
+Likelihoods of classes use the logits directly, because a softmax does not change when its logits
+are shifted; other operations use the moments of the function.
 """
 
 from __future__ import annotations
@@ -13,28 +13,24 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_softmax, logsumexp, namespace
 from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.operations.linear.reductions import total
+from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
 from moment_calculus.operations.normalised.normalisation import trailing_features
 from moment_calculus.values import Gaussian
 
 
-class OfClasses(Composite):
-    """Base of the functions of logits [..., classes].
-
-    Args:
-        source: the Gaussian logits.
-    """
+class FunctionOfLogits(Composite):
+    """Base class of functions of Gaussian logits [..., classes], the source."""
 
     __slots__ = ("_gaussian", "_moved_from")
 
     def __init__(self, source: Gaussian) -> None:
         super().__init__(source)
         self._gaussian: Gaussian | None = None
-        self._moved_from: tuple[OfClasses, Callable[[Any], Any]] | None = None
+        self._moved_from: tuple[FunctionOfLogits, Callable[[Any], Any]] | None = None
 
     def gaussian(self) -> Any:
-        """Match the moments once; every later use shares the result, and so its identity."""
+        """Return the moments as a value, computed once so that every use is the same value."""
         if self._gaussian is None:
             if self._moved_from is None:
                 self._gaussian = self._match()
@@ -44,11 +40,7 @@ class OfClasses(Composite):
         return self._gaussian
 
     def moved(self, move: Callable[[Any], Any]) -> Self:
-        """The function of the moved logits; its moments are the moved moments of this one.
-
-        Args:
-            move: shape operation on values that leaves the classes on the trailing axis.
-        """
+        """Apply a shape operation that keeps the trailing axis to the logits and the moments."""
         result = type(self)(move(self.source))
         result._moved_from = (self, move)
         return result
@@ -57,8 +49,8 @@ class OfClasses(Composite):
         raise NotImplementedError
 
 
-class LogSumExp(OfClasses):
-    """log Σ exp over the classes, kept as an axis of size one."""
+class LogSumExp(FunctionOfLogits):
+    """The logarithm of Σ exp over the classes, kept as an axis of size one."""
 
     __slots__ = ()
     name = "logsumexp"
@@ -72,8 +64,8 @@ class LogSumExp(OfClasses):
         return logsumexp_value(self.source)
 
 
-class LogSoftmax(OfClasses):
-    """Logits minus their logsumexp."""
+class LogSoftmax(FunctionOfLogits):
+    """The logits minus their logsumexp."""
 
     __slots__ = ()
     name = "log_softmax"
@@ -93,8 +85,8 @@ class LogSoftmax(OfClasses):
         return subtract(logits, logsumexp_value(logits))
 
 
-class Softmax(OfClasses):
-    """Probabilities of the classes."""
+class Softmax(FunctionOfLogits):
+    """The probabilities of the classes."""
 
     __slots__ = ()
     name = "softmax"
@@ -113,19 +105,16 @@ class Softmax(OfClasses):
         return softmax_value(self.source)
 
 
-class TotalProbability(OfClasses):
-    """The sum of the probabilities of the classes, kept as an axis of size one.
-
-    Distributions divide by it, to normalise what is normalised.
-    """
+class TotalProbability(FunctionOfLogits):
+    """The sum of the probabilities of the classes, kept as an axis of size one."""
 
     __slots__ = ()
-    name = "sum"
+    name = "sum"  # distributions divide by it to normalise their probabilities
 
     @property
     def at_mean(self) -> Array:
-        """One."""
+        """The sum at the mean of the logits, one."""
         return namespace(self.source.mean).ones_like(self.source.mean[..., :1])
 
     def _match(self) -> Gaussian:
-        return total(softmax_value(self.source), (len(self.source.shape) - 1,), keepdims=True)
+        return reduce_sum(softmax_value(self.source), (len(self.source.shape) - 1,), keepdims=True)

@@ -1,9 +1,8 @@
-"""Normalisation of features by their own mean and standard deviation, with moments of its own.
+"""Normalisation of features by their own mean and standard deviation.
 
-The centred features c = x − x̄ are Gaussian, q = Σ c²/d + ε is a quadratic form with known mean and
-variance, and both are dependent: a normalisation put together from moments of the parts is far off.
-Expectations under c·q^(−p) are those of a Gaussian with mean (I + 2pC/(d E q))⁻¹ E c, and q is
-matched by a log-normal variable. As Σ y² = d (1 − ε/q), the sum of the variances is known too.
+Centred features c = x − x̄ and q = Σ c²/d + ε depend on each other, so moments of the parts do not
+suffice. Expectations under c·q^(−p) are those of a Gaussian with mean (I + 2pC/(d E q))⁻¹ E c, q is
+matched by a log-normal variable, and Σ y² = d (1 − ε/q) gives the sum of the variances.
 """
 
 from __future__ import annotations
@@ -12,50 +11,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.switches import warn_of_masks
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import with_trailing_features
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Value
 from moment_calculus.values.vectors import as_vector
 
 TINY = 1e-30
-FEW = 32  # features below which masks of dropout show, which more of them average
+FEW = 32  # below so many features the masks of dropout do not average out
 
 
 def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
-    """(x − x̄)/√(Var x + ε) over the trailing axis, or x/√(Σ x²/d + ε) if not centred.
-
-    An approximation, better the more features there are. Largest errors measured against samples,
-    for input variances of 0.1, 1 and 4 (random means of order 1, random covariances); the last
-    two columns are in the Frobenius norm, of Cov[y] and of Cov[y, x]:
-
-    ===  =====================  =====================  ================  ================
-    d    of a mean              of a variance, of the  covariance        with the input
-                                mean variance
-    4    0.02, 0.05, 0.08       0.3, 0.4, 0.6          0.2, 0.4, 0.4     0.15, 0.5, 1
-    8    0.01, 0.02, 0.02       0.1, 0.2, 0.4          0.1, 0.2, 0.3     0.05, 0.08, 0.12
-    32   0.004, 0.005, 0.007    0.02, 0.07, 0.06       0.02, 0.04, 0.05  0.02, 0.02, 0.03
-    ===  =====================  =====================  ================  ================
-
-    The mean variance is off by 0.2 of itself for d = 4, 0.03 for d = 8 and 0.002 for d = 32. For
-    d ≤ 3 variances may be off by themselves. In diagonal mode the features of x enter as
-    independent: the errors are the same if they are, and else those of that assumption.
-
-    Args:
-        value: x, with its features on the trailing axis.
-        eps: ε ≥ 0, positive if d is 1 or all features may be equal.
-        centred: whether the mean of the features is removed first.
-
-    Returns:
-        Gaussian of the same shape, with the expected Jacobian to x.
-
-    Raises:
-        UnsupportedMoments: if the trailing axis is not the feature axis and its components are
-            dependent.
-    """
+    """Return (x − x̄)/√(Var x + ε) over the trailing axis, or x/√(Σ x²/d + ε) if not centred."""
+    # Largest errors measured for input variances of 0.1, 1 and 4 (random means of order 1, random
+    # covariances), in the Frobenius norm for Cov[y] and Cov[y, x]:
+    #   d    of a mean            of a variance¹     of Cov[y]          of Cov[y, x]
+    #   4    0.02, 0.05, 0.08     0.3, 0.4, 0.6      0.2, 0.4, 0.4      0.15, 0.5, 1
+    #   8    0.01, 0.02, 0.02     0.1, 0.2, 0.4      0.1, 0.2, 0.3      0.05, 0.08, 0.12
+    #   32   0.004, 0.005, 0.007  0.02, 0.07, 0.06   0.02, 0.04, 0.05   0.02, 0.02, 0.03
+    # ¹ of the mean variance, which itself is off by 0.2 (d = 4), 0.03 (8) and 0.002 (32). For d ≤ 3
+    # variances may be off by their own size.
     x = trailing_features(value.gaussian(), "a normalisation")
     if x.shape[-1] < FEW:
         warn_of_masks(value.gaussian(), "a normalisation")
@@ -66,15 +44,7 @@ def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
 
 
 def trailing_features(value: Gaussian, what: str) -> Gaussian:
-    """The value with its feature axis at the end.
-
-    Args:
-        value: any value with at least one axis.
-        what: the operation, for the message.
-
-    Raises:
-        UnsupportedMoments: if this would leave dependence out.
-    """
+    """Return the value with features on its trailing axis; raise if dependence would be lost."""
     if value.axis == -1:
         return value
     if value.shape and (value.independent or value.shape[-1] == 1):
@@ -91,7 +61,7 @@ def trailing_features(value: Gaussian, what: str) -> Gaussian:
 
 @dataclass(frozen=True)
 class _Slope:
-    """G = E ∂y/∂c, in units of root · unit."""
+    """The expected Jacobian G = E ∂y/∂c, in units of root · unit."""
 
     unit: Array  # 1/√(d E q)
     root: float  # √d
@@ -99,8 +69,8 @@ class _Slope:
     pull: Array
     tilted: Array  # the mean of c under the weight q^(−3/2)
 
-    def applied(self, cross: Array) -> Array:
-        """G · cross."""
+    def apply(self, cross: Array) -> Array:
+        """Return G · cross."""
         column = self.tilted[..., :, None]
         pulled = self.pull[..., None] * column * (column.mT @ cross)
         return self.root * self.unit[..., None] * (self.gain[..., None] * cross - pulled)
@@ -108,7 +78,7 @@ class _Slope:
 
 @dataclass(frozen=True)
 class _Remainder:
-    """R, and the share of G Cov[c] Gᵀ beside it."""
+    """The remainder R of the covariance, and the share of G Cov[c] Gᵀ beside it."""
 
     images: tuple[Array, Array]  # Cov[c] tilted, and Cov[c]² tilted
     third: Array  # weight of Cov[c] in R by the third derivatives
@@ -116,16 +86,24 @@ class _Remainder:
     share: Array  # of G Cov[c] Gᵀ, 1 unless it exceeds the sum of the variances
     rest: Array  # weight of R
 
-    def added(self, slope: _Slope, matrix: Array) -> Array:
-        """Cov[y] from Cov[c] in units of 1/unit."""
+    def covariance(self, slope: _Slope, matrix: Array) -> Array:
+        """Return Cov[y] from Cov[c] in units of 1/unit."""
         gain, pull = slope.gain[..., None], slope.pull[..., None]
-        tilted, (once, twice) = slope.tilted, self.images
-        square, mixed = outer(tilted, tilted), outer(tilted, once)
-        strength, length = _sum(tilted * once)[..., None], _sum(once * once)[..., None]
+        tilted, (cov_tilted, cov2_tilted) = slope.tilted, self.images
+        square, mixed = outer(tilted, tilted), outer(tilted, cov_tilted)
+        strength, length = (
+            _sum(tilted * cov_tilted)[..., None],
+            _sum(cov_tilted * cov_tilted)[..., None],
+        )
         mixed = mixed + mixed.mT
         linear = gain**2 * matrix - gain * pull * mixed + pull**2 * strength * square
-        far = outer(tilted, twice)
-        curved = (strength + self.third[..., None]) * matrix + outer(once, once) + far + far.mT
+        far = outer(tilted, cov2_tilted)
+        curved = (
+            (strength + self.third[..., None]) * matrix
+            + outer(cov_tilted, cov_tilted)
+            + far
+            + far.mT
+        )
         curved = curved - 3 * strength * mixed
         weight = self.frobenius[..., None] / 2 - 3 * length + 4.5 * strength**2
         curved = curved + weight * square
@@ -135,10 +113,10 @@ class _Remainder:
 
 @dataclass(frozen=True, eq=False)
 class Normalised(Step):
-    """y = √d c/√q in units of √(d E q), and G = E ∂y/∂c = gain − pull · tilted tiltedᵀ.
+    """Step of y = √d c/√q in units of √(d E q), with G = E ∂y/∂c = gain − pull · tilted tiltedᵀ.
 
-    Cov[y] = G Cov[c] Gᵀ + R: what is beyond the linear term has the form that the second and third
-    derivatives give it (Mehler's formula), with the sum that the known sum of the variances leaves.
+    Cov[y] = G Cov[c] Gᵀ + R. The form of R comes from the second and third derivatives (Mehler's
+    formula), its size from the known sum of the variances.
     """
 
     inputs: tuple[Gaussian] = field()
@@ -150,13 +128,7 @@ class Normalised(Step):
 
     @classmethod
     def of(cls, x: Gaussian, eps: float, centred: bool) -> Normalised:
-        """Its parts.
-
-        Args:
-            x: with its features on the trailing axis.
-            eps: as of :func:`normalise`.
-            centred: likewise.
-        """
+        """Compute the step for features x on the trailing axis."""
         xp = namespace(x.mean)
         size = x.shape[-1]
         centre = _centre if centred else (lambda a: a)
@@ -169,54 +141,54 @@ class Normalised(Step):
         quadratic, trace = xp.clip(_sum(mean * image), min=0.0), _sum(spread)
         log = xp.log1p(2 * frobenius + 4 * quadratic)  # log(1 + Var q/(E q)²)
         along = _sum(image * image) / xp.clip(quadratic, min=TINY)
-        turn = image / (1 + along)
+        mean_shift = image / (1 + along)
         tilted = mean - 3 * image / (1 + 3 * along)
         typical = frobenius / xp.clip(trace, min=TINY)
         pull = xp.exp(1.875 * log)
         gain = xp.exp(0.375 * log) - pull * typical / (1 + 3 * typical)
-        images = (once := times(tilted), times(once))
+        images = (cov_tilted := times(tilted), times(cov_tilted))
         linear = _linear(gain, pull, tilted, images[0], spread)
         third = frobenius / 2 + typical * typical
         curved = _curved(tilted, images, third, frobenius, spread)
-        lost = xp.expm1(-0.75 * log) - size * eps * unit**2 * xp.expm1(0.25 * log)
-        share = trace + lost + _sum((2 * mean - turn) * turn)
-        known = xp.clip(xp.exp(0.75 * log) * share, min=0.0)
-        explained = _sum(linear)
-        share = xp.clip(known / xp.clip(explained, min=TINY), max=1.0)
-        rest = xp.clip(known - explained, min=0.0) / xp.clip(_sum(curved), min=TINY)
+        variance_loss = xp.expm1(-0.75 * log) - size * eps * unit**2 * xp.expm1(0.25 * log)
+        share = trace + variance_loss + _sum((2 * mean - mean_shift) * mean_shift)
+        total_variance = xp.clip(xp.exp(0.75 * log) * share, min=0.0)
+        linear_variance = _sum(linear)
+        share = xp.clip(total_variance / xp.clip(linear_variance, min=TINY), max=1.0)
+        rest = xp.clip(total_variance - linear_variance, min=0.0) / xp.clip(_sum(curved), min=TINY)
         root = size**0.5
         slope = _Slope(unit, root, gain, pull, tilted)
         return cls(
             (x,),
             centred,
-            root * xp.exp(0.375 * log) * (mean - turn),
+            root * xp.exp(0.375 * log) * (mean - mean_shift),
             size * (share * linear + rest * curved),
             slope,
             _Remainder(images, third, frobenius, share, rest),
         )
 
     @property
-    def mixes(self) -> bool:  # type: ignore[override]
-        """In diagonal mode."""
+    def assumes_independence(self) -> bool:  # type: ignore[override]
+        """Whether the features enter as independent, in diagonal mode."""
         return not self.inputs[0].propagation.full
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: :meth:`through` is known for every input."""
         return True
 
     def covariance(self) -> Array:
-        """Covariance of the result."""
+        """Return the covariance of the result."""
         (x,) = self.inputs
         matrix = x.covariance if x.has_covariance else diagonal_matrix(x.variance)
         matrix = _centre_both(matrix) if self.centred else matrix
-        return self.remainder.added(self.slope, matrix * self.slope.unit[..., None] ** 2)
+        return self.remainder.covariance(self.slope, matrix * self.slope.unit[..., None] ** 2)
 
     def through(self, place: int, cross: Array) -> Array:
-        """By the expected Jacobian."""
+        """Multiply the covariance of x by the expected Jacobian."""
         xp = namespace(cross)
         if self.centred:
             cross = cross - xp.mean(cross, axis=-2, keepdims=True)
-        return self.slope.applied(cross)
+        return self.slope.apply(cross)
 
 
 def _sum(array: Array) -> Array:
@@ -242,7 +214,7 @@ def _times(x: Gaussian, vector: Array) -> Array:
 
 
 def _linear(gain: Array, pull: Array, tilted: Array, image: Array, spread: Array) -> Array:
-    """Diagonal of G Cov[c] Gᵀ."""
+    """Return the diagonal of G Cov[c] Gᵀ."""
     through = pull * pull * _sum(tilted * image) * tilted * tilted
     whole = gain * gain * spread - 2 * gain * pull * tilted * image + through
     return namespace(whole).clip(whole, min=0.0)
@@ -251,17 +223,17 @@ def _linear(gain: Array, pull: Array, tilted: Array, image: Array, spread: Array
 def _curved(
     tilted: Array, images: tuple[Array, Array], third: Array, frobenius: Array, spread: Array
 ) -> Array:
-    """Diagonal of R up to its weight: ½ tr(H_i C H_j C) for the second derivatives H of y."""
-    once, twice = images
-    strength, length = _sum(tilted * once), _sum(once * once)
+    """Return the diagonal of R up to its weight: ½ tr(H_i C H_j C) for second derivatives H."""
+    cov_tilted, cov2_tilted = images
+    strength, length = _sum(tilted * cov_tilted), _sum(cov_tilted * cov_tilted)
     weight = frobenius / 2 - 3 * length + 4.5 * strength * strength
-    whole = (strength + third) * spread + once * once + 2 * tilted * twice
-    whole = whole - 6 * strength * tilted * once + weight * tilted * tilted
+    whole = (strength + third) * spread + cov_tilted * cov_tilted + 2 * tilted * cov2_tilted
+    whole = whole - 6 * strength * tilted * cov_tilted + weight * tilted * tilted
     return namespace(whole).clip(whole, min=0.0)
 
 
 def _invariants(x: Gaussian, centred: bool) -> tuple[Array, Array]:
-    """Diagonal and squared Frobenius norm of the covariance of the centred features."""
+    """Return the diagonal and squared Frobenius norm of the covariance of centred features."""
     if x.has_covariance:
         matrix: Array = x.covariance
         matrix = _centre_both(matrix) if centred else matrix

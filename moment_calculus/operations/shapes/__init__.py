@@ -1,4 +1,4 @@
-"""Operations that put elements elsewhere."""
+"""Shape operations: indexing, concatenation, reshapes, permutations, padding, conversion."""
 
 from moment_calculus.operations.shapes.conversion import converted
 from moment_calculus.operations.shapes.moves import move_axis, permute, swap_last

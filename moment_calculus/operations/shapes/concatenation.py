@@ -1,4 +1,4 @@
-"""Concatenation of live values, with the cross-covariances of the parts."""
+"""Concatenation and stacking of live values, with the cross-covariances of the parts."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, Spread, Step, Ties, share_sites
 from moment_calculus.values.ancestry import Branches
 from moment_calculus.values.covariances import cross_covariances, elementwise_covariance
 from moment_calculus.values.layout import batch_shape
-from moment_calculus.values.spread import most
+from moment_calculus.values.spread import strongest_ties
 
 
 class _Parts(Step):
-    """Values side by side along an axis."""
+    """Base step of values side by side along an axis."""
 
     parts: tuple[Gaussian, ...]
     axis: int
@@ -29,7 +29,7 @@ class _Parts(Step):
 
     @cached_property
     def _places(self) -> tuple[int, ...]:
-        """Which of the parts are random."""
+        """The positions of the random parts."""
         return tuple(i for i, part in enumerate(self.parts) if part.support)
 
     @cached_property
@@ -38,21 +38,23 @@ class _Parts(Step):
         return tuple(self.parts[i] for i in self._places)
 
     def branches(self, value: Gaussian, parts: Any) -> Branches | None:
-        """Side by side, with their masks; what has none is the same under both outcomes."""
+        """Concatenate the branches and the masks; a part without a mask is its own branch."""
         known: dict[int, Any] = dict(zip(self._places, parts, strict=True))
         masked = [part for part in parts if part is not None]
         if not masked:
             return None
         ones = [namespace(part.mean).ones_like(part.mean) for part in self.parts]
-        beside = lambda choice, others: _beside(  # noqa: E731
+        beside = lambda choice, others: _concatenate_any(  # noqa: E731
             [choice(known[i]) if known.get(i) else other for i, other in enumerate(others)],
             self.axis,
         )
         mask = beside(lambda branches: branches.mask, ones)
         return Branches(mask, masked[0].join, lambda choice: beside(choice, self.parts))
 
-    def each(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
-        """Part by part."""
+    def elementwise_covariance_with(
+        self, value: Gaussian, other: Gaussian, query: Any
+    ) -> Array | float | None:
+        """Return the covariance of each component with the same one of another value, by part."""
         known, start = [], 0
         for part in self.parts:
             end = start + part.shape[self.axis]
@@ -70,42 +72,31 @@ class _Parts(Step):
 
 @dataclass(frozen=True, eq=False)
 class Joined(_Parts):
-    """Values side by side along their feature axis.
+    """Step of values side by side along their feature axis."""
 
-    Args:
-        parts: the values, certain ones with a variance of zero.
-        axis: that axis, negative.
-    """
-
-    parts: tuple[Gaussian, ...]
-    axis: int
+    parts: tuple[Gaussian, ...]  # certain ones have a variance of zero
+    axis: int  # negative
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: :meth:`through` is known for every input."""
         return True
 
     def through(self, place: int, cross: Array) -> Array:
-        """Zeros for the features of the other parts."""
+        """Pad the covariance of one part with zero rows for the features of the others."""
         sizes, i = [_size(part) for part in self.parts], self._places[place]
         return _pad_rows(cross, sum(sizes[:i]), sum(sizes[i + 1 :]))
 
 
 @dataclass(frozen=True, eq=False)
 class Stacked(_Parts):
-    """Values side by side along an axis of the batch.
-
-    Args:
-        parts: the values, certain ones with a variance of zero.
-        axis: that axis, negative.
-        features: their feature axis.
-    """
+    """Step of values side by side along an axis of the batch."""
 
     parts: tuple[Gaussian, ...]
-    axis: int
-    features: int | None
+    axis: int  # negative
+    features: int | None  # the feature axis of the parts
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """Part by part, with parts of the same sizes."""
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Return the covariance with another stack of parts of the same shapes, part by part."""
         step = other.step
         if not isinstance(step, Stacked) or not self._is_beside(step):
             return NotImplemented
@@ -130,25 +121,21 @@ class Stacked(_Parts):
         return self.axis + (self.features is not None and self.axis < self.features)
 
     def follows(self, place: int) -> bool:
-        """Parts of one element each keep their covariance with what has all of the elements."""
+        """Whether every part has one element along the axis, so that it keeps its covariance."""
         return all(part.shape[self.axis] == 1 for part in self.parts)
 
     def through(self, place: int, cross: Array) -> Array | None:
-        """Zeros for the elements of the other parts."""
+        """Keep the covariance at the element of one part; zero at the other elements."""
         if not self.follows(place):
             return None
         return _only(cross, self._places[place], len(self.parts), self._place_in_batch)
 
 
 def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
-    """Concatenate values and arrays; along the feature axis the cross-covariances enter.
+    """Concatenate values and arrays along a negative axis; at least one is random.
 
-    Args:
-        values: at least one of them random.
-        axis: negative axis along which to concatenate.
-
-    Raises:
-        UnsupportedMoments: if parts share a latent site and their joint moments are not known.
+    Along the feature axis the cross-covariances of the parts enter; it raises UnsupportedMoments
+    if they are unknown.
     """
     live = [value.gaussian() for value in values if hasattr(value, "gaussian")]
     features = live[0].axis if len({part.axis for part in live}) == 1 else -1
@@ -168,26 +155,18 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
         Spread(variance, covariance, joint),
         Joined(tuple(parts), axis) if along else Stacked(tuple(parts), axis, features),
         axis=features,
-        ties=Ties.ALL if shared else most(parts),
+        ties=Ties.ALL if shared else strongest_ties(parts),
         propagation=live[0].propagation,
     )
 
 
-def _beside(parts: Sequence[Any], axis: int) -> Any:
+def _concatenate_any(parts: Sequence[Any], axis: int) -> Any:
     random = any(hasattr(part, "sites") for part in parts)
     return concatenate(parts, axis) if random else _concat(parts, axis)
 
 
 def stack(values: Sequence[Any], axis: int) -> Gaussian:
-    """Stack values and arrays along a new axis; scalars become the features of a vector.
-
-    Args:
-        values: of one shape, at least one of them random.
-        axis: negative place of the new axis in the result.
-
-    Raises:
-        UnsupportedMoments: if parts share a latent site and their joint moments are not known.
-    """
+    """Stack values and arrays along a new negative axis; scalars become features of a vector."""
     shape = tuple(values[0].shape)
     place = len(shape) + 1 + axis
     wide = (*shape[:place], 1, *shape[place:])
@@ -199,13 +178,7 @@ def _concat(arrays: Sequence[Array], axis: int) -> Array:
 
 
 def on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussian:
-    """A value on a given feature axis; a certain one has variance zero.
-
-    Args:
-        part: value or array.
-        axis: negative feature axis, or None.
-        propagation: how randomness flows.
-    """
+    """Return a value on a feature axis (negative or None); an array has variance zero."""
     if hasattr(part, "gaussian"):
         return broadcast(part.gaussian(), part.shape, axis)
     zeros = namespace(part).zeros_like(part)
@@ -218,7 +191,7 @@ def _share(parts: Sequence[Gaussian]) -> bool:
 
 
 def _stacked(parts: Sequence[Gaussian], axis: int, features: int) -> Array:
-    """Covariance of parts concatenated along an axis of the batch."""
+    """Return the covariance of parts concatenated along an axis of the batch."""
     rank = len(parts[0].shape)
     return _concat([part.joint_covariance() for part in parts], axis % rank - (axis > features))
 
@@ -244,7 +217,7 @@ def _block(left: Gaussian, right: Gaussian, known: Callable) -> Array:
 
 
 def _wide(cross: Array, left: Gaussian, right: Gaussian) -> Array:
-    """A covariance with the whole batch."""
+    """Broadcast a covariance to the whole batch."""
     batch = batch_shape(left.shape, left.axis)
     return namespace(cross).broadcast_to(cross, (*batch, _size(left), _size(right)))
 
@@ -263,7 +236,7 @@ def _pad_rows(cross: Array, before: int, after: int) -> Array:
 
 
 def _only(cross: Array, chosen: int, count: int, place: int) -> Array:
-    """One element along a negative axis of the batch, and zeros for the others."""
+    """Keep one element along a negative axis of the batch, with zeros for the others."""
     xp = namespace(cross)
     numbers = xp.reshape(xp.arange(count, device=device(cross)), (count,) + (1,) * (1 - place))
     return xp.where(numbers == chosen, cross, xp.zeros_like(cross))

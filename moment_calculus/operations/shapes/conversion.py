@@ -1,4 +1,4 @@
-"""The same values in another precision, or on another device."""
+"""Conversion of live values to another precision or another device."""
 
 from __future__ import annotations
 
@@ -15,43 +15,34 @@ from moment_calculus.values.entries import Entries, entries_of
 
 @dataclass(frozen=True, eq=False)
 class Converted(Moved):
-    """Another precision, or another device.
-
-    Args:
-        convert: converts an array.
-    """
+    """Step of a conversion to another precision or device."""
 
     convert: Callable[[Array], Array]
 
     def move(self, array: Array) -> Array:
-        """Converted."""
+        """Convert an array."""
         return self.convert(array)
 
     def covariance(self) -> Array:
-        """Converted."""
+        """Convert the joint covariance of the source."""
         return self.convert(self.source.joint_covariance())
 
     @property
-    def kept(self) -> Entries | None:
-        """Those of the source: their numbers are no numbers of the program."""
+    def site_entries(self) -> Entries | None:
+        """Return the entries of the source: their integer numbers are not converted."""
         return entries_of(self.source)
 
     def follows(self, place: int) -> bool:
-        """Always."""
+        """Return True: :meth:`through` is known for every input."""
         return True
 
     def through(self, place: int, cross: Array) -> Array:
-        """Converted."""
+        """Convert the covariance with another value."""
         return self.convert(cross)
 
 
 def converted(value: Any, convert: Callable[[Array], Array]) -> Any:
-    """The same value in another precision or on another device.
-
-    Args:
-        value: value or array.
-        convert: converts an array.
-    """
+    """Return a value or array in another precision or on another device."""
     if isinstance(value, Deferred):
         return value.moved(lambda v: converted(v, convert))
     if isinstance(value, Composite):

@@ -1,4 +1,4 @@
-"""Indexing of live values: slices of the feature axis keep their exact joint covariance."""
+"""Indexing of live values; slices of the feature axis keep their exact joint covariance."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.operations.shapes.features import index_features
-from moment_calculus.operations.shapes.flattened import flattened
+from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.keys import Indexed, is_basic, is_integer, rank_of
 from moment_calculus.operations.shapes.moves import (
     Moved,
@@ -20,43 +21,30 @@ from moment_calculus.operations.shapes.moves import (
     warn_dropped,
 )
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Ties, Value
 from moment_calculus.values.spread import none_or_all
-from moment_calculus.values.support import selected
+from moment_calculus.values.support import support_of_index
 
 ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
-class Mixed(Moved):
-    """Elements at a key that mixes features and batch.
-
-    Args:
-        key: any.
-    """
+class IndexedVariances(Moved):
+    """Step of the elements at a key that mixes features and batch."""
 
     key: Any
 
     def move(self, array: Array) -> Array:
-        """At the key."""
+        """Select the elements of an array."""
         return array[self.key]
 
 
 def index(value: Any, key: Any) -> Any:
-    """Index a value as an array is indexed.
+    """Index a value or array as the framework indexes an array; raise if the key is random.
 
-    An index of the feature axis keeps the joint covariance with every other slice; an index of
-    the batch keeps the covariance of each element, also with what was chosen by the same key, or by
-    another index array from independent elements. Dependence between different elements of the
-    batch is not tracked otherwise: combining them is refused, or warned about for sums.
-
-    Args:
-        value: the value, or an array.
-        key: integers, slices, Ellipsis, None, or index arrays, as the host indexes.
-
-    Raises:
-        UnsupportedMoments: if the key is random.
+    The covariance of features, and that of each element of the batch, is kept. Dependence between
+    different elements of the batch is tracked only for equal keys, or index arrays into independent
+    elements.
     """
     keys = _as_tuple(key)
     require_certain(*keys)
@@ -68,12 +56,16 @@ def index(value: Any, key: Any) -> Any:
         return whole
     if value.axis not in (-1, None):
         shape = tuple(value.mean[key].shape)
-        return _index_apart(value, keys, shape) if _keeps_places(keys) else _plain(value, key)
+        return (
+            _index_inner_features(value, keys, shape)
+            if _keeps_places(keys)
+            else _index_variances(value, key)
+        )
     return _index_trailing(value, key, keys)
 
 
 def _of_vector(value: Gaussian, keys: tuple) -> Gaussian | None:
-    """Elements of an array whose elements are all dependent, with the covariance of any two."""
+    """Index an array whose elements are all dependent; return None for other values."""
     if len(value.shape) < 2 or value.independent or not all(map(is_basic, keys)):
         return None
     vector = flattened(value)
@@ -84,14 +76,7 @@ def _of_vector(value: Gaussian, keys: tuple) -> Gaussian | None:
 
 
 def require_certain(*keys: Any) -> None:
-    """Refuse indices that depend on a random value.
-
-    Args:
-        keys: parts of a key, as of :func:`index`.
-
-    Raises:
-        UnsupportedMoments: if one of them is random.
-    """
+    """Raise UnsupportedMoments if one of the indices is random."""
     for key in keys:
         if hasattr(key, "sites"):
             raise UnsupportedMoments(
@@ -105,7 +90,7 @@ def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
     """Index a value whose feature axis, if it has one, is the trailing one."""
     basic = all(map(is_basic, keys))
     if not (basic or all(map(_is_plain_array, keys))):
-        return _plain(value, key)
+        return _index_variances(value, key)
     wide = _expanded([k for k in keys if k is not None], len(value.shape))
     if value.axis is None:
         result = index_batch(value, tuple(wide))
@@ -116,7 +101,7 @@ def _index_trailing(value: Gaussian, key: Any, keys: tuple) -> Gaussian:
     elif basic or isinstance(wide[-1], slice):
         result = index_batch(index_features(value, wide[-1]), tuple(wide[:-1]))
     else:
-        return _plain(value, key)
+        return _index_variances(value, key)
     added = any(k is None for k in keys)
     return reshape(result, tuple(value.mean[key].shape)) if added else result
 
@@ -126,7 +111,7 @@ def _as_tuple(key: Any) -> tuple:
 
 
 def _is_plain_array(key: Any) -> bool:
-    """Whether a key, among arrays, leaves the order of the axes to the rules below."""
+    """Whether a key is neither None nor a single boolean, both of which add an axis."""
     truth = "bool" in str(getattr(key, "dtype", type(key)))
     return key is not None and not (truth and not len(getattr(key, "shape", ())))
 
@@ -139,7 +124,7 @@ def _expanded(keys: list, rank: int) -> list:
 
 
 def _axes_of(key: Any) -> int:
-    """How many axes a key consumes: a boolean mask consumes as many as it has."""
+    """Return how many axes a key consumes: a boolean mask consumes as many as it has."""
     return len(key.shape) if "bool" in str(getattr(key, "dtype", "")) else 1
 
 
@@ -156,8 +141,8 @@ def _keeps_places(keys: tuple) -> bool:
     return len(arrays) == 1 and _is_plain_array(arrays[0]) and rank_of(arrays[0]) == 1 != integers
 
 
-def _index_apart(value: Gaussian, keys: tuple, shape: tuple[int, ...]) -> Gaussian:
-    """Index a value whose feature axis is not the trailing one, of a result of this shape."""
+def _index_inner_features(value: Gaussian, keys: tuple, shape: tuple[int, ...]) -> Gaussian:
+    """Index a value whose feature axis is not the trailing one, to a result of a given shape."""
     rank = len(value.shape)
     place = rank + (value.axis or 0)
     wide = _expanded([key for key in keys if key is not None], rank)
@@ -170,12 +155,9 @@ def _index_apart(value: Gaussian, keys: tuple, shape: tuple[int, ...]) -> Gaussi
 
 
 def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaussian:
-    """Index the axes of the batch of a value; the feature axis follows.
+    """Index leading axes of the batch; the feature axis is the trailing one, or there is none.
 
-    Args:
-        value: a value whose feature axis is the trailing one, or that has none.
-        keys: of leading axes, without Ellipsis and None.
-        distinct: whether index arrays are known to choose no element twice.
+    ``distinct`` says that index arrays are known to choose no element twice.
     """
     if all(map(_selects_all, keys)):
         return value
@@ -187,40 +169,29 @@ def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaus
         dense=value.has_covariance,
         joint=value.axis is not None,
         ties=value.ties if distinct else Ties.ALL,
-        support=selected(value, keys[0]) if leading else None,
+        support=support_of_index(value, keys[0]) if leading else None,
     )
 
 
-def _plain(value: Gaussian, key: Any) -> Gaussian:
-    """An index that mixes features and batch: variances only.
-
-    Nothing is lost of independent components, which become scalars where some may repeat.
-    """
+def _index_variances(value: Gaussian, key: Any) -> Gaussian:
+    """Index features and batch together and keep variances only, with a warning."""
+    # Independent components lose nothing; where one may occur twice they become scalars.
     independent = value.independent and all(map(is_basic, _as_tuple(key)))
     scalars = not value.mean[key].shape or (value.independent and not independent)
-    result = moved(Mixed(value, key), None if scalars else -1, ties=none_or_all(independent))
+    result = moved(
+        IndexedVariances(value, key), None if scalars else -1, ties=none_or_all(independent)
+    )
     if math.prod(result.shape) > 1 and may_lose_dependence(value):
         warn_dropped(value, "an index of features and batch together, unlike x[i][..., j],")
     return result
 
 
 def unstack(value: Value, axis: int) -> tuple[Value, ...]:
-    """Slices along an axis, in order.
-
-    Args:
-        value: the value.
-        axis: non-negative axis.
-    """
+    """Return the slices along an axis, in order."""
     lead = (ALL,) * axis
     return tuple(index(value, (*lead, i)) for i in range(value.shape[axis]))
 
 
 def take(value: Any, chosen: Any, axis: int) -> Any:
-    """Elements along one axis, in a given order, repeated or not.
-
-    Args:
-        value: value or array.
-        chosen: integers [n] or a slice.
-        axis: non-negative axis.
-    """
+    """Select elements along one axis by integers [n] or a slice."""
     return index(value, ((ALL,) * axis + (chosen,)) if axis else chosen)

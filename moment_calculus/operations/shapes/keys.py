@@ -1,4 +1,4 @@
-"""Elements of a batch that a key chose, and keys compared with each other."""
+"""Elements of a batch at a key, and the comparison of keys with each other."""
 
 from __future__ import annotations
 
@@ -18,62 +18,62 @@ from moment_calculus.values.layout import batch_shape
 
 @dataclass(frozen=True, eq=False)
 class Indexed(Moved):
-    """Elements of the batch that a key chose.
+    """Step of the elements of the batch at a key."""
 
-    Args:
-        keys: of leading axes of the batch.
-    """
-
-    keys: tuple
+    keys: tuple  # of leading axes of the batch
 
     def move(self, array: Array) -> Array:
-        """At the keys."""
+        """Select the elements of an array."""
         return array[self.keys]
 
-    def rows(self, array: Array) -> Array | None:
-        """At the keys."""
+    def rearrange_rows(self, array: Array) -> Array | None:
+        """Select the rows of an array of other features of the same batch."""
         return array[self.keys] if self.source.axis == -1 else None
 
     def covariance(self) -> Array:
-        """At the keys."""
+        """Select the covariances of the elements."""
         return self.source.joint_covariance()[self.keys]
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """With what was chosen alike, with what is one for all elements, or by the other's inputs.
-
-        The other value's inputs tell where it is a linear map that knows them.
-        """
-        known = super().meet(value, other, query)
-        if known is not NotImplemented:
-            return known
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Return the covariance with an older value; None if it is unknown."""
+        covariance = super().covariance_with(value, other, query)
+        if covariance is not NotImplemented:
+            return covariance
         if isinstance(other.step, Indexed):
-            return self._both(value, other, other.step, query)
+            return self._both_indexed(value, other, other.step, query)
         if math.prod(batch_shape(other.shape, other.axis)) == 1:  # the same for every element
             return self._chosen(query.cross(self.source, other))
-        linear = other.step.inputs and not other.step.curved
+        # A linear step knows the covariance by its own inputs.
+        linear = other.step.inputs and not other.step.nonlinear
         if not linear or query.precedes(other, value):
             return None
         swapped = query.by_inputs(other, value)
         return None if swapped is None else transpose(swapped)
 
-    def _both(self, value: Gaussian, other: Gaussian, step: Indexed, query: Any) -> Array | None:
-        """Elements that are apart on both sides are said to be so, whatever they are added to."""
+    def _both_indexed(
+        self, value: Gaussian, other: Gaussian, step: Indexed, query: Any
+    ) -> Array | None:
+        """Return the covariance of two indexed values of one batch; None if it is unknown."""
         source, theirs = self.source, step.source
         batch = batch_shape(source.shape, source.axis)
         if batch != batch_shape(theirs.shape, theirs.axis):
             return None
-        if alike_keys(self.keys, step.keys):
+        if are_same_keys(self.keys, step.keys):
             return self._chosen(query.cross(source, theirs))
-        ordered = value.apart and other.apart
-        apart = source.apart and theirs.apart and source.origin is theirs.origin
-        same = same_element(self.keys, step.keys) if apart and not ordered else None
+        # If both values claim independent elements, their sum would claim it too, wrongly where the
+        # keys differ: the covariance counts as unknown.
+        both_independent = value.batch_independent and other.batch_independent
+        same_origin = (
+            source.batch_independent and theirs.batch_independent and source.origin is theirs.origin
+        )
+        same = same_element(self.keys, step.keys) if same_origin and not both_independent else None
         if same is None:
             return None
-        found = self._chosen(query.cross(source, theirs))
-        return None if found is None else found * same[..., None, None]
+        result = self._chosen(query.cross(source, theirs))
+        return None if result is None else result * same[..., None, None]
 
     def _chosen(self, cross: Array | None) -> Array | None:
-        """The covariances of the chosen elements."""
+        """Select the covariances of the chosen elements."""
         if cross is None:
             return None
         batch = batch_shape(self.source.shape, self.source.axis)
@@ -82,18 +82,13 @@ class Indexed(Moved):
         return namespace(cross).broadcast_to(cross, (*batch, *cross.shape[-2:]))[self.keys]
 
 
-def alike_keys(first: tuple, second: tuple) -> bool:
-    """Whether two keys are known to choose the same elements.
-
-    Args:
-        first: integers, slices and index arrays.
-        second: likewise.
-    """
+def are_same_keys(first: tuple, second: tuple) -> bool:
+    """Whether two keys are known to choose the same elements."""
     pairs = zip(first, second, strict=False)
-    return len(first) == len(second) and all(_is_alike(*pair) for pair in pairs)
+    return len(first) == len(second) and all(_is_same(*pair) for pair in pairs)
 
 
-def _is_alike(first: Any, second: Any) -> bool:
+def _is_same(first: Any, second: Any) -> bool:
     if first is second:
         return True
     if not (_is_array(first) and _is_array(second)):
@@ -102,17 +97,12 @@ def _is_alike(first: Any, second: Any) -> bool:
         return False
     try:
         return bool(namespace(first).all(first == second))
-    except (RuntimeError, TypeError):  # of torch and of JAX: traced, without values yet
+    except (RuntimeError, TypeError):  # torch and JAX raise for traced keys without values
         return False
 
 
 def same_element(first: tuple, second: tuple) -> Array | None:
-    """At which places two keys choose the same element; None if they are not of index arrays.
-
-    Args:
-        first: index arrays, as many as the batch has axes.
-        second: likewise, of the same shape.
-    """
+    """Return where two keys choose the same element; None if they are not index arrays."""
     if len(first) != len(second) or not all(map(_is_index, (*first, *second))):
         return None
     if len({tuple(key.shape) for key in (*first, *second)}) > 1:
@@ -129,29 +119,17 @@ def _is_index(key: Any) -> bool:
 
 
 def is_basic(key: Any) -> bool:
-    """Whether a key is an integer, slice, Ellipsis or None rather than an array or a boolean.
-
-    Args:
-        key: part of a key.
-    """
+    """Whether a key is an integer, slice, Ellipsis or None, not an array or a boolean."""
     return key is None or key is Ellipsis or is_integer(key) or isinstance(key, slice)
 
 
 def is_integer(key: Any) -> bool:
-    """Whether a key is an integer.
-
-    Args:
-        key: part of a key.
-    """
+    """Whether a key is an integer."""
     return isinstance(key, Integral) and not isinstance(key, bool)
 
 
 def rank_of(key: Any) -> int:
-    """Number of axes of an index array; a list has as many as it is nested.
-
-    Args:
-        key: part of a key.
-    """
+    """Return the number of axes of an index array, or the depth of a nested list."""
     if isinstance(key, list):
         return 1 + (rank_of(key[0]) if key else 0)
     return len(getattr(key, "shape", ()))

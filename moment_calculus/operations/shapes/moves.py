@@ -1,7 +1,7 @@
-"""Elements put elsewhere: moments move, covariances follow while their axis survives.
+"""Steps that rearrange elements: moments move, and covariances with them while their axis survives.
 
-On a :class:`Deferred` a move moves its base, so that the function stays recognisable (the scale of
-a likelihood, say).
+A move of a :class:`Deferred` moves its base, so that the function stays recognisable (the scale of
+a likelihood, for example).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+from moment_calculus.errors.exceptions import CovarianceDroppedWarning
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import CovarianceDroppedWarning
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Ties
-from moment_calculus.values.entries import Entries, by_older, entries_of
+from moment_calculus.values.entries import Entries, covariance_by_older, entries_of
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.spread import none_or_all
 from moment_calculus.values.support import Support
@@ -26,61 +26,45 @@ from moment_calculus.values.vectors import as_vector
 
 @dataclass(frozen=True, eq=False)
 class Moved(Step):
-    """The elements of a value, put elsewhere: a subclass says where.
-
-    Args:
-        source: the value.
-
-    Attributes:
-        computes: whether it computes something from the elements, as a sum does.
-    """
+    """Base step of operations that rearrange, and may sum, the elements of a value."""
 
     source: Gaussian
-    computes = False
+    combines_elements = False  # whether it computes from several elements, as a sum does
 
     @property
     def elementwise(self) -> bool:  # type: ignore[override]
-        """Unless it computes something."""
-        return not self.computes
+        """Whether it only rearranges, without computing from several elements."""
+        return not self.combines_elements
 
     @cached_property
-    def linked(self) -> bool:  # type: ignore[override]
-        """As the source."""
-        return self.source.step.linked
+    def linear_in_chains(self) -> bool:  # type: ignore[override]
+        """Whether the source is linear in chains and tied by nothing else."""
+        return self.source.step.linear_in_chains
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The value alone."""
+        """The source as the only input."""
         return (self.source,)
 
     def move(self, array: Array) -> Array:
-        """Put the elements of an array of the source's shape elsewhere.
-
-        Args:
-            array: mean, variance, or numbers of the elements.
-        """
+        """Rearrange the elements of an array of the source's shape."""
         raise NotImplementedError
 
     def covariance(self) -> Array:
-        """Covariance of the result over its feature axis, where it is known."""
+        """Return the covariance of the result over its feature axis, where it is known."""
         raise NotImplementedError
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
-        """Moved with their mask."""
+        """Rearrange both branches of the source, and their mask."""
         if not parts or parts[0] is None:
             return None
-        again = partial(self.again, like=value)
-        return parts[0].mapped(again, again(parts[0].mask))
+        again = partial(self.apply_to, like=value)
+        return parts[0].map(again, again(parts[0].mask))
 
-    def again(self, operand: Any, like: Gaussian) -> Any:
-        """Move another value or array as the source.
-
-        Args:
-            operand: value or array of the source's shape.
-            like: what became of the source.
-        """
+    def apply_to(self, operand: Any, like: Gaussian) -> Any:
+        """Apply the move to another value or array; ``like`` is the moved source."""
         if isinstance(operand, Deferred):
-            return operand.moved(lambda part: self.again(part, like))
+            return operand.moved(lambda part: self.apply_to(part, like))
         if not isinstance(operand, Gaussian):
             return self.move(operand)
         dense, joint = like.has_covariance, like.spread.joint is not None
@@ -88,64 +72,54 @@ class Moved(Step):
         step = replace(self, source=operand)
         return moved(step, like.axis, dense=dense, joint=dense or joint, ties=ties)
 
-    def inward(self, value: Gaussian) -> Gaussian | None:
-        """By the step of the source, unless the move computes sums, which a function bends."""
-        return self.source.step.under(self, value) if self.elementwise else None
+    def move_inputs_first(self, value: Gaussian) -> Gaussian | None:
+        """Return the value with the move before the step of the source; None if unknown."""
+        return self.source.step.pull_move_through(self, value) if self.elementwise else None
 
-    def under(self, move: Any, like: Gaussian) -> Gaussian | None:
-        """The same moves, both before the step of the source."""
-        inner = self.inward(move.source)
-        return None if inner is None else move.again(inner, like)
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """Return the value with both moves before the step of the source; None if unknown."""
+        inner = self.move_inputs_first(move.source)
+        return None if inner is None else move.apply_to(inner, like)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """With the move before the step of the source."""
-        inner = None if self.computes else self.inward(value)
+        """Return the vector of the value with the move before the step of the source."""
+        inner = None if self.combines_elements else self.move_inputs_first(value)
         return None if inner is None else as_vector(inner)
 
-    def rows(self, array: Array) -> Array | None:
-        """Other features of the same elements of the batch, moved with them; None if they are not.
-
-        Args:
-            array: the batch of the source, with features on the trailing axis.
-        """
+    def rearrange_rows(self, array: Array) -> Array | None:
+        """Rearrange an array of other features of the same batch; None if it does not apply."""
         return None
 
     @cached_property
-    def kept(self) -> Entries | None:
-        """Which entries of a latent site the result is made of."""
-        entries = None if self.computes else entries_of(self.source)
+    def site_entries(self) -> Entries | None:
+        """The entries of a latent site that the result is made of; None if there are none."""
+        entries = None if self.combines_elements else entries_of(self.source)
         return None if entries is None else entries.moved(self.move)
 
     def entries(self, value: Gaussian) -> Entries | None:
-        """Those of the source, moved."""
-        return self.kept
+        """Return the rearranged entries of the source."""
+        return self.site_entries
 
-    def meet(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """What is made of entries of a site is asked by the inputs of the other value first."""
-        return by_older(value, other, query)
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Ask the inputs of an older value first, if this value is made of entries of a site."""
+        return covariance_by_older(value, other, query)
 
 
 def moved(
     step: Moved,
     axis: int | None,
     *,
-    dense: bool = False,
-    joint: bool = False,
+    dense: bool = False,  # whether the covariance is propagated
+    joint: bool = False,  # whether the covariance is known, even if it is not propagated
     ties: Ties = Ties.ALL,
     support: Support | None = None,
 ) -> Gaussian:
-    """The value that a move makes; all components may be tied unless told otherwise.
-
-    Args:
-        step: the move.
-        axis: feature axis of the result.
-        dense: whether its covariance is propagated.
-        joint: whether its joint covariance is known.
-        ties: as of :class:`Gaussian`.
-        support: likewise.
-    """
+    """Make the value of a move; by default all of its components may be dependent."""
     value, covariance = step.source, step.covariance
-    _ = step.kept, step.linked  # found here, one move at a time
+    _ = (
+        step.site_entries,
+        step.linear_in_chains,
+    )  # cached now: asked later, they would recurse through long chains
     return Gaussian(
         step.move(value.mean),
         Spread(
@@ -161,13 +135,9 @@ def moved(
 
 @dataclass(frozen=True, eq=False)
 class Permuted(Moved):
-    """Axes in another order.
+    """Step of a permutation of the axes."""
 
-    Args:
-        order: the old axis at each new place.
-    """
-
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # the old axis at each new place
 
     @property
     def batch(self) -> list[int]:
@@ -178,34 +148,29 @@ class Permuted(Moved):
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
-        """Whether the batch stays as it is."""
+        """Whether the axes of the batch keep their order."""
         return self.batch == sorted(self.batch)
 
     def move(self, array: Array) -> Array:
-        """Permuted."""
+        """Permute the axes of an array."""
         return namespace(array).permute_dims(array, self.order)
 
     def covariance(self) -> Array:
-        """The batch permuted."""
+        """Permute the axes of the batch of the joint covariance."""
         covariance, rank = self.source.joint_covariance(), len(self.batch)
         return namespace(covariance).permute_dims(covariance, (*self.batch, rank, rank + 1))
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """That of the source, permuted."""
+        """Permute the covariance of components an offset apart."""
         old = [0] * len(self.order)
         for place, axis in enumerate(self.order):
             old[axis] = offset[place]
-        known = lag_covariance(self.source, old)
-        return None if known is None else self.move(known)
+        covariance = lag_covariance(self.source, old)
+        return None if covariance is None else self.move(covariance)
 
 
 def permute(value: Any, order: Sequence[int]) -> Any:
-    """Reorder the axes of a value or array; the feature axis moves along.
-
-    Args:
-        value: value or array of rank n.
-        order: the old axis at each new place, a permutation of 0 … n − 1.
-    """
+    """Permute the axes of a value or array; the feature axis moves along."""
     order = tuple(order)
     if isinstance(value, Deferred):
         return value.moved(lambda v: permute(v, order))
@@ -221,12 +186,7 @@ def permute(value: Any, order: Sequence[int]) -> Any:
 
 
 def with_batch(step: Moved, axis: int | None) -> Gaussian:
-    """The value that a move of the batch makes, whose features stay as they are.
-
-    Args:
-        step: the move.
-        axis: feature axis of the result.
-    """
+    """Make the value of a move that keeps the features; ``axis`` is their new axis."""
     value = step.source
     dense = value.has_covariance and axis is not None
     return moved(step, axis, dense=dense, joint=value.axis is not None, ties=value.ties)
@@ -239,13 +199,7 @@ def swap_last(value: Any) -> Any:
 
 
 def move_axis(value: Any, source: int, target: int) -> Any:
-    """Move one axis of a value or array to another place; the other axes keep their order.
-
-    Args:
-        value: value or array.
-        source: non-negative axis.
-        target: its non-negative place in the result.
-    """
+    """Move one non-negative axis of a value or array to another place."""
     order = [axis for axis in range(len(value.shape)) if axis != source]
     order.insert(target, source)
     return permute(value, order)
@@ -253,29 +207,25 @@ def move_axis(value: Any, source: int, target: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class TrailingFeatures(Moved):
-    """The trailing axis as feature axis, of components that are taken as independent."""
+    """Step that makes the trailing axis the feature axis, with independent components."""
 
     def move(self, array: Array) -> Array:
-        """As it is."""
+        """Return the array as it is."""
         return array
 
 
 def with_trailing_features(value: Gaussian) -> Gaussian:
-    """The value with its trailing axis as feature axis; covariances are dropped.
-
-    Args:
-        value: a value of at least one axis.
-    """
+    """Make the trailing axis the feature axis; covariances are dropped."""
     return moved(TrailingFeatures(value), -1, ties=none_or_all(value.independent))
 
 
 def may_lose_dependence(value: Gaussian) -> bool:
-    """Whether a change of the feature axis loses a covariance that full mode knows or carries."""
+    """Whether a change of the feature axis may lose a covariance that full mode propagates."""
     return value.propagation.full and not value.independent
 
 
 def warn_dropped(value: Gaussian, what: str) -> None:
-    """Tell the user once per line that only the diagonal of a covariance is kept."""
+    """Warn once per line that only the diagonal of a covariance is kept."""
     warn_user(
         f"{what} mixes the feature axis of a covariance that depends on latent site(s) "
         f"{', '.join(sorted(value.sites))}: only the variances are kept, and what follows takes "

@@ -1,4 +1,4 @@
-"""Padding of live values with certain entries, between the entries too."""
+"""Padding of live values with certain entries, around and between their own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.moves import Moved, moved
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Gaussian, Value
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.spread import none_or_all
@@ -20,55 +20,49 @@ PadKernel = Callable[[Array, Config, Any], Array]
 
 @dataclass(frozen=True, eq=False)
 class Padded(Moved):
-    """Certain entries around and between those of a value.
-
-    Args:
-        kernel: pads an array.
-        config: how many, as of :func:`pad`.
-        fill: the entries.
-    """
+    """Step of a padding with certain entries around and between those of a value."""
 
     kernel: PadKernel
     config: Config
     fill: Any = 0.0
-    computes = True
+    combines_elements = True
     elementwise = True
 
     def move(self, array: Array) -> Array:
-        """With zeros."""
+        """Pad an array with zeros."""
         return self.kernel(array, self.config, 0.0)
 
-    def again(self, operand: Any, like: Gaussian) -> Any:
-        """Padded with the same entries."""
+    def apply_to(self, operand: Any, like: Gaussian) -> Any:
+        """Pad another value or array with the same entries."""
         if isinstance(operand, Gaussian):
             return pad(operand, self.kernel, self.config, self.fill)
         return self.kernel(operand, self.config, self.fill)
 
     @property
     def _layout(self) -> tuple[Config, tuple[int, int, int]]:
-        """The numbers for the batch, and those for the features."""
+        """The padding of the batch axes, and that of the feature axis."""
         axis, config = self.source.axis, tuple(self.config)
         place = len(config) + (axis or 0)
         return (*config[:place], *config[place + 1 :]), config[axis or 0]
 
     def covariance(self) -> Array:
-        """Zeros for certain entries."""
+        """Pad the joint covariance with zeros."""
         batch, features = self._layout
         return self.kernel(self.source.joint_covariance(), (*batch, features, features), 0.0)
 
     def follows(self, place: int) -> bool:
-        """Where the batch stays."""
+        """Whether only the feature axis is padded."""
         known = self.source.axis is not None
         return known and not any(any(entry) for entry in self._layout[0])
 
     def through(self, place: int, cross: Array) -> Array:
-        """Rows of zeros."""
+        """Pad the covariance with another value with rows of zeros."""
         still = ((0, 0, 0),)
         config = (*still * (cross.ndim - 2), self._layout[1], *still)
         return self.kernel(cross, config, 0.0)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Certain entries have no covariance; the value's own keep theirs."""
+        """Return the covariance of components an offset apart; zero for certain entries."""
         gaps = [between + 1 for _, _, between in self.config]
         steps = [divmod(o, gap) for o, gap in zip(offset, gaps, strict=True)]
         reach = zip(steps, self.source.shape, strict=True)
@@ -76,22 +70,15 @@ class Padded(Moved):
             full = self.kernel(self.source.variance, self.config, 0.0)
             shape = tuple(n - abs(o) for n, o in zip(full.shape, offset, strict=True))
             return namespace(full).zeros(shape, dtype=full.dtype, device=device(full))
-        known = lag_covariance(self.source, tuple(step for step, _ in steps))
-        return None if known is None else self.kernel(known, self.config, 0.0)
+        covariance = lag_covariance(self.source, tuple(step for step, _ in steps))
+        return None if covariance is None else self.kernel(covariance, self.config, 0.0)
 
 
 def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gaussian:
-    """A value with certain entries around and between its own: exact.
+    """Pad a value with certain entries around and between its own; raise if ``fill`` is random.
 
-    Args:
-        value: of rank n.
-        kernel: ``kernel(array, config, fill)`` pads an array of any rank.
-        config: for each of the n axes how many entries come before, after and between the
-            value's; negative numbers before and after remove entries.
-        fill: certain scalar.
-
-    Raises:
-        UnsupportedMoments: if ``fill`` is random.
+    ``config`` holds for each axis how many entries come before, after and between; negative numbers
+    before and after remove entries. ``kernel(array, config, fill)`` pads an array of any rank.
     """
     if hasattr(fill, "sites"):
         raise UnsupportedMoments(

@@ -1,1 +1,1 @@
-"""Operations on windows that move over the axes of an array."""
+"""Operations on moving windows: convolutions, pools and largest entries."""

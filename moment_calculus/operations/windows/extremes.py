@@ -1,4 +1,4 @@
-"""Largest and smallest entries of windows, by pairs."""
+"""Largest and smallest entries of moving windows (max pools), by pairs of entries."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.functions.monotone import is_increasing
 from moment_calculus.functions.table import ReLU
 from moment_calculus.numerics.arrays import Array, positive_part
@@ -21,70 +23,29 @@ from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.windows.geometry import Windows
-from moment_calculus.refusals.errors import DependenceWarning, UnsupportedMoments
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
 from moment_calculus.values.lags import lag_covariance, shifted
 
-Padding = Sequence[tuple[int, int]]
+Padding = Sequence[tuple[int, int]]  # number of entries before and after, along each axis
 
 
 def window_maximum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
-    """Largest entries of windows, entry by entry in the order of rows.
-
-    The larger of two jointly Gaussian entries is exact in mean and variance; the result then
-    enters the next pair as if it were Gaussian, with its exact covariance with the entries that
-    follow. The covariance of positions enters where it is known, see
-    :func:`moment_calculus.values.lags.lag_covariance`.
-
-    Measured for 2×2 and 3×3 windows: the mean is off by at most 0.03 standard deviations, and the
-    standard deviation 0.95 and 0.93 to 1.01 times the exact one for independent entries, 0.92 and
-    0.9 times for positions that share the weights of a 3×3 convolution. Increasing activations
-    change places with the largest entry, and add to the error: with relu, 0.84 and 0.5 times, the
-    mean off by 0.06 and 0.15, in windows that are zero nearly always.
-
-    Args:
-        value: of rank n.
-        windows: over the n axes.
-        padding: how many entries before and after the others, along each of the n axes, are
-            padding, and left out; by default none.
-
-    Returns:
-        A value with as many entries along each axis as there are windows.
-
-    Raises:
-        UnsupportedMoments: if a window holds nothing but padding.
-
-    Warns:
-        DependenceWarning: if positions depend on each other in an unknown way: they enter as
-            independent.
-        CovarianceDroppedWarning: in full mode, if there is a covariance between features: the
-            variances are kept.
-
-    Source: Clark 1961; Shekhovtsov et al. 2018, eqs. 32-35.
-    """
+    """Return the largest entries of windows over all axes, without their padding."""
+    # The larger of two entries enters the next pair as if it were Gaussian, with exact covariances
+    # (Clark 1961; Shekhovtsov et al. 2018, eqs. 32-35). Measured for 2×2 and 3×3 windows: means are
+    # off by at most 0.03 standard deviations; these are 0.95 and 0.93 to 1.01 times the exact ones
+    # for independent entries, 0.92 and 0.9 times for positions that share the weights of a 3×3
+    # convolution. With relu 0.84 and 0.5 times, means 0.06 and 0.15, in windows nearly always zero.
     return _extreme(value, windows, padding, 1.0)
 
 
 def window_minimum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
-    """Smallest entries of windows: the largest ones of −x, with another sign.
-
-    Args:
-        value: of rank n.
-        windows: over the n axes.
-        padding: as of :func:`window_maximum`.
-
-    Raises:
-        UnsupportedMoments: if a window holds nothing but padding.
-
-    Warns:
-        DependenceWarning: as :func:`window_maximum`.
-    """
+    """Return the smallest entries of windows; see :func:`window_maximum`."""
     return _extreme(value, windows, padding, -1.0)
 
 
 def _extreme(value: Value, windows: Windows, padding: Padding | None, sign: float) -> Value:
-    """The largest entry of sign · x, times the sign; increasing functions are applied to it."""
+    """Return sign times the largest entry of sign · x; increasing functions are applied last."""
     base, activation = _function(value)
     if activation is not None and is_increasing(activation):
         return apply(activation, _extreme(base, windows, padding, sign))
@@ -95,10 +56,10 @@ def _extreme(value: Value, windows: Windows, padding: Padding | None, sign: floa
 
 
 def _function(value: Value) -> tuple[Any, Any]:
-    """The Gaussian of which a value is a function, and the function; (None, None) for others."""
+    """Return the Gaussian of which a value is a function, and the function; else None twice."""
     if isinstance(value, Gaussian):
         return value.step.function or (None, None)
-    return (value.base, value.function) if value.is_plain else (None, None)
+    return (value.base, value.function) if value.is_single_activation else (None, None)
 
 
 def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaussian:
@@ -113,12 +74,12 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
             remedy="choose the padding smaller than the window",
         )
     stacked = _stacked(value, windows)
-    result, seen, shares = index(stacked, (..., 0)), masks[0], []
+    result, covered, shares = index(stacked, (..., 0)), masks[0], []
     for place, mask in enumerate(masks[1:], start=1):
         entry = index(stacked, (..., place))
-        shares.append(_share(result, seen, entry, mask))
-        result = _larger(result, seen, entry, mask)
-        seen = seen | mask
+        shares.append(_share(result, covered, entry, mask))
+        result = _larger(result, covered, entry, mask)
+        covered = covered | mask
     result = result.gaussian()
     step = LargestEntries((value,), windows=windows, like=result.mean, shares=tuple(shares))
     return Gaussian(
@@ -133,30 +94,25 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
 
 @dataclass(frozen=True, eq=False)
 class LargestEntries(Opaque):
-    """Largest entries of windows.
-
-    Args:
-        windows: over the axes of the value.
-        like: an array of their shape.
-        shares: for each entry but the first, the probability that those before are larger.
-    """
+    """Step of the largest entries of windows."""
 
     windows: Windows = None  # type: ignore[assignment]
-    like: Array = None
+    like: Array = None  # of the shape of the result
+    # For each entry but the first, the probability that the maximum of those before is larger.
     shares: tuple[Array, ...] = ()
 
     @cached_property
     def gains(self) -> list[Array]:
-        """Expected derivative by each entry of the window; they add up to one."""
+        """The expected derivatives by the entries of the window, which add up to one."""
         xp = namespace(self.like)
-        later, gains = xp.ones_like(self.like), []
+        remaining, gains = xp.ones_like(self.like), []
         for share in reversed(self.shares):
-            gains.append(later * (1 - share))
-            later = later * share
-        return [later, *reversed(gains)]
+            gains.append(remaining * (1 - share))
+            remaining = remaining * share
+        return [remaining, *reversed(gains)]
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """By expected derivatives, over the pairs of entries of two windows."""
+        """Return the covariance of results an offset apart, by expected derivatives."""
         counts = [n - abs(o) for n, o in zip(self.gains[0].shape, offset, strict=True)]
         places, total = self.windows.places(), 0.0
         halves = [shifted(gain, offset) for gain in self.gains]
@@ -164,18 +120,18 @@ class LargestEntries(Opaque):
         for (first, (left, _)), (second, (_, right)) in itertools.product(
             zip(places, halves, strict=True), repeat=2
         ):
-            lag, starts = self.windows.meeting(offset, first, second)
+            lag, starts = self.windows.pair_lag(offset, first, second)
             if lag not in lags:
                 lags[lag] = lag_covariance(self.inputs[0], lag)
-            known = lags[lag]
-            if known is None:
+            covariance = lags[lag]
+            if covariance is None:
                 return None
-            total = total + left * right * known[self.windows.strided(starts, counts)]
+            total = total + left * right * covariance[self.windows.strided(starts, counts)]
         return total
 
 
 def _larger(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Value:
-    """The larger of two entries where both are there, else the one that is."""
+    """Return the larger of two entries where neither is padding, else the one that is not."""
     result = maximum(left, right)
     if not mask.all():
         result = where(_on(mask, right), result, left)
@@ -185,7 +141,7 @@ def _larger(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Va
 
 
 def _share(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Array:
-    """Probability that the left entry is the larger one, its expected derivative."""
+    """Return the probability that the left entry is larger, its expected derivative."""
     difference = subtract(left, right).gaussian()
     share = ReLU().gain(difference.mean, difference.variance)
     xp = namespace(share)
@@ -198,7 +154,7 @@ def _on(mask: np.ndarray, value: Value) -> Array:
 
 
 def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarray]:
-    """For each place of a window, in which windows there is an entry, and no padding."""
+    """Return for each place of a window in which windows its entry is not padding."""
     counts, masks = windows.counts(value.shape), []
     for place in windows.places():
         mask = np.ones((1,) * len(counts), dtype=bool)
@@ -212,9 +168,9 @@ def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarr
 
 
 def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
-    """The entries of each window as the features of a vector."""
+    """Return the entries of each window as the features of a vector."""
     xp, shape = namespace(value.mean), value.shape
-    slices = [windows.entry(place, shape) for place in windows.places()]
+    slices = [windows.slices_at(place, shape) for place in windows.places()]
     covariances = _covariances(value, windows)
 
     def joint() -> Array:
@@ -231,7 +187,7 @@ def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
 
 
 def _covariances(value: Gaussian, windows: Windows) -> list[list[Array]] | None:
-    """Covariances between all places of a window; None if there are none, or they are unknown."""
+    """Return the covariances between all places of a window; None if independent or unknown."""
     if value.independent:
         return None
     lags: dict[Any, Array | None] = {}
@@ -239,7 +195,7 @@ def _covariances(value: Gaussian, windows: Windows) -> list[list[Array]] | None:
         if difference >= (0,) * len(difference):
             lag = tuple(r * e for r, e in zip(windows.dilations, difference, strict=True))
             lags[lag] = lag_covariance(value, lag)
-    if any(known is None for known in lags.values()):
+    if any(covariance is None for covariance in lags.values()):
         warn_user(
             "the positions of a window depend on latent site(s) "
             f"{', '.join(sorted(value.sites))} and their covariance is not known: they enter as "
@@ -252,6 +208,6 @@ def _covariances(value: Gaussian, windows: Windows) -> list[list[Array]] | None:
 
 
 def _entry(value: Gaussian, windows: Windows, lags: Any, first: Any, second: Any) -> Array:
-    """Covariance between two places of all windows."""
-    lag, starts = windows.meeting((0,) * len(first), first, second)
+    """Return the covariance between two places of all windows."""
+    lag, starts = windows.pair_lag((0,) * len(first), first, second)
     return lags[lag][windows.strided(starts, windows.counts(value.shape))]

@@ -1,4 +1,4 @@
-"""Sums over windows of live values, with the dependence between positions where it is known."""
+"""Sums over moving windows (average pools), with the known dependence between positions."""
 
 from __future__ import annotations
 
@@ -8,89 +8,65 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors.exceptions import DependenceWarning
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.linear.maps import map_features
 from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.windows.geometry import Offset, Windows
-from moment_calculus.refusals.errors import DependenceWarning
-from moment_calculus.refusals.notices import warn_user
 from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
 from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.layout import batch_shape
 
-WindowKernel = Callable[[Array, Windows], Array]
-MOST_PAIRS = 256  # distances between positions that a sum over whole axes goes through
+WindowKernel = Callable[[Array, Windows], Array]  # sums an array of any rank over windows
+MOST_PAIRS = 256  # most distances between positions for a sum over whole axes
 
 
 def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian:
-    """Sums over windows; pad with zeros before, and divide by the size for a mean.
+    """Return the sums over windows; pad with zeros before, and divide by the size for a mean.
 
-    Exact for independent components, for a known covariance over the feature axis, and where the
-    covariance of positions is known, see :func:`moment_calculus.values.lags.lag_covariance`: after
-    the first convolution of a network, with activations, scales and biases between. After a later
-    convolution what its inputs share enters as they do there. In diagonal mode features
-    enter as independent, as in a linear map.
-
-    Args:
-        value: of rank n.
-        windows: over the n axes.
-        kernel: ``kernel(array, windows)`` sums an array of any rank over windows of its axes.
-
-    Returns:
-        A value with as many entries along each axis as there are windows.
-
-    Warns:
-        DependenceWarning: if positions depend on each other in an unknown way: their covariance is
-            taken as zero. The standard deviation is then too small, for n entries of a window
-            that are fully correlated by a factor of √n.
-        CovarianceDroppedWarning: in full mode, if a covariance between features is not known for
-            pairs of positions: the variances are kept.
+    Exact for independent components, a known covariance of features, and where
+    :func:`.lags.lag_covariance` knows the positions: after the first convolution, with activations,
+    scales and biases between. In diagonal mode features enter as independent.
     """
     value = value.gaussian()
     if value.independent and windows.disjoint:
-        return _made(value, value, windows, kernel, None, ties=Ties.NONE)
+        return _window_value(value, value, windows, kernel, None, ties=Ties.NONE)
     result = value
     place = None if value.axis is None else len(value.shape) + value.axis
-    features = windows.on([] if place is None else [place])
-    if place is not None and not features.still:
+    features = windows.restricted_to([] if place is None else [place])
+    if place is not None and not features.is_trivial:
         mapped = map_features(value, _matrix(value, place, features))
         covariance = mapped.joint_covariance
-        kept = covariance if mapped.has_covariance else None
-        result = _made(value, mapped, features, kernel, kept, mapped.variance, joint=covariance)
-    others = windows.on([axis for axis in range(len(value.shape)) if axis != place])
-    if others.still:
+        propagated = covariance if mapped.has_covariance else None
+        result = _window_value(
+            value, mapped, features, kernel, propagated, mapped.variance, joint=covariance
+        )
+    others = windows.restricted_to([axis for axis in range(len(value.shape)) if axis != place])
+    if others.is_trivial:
         return result
-    known = _over_batch(result, others, kernel, apart=value.apart)
-    return _as_independent(result, others, kernel) if known is None else known
+    pooled = _over_batch(result, others, kernel, independent=value.batch_independent)
+    return _as_independent(result, others, kernel) if pooled is None else pooled
 
 
 def sum_of_dependent(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
-    """Sum over axes of the batch, which stay with size one; exact where :func:`window_sum` is.
-
-    Args:
-        value: of rank n.
-        axes: non-negative axes, none of them the feature axis.
-
-    Returns:
-        The sum; None if the positions depend on each other in an unknown way, or if there are
-        more than :data:`MOST_PAIRS` distances between them.
-    """
+    """Sum over axes of the batch, which stay with size one; None if the covariance is unknown."""
     still = (1,) * len(value.shape)
-    windows = Windows(value.shape, still, still).on(axes)
+    windows = Windows(value.shape, still, still).restricted_to(axes)
     if windows.pairs > MOST_PAIRS:
         return None
-    return _over_batch(value, windows, _whole, apart=False)
+    return _over_batch(value, windows, _whole, independent=False)
 
 
 def _whole(array: Array, windows: Windows) -> Array:
-    """The sum over a single window."""
+    """Sum an array over a single window."""
     axes = tuple(axis for axis, n in enumerate(windows.sizes) if n > 1)
     return namespace(array).sum(array, axis=axes, keepdims=True)
 
 
 def _matrix(value: Gaussian, place: int, windows: Windows) -> Array:
-    """The sums over windows of one axis as a matrix."""
+    """Return the sums over windows of one axis as a matrix."""
     size = value.shape[place]
     count = windows.counts(value.shape)[place]
     entries = windows.strides[place] * np.arange(count)[:, None]
@@ -100,53 +76,46 @@ def _matrix(value: Gaussian, place: int, windows: Windows) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class WindowSums(Step):
-    """Sums over windows.
-
-    Args:
-        source: the value.
-        windows: over its axes.
-        kernel: sums an array over windows.
-        mapped: how the sums come from it, where that is a linear map of its features.
-    """
+    """Step of sums over windows."""
 
     source: Gaussian
     windows: Windows
     kernel: WindowKernel
-    mapped: Step
+    mapped: Step  # of the linear map of features by which they come from the source, or Opaque
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The value, or what its map is applied to."""
+        """The inputs of the linear map of features, or the source."""
         return self.mapped.inputs
 
     @property
-    def mixes(self) -> bool:  # type: ignore[override]
-        """As the map does."""
-        return self.mapped.mixes
+    def assumes_independence(self) -> bool:  # type: ignore[override]
+        """Whether the linear map of features treats them as independent."""
+        return self.mapped.assumes_independence
 
     def follows(self, place: int) -> bool:
-        """As the map does."""
+        """Whether the linear map of features knows the covariance of its input."""
         return self.mapped.follows(place)
 
     def through(self, place: int, cross: Array) -> Array | None:
-        """As the map does."""
+        """Map the covariance of the input by the linear map of features."""
         return self.mapped.through(place, cross)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """From the lags of the source."""
+        """Return the covariance of sums an offset apart, by those of the source."""
         return _lag_of_sums(self.source, self.windows, self.kernel, offset)
 
 
-def _made(
-    value, moved, windows, kernel, covariance, variance=None, *, joint=None, ties=Ties.ALL
+def _window_value(
+    value, derived_from, windows, kernel, covariance, variance=None, *, joint=None, ties=Ties.ALL
 ) -> Gaussian:
-    """Sums of a value; ``moved`` is what the result comes from."""
-    plain = moved is value
+    """Make the value of window sums; ``derived_from`` is the value that the result comes from."""
+    plain = derived_from is value
     variance = kernel(value.variance, windows) if variance is None else variance
     return Gaussian(
-        kernel(value.mean, windows) if plain else moved.mean,
+        kernel(value.mean, windows) if plain else derived_from.mean,
         Spread(variance, covariance, joint),
-        WindowSums(value, windows, kernel, Opaque((value,)) if plain else moved.step),
+        WindowSums(value, windows, kernel, Opaque((value,)) if plain else derived_from.step),
         axis=value.axis,
         ties=ties,
         propagation=value.propagation,
@@ -154,25 +123,28 @@ def _made(
 
 
 def _over_batch(
-    value: Gaussian, windows: Windows, kernel: WindowKernel, *, apart: bool
+    value: Gaussian, windows: Windows, kernel: WindowKernel, *, independent: bool
 ) -> Gaussian | None:
-    """Windows over axes of the batch; None if the covariance of positions is not known."""
-    if apart:
+    """Sum over windows of batch axes; None if the covariance of positions is unknown."""
+    if independent:
         variance = kernel(value.variance, windows)
     else:
         variance = _lag_of_sums(value, windows, kernel, (0,) * len(value.shape))
     if variance is None:
         return None
     covariance = None
-    if value.has_covariance and apart:
-        covariance = lambda: kernel(value.covariance, _beside(value, windows))  # noqa: E731
+    if value.has_covariance and independent:
+        covariance = lambda: kernel(value.covariance, _covariance_windows(value, windows))  # noqa: E731
     elif value.has_covariance and value.propagation.full:
         warn_dropped(value, "a sum over windows of positions")
-    ties = Ties.FEATURES if apart and windows.disjoint else Ties.ALL
-    return _made(value, value, windows, kernel, covariance, positive_part(variance), ties=ties)
+    ties = Ties.FEATURES if independent and windows.disjoint else Ties.ALL
+    return _window_value(
+        value, value, windows, kernel, covariance, positive_part(variance), ties=ties
+    )
 
 
 def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:
+    # The standard deviation is too small: for n fully correlated entries by a factor of √n.
     warn_user(
         "the positions of a window depend on latent site(s) "
         f"{', '.join(sorted(value.sites))} and their covariance is not known: it is taken as "
@@ -180,19 +152,19 @@ def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> 
         "sites by naming them in sample_sites=",
         DependenceWarning,
     )
-    return _made(value, value, windows, kernel, None, kernel(value.variance, windows))
+    return _window_value(value, value, windows, kernel, None, kernel(value.variance, windows))
 
 
-def _beside(value: Gaussian, windows: Windows) -> Windows:
-    """The windows on the layout of covariances."""
+def _covariance_windows(value: Gaussian, windows: Windows) -> Windows:
+    """Return the windows on the axes of a covariance."""
     axes = tuple(range(len(value.shape)))
-    return windows.along((*batch_shape(axes, value.axis), None, None))
+    return windows.with_axes((*batch_shape(axes, value.axis), None, None))
 
 
 def _lag_of_sums(
     value: Gaussian, windows: Windows, kernel: WindowKernel, offset: Offset
 ) -> Array | None:
-    """Covariance of sums whose windows are an offset apart: Σ over the pairs of their entries."""
+    """Return the covariance of sums whose windows are an offset apart, over pairs of entries."""
     halved = not any(offset)
     total: Any = 0.0
     for difference in windows.differences():
@@ -208,13 +180,13 @@ def _lag_of_sums(
 def _lag_of_pairs(
     value: Gaussian, windows: Windows, kernel: WindowKernel, offset: Offset, difference: Offset
 ) -> Array | None:
-    """The pairs of entries of which the second one is at a difference from the first one."""
+    """Return the part of pairs of entries of which the second is at a difference from the first."""
     first = tuple(max(0, -e) for e in difference)
     second = tuple(max(0, e) for e in difference)
-    lag, starts = windows.meeting(offset, first, second)
-    known = lag_covariance(value, lag)
-    if known is None:
+    lag, starts = windows.pair_lag(offset, first, second)
+    covariance = lag_covariance(value, lag)
+    if covariance is None:
         return None
     counts = [n - abs(o) for n, o in zip(windows.counts(value.shape), offset, strict=True)]
-    smaller = windows.shrunk(difference)
-    return kernel(known[smaller.covered(starts, counts)], smaller)
+    smaller = windows.with_partner(difference)
+    return kernel(covariance[smaller.covered_slices(starts, counts)], smaller)

@@ -1,1 +1,1 @@
-"""Inverses of Hessians: dense, of an arrow, or of products alone."""
+"""Inverses of Hessians: dense, with arrow structure, or known by products only."""

@@ -1,8 +1,8 @@
-"""The inverse of a Hessian whose local parameters meet through a few global ones alone.
+"""Invert a Hessian whose local parameters interact only through a few global ones.
 
-The parameters of one element of a plate depend on those of another by way of global ones: H is an
-arrow, blocks along the diagonal with a border. As many products with H as a block and the border
-are wide give all of it, and one more, with a direction at random, shows whether that is true.
+Parameters of different elements of a plate interact only through global ones, so H is an arrow:
+blocks along the diagonal with a border. As many products with H as a block and the border are
+wide give all of it; one more, with a random direction, checks the structure.
 """
 
 from __future__ import annotations
@@ -17,28 +17,21 @@ from moment_calculus.response.errors import Indefinite
 from moment_calculus.response.functional import Functional
 
 Product = Callable[[np.ndarray], np.ndarray]
-TRUE = 1e-6  # relative difference of products up to which H is an arrow, in double precision
+STRUCTURE_TOLERANCE = (
+    1e-6  # relative error of a product up to which H counts as an arrow, in double precision
+)
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Which parameters are local to an element of a plate.
+    """Parameters that are local to an element of a plate, and the others."""
 
-    Args:
-        local: their places, [elements, k].
-        border: places of the others, [g].
-    """
-
-    local: np.ndarray
-    border: np.ndarray
+    local: np.ndarray  # their places, [elements, k]
+    border: np.ndarray  # places of the others, [g]
 
     @classmethod
     def by(cls, elements: np.ndarray) -> Partition | None:
-        """The partition by a plate; None if its elements have not all as many parameters.
-
-        Args:
-            elements: which element each parameter is of; -1 for global ones, [n].
-        """
+        """Return the partition by element of each parameter (-1: global); None if sizes differ."""
         (inside,) = np.nonzero(elements >= 0)
         order = inside[np.argsort(elements[inside], kind="stable")]
         count = elements.max(initial=-1) + 1
@@ -48,28 +41,19 @@ class Partition:
 
     @property
     def products(self) -> int:
-        """How many products give the whole matrix."""
+        """Return how many products give the whole matrix."""
         return self.local.shape[1] + len(self.border)
 
 
 class Arrow:
-    """H⁻¹ by the Schur complement of the local blocks.
-
-    Args:
-        blocks: of H, [elements, k, k].
-        sides: between local parameters and the border, [elements, k, g].
-        corner: of the border, [g, g].
-        partition: where these are.
-
-    Raises:
-        Indefinite: if a direction has negative curvature.
-    """
+    """H⁻¹ by the Schur complement of the local blocks."""
 
     is_iterative = False
 
     def __init__(
         self, blocks: np.ndarray, sides: np.ndarray, corner: np.ndarray, partition: Partition
     ) -> None:
+        # Blocks [elements, k, k], sides [elements, k, g] and corner [g, g] of H.
         self.partition = partition
         self._size = partition.local.size + partition.border.size
         try:
@@ -87,23 +71,17 @@ class Arrow:
 
     @classmethod
     def of(cls, product: Product, partition: Partition, precision: float) -> Arrow | None:
-        """The arrow that products with a matrix show; None if it is none.
-
-        Args:
-            product: H times a direction.
-            partition: of the parameters.
-            precision: rounding unit of the products, relative.
-        """
+        """Return the arrow matrix that products with H reveal; None if H is no arrow."""
         local, border = partition.local, partition.border
         size = local.size + border.size
 
-        def towards(places: np.ndarray) -> np.ndarray:
+        def column_product(indices: np.ndarray) -> np.ndarray:
             direction = np.zeros(size)
-            direction[places] = 1
+            direction[indices] = 1
             return product(direction)
 
-        columns = [towards(places)[local] for places in local.T]
-        rows = [towards(np.array([place])) for place in border]
+        columns = [column_product(indices)[local] for indices in local.T]
+        rows = [column_product(np.array([index])) for index in border]
         blocks = np.stack(columns, -1)
         blocks = (blocks + np.swapaxes(blocks, 1, 2)) / 2
         sides = np.stack([row[local] for row in rows], -1) if rows else np.zeros((*local.shape, 0))
@@ -111,45 +89,38 @@ class Arrow:
         probe = np.random.default_rng(0).normal(size=size) / np.sqrt(
             _diagonal(blocks, corner, partition)
         )
-        expected, seen = _times(blocks, sides, corner, partition, probe), product(probe)
-        if np.linalg.norm(expected - seen) > max(TRUE, precision**0.5) * np.linalg.norm(seen):
+        expected, actual = _arrow_product(blocks, sides, corner, partition, probe), product(probe)
+        if np.linalg.norm(expected - actual) > max(
+            STRUCTURE_TOLERANCE, precision**0.5
+        ) * np.linalg.norm(actual):
             return None
         return cls(blocks, sides, (corner + corner.T) / 2, partition)
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times H⁻¹, [k, n]."""
+        """Return rows [k, n] times H⁻¹."""
         partition = self.partition
         inner = np.einsum("eij,rej->rei", self._inverse, rows[:, partition.local])
         outer = rows[:, partition.border] - np.einsum("rei,eig->rg", inner, self._whitened)
         outer = self._from_schur(self._whitened_border(outer.T)).T
         return self._joined(inner - np.einsum("eig,rg->rei", self._whitened, outer), outer)
 
-    def within(self, rows: np.ndarray) -> np.ndarray:
-        """The same: no direction is flat."""
+    def solve_ignoring_flat(self, rows: np.ndarray) -> np.ndarray:
+        """Return the same as :meth:`solve`: no direction is flat."""
         return self.solve(rows)
 
     @property
-    def width(self) -> int:
-        """How many directions tell all of what elements do by themselves."""
+    def probe_count(self) -> int:
+        """Return the number of directions that :meth:`blocks` pushes through a functional."""
         return self.partition.products + self.partition.local.shape[1] + 1
 
     def blocks(self, functional: Functional, part: slice, width: int) -> np.ndarray | None:
-        """The blocks along the diagonal of G H⁻¹ Gᵀ where each quantity is of one element.
-
-        Args:
-            functional: with the Jacobian G.
-            part: which quantities.
-            width: of a block.
-
-        Returns:
-            [blocks, width, width]; None if a quantity depends on several elements.
-        """
-        own, elements, border = self._parts_of(functional)
+        """Return diagonal blocks of G H⁻¹ Gᵀ; None unless each quantity depends on one element."""
+        own, elements, border = self._jacobian_parts(functional)
         probe = np.random.default_rng(0).normal(size=self._size)
         inner, outer = probe[self.partition.local], probe[self.partition.border]
         expected = (own * inner[elements]).sum(1) + border @ outer
-        (seen,) = functional.push(probe[None])
-        if np.linalg.norm(expected - seen) > TRUE * np.linalg.norm(seen):
+        (actual,) = functional.jvp(probe[None])
+        if np.linalg.norm(expected - actual) > STRUCTURE_TOLERANCE * np.linalg.norm(actual):
             return None
         own, elements, border = own[part], elements[part], border[part]
         whitened = np.einsum("dij,dj->di", self._inverse[elements], own)
@@ -158,38 +129,39 @@ class Arrow:
         own_part = _products(whitened, width) * (among[:, :, None] == among[:, None])
         return own_part + _products(self._whitened_border(rest.T).T, width)
 
-    def _parts_of(self, functional: Functional) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """G by the parameters of one element, [d, k], which that is, and by the border, [d, g]."""
+    def _jacobian_parts(self, functional: Functional) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return G by a quantity's own element [d, k], that element [d], G by the border [d, g]."""
         local, border = self.partition.local, self.partition.border
+        # Push ones, and the numbers of the elements: the ratio of the results tells the element.
         numbers = np.arange(1.0, len(local) + 1)
         own, weighted = [], []
-        for places in local.T:
+        for indices in local.T:
             rows = np.zeros([2, self._size])
-            rows[0, places], rows[1, places] = 1, numbers
-            once, numbered = functional.push(rows)
+            rows[0, indices], rows[1, indices] = 1, numbers
+            once, numbered = functional.jvp(rows)
             own.append(once)
             weighted.append(numbered)
         largest = np.abs(own).argmax(0)[None]
         most, number = (
             np.take_along_axis(np.array(part), largest, 0)[0] for part in (own, weighted)
         )
-        found = np.rint(np.divide(number, most, out=np.ones_like(most), where=most != 0))
-        elements = np.clip(found.astype(int) - 1, 0, len(local) - 1)
+        numbers_found = np.rint(np.divide(number, most, out=np.ones_like(most), where=most != 0))
+        elements = np.clip(numbers_found.astype(int) - 1, 0, len(local) - 1)
         rows = np.zeros([len(border), self._size])
         rows[np.arange(len(border)), border] = 1
-        return np.stack(own, -1), elements, functional.push(rows).T
+        return np.stack(own, -1), elements, functional.jvp(rows).T
 
     def diagonal(self) -> np.ndarray:
-        """Of H⁻¹, [n]."""
-        found = np.empty(self._size)
+        """Return the diagonal of H⁻¹, [n]."""
+        result = np.empty(self._size)
         root = self._from_schur(np.eye(len(self._schur)))
-        found[self.partition.border] = (root**2).sum(1)
+        result[self.partition.border] = (root**2).sum(1)
         sides = np.einsum("eji,ejg->eig", self._inverse, self._whitened) @ root
-        found[self.partition.local] = (self._inverse**2).sum(1) + (sides**2).sum(2)
-        return found
+        result[self.partition.local] = (self._inverse**2).sum(1) + (sides**2).sum(2)
+        return result
 
     def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        """From N(0, H⁻¹), [count, n]."""
+        """Return draws from N(0, H⁻¹), [count, n]."""
         outer = self._from_schur(generator.normal(size=[len(self._schur), count])).T
         inner = generator.normal(size=[count, *self.partition.local.shape])
         return self._joined(inner - np.einsum("eig,rg->rei", self._whitened, outer), outer)
@@ -203,11 +175,11 @@ class Arrow:
         return solve_triangular(self._schur, columns, lower=True, trans="T")
 
     def _joined(self, whitened: np.ndarray, outer: np.ndarray) -> np.ndarray:
-        """Local parts that are still to be multiplied by the factors' inverse, and the border."""
-        found = np.empty([len(outer), self._size])
-        found[:, self.partition.local] = np.einsum("eji,rej->rei", self._inverse, whitened)
-        found[:, self.partition.border] = outer
-        return found
+        """Return rows [k, n] of whitened local parts, times the inverse factors, and the border."""
+        result = np.empty([len(outer), self._size])
+        result[:, self.partition.local] = np.einsum("eji,rej->rei", self._inverse, whitened)
+        result[:, self.partition.border] = outer
+        return result
 
     def _downwards_in(self, blocks: np.ndarray) -> Indefinite:
         values, directions = np.linalg.eigh(blocks)
@@ -224,31 +196,31 @@ class Arrow:
 
 
 def _inverse_of_lower(factors: np.ndarray) -> np.ndarray:
-    """Of lower triangular matrices [elements, k, k], all elements at once."""
-    found = np.zeros_like(factors)
+    """Return the inverses of lower triangular matrices [elements, k, k], all at once."""
+    result = np.zeros_like(factors)
     for row in range(factors.shape[-1]):
-        found[:, row, row] = 1
+        result[:, row, row] = 1
         for before in range(row):
-            found[:, row] -= factors[:, row, before, None] * found[:, before]
-        found[:, row] /= factors[:, row, row, None]
-    return found
+            result[:, row] -= factors[:, row, before, None] * result[:, before]
+        result[:, row] /= factors[:, row, row, None]
+    return result
 
 
 def _products(rows: np.ndarray, width: int) -> np.ndarray:
-    """Scalar products of rows within blocks, [blocks, width, width]."""
+    """Return the scalar products of rows within blocks, [blocks, width, width]."""
     parts = rows.reshape(-1, width, rows.shape[1])
     return parts @ np.swapaxes(parts, 1, 2)
 
 
 def _diagonal(blocks: np.ndarray, corner: np.ndarray, partition: Partition) -> np.ndarray:
-    """Absolute values on the diagonal; one for zeros."""
-    found = np.empty(partition.local.size + partition.border.size)
-    found[partition.local] = np.abs(np.diagonal(blocks, axis1=1, axis2=2))
-    found[partition.border] = np.abs(np.diagonal(corner))
-    return np.where(found > 0, found, 1)
+    """Return the absolute values on the diagonal, with ones in place of zeros."""
+    result = np.empty(partition.local.size + partition.border.size)
+    result[partition.local] = np.abs(np.diagonal(blocks, axis1=1, axis2=2))
+    result[partition.border] = np.abs(np.diagonal(corner))
+    return np.where(result > 0, result, 1)
 
 
-def _times(
+def _arrow_product(
     blocks: np.ndarray,
     sides: np.ndarray,
     corner: np.ndarray,
@@ -256,7 +228,7 @@ def _times(
     vector: np.ndarray,
 ) -> np.ndarray:
     inner, outer = vector[partition.local], vector[partition.border]
-    found = np.empty_like(vector)
-    found[partition.local] = np.einsum("eij,ej->ei", blocks, inner) + sides @ outer
-    found[partition.border] = np.einsum("eig,ei->g", sides, inner) + corner @ outer
-    return found
+    result = np.empty_like(vector)
+    result[partition.local] = np.einsum("eij,ej->ei", blocks, inner) + sides @ outer
+    result[partition.border] = np.einsum("eig,ei->g", sides, inner) + corner @ outer
+    return result

@@ -1,4 +1,4 @@
-"""The inverse of a dense Hessian."""
+"""Invert a dense Hessian."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
 from moment_calculus.response.errors import Indefinite, Undetermined
 
-NULL = 1e-12  # curvature, relative to the largest, that is nothing but rounding
-FLAT = 1e-4  # negative curvature, likewise, that redundant parameters have beside an optimum
-ROUNDING = 8.0  # likewise, in units of rounding
-SHARE = 1e-5  # of a quantity's slope that may lie along flat directions
+NULL = 1e-12  # curvature, relative to the largest, that may be nothing but rounding
+FLAT = 1e-4  # relative negative curvature that redundant parameters have near an optimum
+ROUNDING = 8.0  # the same limit in rounding units of the elements
+SHARE = 1e-5  # share of a quantity's slope that may lie along flat directions
 
 
 class Dense:
-    """H⁻¹ = R Rᵀ, of the parameters in units of their own curvature.
+    """H⁻¹ = R Rᵀ of a dense Hessian, scaled by the curvature of each parameter.
 
-    Directions in which H is nothing but rounding, as where parameters are redundant, are left out;
-    a quantity that depends on one of them is refused.
-
-    Args:
-        matrix: H, [n, n].
-        precision: rounding unit of its elements, relative.
-
-    Raises:
-        Indefinite: if a direction has negative curvature.
+    Flat directions of H, which redundant parameters have, are left out; :meth:`solve` raises for a
+    quantity that depends on one of them.
     """
 
     is_iterative = False
@@ -51,16 +44,12 @@ class Dense:
         return directions[:, ~flat] / np.sqrt(values[~flat])
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
-        """Rows times H⁻¹, [k, n].
-
-        Raises:
-            Undetermined: if a row has a part along flat directions.
-        """
+        """Return rows [k, n] times H⁻¹; raise Undetermined for parts along flat directions."""
         self._check(rows)
-        return self.within(rows)
+        return self.solve_ignoring_flat(rows)
 
-    def within(self, rows: np.ndarray) -> np.ndarray:
-        """The same, without what rows have along flat directions."""
+    def solve_ignoring_flat(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows times H⁻¹ without their parts along flat directions."""
         return rows @ self.root @ self.root.T
 
     def _check(self, rows: np.ndarray) -> None:
@@ -71,21 +60,17 @@ class Dense:
             raise Undetermined(self._units * self._flat[:, worst])
 
     def diagonal(self) -> np.ndarray:
-        """Of H⁻¹, [n]; infinite for parameters that flat directions move."""
+        """Return the diagonal of H⁻¹, [n]; infinite for parameters that flat directions move."""
         free = (np.abs(self._flat) > SHARE).any(1)
         return np.where(free, np.inf, (self.root**2).sum(1))
 
     def draws(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        """From N(0, H⁻¹), [count, n]."""
+        """Return draws from N(0, H⁻¹), [count, n]."""
         return generator.normal(size=[count, self.root.shape[1]]) @ self.root.T
 
 
 def _inverse_root(matrix: np.ndarray, least: float) -> np.ndarray:
-    """R with R Rᵀ the inverse of a positive definite matrix.
-
-    Raises:
-        LinAlgError: if it is not, or not by more than rounding.
-    """
+    """Return R with R Rᵀ = matrix⁻¹; raise LinAlgError unless it is safely positive definite."""
     factor = cholesky(matrix, lower=True)
     root = solve_triangular(factor, np.eye(len(matrix)), lower=True).T
     largest = np.linalg.norm(matrix, 1) * np.linalg.norm(root, 2) ** 2

@@ -1,4 +1,4 @@
-"""Rules of operations component by component."""
+"""Rules of elementwise operations."""
 
 from numpyro_moments.rules.elementwise import activations, arithmetic, choices, conditions, powers
 

@@ -1,4 +1,4 @@
-"""Elementwise functions: one line for each primitive that is an activation of the table."""
+"""Rules of activations and of elementary functions that JAX has as primitives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moment_calculus.operations.elementwise.arithmetic import apply
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
-# Names of activations, and the primitive that JAX has for them.
+# JAX's primitives by the names of activations.
 PLAIN = {name: name for name in "abs cos erf erfc exp exp2 expm1 sin tanh".split()}
 PLAIN["sigmoid"] = "logistic"
 
@@ -26,7 +26,7 @@ def _plain(kind: str, primitive: str) -> None:
 
 def _integrated(primitive: str) -> None:
     def rule(x: Value, **_: Any) -> Value:
-        return elementary.apply(primitive, x)
+        return elementary.apply_by_name(primitive, x)
 
     rule.__name__ = rule.__qualname__ = primitive
     rule.__doc__ = f"Serve ``jnp.{primitive}``, by quadrature."
@@ -35,7 +35,7 @@ def _integrated(primitive: str) -> None:
 
 def _refused(primitive: str) -> None:
     def rule(x: Any, *others: Any, **_: Any) -> Value:
-        return elementary.refuse(primitive, x, *others)
+        return elementary.raise_unsupported(primitive, x, *others)
 
     rule.__name__ = rule.__qualname__ = primitive
     rule.__doc__ = f"Refuse the primitive ``{primitive}``, with the reason."
@@ -46,5 +46,5 @@ for _kind, _primitive in PLAIN.items():
     _plain(_kind, _primitive)
 for _primitive in elementary.FUNCTIONS:
     _integrated(_primitive)
-for _primitive in elementary.REFUSED:
+for _primitive in elementary.UNSUPPORTED:
     _refused(_primitive)

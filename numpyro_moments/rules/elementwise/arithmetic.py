@@ -1,4 +1,4 @@
-"""Sums, differences, products and quotients."""
+"""Rules of sums, differences, products and quotients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpyro_moments.rules.table import moment_rule
 
 @moment_rule("add", "add_any")
 def add(x: Any, y: Any) -> Value:
-    """Serve ``+``; dependence enters by the exact cross-covariance."""
+    """Serve ``+``; dependent operands add their exact cross-covariance."""
     return operations.add(x, y)
 
 

@@ -1,4 +1,4 @@
-"""Choices by certain and by random conditions, and of the larger or smaller of two operands."""
+"""Rules of choices by certain and random conditions, and of the larger or smaller operand."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.dropout.bits import Bits
 from moment_calculus.operations.elementwise import choices, conditions
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value
 from moment_calculus.operations.elementwise.conditions import Condition
-from moment_calculus.operations.elementwise.fusion import of_one_gaussian
+from moment_calculus.operations.elementwise.fusion import are_of_one_gaussian
 from moment_calculus.operations.elementwise.parametric import at_least, at_most
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
@@ -29,8 +29,8 @@ def select(which: Any, *cases: Any) -> Any:
     if len(cases) == 2:
         other, chosen = cases
         if isinstance(which, Bits):
-            return which.select(chosen, other)
-        return conditions.select(which, chosen, other)
+            return which.where(chosen, other)
+        return conditions.where_condition(which, chosen, other)
     raise UnsupportedMoments(
         f"a random choice among {len(cases)} cases",
         sites=which.sites,
@@ -70,14 +70,14 @@ def _extreme(kind: str, by_array: Callable, of_one: Callable, of_two: Callable) 
             x, y = y, x
         if not is_value(y):
             return _bounded(kind, by_array, x, y)
-        one = of_one_gaussian(x, y, product=True)
+        one = are_of_one_gaussian(x, y, product=True)
         return of_one(x, y) if one else of_two(x, y)
 
     return rule
 
 
-maximum = moment_rule("max")(_extreme("low", at_least, conditions.larger, choices.maximum))
-minimum = moment_rule("min")(_extreme("high", at_most, conditions.smaller, choices.minimum))
+maximum = moment_rule("max")(_extreme("low", at_least, conditions.maximum_of_one, choices.maximum))
+minimum = moment_rule("min")(_extreme("high", at_most, conditions.minimum_of_one, choices.minimum))
 
 
 @moment_rule("clamp")

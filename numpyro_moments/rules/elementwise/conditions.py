@@ -1,4 +1,4 @@
-"""Comparisons, and what combines their outcomes."""
+"""Rules of comparisons, and of logical operations on their outcomes."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ for _kind in conditions.OPERATORS:
 @moment_rule("and", takes=(Condition,))
 def both(x: Any, y: Any) -> Any:
     """Serve ``&`` of conditions."""
-    return conditions.both(x, y)
+    return conditions.logical_and(x, y)
 
 
 @moment_rule("or", takes=(Condition,))
 def either(x: Any, y: Any) -> Any:
     """Serve ``|`` of conditions."""
-    return conditions.either(x, y)
+    return conditions.logical_or(x, y)
 
 
 @moment_rule("xor", takes=(Condition,))
 def exclusive(x: Any, y: Any) -> Any:
     """Serve ``^`` of conditions."""
-    return conditions.exclusive(x, y)
+    return conditions.logical_xor(x, y)
 
 
 @moment_rule("not", takes=(Condition, Bits))
 def negated(x: Any) -> Any:
     """Serve ``~`` of a condition, or of random booleans."""
-    return x.negated() if isinstance(x, Bits) else conditions.negated(x)
+    return x.logical_not() if isinstance(x, Bits) else conditions.logical_not(x)
 
 
 @moment_rule("is_finite")

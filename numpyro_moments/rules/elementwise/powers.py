@@ -1,4 +1,4 @@
-"""Powers, roots and logarithms: natural powers of anything, the rest of what is positive."""
+"""Rules of powers, roots and logarithms: natural powers of all values, others of positive ones."""
 
 from __future__ import annotations
 
@@ -63,12 +63,10 @@ def log1p(x: Value, **_: Any) -> Value:
 
 @moment_rule("pow")
 def power(x: Any, y: Any) -> Any:
-    """Serve ``jnp.power`` and ``**`` with a certain exponent or a certain positive base.
-
-    A base that is an exponential may have an exponent for each element, or a traced one.
-    """
+    """Serve ``jnp.power`` and ``**`` with a certain exponent or a certain positive base."""
     if is_value(y):
         return positive.exponential(x, y)
+    # An exponential may have an exponent for each element, or a traced one.
     if not isinstance(y, int | float):
         return positive.array_power(x, y)
     return _power(x, y)

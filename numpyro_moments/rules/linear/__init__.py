@@ -1,4 +1,4 @@
-"""Rules of linear maps, contractions and sums."""
+"""Rules of linear maps, contractions and reductions."""
 
 from numpyro_moments.rules.linear import maps, reductions
 

@@ -1,4 +1,4 @@
-"""Linear maps: contractions of two arrays."""
+"""Rules of contractions of two arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.shapes.conversion import converted
@@ -44,7 +44,7 @@ def _in_precision(operand: Any, dtype: Any) -> Any:
 
 
 def _is_matmul(x: Any, y: Any, dimension_numbers: Any) -> bool:
-    """Whether it is ``x @ y``, where the order says which operand holds the weights."""
+    """Return whether a contraction is ``x @ y``, whose order says which operand is the weight."""
     (contracted_x, contracted_y), (batch_x, batch_y) = dimension_numbers
     lead = tuple(range(len(batch_x)))
     plain = tuple(batch_x) == tuple(batch_y) == lead and len(y.shape) <= len(lead) + 2

@@ -1,4 +1,4 @@
-"""Sums, products and extremes over axes."""
+"""Rules of sums, products and extremes over axes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpyro_moments.rules.table import moment_rule, refused
 
 @moment_rule("reduce_sum")
 def reduce_sum(x: Value, *, axes: Any, **_: Any) -> Value:
-    """Serve ``jnp.sum`` and ``jnp.mean``: over features, and independent elements of a batch."""
-    return reductions.total(x, axes)
+    """Serve ``jnp.sum`` and ``jnp.mean`` over features, and over independent batch elements."""
+    return reductions.reduce_sum(x, axes)
 
 
 @moment_rule("reduce_prod")
@@ -42,7 +42,7 @@ def reduce_min(x: Value, *, axes: Any, **_: Any) -> Value:
 
 @moment_rule("cumsum")
 def cumsum(x: Value, *, axis: int, reverse: bool = False) -> Value:
-    """Serve ``jnp.cumsum``: over features, and over independent elements of a batch."""
+    """Serve ``jnp.cumsum`` over features, and over independent batch elements."""
     return reductions.cumulative_sum(x, axis, reverse=reverse)
 
 

@@ -1,4 +1,4 @@
-"""Rules of operations that normalise features: softmax, layer normalisation."""
+"""Rules of operations that normalise features, such as softmax and layer normalisation."""
 
 from numpyro_moments.rules.normalised import composites
 

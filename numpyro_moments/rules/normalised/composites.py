@@ -1,7 +1,7 @@
-"""Softmax, logsumexp and normalisations, which JAX spells out.
+"""Recognise softmax, logsumexp and normalisations in the primitives that JAX writes for them.
 
-Each primitive is a step by which parts of a composite become larger parts, until one is complete.
-Where none is recognised the primitive's own rule serves.
+Each primitive makes larger parts of a composite from parts, until one is complete. If nothing is
+recognised, the moment rule of the primitive applies.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.recognition import VECTOR_FUNCTIONS, Symbolic, View, take_step
+from moment_calculus.recognition import VECTOR_FUNCTIONS, Symbolic, View, apply_rule
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.rules.table import part_rule
 
-# Primitives and the step that each is.
+# Steps of the recognition, by primitive.
 STEPS = {
     "abs": "abs",
     "add": "add",
@@ -37,10 +37,10 @@ STEPS = {
 
 
 def _attempt(operation: str, plain: Callable, operands: tuple, **options: Any) -> Any:
-    """A step, if one is known; what it finds can still be computed on its own."""
-    found = take_step(operation, *operands, **options)
+    """Take a step, if there is one for the operands; its result keeps the plain rule at hand."""
+    found = apply_rule(operation, *operands, **options)
     if isinstance(found, Symbolic):
-        return found.otherwise(lambda: plain(*operands))
+        return found.set_fallback(lambda: plain(*operands))
     return found
 
 
@@ -61,7 +61,7 @@ _NEUTRAL = {("add", 0), ("subtract", 0), ("multiply", 1), ("divide", 1)}
 
 
 def _unchanged(operation: str, *operands: Any) -> Any:
-    """The random operand of a sum with 0 or a product with 1, which libraries leave behind."""
+    """Return the random operand of x + 0, x − 0, x · 1 or x / 1, which libraries leave behind."""
     if len(operands) != 2:
         return None
     left, right = operands
@@ -72,7 +72,7 @@ def _unchanged(operation: str, *operands: Any) -> Any:
 
 @part_rule("reduce_sum")
 def reduce_sum(plain: Callable, x: Any, *, axes: Any, **_: Any) -> Any:
-    """Serve ``jnp.sum`` of what may be centred, squared or exponential."""
+    """Serve ``jnp.sum`` of values that may be centred, squared or exponential."""
     return _attempt("reduce_sum", plain, (x,), axes=tuple(map(int, axes)))
 
 
@@ -82,7 +82,7 @@ def reduce_max(plain: Callable, x: Any, *, axes: Any, **_: Any) -> Any:
     return _attempt("reduce_max", plain, (x,), axes=tuple(map(int, axes)))
 
 
-# Powers that are steps of their own.
+# Steps by exponent.
 POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 
 
@@ -94,14 +94,14 @@ def integer_power(plain: Callable, x: Any, *, y: int) -> Any:
 
 @part_rule("pow")
 def power(plain: Callable, x: Any, y: Any) -> Any:
-    """Serve ``x**0.5`` and other powers that are steps of their own."""
+    """Serve ``x**0.5`` and other powers that are steps."""
     known = isinstance(y, int | float) and y in POWERS
     return _attempt(POWERS[y], lambda x: plain(x, y), (x,)) if known else None
 
 
 @part_rule("div")
 def divide(plain: Callable, x: Any, y: Any) -> Any:
-    """Serve ``/``; what is divided into one is a reciprocal."""
+    """Serve ``/``; one divided by a value is a reciprocal."""
     if (kept := _unchanged("divide", x, y)) is not None:
         return kept
     if isinstance(x, int | float) and x == 1:
@@ -113,7 +113,7 @@ def divide(plain: Callable, x: Any, y: Any) -> Any:
 
 @part_rule("select_n")
 def select(plain: Callable, which: Any, *cases: Any) -> Any:
-    """Serve ``jnp.where`` with a known condition, and the guard of a stabiliser."""
+    """Serve ``jnp.where`` with a known condition, and the guard of a maximum against infinity."""
     known = isinstance(which, jax.Array | np.ndarray | np.generic) and not np.ndim(which)
     known = known and not isinstance(which, jax.core.Tracer)
     return cases[int(which)] if known else _attempt("select", plain, (which, *cases))
@@ -137,7 +137,7 @@ def _broadcast(x: Any, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> An
     return np.broadcast_to(np.reshape(x, aligned), shape)
 
 
-# Primitives that move components, by what they are in NumPy.
+# Primitives that move components, as functions of NumPy.
 MOVES: dict[str, Callable] = {
     "broadcast_in_dim": _broadcast,
     "reshape": _reshape,
@@ -172,12 +172,12 @@ def _moved(x: Any, move: Callable, plain: Callable) -> Any:
     part = View(x) if isinstance(x, Gaussian | Deferred) else x
     result = part.moved(move, plain) if isinstance(part, Symbolic) else None
     if isinstance(result, View) and math.prod(result.shape) > math.prod(part.shape):
-        return None  # what is repeated is a source of its own: each element once
+        return None  # a part has each element once: what is repeated is not one
     return result
 
 
 def _keeps_classes(shape: tuple[int, ...], move: Callable) -> bool:
-    """Whether the components along the trailing axis stay together, in their order."""
+    """Return whether the components along the trailing axis stay together, in their order."""
     if not shape:
         return False
     index = move(np.arange(math.prod(shape)).reshape(shape))

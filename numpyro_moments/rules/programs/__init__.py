@@ -1,4 +1,4 @@
-"""Rules of primitives that hold programs of their own: calls, loops, branches."""
+"""Rules of primitives that contain programs: calls, loops, branches."""
 
 from numpyro_moments.rules.programs import (
     calls,

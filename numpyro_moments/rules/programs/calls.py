@@ -1,4 +1,4 @@
-"""Calls: the program of a function that JAX has compiled or differentiates in its own way."""
+"""Rules of calls: functions that JAX compiles, or that have custom derivatives."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from jax.lax import with_sharding_constraint
 from jax.sharding import reshard
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors.user_warnings import warn_user
 from moment_calculus.operations.shapes.conversion import converted
-from moment_calculus.refusals.errors import UnsupportedMoments
-from moment_calculus.refusals.notices import warn_user
 from numpyro_moments.rules.programs.recognised_calls import recognised
 from numpyro_moments.rules.table import moment_rule, program_rule
 
@@ -24,13 +24,10 @@ from numpyro_moments.rules.table import moment_rule, program_rule
     inlined=True,
 )
 def call(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
-    """Serve ``jax.jit``, ``jax.checkpoint``, ``jax.custom_jvp`` and ``jax.custom_vjp``.
-
-    A function of JAX that has a rule is served by it, any other call by what it computes.
-
-    Where a function has a derivative of its own, that of its moments is the moment rules'. Inside
-    ``jax.checkpoint`` the moments of intermediate values are kept, not computed again.
-    """
+    """Serve ``jax.jit``, ``jax.checkpoint``, ``jax.custom_jvp`` and ``jax.custom_vjp``."""
+    # A function of JAX with a rule is served by it, any other call by its program. The derivatives
+    # of moments are those of the moment rules, not the custom ones. Inside jax.checkpoint, moments
+    # of intermediate values are kept, not computed again.
     known = recognised(equation, operands)
     if known is not None:
         return [known]
@@ -48,25 +45,19 @@ def unchanged(x: Any, **_: Any) -> Any:
 
 @moment_rule("sharding_constraint", "reshard")
 def placed(x: Any, **parameters: Any) -> Any:
-    """Serve ``jax.lax.with_sharding_constraint``: mean and variance are placed alike.
-
-    Covariances, which have other axes, are left to the compiler.
-    """
+    """Serve ``jax.lax.with_sharding_constraint``: mean and variance are placed alike."""
     if "dst_sharding" in parameters:
         place, sharding = reshard, parameters["dst_sharding"]
     else:
         place, sharding = with_sharding_constraint, parameters["sharding"]
+    # Covariances have other axes, and are left to the compiler.
     shape = tuple(x.shape)
     return converted(x, lambda array: place(array, sharding) if array.shape == shape else array)
 
 
 @moment_rule("debug_callback", "debug_print")
 def shown(*operands: Any, **_: Any) -> list[Any]:
-    """Serve ``jax.debug.print`` and ``jax.debug.callback``: a random value is not shown.
-
-    Warns:
-        UserWarning: once per line.
-    """
+    """Serve ``jax.debug.print`` and ``callback``: show nothing, and warn once for each line."""
     warn_user(
         "a random value has no number that could be printed or handed to a callback: the call is "
         "left out; numpyro_moments.propagate and predict return moments",
@@ -77,11 +68,7 @@ def shown(*operands: Any, **_: Any) -> list[Any]:
 
 @moment_rule("pure_callback", "io_callback")
 def called_back(*operands: Any, **_: Any) -> None:
-    """Refuse ``jax.pure_callback`` and ``jax.experimental.io_callback``.
-
-    Raises:
-        UnsupportedMoments: always: what Python computes of a random value is not known.
-    """
+    """Raise for ``jax.pure_callback`` and ``jax.experimental.io_callback``."""
     raise UnsupportedMoments(
         "a Python function is called with a random value, and what it computes is not known",
         remedy="write it in jax.numpy, register a rule for a primitive of your own with "
@@ -92,11 +79,7 @@ def called_back(*operands: Any, **_: Any) -> None:
 
 @moment_rule("shard_map")
 def mapped_over_shards(*operands: Any, **_: Any) -> None:
-    """Refuse ``jax.shard_map``.
-
-    Raises:
-        UnsupportedMoments: always: its program sees one shard, and random values are whole.
-    """
+    """Raise for ``jax.shard_map``: its program sees one shard, and random values are whole."""
     raise UnsupportedMoments(
         "jax.shard_map of a random value",
         remedy="let JAX partition the program: shard the data, or use "

@@ -1,4 +1,4 @@
-"""Random values across the boundary of a JAX loop: arrays on the way, values inside."""
+"""Carry random values across the boundary of a JAX loop: as arrays, and values inside it."""
 
 from __future__ import annotations
 
@@ -17,104 +17,84 @@ from moment_calculus.values.support import ALL, Support, union
 
 
 class SeenThrough(Exception):
-    """A step uses more of a value than the moments that cross the boundary."""
+    """Raised if a step uses more of a value than the moments that cross the boundary."""
 
 
 class Matched(Deferred):
-    """Moments that stand for a function of a Gaussian; nobody may ask for the function.
-
-    Args:
-        gaussian: the moments.
-    """
+    """Moments that stand for a function of a Gaussian; the function itself is not available."""
 
     __slots__ = ()
 
     def __init__(self, gaussian: Gaussian) -> None:
         self._gaussian = gaussian
-        self._settled = self._made = self.closed_form = self.otherwise = None
+        self._recognised_function = self._derived_from = self.closed_form = self.fallback = None
 
     @property
     def base(self) -> Any:  # type: ignore[override]
-        """Not known."""
+        """Raise SeenThrough: the Gaussian is not known."""
         raise SeenThrough("base")
 
     @property
     def function(self) -> Any:
-        """Not known."""
+        """Raise SeenThrough: the function is not known."""
         raise SeenThrough("function")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the variable."""
+        """Return the shape of the value."""
         return self.gaussian().shape
 
     @property
     def dtype(self) -> Any:
-        """That of its moments."""
+        """Return the dtype of the moments."""
         return self.gaussian().mean.dtype
 
     @property
     def at_mean(self) -> Any:
-        """The mean, which serves those who look for a shape and a type."""
+        """Return the mean, for its shape and dtype."""
         return self.gaussian().mean
 
     @property
     def sites(self) -> frozenset[str]:
-        """Names of the latent sites the value depends on."""
+        """Return the names of the latent sites that the value depends on."""
         return self.gaussian().sites
 
     @property
     def support(self) -> Support:
-        """The latent sites, and which of their elements, that the value depends on."""
+        """Return the latent sites, and which of their elements, that the value depends on."""
         return self.gaussian().support
 
     @property
     def propagation(self) -> Propagation:
-        """How randomness flows in this program."""
+        """Return how randomness flows in this program."""
         return self.gaussian().propagation
 
     def gaussian(self) -> Gaussian:
-        """The moments."""
+        """Return the moments."""
         return self._gaussian  # type: ignore[return-value]
 
     def moved(self, move: Any) -> Matched:
-        """The moved moments."""
+        """Return the moved moments."""
         return Matched(move(self.gaussian()))
 
 
 @dataclass(frozen=True)
 class Form:
-    """What of a random value is the same at every step.
-
-    Args:
-        shape: of the value.
-        dtype: of its arrays.
-        axis: its feature axis.
-        dense: whether it carries a covariance.
-        ties: what within it is tied to what.
-        weight: whether it is a latent matrix as a whole.
-        matched: whether it is a function of a Gaussian, of which only the moments are carried.
-        known_joint: whether a joint covariance is known that is not propagated.
-        joint: whether that joint covariance crosses too.
-    """
+    """What stays the same about a carried random value at every step."""
 
     shape: tuple[int, ...]
     dtype: Any
-    axis: int | None
-    dense: bool
-    ties: Ties
-    weight: bool
-    matched: bool
-    known_joint: bool
-    joint: bool = False
+    axis: int | None  # of the features
+    dense: bool  # whether it carries a covariance
+    ties: Ties  # which of its elements depend on each other
+    weight: bool  # whether it is a whole latent matrix
+    matched: bool  # whether it is a function of a Gaussian, of which only the moments are carried
+    known_joint: bool  # whether a joint covariance is known that is not propagated
+    joint: bool = False  # whether that joint covariance is carried, too
 
     @classmethod
     def of(cls, value: Any) -> Form:
-        """The form of a random value.
-
-        Raises:
-            SeenThrough: if it is a function of logits, whose moments do not stand for it.
-        """
+        """Return the form of a value; raise SeenThrough for functions of logits."""
         if isinstance(value, Composite):
             raise SeenThrough(value.name)
         gaussian = value.gaussian()
@@ -131,16 +111,12 @@ class Form:
 
     @property
     def joint_shape(self) -> tuple[int, ...]:
-        """Shape of the covariance matrices over the feature axis."""
+        """Return the shape of the covariance matrices over the feature axis."""
         size = 1 if self.axis is None else self.shape[self.axis]
         return (*batch_shape(self.shape, self.axis), size, size)
 
     def pack(self, value: Any) -> tuple[Any, ...]:
-        """Arrays of a value of this form: mean, variance and, if it has one, covariance.
-
-        Args:
-            value: Gaussian or Deferred.
-        """
+        """Return mean, variance and, if it has one, covariance of a value of this form."""
         gaussian = value.gaussian()
         arrays = [jnp.broadcast_to(part, self.shape) for part in (gaussian.mean, gaussian.variance)]
         if self.dense or self.joint:
@@ -150,21 +126,13 @@ class Form:
     def unpack(
         self,
         arrays: Sequence[Any],
-        sites: frozenset[str],
+        sites: frozenset[str],  # names of the sites that the value depends on
         propagation: Propagation,
         *,
-        inputs: tuple[Gaussian, ...] = (),
-        joint: Callable[[], Any] | None = None,
+        inputs: tuple[Gaussian, ...] = (),  # values that it was made from, in an unknown way
+        joint: Callable[[], Any] | None = None,  # computes a joint covariance not in the arrays
     ) -> Any:
-        """The value again, as a root of the graph unless inputs are given.
-
-        Args:
-            arrays: of :meth:`pack`; of independent components the first two suffice.
-            sites: names of what it depends on.
-            propagation: how randomness flows.
-            inputs: values that it was made from, in an unknown way.
-            joint: computes the joint covariance, where one is known that is not among the arrays.
-        """
+        """Return the value of packed arrays: a root of the graph unless inputs are given."""
         mean, variance, *rest = arrays
         covariance = rest[0] if rest else lambda: self._diagonal(variance)
         behind = union(inputs)

@@ -1,4 +1,4 @@
-"""Loops and branches: ``jax.lax.scan``, ``cond``, ``switch``, ``while_loop``."""
+"""Rules of loops and branches: ``jax.lax.scan``, ``cond``, ``switch``, ``while_loop``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.operations.elementwise.choices import choose, same_function
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.operations.elementwise.choices import pick_components, same_function
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred
 from numpyro_moments.rules.programs.loop import Loop
 from numpyro_moments.rules.table import is_random, program_rule
@@ -26,25 +26,17 @@ SETTLING = 3  # steps until a value that enters a loop has the form that it keep
 
 @program_rule("scan")
 def scan(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
-    """Serve ``jax.lax.scan``, ``fori_loop`` with known bounds and ``map``, as the loop in Python.
+    """Serve ``jax.lax.scan``, ``fori_loop`` with known bounds and ``map``.
 
-    Where the steps depend on each other through what they carry alone, the first ones are
-    evaluated one by one and the others are a loop of JAX that carries moments. Where they share a
-    random constant, or stack random results, which depend on each other, all steps are evaluated
-    one by one, up to :data:`LIMIT`. Of longer loops the dependence between stacked results is
-    not known: combining them is refused, or warned about for sums.
-
-    Steps that are evaluated one by one make the compiled program long, by the square of their
-    number where all depend on one random constant: 10, 40 and 100 steps of a walk without one
-    are 180, 580 and 1400 operations in diagonal mode, 10 steps with a random scale 2000. A chain of
-    latent states (a site inside NumPyro's ``scan`` whose prior is centred at the state before) is
-    longer by its length alone: the ELBO of 25 and 100 states and its gradients are 910 and 3210
-    operations, with a random gain and noise 2410 and 7800.
-
-    Raises:
-        UnsupportedMoments: for more than :data:`LIMIT` steps that share a random constant.
+    If steps depend on each other only by what they carry, the first ones are evaluated one by one
+    and the others as a JAX loop that carries moments. If they share a random constant, or stack
+    random results, which depend on each other, all are evaluated one by one, up to :data:`LIMIT`.
     """
     loop = Loop.of(interpreter, equation, operands)
+    # Steps that are evaluated one by one make the compiled program long: 10, 40 and 100 steps of a
+    # random walk are 180, 580 and 1400 operations in diagonal mode, 10 steps with a random scale
+    # 2000. Of longer loops the dependence between stacked results is not known: combining them is
+    # not supported, or gives a warning for sums.
     carried, pieces, step = loop.initial, [], 0
     while step < loop.length:
         plan = _plan(loop, carried, step)
@@ -59,10 +51,8 @@ def scan(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
 
 
 def _plan(loop: Loop, carried: list[Any], step: int) -> Any:
-    """How all further steps but the last run as a loop of JAX, or None if that loses something.
-
-    The last step is taken by itself: what it computes is known as any result is.
-    """
+    """Return how all further steps but the last run as a JAX loop; None if that loses something."""
+    # The last step is evaluated by itself, so that as much is known of its results as of others.
     length = loop.length - step - 1
     if length < 2 or step > SETTLING:
         return None
@@ -85,7 +75,7 @@ def _check_length(loop: Loop, step: int) -> None:
 
 
 def _assembled(loop: Loop, pieces: list[tuple[bool, list[Any]]]) -> list[Any]:
-    """Results of all steps, stacked: of steps taken one by one, and of a loop among them."""
+    """Return the stacked results of all steps: of single steps, and of a JAX loop among them."""
     results = []
     for place, shape in enumerate(loop.stacked):
         parts: list[Any] = [] if pieces else [jnp.zeros(shape.shape, shape.dtype)]
@@ -100,7 +90,7 @@ def _stacked(parts: list[Any], rank: int) -> Any:
     if not any(map(is_random, parts)):
         return jnp.stack(parts)
     parts = list(map(_understood, parts))
-    if same_function(parts):  # a positive scale stays recognisable
+    if same_function(parts):  # keeps a positive scale recognisable
         return Deferred(stack([part.base for part in parts], -rank), parts[0].function)
     return stack(parts, -rank)
 
@@ -115,14 +105,7 @@ def _joined(parts: list[Any]) -> Any:
 
 @program_rule("cond")
 def cond(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
-    """Serve ``jax.lax.cond`` and ``switch`` by a certain choice.
-
-    Where the choice is known when the program is traced, that branch alone is evaluated; else all
-    are, as under ``jax.vmap``, and the moments of one are selected.
-
-    Raises:
-        UnsupportedMoments: if the choice is random.
-    """
+    """Serve ``jax.lax.cond`` and ``switch`` by a certain choice; raise for a random one."""
     choice, *inputs = operands
     branches = equation.params["branches"]
     if is_random(choice):
@@ -136,20 +119,21 @@ def cond(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
     if not isinstance(choice, jax.core.Tracer):
         chosen = branches[int(np.clip(int(choice), 0, len(branches) - 1))]
         return interpreter.evaluate(chosen.jaxpr, chosen.consts, inputs)
+    # A choice that is not known: all branches are evaluated, as under jax.vmap.
     results = [interpreter.evaluate(one.jaxpr, one.consts, inputs) for one in branches]
     return [_selected(choice, alternatives) for alternatives in zip(*results, strict=True)]
 
 
 def _selected(choice: Any, alternatives: tuple[Any, ...]) -> Any:
-    """One of the alternatives, of which some may be certain."""
+    """Return one of the alternatives, of which some may be certain."""
     if any(map(is_random, alternatives)):
         parts = [_understood(part) for part in alternatives]
-        return choose(lambda *arrays: _select(choice, arrays), parts)
+        return pick_components(lambda *arrays: _select(choice, arrays), parts)
     return _select(choice, alternatives)
 
 
 def _understood(part: Any) -> Any:
-    """What floor 1 takes: moments in place of functions of logits, arrays in place of numbers."""
+    """Return moments in place of functions of logits, and arrays in place of numbers."""
     if isinstance(part, Composite):
         return part.gaussian()
     return part if is_random(part) else jnp.asarray(part)
@@ -163,11 +147,7 @@ def _select(choice: Any, arrays: tuple[Any, ...]) -> Any:
 
 @program_rule("while")
 def while_loop(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
-    """Refuse ``jax.lax.while_loop``, and ``fori_loop`` with bounds that are not known.
-
-    Raises:
-        UnsupportedMoments: always: how often it runs is not known, or random.
-    """
+    """Raise for ``jax.lax.while_loop``, and for ``fori_loop`` with bounds that are not known."""
     raise UnsupportedMoments(
         "a while loop over random values: the number of its steps is random or not known",
         remedy="use jax.lax.fori_loop with bounds that are Python integers, or jax.lax.scan"

@@ -1,4 +1,4 @@
-"""A loop of JAX that carries moments: what crosses from step to step, and what is known after."""
+"""Run steps as a JAX loop that carries moments, and track which sites its results depend on."""
 
 from __future__ import annotations
 
@@ -21,40 +21,27 @@ from numpyro_moments.rules.table import is_random
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps of a loop as a loop of JAX.
+    """Steps of a loop as a JAX loop.
 
-    Inside a step the random values are roots: a carried one depends on a label of its own, so
-    that one sees on what a result depends.
-
-    Args:
-        loop: the loop.
-        carried: what the first step gets.
-        slices: of what every step reads one element.
-        length: number of steps.
-        constants: arrays of the constants, with the form of the random ones.
-        forms: form of each carried value; None for a certain one.
-        rows: form of an element of each slice; likewise.
-        handed: the sites and labels on which what a step hands on depends.
-        stacks: form of each stacked result, and the sites and labels on which it depends.
+    Inside a step the random values are roots of the graph. A carried one depends on a label of its
+    own, which shows on what a result depends.
     """
 
     loop: Any
-    carried: list[Any]
-    slices: list[Any]
-    length: int
-    constants: list[tuple[Form | None, Any]]
-    forms: tuple[Form | None, ...]
-    rows: tuple[Form | None, ...]
+    carried: list[Any]  # what the first step gets
+    slices: list[Any]  # operands of which every step reads one element
+    length: int  # number of steps
+    constants: list[tuple[Form | None, Any]]  # their arrays; no form: certain
+    forms: tuple[Form | None, ...]  # of each carried value; None: certain
+    rows: tuple[Form | None, ...]  # of an element of each slice
+    # Sites and labels on which each value depends that a step carries on.
     handed: tuple[frozenset[str], ...] = ()
+    # Form of each stacked result, and the sites and labels on which it depends.
     stacks: tuple[tuple[Form | None, frozenset[str]], ...] = ()
 
     @classmethod
     def of(cls, loop: Any, carried: list[Any], slices: list[Any], length: int) -> Plan:
-        """The plan to begin with; what it needs of the operands is computed outside of the loop.
-
-        Raises:
-            SeenThrough: if moments do not stand for an operand.
-        """
+        """Return the first plan; raise SeenThrough if moments do not stand for an operand."""
         forms = tuple(map(_form, carried))
         rows = tuple(_form(index(part, 0)) if is_random(part) else None for part in slices)
         constants = [_constant(value) for value in loop.constants]
@@ -62,22 +49,17 @@ class Plan:
 
     @property
     def stacks_random(self) -> bool:
-        """Whether some stacked result is random."""
+        """Return whether some stacked result is random."""
         return any(form is not None for form, _ in self.stacks)
 
     def complete(self) -> Plan | None:
-        """The plan with what an abstract evaluation of a step tells.
-
-        Returns:
-            None if a step does not hand on what it gets: values of the same form, independent of
-            each other and of the constants.
-        """
+        """Return the plan after an abstract step; None if a step changes forms or dependence."""
         needed: set[int] = set()
         found = self._probed(needed)
         return self._with_joint(needed).complete() if needed else found
 
     def _with_joint(self, places: Collection[int]) -> Plan:
-        """The plan that carries joint covariances of these values as well."""
+        """Return the plan that carries joint covariances of the values at ``places`` as well."""
         forms = tuple(
             replace(form, joint=True) if form and place in places else form
             for place, form in enumerate(self.forms)
@@ -85,7 +67,7 @@ class Plan:
         return replace(self, forms=forms)
 
     def _probed(self, needed: set[int]) -> Plan | None:
-        """What a step does; adds the values whose joint covariance it would need, and has not."""
+        """Evaluate a step abstractly; note values whose joint covariance it lacks in ``needed``."""
         found: dict[str, Any] = {}
 
         def missing(place: int, form: Form) -> Any:
@@ -100,7 +82,7 @@ class Plan:
 
         first = jax.tree.map(lambda array: array[0], self._sliced())
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the evaluation that counts warns
+            warnings.simplefilter("ignore")  # the real evaluation warns
             jax.eval_shape(probe, self._packed(self.carried), first)
         if not self._keeps_form(found.pop("forms")) or not self._keeps_apart(found["handed"]):
             return None
@@ -126,7 +108,7 @@ class Plan:
     def _step(
         self, carried: list[Any], sliced: list[Any], missing: Any = None
     ) -> tuple[list[Any], list[Any]]:
-        """One step on arrays; results are values."""
+        """Evaluate one step on arrays, and return values."""
         constants = [
             form.unpack(arrays, value.sites, value.propagation) if form else arrays
             for (form, arrays), value in zip(self.constants, self.loop.constants, strict=True)
@@ -154,7 +136,7 @@ class Plan:
         return self.loop.random[0].propagation
 
     def _arrays(self) -> tuple[list[Any], list[Any]]:
-        """Arrays of what the last step hands on, and of the stacked results."""
+        """Return the arrays that the last step carries on, and those of the stacked results."""
 
         def body(carried: Any, sliced: Any) -> Any:
             handed, results = self._step(carried, sliced)
@@ -174,7 +156,7 @@ class Plan:
         )
 
     def run(self) -> tuple[list[Any], list[Any]]:
-        """What the last step hands on, and the stacked results."""
+        """Return what the last step carries on, and the stacked results."""
         carried, stacked = self._arrays()
         reached = self._reached()
         last = [
@@ -189,7 +171,7 @@ class Plan:
         return last, results
 
     def _value(self, form: Form | None, arrays: Any, sites: frozenset[str], joint: Any) -> Any:
-        """A result; how it depends on other values of its sites is not known."""
+        """Return a result; how it depends on other values of its sites is not known."""
         if form is None:
             return arrays
         roots = [*self.loop.constants, *self.carried, *self.slices]
@@ -197,7 +179,7 @@ class Plan:
         return form.unpack(arrays, sites, self._propagation, inputs=tuple(inputs), joint=joint)
 
     def _joint_of_carried(self, place: int) -> Any:
-        """The joint covariance, where it is asked for after the loop: by another run."""
+        """Return a function that computes a joint covariance by another run of the loop."""
         return lambda: self._with_joint([place])._arrays()[0][place][2]
 
     def _joint_of_stacked(self, place: int) -> Any:
@@ -208,7 +190,7 @@ class Plan:
         return lambda: replace(self, stacks=tuple(stacks))._arrays()[1][place][2]
 
     def _reached(self) -> dict[str, frozenset[str]]:
-        """For each label, the latent sites behind it after any number of steps."""
+        """Return for each label the latent sites behind it after any number of steps."""
         reached = {_label(i): _sites(value) for i, value in enumerate(self.carried)}
         for _ in self.handed:
             for i, names in enumerate(self.handed):
@@ -240,7 +222,7 @@ def _sites(value: Any) -> frozenset[str]:
 
 
 def _constant(value: Any) -> tuple[Form | None, Any]:
-    """A constant as a root: what a step computes of it stays inside of the step."""
+    """Return the form and arrays of a constant, which is a root inside a step."""
     if not is_random(value):
         return None, value
     form = Form.of(value)

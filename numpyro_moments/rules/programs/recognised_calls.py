@@ -1,8 +1,7 @@
-"""Functions of JAX that arrive as calls and are rules of their own: softplus, silu, logaddexp.
+"""Recognise calls of functions of JAX that have rules, such as softplus, silu and logaddexp.
 
-A call is recognised by its name and by where its function is written, inside JAX: a function of
-the user's with the same name is evaluated like any other. What is not listed here is evaluated
-too, and recognised by its values where it is a function of the table.
+A call is recognised by its name and its source file inside JAX: a user's function of the same name
+is evaluated like any other. Other functions of the table are recognised by their values.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from moment_calculus.recognition import resolved
 from moment_calculus.values import Value
 
 _HOME = os.path.join(os.path.dirname(os.path.abspath(jax.__file__)), "")
-# Names that JAX gives its functions, and those of the table.
+# Names of activations by those of JAX's functions.
 _NAMES = {
     "hard_sigmoid": "hardsigmoid",
     "hard_silu": "hardswish",
@@ -38,7 +37,7 @@ _NAMES = {
 
 
 def _logaddexp(x: Any, y: Any) -> Value:
-    """Softplus of the difference, plus the second operand: as of jointly Gaussian operands."""
+    """Return softplus(x − y) + y, with the moments of jointly Gaussian operands."""
     return add(apply(activation("softplus"), subtract(x, y)), y)
 
 
@@ -54,15 +53,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 
 
 def recognised(equation: Any, operands: list[Any]) -> Value | None:
-    """What a call of a function of JAX gives, if it has a rule of its own.
-
-    Args:
-        equation: a call.
-        operands: its operands.
-
-    Returns:
-        The value, or None: the call is to be evaluated.
-    """
+    """Return the result of a JAX function that has a rule; None if the call is to be evaluated."""
     rule = FUNCTIONS.get(function_of_jax(equation))
     if rule is None or rule.__code__.co_argcount != len(operands):
         return None
@@ -72,11 +63,7 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
 
 
 def function_of_jax(equation: Any) -> str:
-    """The name of the function of JAX that is called, or nothing.
-
-    Args:
-        equation: of a jaxpr.
-    """
+    """Return the name of the JAX function that an equation calls; empty for any other."""
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     information = getattr(getattr(program, "jaxpr", program), "debug_info", None)
     name, _, place = str(getattr(information, "func_src_info", "")).partition(" at ")
@@ -84,6 +71,6 @@ def function_of_jax(equation: Any) -> str:
 
 
 def _fits(equation: Any, operands: list[Any]) -> bool:
-    """Whether the random operands have the shape of the one result."""
+    """Return whether the random operands have the shape of the one result."""
     shapes = [output.aval.shape for output in equation.outvars]
     return all([operand.shape] == shapes for operand in operands if is_value(operand))

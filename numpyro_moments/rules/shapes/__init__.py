@@ -1,4 +1,4 @@
-"""Rules of operations that put elements elsewhere."""
+"""Rules of operations that move elements."""
 
 from numpyro_moments.rules.shapes import (
     concatenation,

@@ -1,4 +1,4 @@
-"""Concatenation, and its inverse."""
+"""Rules of concatenation and splitting."""
 
 from __future__ import annotations
 

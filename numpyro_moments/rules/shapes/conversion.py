@@ -1,4 +1,4 @@
-"""Other precisions, conditions as numbers, and what passes values on as they are."""
+"""Rules of conversions to other dtypes, and of operations that change no number."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.dropout.bits import Bits
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.conditions import Condition
 from moment_calculus.operations.shapes.conversion import converted
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred
 from numpyro_moments.rules.table import moment_rule
 
@@ -57,7 +57,7 @@ def barrier(*values: Any) -> list[Any]:
 
 @moment_rule("reduce_precision")
 def reduce_precision(x: Any, **_: Any) -> Any:
-    """Refuse ``jax.lax.reduce_precision``, whose rounding has no moments."""
+    """Raise for ``jax.lax.reduce_precision``, whose rounding has no moments."""
     raise UnsupportedMoments(
         "the rounding of a random value to fewer digits",
         sites=x.sites,
@@ -67,7 +67,7 @@ def reduce_precision(x: Any, **_: Any) -> Any:
 
 @moment_rule("stop_gradient")
 def stop_gradient(x: Any) -> Any:
-    """Refuse ``jax.lax.stop_gradient``, which would hide from which sites a value comes."""
+    """Raise for ``jax.lax.stop_gradient``, which would hide on which sites a value depends."""
     raise UnsupportedMoments(
         "a random value without its gradient, which would train the guide on part of the model",
         sites=x.sites,

@@ -1,4 +1,4 @@
-"""Where the elements of a gather come from and go to, in the terms of its dimension numbers."""
+"""Read the dimension numbers of a gather: where its elements come from and go to."""
 
 from __future__ import annotations
 
@@ -12,37 +12,19 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Layout:
-    """The axes of a gather.
+    """The axes of a gather."""
 
-    Args:
-        shape: of the operand.
-        batch: of the indices, without their last axis.
-        sizes: of the slice at every index, along each axis of the operand.
-        starts: the component of an index for each axis of the operand that has one.
-        batching: the axis of the batch of indices for each axis of the operand that is
-            iterated together with it.
-        collapsed: axes of the operand that the slices, of size one there, leave out.
-        offsets: places of the axes of the slices in the result.
-    """
-
-    shape: tuple[int, ...]
-    batch: tuple[int, ...]
-    sizes: tuple[int, ...]
-    starts: Mapping[int, int]
-    batching: Mapping[int, int]
-    collapsed: tuple[int, ...]
-    offsets: tuple[int, ...]
+    shape: tuple[int, ...]  # of the operand
+    batch: tuple[int, ...]  # shape of the indices, without their last axis
+    sizes: tuple[int, ...]  # of the slice at every index, along each axis of the operand
+    starts: Mapping[int, int]  # by axis of the operand: component of an index where a slice starts
+    batching: Mapping[int, int]  # by axis of the operand: batch axis that is iterated with it
+    collapsed: tuple[int, ...]  # axes of the operand that the slices, of size one there, leave out
+    offsets: tuple[int, ...]  # positions of the axes of the slices in the result
 
     @classmethod
     def of(cls, numbers: Any, shape: tuple, indices: tuple, sizes: tuple) -> Layout:
-        """Read the dimension numbers of a gather.
-
-        Args:
-            numbers: ``GatherDimensionNumbers``.
-            shape: of the operand.
-            indices: shape of the indices.
-            sizes: of the slices.
-        """
+        """Read the ``GatherDimensionNumbers``; the other arguments are shapes."""
         pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
         return cls(
             tuple(shape),
@@ -56,28 +38,25 @@ class Layout:
 
     @property
     def sliced(self) -> list[int]:
-        """Axes of the operand that the slices have, in order."""
+        """Return the axes of the operand that the slices have, in order."""
         left_out = (*self.collapsed, *self.batching)
         return [axis for axis in range(len(self.shape)) if axis not in left_out]
 
     @property
     def whole(self) -> list[int]:
-        """Those that the slices have from one end to the other."""
+        """Return the axes that the slices have from one end to the other."""
         return [axis for axis in self.sliced if self.sizes[axis] == self.shape[axis]]
 
     @property
     def windows(self) -> list[int]:
-        """Those that the slices have a part of."""
+        """Return the axes that the slices have a part of."""
         return [axis for axis in self.sliced if self.sizes[axis] != self.shape[axis]]
 
     def places(self, indices: Any) -> tuple[dict[int, Any], Any]:
-        """Index arrays ``batch + windows`` of all axes but the whole ones, within their bounds.
+        """Return index arrays ``batch + windows`` of all axes but the whole ones, within bounds.
 
-        Args:
-            indices: integers ``batch + [components]``.
-
-        Returns:
-            The index arrays by axis, and booleans ``batch``: whether an index was within bounds.
+        The indices are integers ``batch + [components]``. Booleans ``batch`` that are also returned
+        tell whether an index was within bounds.
         """
         wide = self.batch + tuple(self.sizes[axis] for axis in self.windows)
         xp = np if isinstance(indices, np.ndarray) else jnp
@@ -106,7 +85,7 @@ class Layout:
         return np.broadcast_to(line, shape)
 
     def order(self) -> list[int]:
-        """Where each axis of the result is among ``batch + windows + whole``."""
+        """Return where each axis of the result is among ``batch + windows + whole``."""
         lead = len(self.batch)
         kept = [*self.windows, *self.whole]
         return self._placed(range(lead), [lead + kept.index(axis) for axis in self.sliced])
@@ -117,19 +96,14 @@ class Layout:
         return [next(of_slices if i in self.offsets else of_batch) for i in range(rank)]
 
     def aligned(self, inside: Any) -> Any:
-        """Booleans ``batch``, with axes of size one for those of the slices."""
+        """Return booleans ``batch``, with axes of size one for those of the slices."""
         return jnp.reshape(inside, self._placed(self.batch, [1] * len(self.offsets)))
 
     def lines(self, place: Any, axis: int) -> tuple[Any, tuple[int, ...]]:
-        """The index array of one axis, where all other axes are whole or iterated with the batch.
+        """Return the index array of one axis if all others are whole or iterated with the batch.
 
-        Args:
-            place: integers ``batch + windows``.
-            axis: the axis of the operand.
-
-        Returns:
-            Integers of the operand's other axes, of size one for the whole ones, followed by the
-            free axes of the batch of indices and the window; and the sizes of these.
+        Its axes are the operand's other axes (of size one for whole ones), then the free axes of
+        the batch and the window, whose sizes are also returned.
         """
         others = [other for other in range(len(self.shape)) if other != axis]
         bound = [self.batching[other] for other in others if other in self.batching]
@@ -140,7 +114,7 @@ class Layout:
         return ordered.reshape((*lead, *sizes)), sizes
 
     def order_along(self, axis: int) -> list[int]:
-        """Where each axis of the result is in the operand with its axis replaced by free ones."""
+        """Return where each axis of the result is, if free axes replace an axis of the operand."""
         inverse = {place: other for other, place in self.batching.items()}
         free = [i for i in range(len(self.batch)) if i not in inverse]
         count = len(free) + len(self.windows)

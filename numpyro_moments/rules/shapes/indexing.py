@@ -1,4 +1,4 @@
-"""Slices, reversals, repetitions and indices."""
+"""Rules of slices, reversals, repetitions and indices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.shapes.gathering import gather as gather_along
-from moment_calculus.operations.shapes.gathering import pick
+from moment_calculus.operations.shapes.gathering import index_axes
 from moment_calculus.operations.shapes.indexing import ALL, index, require_certain, take
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.gathering import Layout
@@ -41,7 +41,7 @@ def tile(x: Value, *, reps: Any) -> Value:
     for axis, count in enumerate(reps):
         if count != 1:
             places = np.tile(np.arange(x.shape[axis]), count)
-            x = shapes.move_axis(pick(x, {axis: places}), 0, axis)
+            x = shapes.move_axis(index_axes(x, {axis: places}), 0, axis)
     return x
 
 
@@ -60,7 +60,7 @@ def _window(x: Any, start: Any, size: int, axis: int) -> Any:
         first = min(max(int(start), 0), x.shape[axis] - size)
         return take(x, slice(first, first + size), axis)
     places = jnp.clip(start, 0, x.shape[axis] - size) + jnp.arange(size)
-    return shapes.move_axis(pick(x, {axis: places}, distinct=True), 0, axis)
+    return shapes.move_axis(index_axes(x, {axis: places}, distinct=True), 0, axis)
 
 
 @moment_rule("gather", numbers=False)
@@ -86,7 +86,7 @@ def gather(
         result = _along(x, places, along[0], layout)
     else:
         distinct = unique_indices or _is_distinct(places, x.shape)
-        picked = pick(x, places, distinct=distinct) if places else _repeated(x, layout)
+        picked = index_axes(x, places, distinct=distinct) if places else _repeated(x, layout)
         result = shapes.permute(picked, layout.order())
     if mode != jax.lax.GatherScatterMode.FILL_OR_DROP or (is_known(inside) and np.all(inside)):
         return result
@@ -95,13 +95,13 @@ def gather(
 
 
 def _repeated(x: Value, layout: Layout) -> Value:
-    """No index at all: the whole for every element of the batch of indices."""
+    """Return the value for every element of the batch of indices, which index no axis."""
     shape = (*layout.batch, *x.shape)
     return shapes.broadcast(shapes.reshape(x, (1,) * len(layout.batch) + tuple(x.shape)), shape)
 
 
 def _along(x: Value, places: Any, axis: int, layout: Layout) -> Value:
-    """One axis, with indices of its own for every element of others."""
+    """Index one axis, with different indices for the elements of other axes."""
     lines, rest = layout.lines(places[axis], axis)
     flat = lines.reshape((*lines.shape[: len(x.shape) - 1], -1))
     order = [*range(axis), len(x.shape) - 1, *range(axis, len(x.shape) - 1)]
@@ -113,12 +113,12 @@ def _along(x: Value, places: Any, axis: int, layout: Layout) -> Value:
 
 
 def is_known(array: Any) -> bool:
-    """Whether the numbers of an array are known when the program is traced."""
+    """Return whether the numbers of an array are known when the program is traced."""
     return not isinstance(array, jax.core.Tracer)
 
 
 def _is_distinct(places: Any, shape: tuple[int, ...]) -> bool:
-    """Whether known indices choose no element twice."""
+    """Return whether known indices choose no element twice."""
     if not all(map(is_known, places.values())):
         return math.prod(next(iter(places.values())).shape) <= 1
     sizes = [shape[axis] for axis in places]

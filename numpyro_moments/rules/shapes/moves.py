@@ -1,4 +1,4 @@
-"""Shape operations that keep the components."""
+"""Rules of shape operations that keep the components."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from typing import Any
 
 from moment_calculus.operations import shapes
 from moment_calculus.operations.dropout.bits import Bits
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
 
 def of_bits(rule: Callable[..., Value]) -> Callable[..., Any]:
-    """A rule that moves random booleans as it moves the numbers that they stand for.
-
-    Args:
-        rule: of values.
-    """
+    """Return a rule that moves random booleans, too, as it moves the numbers behind them."""
 
     @functools.wraps(rule)
     def moved(x: Any, **parameters: Any) -> Any:

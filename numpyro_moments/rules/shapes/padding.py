@@ -1,4 +1,4 @@
-"""Padding with certain entries."""
+"""Rules of padding with certain entries."""
 
 from __future__ import annotations
 
@@ -20,23 +20,12 @@ def pad(x: Any, fill: Any, *, padding_config: Any) -> Value:
 
 
 def pad_array(array: Any, config: Config, fill: Any) -> Any:
-    """Pad an array of any rank.
-
-    Args:
-        array: of rank n.
-        config: entries before, after and between, for each axis.
-        fill: certain scalar.
-    """
+    """Pad an array with entries before, after and between, as ``config`` has for each axis."""
     return lax.pad(array, jnp.asarray(fill, array.dtype), config)
 
 
 def padded(operand: Any, config: Config) -> Any:
-    """A value or array with zeros around and between its entries.
-
-    Args:
-        operand: value or array of rank n.
-        config: entries before, after and between, for each axis.
-    """
+    """Return a value or array with zeros around and between its entries."""
     if not any(any(entry) for entry in config):
         return operand
     if hasattr(operand, "sites"):

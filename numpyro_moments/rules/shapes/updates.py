@@ -1,4 +1,4 @@
-"""Arrays with some of their elements replaced or added to: ``x.at[...]``."""
+"""Rules of updates ``x.at[...]``: arrays with some elements replaced or added to."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.arithmetic import add, is_value
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import require_certain, take
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.indexing import is_known
 from numpyro_moments.rules.table import moment_rule
@@ -36,7 +36,7 @@ def _require_known(places: Any, operands: Any) -> None:
 
 
 def _replaced(x: Any, update: Any, starts: list[int], axis: int = 0) -> Any:
-    """The array around the update, put together axis by axis."""
+    """Return the array around the update, joined axis by axis."""
     partial = [i for i in range(axis, len(x.shape)) if update.shape[i] != x.shape[i]]
     if not partial:
         return update
@@ -65,7 +65,7 @@ def scatter(x: Any, indices: Any, updates: Any, **parameters: Any) -> Value:
 
 @moment_rule("scatter-add", numbers=False)
 def scatter_add(x: Any, indices: Any, updates: Any, **parameters: Any) -> Value:
-    """Serve ``x.at[...].add(...)`` at certain places, none of them twice."""
+    """Serve ``x.at[...].add(...)`` at certain places without repetition."""
     return _scattered(x, indices, updates, adds=True, **parameters)
 
 
@@ -80,7 +80,7 @@ def _scattered(
 
 
 def _window(x: Any, index: Any, updates: Any, numbers: Any, adds: bool) -> Value:
-    """One slice of the array."""
+    """Update one slice of the array."""
     inserted = numbers.inserted_window_dims
     sizes = iter(updates.shape)
     wide = [1 if axis in inserted else next(sizes) for axis in range(len(x.shape))]
@@ -103,7 +103,7 @@ def _sum(x: Any, y: Any) -> Any:
 
 
 def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value:
-    """Whole rows of one axis, at places of their own."""
+    """Update whole rows of one axis, each at its own index."""
     axes = tuple(numbers.scatter_dims_to_operand_dims)
     simple = axes == tuple(numbers.inserted_window_dims) and len(axes) == 1
     if not simple or numbers.operand_batching_dims or indices.ndim != 2:
@@ -113,7 +113,7 @@ def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value
     kept = (places >= 0) & (places < count)
     if adds and len(np.unique(places[kept])) != kept.sum():
         raise _too_general((x, updates))
-    # in the update the rows are where its only axis without a window is
+    # The rows of the update are on its only axis that is not a window axis.
     (own,) = (i for i in range(len(updates.shape)) if i not in numbers.update_window_dims)
     rows = shapes.move_axis(updates, own, axis)
     origin = np.arange(count)
@@ -125,9 +125,9 @@ def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value
 
 
 def _chosen(joined: Any, places: Any, axis: int) -> Any:
-    from moment_calculus.operations.shapes.gathering import pick
+    from moment_calculus.operations.shapes.gathering import index_axes
 
-    return shapes.move_axis(pick(joined, {axis: jnp.asarray(places)}, distinct=True), 0, axis)
+    return shapes.move_axis(index_axes(joined, {axis: jnp.asarray(places)}, distinct=True), 0, axis)
 
 
 def _too_general(operands: Any) -> UnsupportedMoments:

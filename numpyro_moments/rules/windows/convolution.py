@@ -1,4 +1,4 @@
-"""Convolutions of every kind."""
+"""Rule of convolutions of every kind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def conv_general_dilated(
     preferred_element_type: Any = None,
     **_: Any,
 ) -> Value:
-    """Serve every convolution of JAX, transposed ones too."""
+    """Serve every convolution of JAX, also transposed ones."""
 
     def kernel(inputs: Any, weight: Any) -> Any:
         return lax.conv_general_dilated(

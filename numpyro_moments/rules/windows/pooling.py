@@ -1,4 +1,4 @@
-"""Sums and extremes of windows that move over an array."""
+"""Rules of sums and extremes of windows that move over an array."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import jax
 import numpy as np
 from jax import lax
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.elementwise.choices import maximum, minimum
 from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.windows import extremes, pooling
 from moment_calculus.operations.windows.geometry import Windows
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.padding import pad_array, padded
 from numpyro_moments.rules.table import moment_rule, refused
@@ -31,12 +31,7 @@ def _config(padding: Any, base_dilation: Any) -> list[tuple[int, int, int]]:
 
 
 def sum_array(array: Any, windows: Windows) -> Any:
-    """Sum an array over windows of its axes.
-
-    Args:
-        array: of rank n.
-        windows: over the n axes.
-    """
+    """Return the sums of an array over windows of its axes."""
     return lax.reduce_window(
         array,
         np.zeros((), array.dtype),
@@ -94,7 +89,7 @@ def reduce_window_min(x: Value, **options: Any) -> Value:
 
 @moment_rule("reduce_window")
 def reduce_window(x: Value, initial: Any, *rest: Any, jaxpr: Any, **options: Any) -> list[Value]:
-    """Serve ``jax.lax.reduce_window`` that begins with another number than the neutral one."""
+    """Serve ``jax.lax.reduce_window`` with an initial number other than the neutral one."""
     names = [equation.primitive.name for equation in jaxpr.eqns]
     known = not rest and not hasattr(initial, "sites") and not isinstance(initial, jax.core.Tracer)
     if names not in (["add"], ["max"], ["min"]) or not known or not np.isfinite(initial):

@@ -1,4 +1,4 @@
-"""Rules of what distributions do with their parameters: fill them in, check them."""
+"""Rules for what distributions do with their parameters: fill them in, check them."""
 
 from pyro_moments.rules.distributions import parameters, validation
 

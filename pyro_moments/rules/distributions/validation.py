@@ -1,4 +1,4 @@
-"""What distributions do to check their parameters: compare them, here at their mean."""
+"""Rules for the validation of parameters by distributions: comparisons, here of means."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors.user_warnings import called_by
 from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.refusals.notices import called_by
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import moment_rule, named
 
@@ -46,11 +46,11 @@ def both_true(input: Any, other: Any) -> MeanCheck:
 
 @moment_rule(*named("all"), takes=(MeanCheck,))
 def all_true(input: MeanCheck, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Serve constraints of vectors, which hold if every component's does; and their validation."""
+    """Serve constraints of vectors, which hold if every component's does, and their validation."""
     _require_check(input)
     if dim is not None:
         return MeanCheck(input.outcome.all(dim, keepdim), input.sites)
-    if not called_by("torch.distributions.geometric"):  # which validates itself in this way
+    if not called_by("torch.distributions.geometric"):  # which validates itself by all()
         raise _random_truth(input)
     return input.outcome.all()
 

@@ -1,4 +1,4 @@
-"""Activations: every function of the table that torch has, in all its spellings."""
+"""Rules of activations: every function of the table that torch has, under all its names."""
 
 from __future__ import annotations
 
@@ -7,69 +7,57 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import ACTIVATIONS, activation
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, multiply
 from moment_calculus.operations.elementwise.parametric import at_least, at_most, prelu
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.indexing import chunk
 from pyro_moments.rules.table import moment_rule, named
 
-# Activations of the table whose functions in torch have options: their rules are written out below.
+# Activations of the table whose functions in torch have options: their rules follow below.
 WITH_OPTIONS = frozenset(
     "celu clamp elu gelu hardshrink hardtanh heaviside leaky_relu softplus softshrink "
     "threshold".split()
 )
-# Further names that torch has for some of the others.
-SPELLINGS = {"abs": "abs absolute __abs__", "sigmoid": "sigmoid expit"}
+# All names that torch has for some of the others.
+TORCH_NAMES = {"abs": "abs absolute __abs__", "sigmoid": "sigmoid expit"}
 
 
-def spellings(names: str) -> tuple[Callable, ...]:
-    """Functions of these names in torch, its functional and special modules, and its tensors.
-
-    Args:
-        names: separated by spaces.
-    """
+def torch_functions(names: str) -> tuple[Callable, ...]:
+    """Return functions of these names in torch, its modules functional and special, its tensors."""
     special = [getattr(torch.special, name, None) for name in names.split()]
     return (*named(*names.split()), *(function for function in special if function))
 
 
-def serves(names: str) -> Callable[[Callable], Callable]:
-    """Register a rule for functions of these names and for their variants in place.
-
-    Args:
-        names: separated by spaces.
-    """
+def activation_rule(names: str) -> Callable[[Callable], Callable]:
+    """Register a rule for functions of these names and for their in-place variants."""
 
     def register(rule: Callable) -> Callable:
-        moment_rule(*spellings(names))(rule)
+        moment_rule(*torch_functions(names))(rule)
         in_place = " ".join(f"{name}_" for name in names.split())
-        moment_rule(*spellings(in_place), in_place=True)(rule)
+        moment_rule(*torch_functions(in_place), in_place=True)(rule)
         return rule
 
     return register
 
 
-def _plain(kind: str, names: str) -> None:
+def _register_plain(kind: str, names: str) -> None:
     def rule(input: Value, inplace: bool = False) -> Value:
         return apply(activation(kind), input)
 
     rule.__name__ = rule.__qualname__ = kind
     rule.__doc__ = f"Serve ``{'``, ``'.join(names.split())}``."
-    serves(names)(rule)
+    activation_rule(names)(rule)
 
 
 for _kind in ACTIVATIONS:
     if _kind not in WITH_OPTIONS:
-        _plain(_kind, SPELLINGS.get(_kind, _kind))
+        _register_plain(_kind, TORCH_NAMES.get(_kind, _kind))
 
 
-def certain(**parameters: Any) -> dict[str, Any]:
-    """Parameters as numbers; random ones and learnt ones are refused.
-
-    Args:
-        **parameters: numbers or tensors of one element.
-    """
+def as_numbers(**parameters: Any) -> dict[str, Any]:
+    """Return parameters as numbers; raise UnsupportedMoments if one is random or trained."""
     _refuse_random(**parameters)
     for name, parameter in parameters.items():
         if getattr(parameter, "requires_grad", False):
@@ -91,7 +79,7 @@ def _refuse_random(**parameters: Any) -> None:
 
 
 def _require_range(input: Value, *, above: float, **parameters: Any) -> None:
-    for name, number in certain(**parameters).items():
+    for name, number in as_numbers(**parameters).items():
         if not number > above:
             raise UnsupportedMoments(
                 f"{name}={number:g} is not above {above:g}",
@@ -100,17 +88,17 @@ def _require_range(input: Value, *, above: float, **parameters: Any) -> None:
             )
 
 
-def _with(kind: str, input: Value, **parameters: Any) -> Value:
-    return apply(activation(kind, **certain(**parameters)), input)
+def _apply_with(kind: str, input: Value, **parameters: Any) -> Value:
+    return apply(activation(kind, **as_numbers(**parameters)), input)
 
 
-@serves("leaky_relu")
+@activation_rule("leaky_relu")
 def leaky_relu(input: Value, negative_slope: float = 0.01, inplace: bool = False) -> Value:
     """Serve ``F.leaky_relu`` and ``nn.LeakyReLU``."""
-    return _with("leaky_relu", input, negative_slope=negative_slope)
+    return _apply_with("leaky_relu", input, negative_slope=negative_slope)
 
 
-@serves("prelu")
+@activation_rule("prelu")
 def prelu_(input: Value, weight: Any) -> Value:
     """Serve ``F.prelu`` and ``nn.PReLU``: one slope, or one for each channel (axis 1)."""
     _refuse_random(weight=weight)
@@ -119,20 +107,20 @@ def prelu_(input: Value, weight: Any) -> Value:
     return prelu(input, channels)
 
 
-@serves("elu")
+@activation_rule("elu")
 def elu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """Serve ``F.elu`` and ``nn.ELU``."""
-    return _with("elu", input, alpha=alpha)
+    return _apply_with("elu", input, alpha=alpha)
 
 
-@serves("celu")
+@activation_rule("celu")
 def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """Serve ``F.celu`` and ``nn.CELU`` for a positive alpha."""
     _require_range(input, alpha=alpha, above=0.0)
-    return _with("celu", input, alpha=alpha)
+    return _apply_with("celu", input, alpha=alpha)
 
 
-@serves("gelu")
+@activation_rule("gelu")
 def gelu(input: Value, *, approximate: str = "none") -> Value:
     """Serve ``F.gelu`` and ``nn.GELU``, exact and by tanh."""
     if approximate not in ("none", "tanh"):
@@ -140,43 +128,43 @@ def gelu(input: Value, *, approximate: str = "none") -> Value:
     return apply(activation("gelu" if approximate == "none" else "gelu_tanh"), input)
 
 
-@serves("softplus")
+@activation_rule("softplus")
 def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    """Serve ``F.softplus``; beyond the threshold torch is linear, which is 2e-9 off at most."""
-    _require_range(input, threshold=threshold, above=19.0)  # below it is another function
+    """Serve ``F.softplus``; beyond the threshold torch is linear, with an error of at most 2e-9."""
+    _require_range(input, threshold=threshold, above=19.0)  # below: another function
     _require_range(input, beta=beta, above=0.0)
-    return _with("softplus", input, beta=beta)
+    return _apply_with("softplus", input, beta=beta)
 
 
-@serves("softshrink")
+@activation_rule("softshrink")
 def softshrink(input: Value, lambd: float = 0.5) -> Value:
     """Serve ``F.softshrink``."""
     _require_range(input, lambd=lambd, above=0.0)
-    return _with("softshrink", input, threshold=lambd)
+    return _apply_with("softshrink", input, threshold=lambd)
 
 
-@serves("hardshrink")
+@activation_rule("hardshrink")
 def hardshrink(input: Value, lambd: float = 0.5) -> Value:
     """Serve ``F.hardshrink``."""
     _require_range(input, lambd=lambd, above=0.0)
-    return _with("hardshrink", input, threshold=lambd)
+    return _apply_with("hardshrink", input, threshold=lambd)
 
 
-@serves("threshold")
+@activation_rule("threshold")
 def threshold(input: Value, threshold: float, value: float, inplace: bool = False) -> Value:
     """Serve ``F.threshold``."""
-    return _with("threshold", input, level=threshold, value=value)
+    return _apply_with("threshold", input, level=threshold, value=value)
 
 
-@serves("hardtanh")
+@activation_rule("hardtanh")
 def hardtanh(
     input: Value, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Value:
     """Serve ``F.hardtanh`` and ``nn.Hardtanh``."""
-    return _with("hardtanh", input, low=min_val, high=max_val)
+    return _apply_with("hardtanh", input, low=min_val, high=max_val)
 
 
-@serves("clamp clip")
+@activation_rule("clamp clip")
 def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     """Serve ``clamp`` with certain bounds, numbers or tensors."""
     if min is None and max is None:
@@ -185,27 +173,27 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     if any(_is_array(bound) for bound in (min, max)):
         lower = input if min is None else at_least(input, min)
         return lower if max is None else at_most(lower, max)
-    return _with("clamp", input, low=min, high=max)
+    return _apply_with("clamp", input, low=min, high=max)
 
 
 def _is_array(bound: Any) -> bool:
-    """Whether a bound is an array, or a number that a gradient flows to."""
+    """Return whether a bound is an array, or a number that is trained."""
     return bool(getattr(bound, "ndim", 0)) or getattr(bound, "requires_grad", False)
 
 
-@serves("clamp_min")
+@activation_rule("clamp_min")
 def clamp_min(input: Value, min: Any) -> Value:
     """Serve ``clamp_min``."""
     return clamp(input, min=min)
 
 
-@serves("clamp_max")
+@activation_rule("clamp_max")
 def clamp_max(input: Value, max: Any) -> Value:
     """Serve ``clamp_max``."""
     return clamp(input, max=max)
 
 
-@serves("heaviside")
+@activation_rule("heaviside")
 def heaviside(input: Value, values: Any = None) -> Value:
     """Serve ``torch.heaviside``; its value at zero has probability zero and does not matter."""
     if is_value(values):

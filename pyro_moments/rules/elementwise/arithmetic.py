@@ -1,4 +1,4 @@
-"""Sums, differences, products and quotients."""
+"""Rules of sums, differences, products and quotients."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise import arithmetic as operations
 from moment_calculus.operations.normalised.composites import (
     LogSoftmax,
@@ -13,7 +14,6 @@ from moment_calculus.operations.normalised.composites import (
     Softmax,
     TotalProbability,
 )
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Value
 from pyro_moments.rules.constructors import fills_in_ordered_logistic
 from pyro_moments.rules.table import moment_rule, named
@@ -21,7 +21,7 @@ from pyro_moments.rules.table import moment_rule, named
 
 @moment_rule(*named("add", "__add__", "__radd__"))
 def add(input: Any, other: Any, *, alpha: float = 1) -> Value:
-    """Serve ``+``; dependence enters by the exact cross-covariance."""
+    """Serve ``+``; dependent operands add their exact cross-covariance."""
     return operations.add(input, _times(other, alpha))
 
 
@@ -30,13 +30,10 @@ moment_rule(*named("__iadd__", "add_"), in_place=True)(add)
 
 @moment_rule(*named("sub", "subtract", "__sub__"), takes=(LogSumExp,))
 def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
-    """Serve ``-``; logits minus their logsumexp stay recognisable.
-
-    The differences that ``OrderedLogistic`` takes of its cumulative probabilities become NaN, as
-    its rule does not need them: their covariances would be most of the work.
-    """
+    """Serve ``-``; logits minus their logsumexp become a LogSoftmax."""
     if alpha == 1 and _is_own_logsumexp(input, other):
         return LogSoftmax(other.source)
+    # Its likelihood's rule needs no cumulative probabilities; their covariances take most time.
     if _are_functions(input, other) and fills_in_ordered_logistic():
         return input.at_mean * torch.nan
     input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))
@@ -80,10 +77,11 @@ moment_rule(*named("__imul__", "mul_", "multiply_"), in_place=True)(multiply)
 
 
 @moment_rule(
-    *named("div", "divide", "true_divide", "__truediv__"), takes=(Softmax, TotalProbability)
+    *named("div", "divide", "true_divide", "__truediv__"),
+    takes=(Softmax, TotalProbability),
 )
 def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
-    """Serve ``/`` by a certain divisor; a softmax over its own sum stays what it is."""
+    """Serve ``/`` by a certain divisor; a softmax divided by its own sum stays as it is."""
     if _is_own_total(input, other) and rounding_mode is None:
         return input
     input, other = (
@@ -108,7 +106,7 @@ moment_rule(*named("__itruediv__", "div_", "divide_", "true_divide_"), in_place=
 
 @moment_rule(*named("__rtruediv__", "__rdiv__"))
 def reversed_divide(input: Any, other: Any) -> Value:
-    """Serve ``number / random``: refused, with the reason."""
+    """Serve ``number / random``, which raises UnsupportedMoments with the reason."""
     return operations.divide(other, input)
 
 

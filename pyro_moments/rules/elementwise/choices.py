@@ -1,4 +1,4 @@
-"""Choices by certain masks, and of the larger or smaller of two operands."""
+"""Rules of choices by certain masks, and of the larger or smaller of two operands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def where(condition: Any, input: Any, other: Any) -> Value:
     return choices.where(condition, input, other)
 
 
-# as a method, Tensor.where has the operand before the condition
+# The method Tensor.where has the operand before the condition.
 @moment_rule(torch.Tensor.where)
 def where_method(input: Any, condition: Any, other: Any) -> Value:
     """Serve ``Tensor.where`` with a certain condition."""

@@ -1,4 +1,4 @@
-"""Dropout: noise of mean one in training, the identity at evaluation."""
+"""Rules of dropout: noise of mean one in training, the identity in evaluation mode."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.noise import noise_name
 from moment_calculus.operations.dropout.switches import drop
 from moment_calculus.operations.elementwise.arithmetic import scale_shift
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from pyro_moments.rules.table import moment_rule, named
 
-# For functions that drop whole channels, of which one may lack the axis of the batch: the rank of
-# their inputs without it.
+# Functions that drop whole channels, with the rank of an input without a batch axis; None if the
+# batch axis is required.
 _CHANNELS = {"dropout1d": 2, "dropout2d": None, "dropout3d": 4, "feature_dropout": None}
 _ALPHA = ("alpha_dropout", "feature_alpha_dropout")
 
-SERVED: dict[Callable, Callable[..., Any]] = {}
+DROPOUT_RULES: dict[Callable, Callable[..., Any]] = {}
 """Of inputs that may be certain, too: called with the propagation and the function's arguments."""
 
 
@@ -58,11 +58,11 @@ def _dropout(name: str) -> None:
     functions = named(name)
     moment_rule(*functions)(rule)
     moment_rule(*named(f"{name}_"), in_place=True)(rule)
-    SERVED.update(dict.fromkeys(functions, of_any))
+    DROPOUT_RULES.update(dict.fromkeys(functions, of_any))
 
 
 def _of_channels(input: Any, p: float, propagation: Propagation, single: int | None) -> Any:
-    """One noise for each channel, the second axis; the first without an axis of the batch."""
+    """Drop channels, which are on the second axis; on the first without a batch axis."""
     rank = len(input.shape)
     if rank < 2:
         raise UnsupportedMoments(
@@ -77,7 +77,7 @@ def _of_channels(input: Any, p: float, propagation: Propagation, single: int | N
 
 
 def _axis_of(input: Any, otherwise: int = -1) -> int | None:
-    """The feature axis of the input, if it is random."""
+    """Return the feature axis of the input if it is random."""
     return input.gaussian().axis if hasattr(input, "sites") else otherwise
 
 

@@ -1,4 +1,4 @@
-"""Powers, roots and logarithms: natural powers of anything, the rest of what is positive."""
+"""Rules of powers, roots and logarithms: natural powers of all values, others of positive ones."""
 
 from __future__ import annotations
 
@@ -11,66 +11,66 @@ from moment_calculus.operations.elementwise import arithmetic as operations
 from moment_calculus.operations.elementwise import positive
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift
 from moment_calculus.values import Value
-from pyro_moments.rules.elementwise.activations import certain, serves
+from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
 from pyro_moments.rules.table import moment_rule, named
 
 
-@serves("square")
+@activation_rule("square")
 def square(input: Value) -> Value:
     """Serve ``torch.square``."""
     return operations.square(input)
 
 
-@serves("sqrt")
+@activation_rule("sqrt")
 def sqrt(input: Value) -> Value:
     """Serve ``torch.sqrt`` of a positive function of a Gaussian."""
     return positive.power(input, 0.5)
 
 
-@serves("rsqrt")
+@activation_rule("rsqrt")
 def rsqrt(input: Value) -> Value:
     """Serve ``torch.rsqrt`` of a positive function of a Gaussian."""
     return positive.power(input, -0.5)
 
 
-@serves("reciprocal")
+@activation_rule("reciprocal")
 def reciprocal(input: Value) -> Value:
     """Serve ``torch.reciprocal`` of a positive function of a Gaussian."""
     return positive.power(input, -1.0)
 
 
-@serves("log")
+@activation_rule("log")
 def log(input: Value) -> Value:
     """Serve ``torch.log`` of a positive function of a Gaussian."""
     return positive.log(input)
 
 
-@serves("log1p")
+@activation_rule("log1p")
 def log1p(input: Value) -> Value:
     """Serve ``torch.log1p`` of a function of a Gaussian that is above −1."""
     return positive.log1p(input)
 
 
-@serves("log2")
+@activation_rule("log2")
 def log2(input: Value) -> Value:
     """Serve ``torch.log2`` of a positive function of a Gaussian."""
     return scale_shift(positive.log(input), 1 / math.log(2))
 
 
-@serves("log10")
+@activation_rule("log10")
 def log10(input: Value) -> Value:
     """Serve ``torch.log10`` of a positive function of a Gaussian."""
     return scale_shift(positive.log(input), 1 / math.log(10))
 
 
-@serves("pow")
+@activation_rule("pow")
 def power(input: Any, exponent: Any) -> Any:
     """Serve ``torch.pow`` and ``**`` with a certain exponent or a certain positive base."""
     if is_value(exponent):
         return positive.exponential(input, exponent)
     if isinstance(exponent, torch.Tensor) and (exponent.ndim or exponent.requires_grad):
         return positive.array_power(input, exponent)
-    exponent = certain(exponent=exponent)["exponent"]
+    exponent = as_numbers(exponent=exponent)["exponent"]
     if exponent == 0:
         like = input.mean if hasattr(input, "mean") else input.base.mean
         return torch.ones_like(like)

@@ -1,4 +1,4 @@
-"""Einstein sums and contractions of any axes."""
+"""Rules of Einstein sums and contractions of any axes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.linear.einsum import einsum as calculus_einsum
-from moment_calculus.refusals.errors import UnsupportedMoments
 from pyro_moments.rules.table import moment_rule
-from pyro_moments.rules.torch_shapes import meta, place
+from pyro_moments.rules.torch_shapes import checked_axis, on_meta
 
 
 @moment_rule(torch.einsum, takes=(MaskedWeight,))
@@ -24,7 +24,7 @@ def einsum(equation: Any, *operands: Any) -> Any:
             sites=_sites((equation, *operands)),
             remedy="write the equation as a string, such as 'bi,oi->bo'",
         )
-    torch.einsum(equation, *map(meta, operands))
+    torch.einsum(equation, *map(on_meta, operands))
     return calculus_einsum(equation, *operands)
 
 
@@ -39,13 +39,13 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
         raise UnsupportedMoments(
             "a result written to out=", sites=_sites((a, b)), remedy="leave out= away"
         )
-    torch.tensordot(meta(a), meta(b), dims)
+    torch.tensordot(on_meta(a), on_meta(b), dims)
     rank_a, rank_b = len(a.shape), len(b.shape)
     if isinstance(dims, int):
         dims = (range(rank_a - dims, rank_a), range(dims))
     letters_a, letters_b = _LETTERS[:rank_a], list(_LETTERS[rank_a : rank_a + rank_b])
     left, right = (
-        [place(int(d), r) for d in ds] for ds, r in zip(dims, (rank_a, rank_b), strict=True)
+        [checked_axis(int(d), r) for d in ds] for ds, r in zip(dims, (rank_a, rank_b), strict=True)
     )
     for i, j in zip(left, right, strict=True):
         letters_b[j] = letters_a[i]

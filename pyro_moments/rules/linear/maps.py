@@ -1,4 +1,4 @@
-"""Linear maps: matrices and vectors in either order."""
+"""Rules of linear maps and products of matrices and vectors."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import add, multiply
 from moment_calculus.operations.linear import maps
 from moment_calculus.operations.linear.matrices import matmul as product_of_matrices
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import meta
+from pyro_moments.rules.torch_shapes import on_meta
 
 
 def _product(function: Any, left: Any, right: Any) -> Value:
-    """The product, or torch's own error where torch has one."""
+    """Return the product, or raise torch's own error if torch has one."""
     if function is not torch.matmul:
-        function(meta(left), meta(right))
+        function(on_meta(left), on_meta(right))
     try:
         return product_of_matrices(left, right)
     except UnsupportedMoments:
-        function(meta(left), meta(right))
+        function(on_meta(left), on_meta(right))
         raise
 
 
@@ -71,7 +71,7 @@ def reversed_matmul(input: Any, other: Any) -> Value:
 @moment_rule(*named("bmm"))
 def bmm(input: Any, mat2: Any) -> Value:
     """Serve ``torch.bmm``."""
-    torch.bmm(meta(input), meta(mat2))
+    torch.bmm(on_meta(input), on_meta(mat2))
     return product_of_matrices(input, mat2)
 
 
@@ -82,7 +82,7 @@ def _accumulated(input: Any, product: Any, beta: float, alpha: float) -> Value:
 
 def _with_addend(function: Any) -> Any:
     def rule(input: Any, left: Any, right: Any, *, beta: float = 1, alpha: float = 1) -> Value:
-        function(meta(input), meta(left), meta(right))
+        function(on_meta(input), on_meta(left), on_meta(right))
         product = left @ right if not _any_random(left, right) else product_of_matrices(left, right)
         return _accumulated(input, product, beta, alpha)
 
@@ -101,5 +101,5 @@ for _function in (torch.addmm, torch.addmv, torch.baddbmm):
 @moment_rule(*named("outer", "ger"))
 def outer(input: Any, vec2: Any) -> Value:
     """Serve ``torch.outer``."""
-    torch.outer(meta(input), meta(vec2))
+    torch.outer(on_meta(input), on_meta(vec2))
     return multiply(reshape(input, (*input.shape, 1)), reshape(vec2, (1, *vec2.shape)))

@@ -1,5 +1,5 @@
-"""Rules of operations that normalise features: softmax, layer normalisation."""
+"""Rules of operations that normalise features, such as softmax and layer normalisation."""
 
-from pyro_moments.rules.normalised import attention, composites, normalisation
+from pyro_moments.rules.normalised import composites, normalisation
 
-__all__ = ["attention", "composites", "normalisation"]
+__all__ = ["composites", "normalisation"]

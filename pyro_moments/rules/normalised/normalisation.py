@@ -1,4 +1,4 @@
-"""Normalisations: of layers, groups, and of batches as they are at evaluation."""
+"""Rules of normalisations of layers and groups, and of batches in evaluation mode."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply, scale_shift
 from moment_calculus.operations.normalised import normalisation
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import meta
+from pyro_moments.rules.torch_shapes import on_meta
 
 
 def _require_random(input: Any, *parameters: Any) -> None:
@@ -33,7 +33,7 @@ def _scaled(value: Any, weight: Any, bias: Any) -> Value:
 
 
 def _normalised(input: Value, shape: Sequence[int], eps: float, *, centred: bool) -> Value:
-    """Normalise over trailing axes of a given shape."""
+    """Normalise over the trailing axes, whose sizes are ``shape``."""
     shape, own = tuple(shape), tuple(input.shape)
     if len(shape) == 1:
         return normalisation.normalise(input, eps=eps, centred=centred)
@@ -53,7 +53,7 @@ def layer_norm(
 ) -> Value:
     """Serve ``F.layer_norm`` and ``nn.LayerNorm``."""
     _require_random(input, weight, bias)
-    F.layer_norm(meta(input), tuple(normalized_shape))
+    F.layer_norm(on_meta(input), tuple(normalized_shape))
     return _scaled(_normalised(input, normalized_shape, eps, centred=True), weight, bias)
 
 
@@ -63,7 +63,7 @@ def rms_norm(
 ) -> Value:
     """Serve ``F.rms_norm`` and ``nn.RMSNorm``."""
     _require_random(input, weight)
-    F.rms_norm(meta(input), tuple(normalized_shape))
+    F.rms_norm(on_meta(input), tuple(normalized_shape))
     eps = torch.finfo(input.gaussian().mean.dtype).eps if eps is None else eps
     return _scaled(_normalised(input, normalized_shape, eps, centred=False), weight, None)
 
@@ -79,7 +79,7 @@ def group_norm(
 ) -> Value:
     """Serve ``F.group_norm`` and ``nn.GroupNorm``."""
     _require_random(input, weight, bias)
-    F.group_norm(meta(input), num_groups)
+    F.group_norm(on_meta(input), num_groups)
     own = tuple(input.shape)
     groups = shapes.reshape(input, (own[0], num_groups, math.prod(own[1:]) // num_groups))
     result = shapes.reshape(normalisation.normalise(groups, eps=eps), own)
@@ -87,7 +87,7 @@ def group_norm(
 
 
 def _per_channel(parameter: Any, shape: tuple[int, ...]) -> Any:
-    """A parameter [channels], aligned with axis 1."""
+    """Return a parameter [channels] aligned with axis 1."""
     if parameter is None or len(shape) == 2:
         return parameter
     return shapes.reshape(parameter, (shape[1],) + (1,) * (len(shape) - 2))

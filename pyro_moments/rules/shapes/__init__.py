@@ -1,4 +1,4 @@
-"""Rules of operations that put elements elsewhere."""
+"""Rules of operations that move elements."""
 
 from pyro_moments.rules.shapes import concatenation, conversion, indexing, moves, permutations
 

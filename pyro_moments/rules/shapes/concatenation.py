@@ -1,4 +1,4 @@
-"""Concatenation."""
+"""Rules of concatenation."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import torch
 from moment_calculus.operations.shapes import concatenation
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import meta, place
+from pyro_moments.rules.torch_shapes import checked_axis, on_meta
 
 
 @moment_rule(*named("cat", "concat", "concatenate"))
 def cat(tensors: Sequence[Any], dim: int = 0) -> Value:
     """Serve ``torch.cat``."""
-    torch.cat([meta(tensor) for tensor in tensors], dim)
+    torch.cat([on_meta(tensor) for tensor in tensors], dim)
     rank = len(tensors[0].shape)
-    return concatenation.concatenate(tensors, place(dim, rank) - rank)
+    return concatenation.concatenate(tensors, checked_axis(dim, rank) - rank)
 
 
 @moment_rule(*named("stack"))
 def stack(tensors: Sequence[Any], dim: int = 0) -> Value:
     """Serve ``torch.stack``."""
-    torch.stack([meta(tensor) for tensor in tensors], dim)
+    torch.stack([on_meta(tensor) for tensor in tensors], dim)
     rank = len(tensors[0].shape) + 1
-    return concatenation.stack(tensors, place(dim, rank) - rank)
+    return concatenation.stack(tensors, checked_axis(dim, rank) - rank)
 
 
 @moment_rule(torch.hstack)

@@ -1,4 +1,4 @@
-"""Other precisions and devices, and certain tensors made in the image of a random one."""
+"""Rules of conversions to dtypes and devices, and of certain tensors made like random ones."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.conversion import converted
-from moment_calculus.refusals.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values import Deferred, Value
 from pyro_moments.rules.table import moment_rule, named
 
 
 def _example(value: Any) -> torch.Tensor:
-    """A tensor of the value's dtype and device."""
+    """Return a tensor of the value's dtype and device."""
     if isinstance(value, MaskedWeight):
         return value.at_mean
     return value.base.mean if isinstance(value, Deferred) else value.gaussian().mean
@@ -106,7 +106,7 @@ for _function in CERTAIN:
 
 @moment_rule(*named("detach", "detach_"))
 def detach(input: Value) -> Value:
-    """Refuse ``detach``, which would hide from which sites a value comes."""
+    """Raise UnsupportedMoments: ``detach`` would hide on which sites a value depends."""
     raise UnsupportedMoments(
         "a random value without its gradient, which would train the guide on part of the model",
         sites=input.sites,

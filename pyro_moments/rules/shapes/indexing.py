@@ -1,4 +1,4 @@
-"""Indexing, splitting and repetition."""
+"""Rules of indexing, splitting and repetition."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.shapes import gathering, indexing
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import meta, place
+from pyro_moments.rules.torch_shapes import checked_axis, on_meta
 
 
 @moment_rule(torch.Tensor.__getitem__, view=True)
@@ -26,15 +26,15 @@ def getitem(input: Value, key: Any) -> Value:
 @moment_rule(*named("select"), view=True)
 def select(input: Value, dim: int, index: int) -> Value:
     """Serve ``select``."""
-    meta(input).select(dim, index)
-    return indexing.take(input, index, place(dim, len(input.shape)))
+    on_meta(input).select(dim, index)
+    return indexing.take(input, index, checked_axis(dim, len(input.shape)))
 
 
 @moment_rule(*named("narrow"), view=True)
 def narrow(input: Value, dim: int, start: int, length: int) -> Value:
     """Serve ``narrow``."""
-    meta(input).narrow(dim, int(start), length)
-    axis = place(dim, len(input.shape))
+    on_meta(input).narrow(dim, int(start), length)
+    axis = checked_axis(dim, len(input.shape))
     start = int(start) % max(input.shape[axis], 1) if start < 0 else int(start)
     return indexing.take(input, slice(start, start + length), axis)
 
@@ -42,15 +42,15 @@ def narrow(input: Value, dim: int, start: int, length: int) -> Value:
 @moment_rule(*named("index_select"))
 def index_select(input: Value, dim: int, index: torch.Tensor) -> Value:
     """Serve ``index_select``."""
-    return indexing.take(input, index, place(dim, len(input.shape)))
+    return indexing.take(input, index, checked_axis(dim, len(input.shape)))
 
 
 @moment_rule(*named("gather"))
 def gather(input: Value, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> Value:
     """Serve ``gather``."""
     indexing.require_certain(index)
-    meta(input).gather(dim, index.to("meta"))
-    axis = place(dim, len(input.shape))
+    on_meta(input).gather(dim, index.to("meta"))
+    axis = checked_axis(dim, len(input.shape))
     for other, size in enumerate(index.shape):
         if other != axis and size != input.shape[other]:
             input = indexing.take(input, slice(0, size), other)
@@ -62,8 +62,8 @@ def take_along_dim(input: Value, indices: torch.Tensor, dim: int | None = None) 
     """Serve ``take_along_dim``."""
     indexing.require_certain(indices)
     if dim is None:
-        return indexing.index(shapes.reshape(input, (meta(input).numel(),)), indices.reshape(-1))
-    axis = place(dim, len(input.shape))
+        return indexing.index(shapes.reshape(input, (on_meta(input).numel(),)), indices.reshape(-1))
+    axis = checked_axis(dim, len(input.shape))
     ones = [1 if i == axis else n for i, n in enumerate(input.shape)]
     batch = torch.broadcast_shapes(tuple(ones), _without(indices.shape, axis))
     wide = [input.shape[axis] if i == axis else n for i, n in enumerate(batch)]
@@ -99,13 +99,13 @@ def embedding(
 @moment_rule(*named("unbind"), view=True)
 def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
     """Serve ``unbind`` and iteration."""
-    meta(input).unbind(dim)
-    return indexing.unstack(input, place(dim, len(input.shape)))
+    on_meta(input).unbind(dim)
+    return indexing.unstack(input, checked_axis(dim, len(input.shape)))
 
 
 def _parts(input: Value, parts: Sequence[torch.Tensor], dim: int) -> tuple[Value, ...]:
-    """Consecutive slices of the sizes of torch's own parts."""
-    axis = place(dim, len(input.shape))
+    """Return consecutive slices with the sizes of torch's own parts."""
+    axis = checked_axis(dim, len(input.shape))
     ends = list(itertools.accumulate(part.shape[axis] for part in parts))
     starts = [0, *ends[:-1]]
     slices = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
@@ -115,30 +115,30 @@ def _parts(input: Value, parts: Sequence[torch.Tensor], dim: int) -> tuple[Value
 @moment_rule(*named("split", "split_with_sizes"), view=True)
 def split(input: Value, split_size_or_sections: Any, dim: int = 0) -> tuple[Value, ...]:
     """Serve ``split``."""
-    return _parts(input, meta(input).split(split_size_or_sections, dim), dim)
+    return _parts(input, on_meta(input).split(split_size_or_sections, dim), dim)
 
 
 @moment_rule(*named("chunk"), view=True)
 def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
     """Serve ``chunk``."""
-    return _parts(input, meta(input).chunk(chunks, dim), dim)
+    return _parts(input, on_meta(input).chunk(chunks, dim), dim)
 
 
 @moment_rule(*named("tensor_split"), view=True)
 def tensor_split(input: Value, indices_or_sections: Any, dim: int = 0) -> tuple[Value, ...]:
     """Serve ``tensor_split``."""
-    return _parts(input, meta(input).tensor_split(indices_or_sections, dim), dim)
+    return _parts(input, on_meta(input).tensor_split(indices_or_sections, dim), dim)
 
 
 @moment_rule(*named("hsplit"), view=True)
 def hsplit(input: Value, indices_or_sections: Any) -> tuple[Value, ...]:
     """Serve ``hsplit``."""
     dim = 0 if len(input.shape) == 1 else 1
-    return _parts(input, meta(input).hsplit(indices_or_sections), dim)
+    return _parts(input, on_meta(input).hsplit(indices_or_sections), dim)
 
 
 def _rearranged(input: Value, move: Any) -> Value:
-    """Rows chosen along one axis after another, as torch moves a line of integers."""
+    """Choose rows along one axis after another, as torch moves a line of integers."""
     for axis, size in enumerate(input.shape):
         line = torch.arange(size).reshape([-1 if i == axis else 1 for i in range(len(input.shape))])
         chosen = move(line).movedim(axis, 0).reshape(size, -1)[:, 0]
@@ -169,7 +169,7 @@ def flipud(input: Value) -> Value:
 def roll(input: Value, shifts: Any, dims: Any = None) -> Value:
     """Serve ``roll``."""
     if dims is None:
-        flat = shapes.reshape(input, (meta(input).numel(),))
+        flat = shapes.reshape(input, (on_meta(input).numel(),))
         return shapes.reshape(_rearranged(flat, lambda a: a.roll(shifts, 0)), input.shape)
     return _rearranged(input, lambda a: a.roll(shifts, dims))
 
@@ -180,7 +180,7 @@ def repeat(input: Value, *repeats: Any) -> Value:
     counts = list(repeats[0] if len(repeats) == 1 and isinstance(repeats[0], Sequence) else repeats)
     rank = len(input.shape)
     counts = [1] * (rank - len(counts)) + counts
-    meta(input).repeat(counts)
+    on_meta(input).repeat(counts)
     input = shapes.reshape(input, (1,) * (len(counts) - rank) + tuple(input.shape))
     for axis, count in enumerate(counts):
         if count != 1:
@@ -195,7 +195,7 @@ def repeat_interleave(
 ) -> Value:
     """Serve ``repeat_interleave``."""
     if dim is None:
-        input, dim = shapes.reshape(input, (meta(input).numel(),)), 0
-    axis = place(dim, len(input.shape))
+        input, dim = shapes.reshape(input, (on_meta(input).numel(),)), 0
+    axis = checked_axis(dim, len(input.shape))
     chosen = torch.arange(input.shape[axis]).repeat_interleave(repeats)
     return indexing.take(input, chosen, axis)

@@ -7,24 +7,24 @@ from typing import Any
 
 import torch
 
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.operations import shapes
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
-from moment_calculus.refusals.errors import UnsupportedMoments
 from moment_calculus.values import Value
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import meta
+from pyro_moments.rules.torch_shapes import on_meta
 
 
 def _sizes(sizes: tuple) -> tuple[int, ...]:
-    """Sizes given one by one or as one sequence."""
+    """Return sizes that are given one by one or as one sequence."""
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], Sequence) else sizes
 
 
 @moment_rule(*named("reshape", "view"), takes=(MeanCheck,), view=True)
 def reshape(input: Any, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
-    """Serve ``reshape`` and ``view``, of the checks of vector constraints too."""
+    """Serve ``reshape`` and ``view``, also of checks of vector constraints."""
     if isinstance(input, MeanCheck):
         return MeanCheck(input.outcome.reshape(*sizes), input.sites)
     wanted = tuple(shape) if shape is not None else _sizes(sizes)
@@ -32,30 +32,30 @@ def reshape(input: Any, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
         raise UnsupportedMoments(
             "a view as another dtype", sites=input.sites, remedy="keep the dtype of the model"
         )
-    return shapes.reshape(input, tuple(meta(input).reshape(wanted).shape))
+    return shapes.reshape(input, tuple(on_meta(input).reshape(wanted).shape))
 
 
 @moment_rule(*named("flatten"), view=True)
 def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     """Serve ``flatten`` and ``nn.Flatten``."""
-    return shapes.reshape(input, tuple(meta(input).flatten(start_dim, end_dim).shape))
+    return shapes.reshape(input, tuple(on_meta(input).flatten(start_dim, end_dim).shape))
 
 
 @moment_rule(*named("squeeze"), view=True)
 def squeeze(input: Value, dim: Any = None) -> Value:
     """Serve ``squeeze``."""
-    squeezed = meta(input).squeeze() if dim is None else meta(input).squeeze(dim)
+    squeezed = on_meta(input).squeeze() if dim is None else on_meta(input).squeeze(dim)
     return shapes.reshape(input, tuple(squeezed.shape))
 
 
 @moment_rule(*named("unsqueeze"), takes=(LogSoftmax, Softmax), view=True)
 def unsqueeze(input: Any, dim: int) -> Any:
     """Serve ``unsqueeze``."""
-    shape = tuple(meta(input).unsqueeze(dim).shape)
+    shape = tuple(on_meta(input).unsqueeze(dim).shape)
     if isinstance(input, LogSoftmax | Softmax):
         if dim not in (-1, len(input.shape)):
             return input.moved(lambda value: shapes.reshape(value, shape))
-        input = input.gaussian()  # single values are no classes
+        input = input.gaussian()  # an axis of size one has no classes
     return shapes.reshape(input, shape)
 
 
@@ -63,7 +63,7 @@ def unsqueeze(input: Any, dim: int) -> Any:
 def expand(input: Any, *sizes: Any, size: Sequence[int] | None = None) -> Any:
     """Serve ``expand``."""
     wanted = tuple(size) if size is not None else _sizes(sizes)
-    shape = tuple(meta(input).expand(wanted).shape)
+    shape = tuple(on_meta(input).expand(wanted).shape)
     if isinstance(input, LogSoftmax | Softmax):
         if shape[-1] == input.shape[-1]:
             return input.moved(lambda value: shapes.broadcast(value, shape))
@@ -94,7 +94,7 @@ def broadcast_tensors(*operands: Any) -> tuple:
 @moment_rule(*named("unflatten"), view=True)
 def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
     """Serve ``unflatten`` and ``nn.Unflatten``."""
-    return shapes.reshape(input, tuple(meta(input).unflatten(dim, tuple(sizes)).shape))
+    return shapes.reshape(input, tuple(on_meta(input).unflatten(dim, tuple(sizes)).shape))
 
 
 @moment_rule(*named("atleast_1d"), view=True)

@@ -1,4 +1,4 @@
-"""Permutations of the axes: the feature axis moves along."""
+"""Rules of permutations of the axes, which move the feature axis along."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from moment_calculus.operations import shapes
-from moment_calculus.operations.dropout.masked import MaskedWeight
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import order
+from pyro_moments.rules.torch_shapes import permutation_of
 
 _T, _MT, _H, _MH = (vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT", "H", "mH"))
 
@@ -18,7 +18,7 @@ _T, _MT, _H, _MH = (vars(torch._C.TensorBase)[name].__get__ for name in ("T", "m
 @moment_rule(_MT, _MH, *named("adjoint"), takes=(MaskedWeight,), view=True)
 def transpose_last(input: Value) -> Value:
     """Serve ``.mT``, ``.mH`` and ``adjoint`` of matrices."""
-    return shapes.permute(input, order(input, lambda a: a.mT))
+    return shapes.permute(input, permutation_of(input, lambda a: a.mT))
 
 
 @moment_rule(_T, takes=(MaskedWeight,), view=True)
@@ -30,22 +30,22 @@ def transpose_all(input: Value) -> Value:
 @moment_rule(_H, *named("t"), takes=(MaskedWeight,), view=True)
 def transpose_matrix(input: Value) -> Value:
     """Serve ``.H`` and ``t`` of a matrix."""
-    return shapes.permute(input, order(input, lambda a: a.t()))
+    return shapes.permute(input, permutation_of(input, lambda a: a.t()))
 
 
 @moment_rule(*named("transpose", "swapaxes", "swapdims"), takes=(MaskedWeight,), view=True)
 def transpose(input: Value, dim0: int, dim1: int) -> Value:
     """Serve ``transpose`` and ``swapaxes`` of any two axes."""
-    return shapes.permute(input, order(input, lambda a: a.transpose(dim0, dim1)))
+    return shapes.permute(input, permutation_of(input, lambda a: a.transpose(dim0, dim1)))
 
 
 @moment_rule(*named("permute"), takes=(MaskedWeight,), view=True)
 def permute(input: Value, *dims: Any) -> Value:
     """Serve ``permute``."""
-    return shapes.permute(input, order(input, lambda a: a.permute(*dims)))
+    return shapes.permute(input, permutation_of(input, lambda a: a.permute(*dims)))
 
 
 @moment_rule(*named("movedim", "moveaxis"), takes=(MaskedWeight,), view=True)
 def movedim(input: Value, source: Any, destination: Any) -> Value:
     """Serve ``movedim`` and ``moveaxis``."""
-    return shapes.permute(input, order(input, lambda a: a.movedim(source, destination)))
+    return shapes.permute(input, permutation_of(input, lambda a: a.movedim(source, destination)))

@@ -6,9 +6,9 @@ import arviz as az
 import numpy as np
 import pytest
 
-from moment_calculus.criticism.containers.corrected import resampled
-from moment_calculus.criticism.containers.draws import Draws, Posterior, WithoutDensity
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.criticism.containers.draws import Draws, FromPosterior, NoDensity
+from moment_calculus.criticism.containers.resampling import resample
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from tests.criticism.containers.programs import (
     HOSTS,
     X,
@@ -53,9 +53,9 @@ def test_what_has_no_weights_is_refused():
     values = {"x": np.zeros((1, 20))}
     arguments = (lambda _: np.zeros(20), np.random.default_rng(0), 5)
     with pytest.raises(ValueError, match="are of the posterior itself"):
-        resampled(Draws("NUTS", values, Posterior()), *arguments)
+        resample(Draws("NUTS", values, FromPosterior()), *arguments)
     with pytest.raises(ValueError, match="could be made of: of masks"):
-        resampled(Draws("guide", values, WithoutDensity("of masks")), *arguments)
+        resample(Draws("guide", values, NoDensity("of masks")), *arguments)
 
 
 def test_leave_one_out_without_weights_takes_draws_as_the_posteriors(host):

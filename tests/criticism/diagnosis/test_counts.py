@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.criticism.calibration.outcomes import calibration
+from moment_calculus.criticism.calibration.calibration import calibration
 from moment_calculus.criticism.diagnosis import diagnosis
 from moment_calculus.criticism.diagnosis.findings import Verdict
-from moment_calculus.hosts.predictions.sampled import SampledSite
+from moment_calculus.hosts.predictions.mixtures import SampledSite
 from tests.checks.marks import IN_PYRO_FIRST
 from tests.criticism.containers.programs import X, doubles, fresh
 

@@ -9,10 +9,10 @@ import numpyro.infer.autoguide
 import pyro.infer.autoguide
 import pytest
 
-from moment_calculus.criticism.containers.draws import Approximation, Draws
-from moment_calculus.criticism.diagnosis.checks import weights
-from moment_calculus.criticism.diagnosis.evidence import Evidence
+from moment_calculus.criticism.containers.draws import Draws, FromApproximation
+from moment_calculus.criticism.diagnosis.checks import check_weights
 from moment_calculus.criticism.diagnosis.findings import Verdict
+from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
 from tests.criticism.containers.programs import HOSTS, NOISE, X, Y, doubles, fresh, scaled
 
 GUIDES = {"numpyro": numpyro.infer.autoguide, "pyro": pyro.infer.autoguide}
@@ -57,9 +57,9 @@ def test_a_point_has_no_spread(host):
     assert found["k̂ of AutoDelta"].verdict is Verdict.UNKNOWN
 
 
-def evidence_of(log_weights, size=3):
+def inputs_of(log_weights, size=3):
     count = len(log_weights)
-    draws = Draws("", {"x": np.zeros((1, count))}, Approximation(-log_weights[None]))
+    draws = Draws("", {"x": np.zeros((1, count))}, FromApproximation(-log_weights[None]))
     subject = SimpleNamespace(
         source="DVIGuide",
         sources=["DVIGuide"],
@@ -67,22 +67,22 @@ def evidence_of(log_weights, size=3):
         draws=lambda _: SimpleNamespace(first={"x": np.zeros(size)}),
         log_joint=lambda _: np.zeros(count),
     )
-    return Evidence(subject, count, {})
+    return DiagnosisInputs(subject, count, {})
 
 
 @pytest.mark.parametrize(("scale", "verdict"), [(0.02, Verdict.GOOD), (1.0, Verdict.BAD)])
 def test_weights_that_are_all_but_constant_have_no_tail_that_matters(scale, verdict):
     tail = np.random.default_rng(0).standard_t(1.2, size=4000).clip(-50, 50)
-    evidence = evidence_of(scale * tail)
-    found = evidence.weights("DVIGuide")
+    inputs = inputs_of(scale * tail)
+    found = inputs.weights("DVIGuide")
     assert found.shape > 0.7
     assert (found.share > 0.9) == (verdict is Verdict.GOOD)
-    assert weights(evidence, "DVIGuide").verdict is verdict
-    assert f"{float(found.share):.0%} effective" in weights(evidence, "DVIGuide").value
+    assert check_weights(inputs, "DVIGuide").verdict is verdict
+    assert f"{float(found.share):.0%} effective" in check_weights(inputs, "DVIGuide").value
 
 
 @pytest.mark.parametrize("log_weights", [np.zeros(500), np.log(np.arange(1, 501) / 500)])
 def test_effective_draws(log_weights):
     normalised = np.exp(log_weights) / np.exp(log_weights).sum()
-    found = evidence_of(log_weights).weights("DVIGuide")
+    found = inputs_of(log_weights).weights("DVIGuide")
     assert found.share == pytest.approx(1 / (500 * (normalised**2).sum()), rel=0.02)

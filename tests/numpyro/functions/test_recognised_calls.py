@@ -33,8 +33,8 @@ relu.defjvp(lambda primals, tangents: (relu(*primals), tangents[0]))
 
 
 def test_a_namesake_of_the_users_is_another_function():
-    assert traced(softplus, np.float64).settled == activation("tanh")
-    found = traced(relu, np.float64).settled
+    assert traced(softplus, np.float64).recognised_function == activation("tanh")
+    found = traced(relu, np.float64).recognised_function
     assert_allclose(found(np.array([-2.0, 2.0])), [-2.0, 0.0])
 
 
@@ -98,7 +98,7 @@ def test_functions_of_shifted_inputs_share_their_variable():
         return h * nn.sigmoid(1.702 * h)
 
     value = traced(function, np.float64)
-    assert value.settled.activation == activation("silu")
+    assert value.recognised_function.activation == activation("silu")
     mean, variance = value.gaussian().mean, value.gaussian().variance
     expected, spread = grid(function)
     assert_allclose(mean, expected, rtol=1e-6)

@@ -14,8 +14,8 @@ import pytest
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_moments import DeterministicELBO, UnsupportedMoments
-from numpyro_moments.diagnosis import (
-    diagnosed,
+from numpyro_moments.failure_causes import (
+    diagnose_errors,
     explain_infinite_loss,
     refuse_infinite_data,
 )
@@ -87,7 +87,7 @@ def gamma_guide(x, y):
 
 def loss(model: Any, guide: Any = None, x: Any = X, y: Any = Y, **options: Any) -> Callable:
     def run():
-        with diagnosed(model, (x, y), {}):
+        with diagnose_errors(model, (x, y), {}):
             parameters: dict = {}
             own = guide
             if own is None:
@@ -213,13 +213,13 @@ def test_nested_inputs_and_handlers_are_looked_through():
 
 def test_causes_replace_errors_only_where_they_are_found():
     empty = pytest.raises(UnsupportedMoments, match=r"batch is empty.*'x'.*\(0, 3\)")
-    with empty as raised, diagnosed(linear, (X[:0], Y[:0]), {}):
+    with empty as raised, diagnose_errors(linear, (X[:0], Y[:0]), {}):
         raise ZeroDivisionError("division by zero")
     assert raised.value.remedy == "skip empty batches"
-    with pytest.raises(ZeroDivisionError), diagnosed(linear, (X, Y), {}):
+    with pytest.raises(ZeroDivisionError), diagnose_errors(linear, (X, Y), {}):
         raise ZeroDivisionError("division by zero")
     infinite = pytest.raises(UnsupportedMoments, match="input 'x' of")
-    with infinite, diagnosed(linear, (with_nan(X, 2, 1), Y), {}):
+    with infinite, diagnose_errors(linear, (with_nan(X, 2, 1), Y), {}):
         raise ValueError("Normal distribution got invalid loc parameter.")
-    with pytest.raises(ValueError, match="invalid loc"), diagnosed(linear, (X, Y), {}):
+    with pytest.raises(ValueError, match="invalid loc"), diagnose_errors(linear, (X, Y), {}):
         raise ValueError("Normal distribution got invalid loc parameter.")

@@ -15,9 +15,9 @@ from numpyro.contrib.control_flow import scan
 from numpyro.infer import SVI, Predictive, Trace_ELBO, init_to_median, init_to_sample, init_to_value
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
-from guides.families.initialization import spread
+from guides.families.initialization import initial_noise_scale
 from guides.numpyro.mean_field import DVIGuide
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from numpyro_moments import DeterministicELBO, predict
 from tests.numpyro.one_program import compiled
 
@@ -273,8 +273,10 @@ def test_a_model_without_latent_sites_has_an_empty_posterior():
 
 @pytest.mark.parametrize("kernel", [(3, 3, 16, 32), (32, 16, 3, 3)])
 def test_kernels_of_convolutions_spread_by_their_fans_in_any_layout(kernel):
-    assert spread(4, kernel) == pytest.approx((2 / (9 * (16 + 32))) ** 0.5)
-    assert spread(2, (7, 16, 32)) == spread(2, (16, 32))  # a plate of matrices
+    assert initial_noise_scale(4, kernel) == pytest.approx((2 / (9 * (16 + 32))) ** 0.5)
+    assert initial_noise_scale(2, (7, 16, 32)) == initial_noise_scale(
+        2, (16, 32)
+    )  # a plate of matrices
 
 
 def test_a_fresh_guide_predicts_with_trained_parameters():

@@ -6,8 +6,8 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from guides.numpyro.scales import filled
-from guides.numpyro.started_normal import BLOCK, StartedNormal
+from guides.numpyro.precompiled_normal import BLOCK, PrecompiledNormal
+from guides.numpyro.scales import full_like
 
 KEY = jax.random.key(3)
 
@@ -20,7 +20,7 @@ def test_draws_are_those_of_numpyro(shape, sample_shape, double):
         scale = np.full(shape, 0.3, jnp.result_type(float))
         loc = jnp.linspace(-1.0, 1.0, scale.size).reshape(shape)
         theirs = dist.Normal(loc, scale).sample(KEY, sample_shape)
-        ours = StartedNormal(loc, scale).sample(KEY, sample_shape)
+        ours = PrecompiledNormal(loc, scale).sample(KEY, sample_shape)
         assert isinstance(ours, jax.Array)
         assert ours.dtype == theirs.dtype
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
@@ -31,18 +31,18 @@ def test_functions_of_draws_are_those_of_numpyro(of):
     def result(kind):
         return of(lambda loc: jnp.sum(kind(loc, 2 * loc).sample(KEY, (3,)) ** 2))(jnp.array(0.7))
 
-    np.testing.assert_allclose(result(StartedNormal), result(dist.Normal), rtol=1e-6)
+    np.testing.assert_allclose(result(PrecompiledNormal), result(dist.Normal), rtol=1e-6)
 
 
 def test_draws_under_vmap_are_those_of_numpyro():
     keys = jax.random.split(KEY, 5)
-    draws = [jax.vmap(kind(0.5, 2.0).sample)(keys) for kind in (StartedNormal, dist.Normal)]
+    draws = [jax.vmap(kind(0.5, 2.0).sample)(keys) for kind in (PrecompiledNormal, dist.Normal)]
     np.testing.assert_array_equal(*draws)
 
 
 def test_initial_scales_have_the_shape_and_type_of_locations():
     for location in (jnp.zeros((2, 3), jnp.float16), np.zeros(4), 0.0):
-        found = filled(location, 0.25)
+        found = full_like(location, 0.25)
         assert found.shape == jnp.shape(location)
         assert found.dtype == jnp.result_type(location)
         assert (np.asarray(found) == 0.25).all()

@@ -14,7 +14,7 @@ from jax.scipy.special import ndtr
 from numpyro.distributions.transforms import AffineTransform
 
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.operations.elementwise.unary import site_value
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.derived import stripped
 from tests.cases.hosts.likelihoods import CLASSES, CONTINUOUS, COUNTS, CUTS, GATE, POSITIVE, shared
@@ -86,7 +86,7 @@ def latent(name="f", mean=MEAN, variance=VARIANCE, *, event_dim=0, propagation=N
         jnp.asarray(part.copy() if isinstance(part, np.ndarray) else part)
         for part in (mean, variance)
     )
-    return leaf(name, mean, variance, propagation or Propagation(), event_dim=event_dim)
+    return site_value(name, mean, variance, propagation or Propagation(), event_dim=event_dim)
 
 
 def distribution(make, *values):

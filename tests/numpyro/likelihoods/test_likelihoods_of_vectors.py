@@ -12,7 +12,7 @@ from scipy import special
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.normalised.composites import Softmax
 from moment_calculus.values import Gaussian, Spread
-from moment_calculus.values.support import whole
+from moment_calculus.values.support import all_elements
 from numpyro_moments import UnsupportedMoments
 from numpyro_moments.likelihoods import evaluate, predictive
 from tests.numpyro.likelihoods.cases import CONTINUOUS, MEAN, distribution
@@ -33,7 +33,7 @@ def vector(covariance=COVARIANCE, propagation=None):
     return Gaussian(
         jnp.asarray(MEAN),
         Spread(covariance=jnp.asarray(covariance)),
-        support=whole(["f"]),
+        support=all_elements(["f"]),
         propagation=propagation or Propagation(),
     )
 

@@ -12,7 +12,7 @@ import pytest
 from numpyro import handlers
 
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.operations.elementwise.unary import site_value
 from numpyro_moments import UnsupportedMoments
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods import evaluate, tempered, tempered_jointly
@@ -233,7 +233,7 @@ def test_drawn_classes_are_those_of_the_expected_log_density():
     @functools.partial(jax.jit, compiler_options=FAST)
     def found(mean):
         fn = distribution(
-            lambda f: dist.Categorical(logits=f), leaf("f", mean, jnp.ones((3, 3)), flow)
+            lambda f: dist.Categorical(logits=f), site_value("f", mean, jnp.ones((3, 3)), flow)
         )
         return [
             handlers.seed(function, rng_seed=0)("y", fn, CLASSES, *power)
@@ -246,7 +246,7 @@ def test_drawn_classes_are_those_of_the_expected_log_density():
 
 
 def test_vectors_without_a_rule_are_refused():
-    logits = leaf("f", jnp.zeros((2, 3)), jnp.ones((2, 3)), Propagation())
+    logits = site_value("f", jnp.zeros((2, 3)), jnp.ones((2, 3)), Propagation())
     fn = distribution(lambda f: dist.Dirichlet(jnp.exp(f)), logits)
     with pytest.raises(UnsupportedMoments, match="Dirichlet"):
         tempered("y", fn, np.full((2, 3), 1 / 3), 0.5)

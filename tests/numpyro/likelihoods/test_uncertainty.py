@@ -208,7 +208,7 @@ def test_what_is_not_known_is_refused():
         _ = vonmises.entropy
     logistic = Prediction("y", distribution(ALL["Gumbel"][0], latent()))
     with pytest.raises(UnsupportedMoments, match="entropy given its parameters is not known"):
-        _ = logistic._marginal.given_parameters(logistic._moments())
+        _ = logistic._marginal.expected_conditional_entropy(logistic._moments())
     with pytest.raises(UnsupportedMoments, match="has no classes, and so no variation ratio"):
         _ = prediction("Normal").variation_ratio
     random = distribution(lambda f: dist.Normal(f, 1.0), latent())

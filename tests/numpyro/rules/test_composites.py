@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jax import lax
 from numpy.testing import assert_allclose
 
-from moment_calculus.refusals.errors import UnsupportedMoments
+from moment_calculus.errors.exceptions import UnsupportedMoments
 from numpyro_moments import Moments, propagate
 from tests.checks.general import QUICK
 from tests.numpyro.one_program import EVALUATIONS, propagate_compiled

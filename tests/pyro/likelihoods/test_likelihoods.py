@@ -11,7 +11,7 @@ import torch
 from pyro.infer import Trace_ELBO
 
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.normalised.composites import Softmax
 from moment_calculus.values import Gaussian, Opaque, Spread
 from pyro_moments import DeterministicELBO, DVIGuide, MomentTensor, UnsupportedMoments
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def latent(name="f", mean=MEAN, variance=VARIANCE):
-    return MomentTensor(leaf(name, mean, variance, Propagation(), event_dim=0))
+    return MomentTensor(site_value(name, mean, variance, Propagation(), event_dim=0))
 
 
 def points():
@@ -134,7 +134,7 @@ def test_three_gaussians_are_refused_with_remedy():
 def test_dependence_that_is_not_known_is_refused():
     """Two nonlinear functions of the same weights that no graph connects."""
     f = latent()
-    loc, scale = f.value, leaf("f", MEAN, VARIANCE, Propagation(), event_dim=0)
+    loc, scale = f.value, site_value("f", MEAN, VARIANCE, Propagation(), event_dim=0)
     unknown = Gaussian(loc.mean, Spread(loc.variance), Opaque((scale,)), axis=None)
     fn = dist.Gumbel(MomentTensor(unknown), torch.exp(MomentTensor(scale)))
     with pytest.raises(UnsupportedMoments, match="covariance is not known"):
@@ -196,7 +196,7 @@ def test_single_precision_is_integrated_in_double():
 
 
 def test_a_multinomial_is_a_sum_of_categorical_terms():
-    logits = MomentTensor(leaf("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), Propagation()))
+    logits = MomentTensor(site_value("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), Propagation()))
     counts = torch.tensor([[2.0, 0.0, 1.0]]).expand(2, 3)
     actual = evaluate("obs", dist.Multinomial(3, logits=logits), counts)
     each = [evaluate("obs", dist.Categorical(logits=logits), torch.tensor([k, k])) for k in (0, 2)]
@@ -206,7 +206,7 @@ def test_a_multinomial_is_a_sum_of_categorical_terms():
 def of_logits(make):
     """The moments of a distribution of two points with three classes."""
     flow = Propagation(categorical="pairs")  # the same for equal logits, whatever their row
-    return make(MomentTensor(leaf("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), flow)))
+    return make(MomentTensor(site_value("f", MEAN.expand(2, 3), VARIANCE.expand(2, 3), flow)))
 
 
 @pytest.mark.parametrize(

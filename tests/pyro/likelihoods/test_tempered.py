@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.unary import leaf
+from moment_calculus.operations.elementwise.unary import site_value
 from pyro_moments import MomentTensor, UnsupportedMoments
 from pyro_moments.likelihoods import evaluate, tempered, tempered_jointly
 from tests.cases.hosts.tempered import DEVIATIONS, INPUTS, MEANS, PAIRS, data
@@ -44,7 +44,7 @@ def test_every_likelihood(name):
 def site(name, propagation=None):
     mean, deviation = (torch.as_tensor(table[name]) for table in (MEANS, DEVIATIONS))
     events = 2 if name == "w" else 0
-    value = leaf(name, mean, deviation**2, propagation or Propagation(), event_dim=events)
+    value = site_value(name, mean, deviation**2, propagation or Propagation(), event_dim=events)
     return MomentTensor(value)
 
 
@@ -215,7 +215,7 @@ def test_powers_out_of_range_are_refused(alpha):
 
 
 def test_vectors_without_a_rule_are_refused():
-    logits = MomentTensor(leaf("f", torch.zeros(2, 3), torch.ones(2, 3), Propagation()))
+    logits = MomentTensor(site_value("f", torch.zeros(2, 3), torch.ones(2, 3), Propagation()))
     fn = dist.LowRankMultivariateNormal(logits, torch.ones(3, 1), torch.ones(3))
     with pytest.raises(UnsupportedMoments, match="LowRankMultivariateNormal"):
         tempered("y", fn, torch.ones(2, 3), 0.5)
@@ -224,7 +224,7 @@ def test_vectors_without_a_rule_are_refused():
 def test_drawn_classes_are_those_of_the_expected_log_density():
     """The same draws: for small powers the same number."""
     flow = Propagation(categorical="sample", categorical_draws=5)
-    logits = MomentTensor(leaf("f", torch.zeros(3, 3), torch.ones(3, 3), flow))
+    logits = MomentTensor(site_value("f", torch.zeros(3, 3), torch.ones(3, 3), flow))
     fn = dist.Categorical(logits=logits)
     torch.manual_seed(0)
     expected = evaluate("y", fn, CLASSES)

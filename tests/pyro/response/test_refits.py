@@ -96,10 +96,10 @@ def test_an_error_leaves_nothing_behind(response):
 
 def test_jacobians_forwards_and_backwards(response):
     functional = response.problem.quantities("y", (X[:6],), {}).functional
-    jacobian = functional.pull(np.eye(6))
+    jacobian = functional.vjp(np.eye(6))
     rows = np.random.default_rng(0).normal(size=[11, jacobian.shape[1]])
-    np.testing.assert_allclose(functional.push(rows), rows @ jacobian.T, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(functional.pull(np.eye(6)[:1]), jacobian[:1], rtol=1e-12)
+    np.testing.assert_allclose(functional.jvp(rows), rows @ jacobian.T, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(functional.vjp(np.eye(6)[:1]), jacobian[:1], rtol=1e-12)
 
 
 def test_draws(response):

@@ -1,0 +1,1 @@
+"""Errors and warnings of the library, with the user's line."""

@@ -1,0 +1,244 @@
+"""Functions made of functions: scaled and shifted, composed, or combined elementwise.
+
+Each is integrated as one function of one variable. In programs that are traced once, its values
+are compared with the activations of the table, whose closed forms replace it where they agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from moment_calculus.functions.base import Activation
+from moment_calculus.functions.function_bounds import (
+    Bounds,
+    bounds_of,
+    chain_bounds,
+    constants_of,
+    merge_constants,
+    merge_knots,
+)
+from moment_calculus.functions.integrated import Integrated
+from moment_calculus.functions.recognition.probing import agrees_in_the_tails
+from moment_calculus.functions.recognition_policy import (
+    NO_RECOGNITION,
+    Preimages,
+    PreimagesFromParts,
+    RecognitionPolicy,
+    preimages_of_levels,
+)
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import namespace
+
+Move = Callable[[Array], Array]
+_evaluation_cache: ContextVar[dict | None] = ContextVar(
+    "values of the functions of a chain", default=None
+)
+
+
+def with_arrays_moved(function: Any, move: Move, shape: tuple[int, ...]) -> Any:
+    """Rearrange the arrays within a function, broadcast to ``shape``, by ``move``."""
+    is_combination = isinstance(function, Scaled | Composed | Fused)
+    return function.with_arrays_moved(move, shape) if is_combination else function
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(PreimagesFromParts, Activation):
+    """The function scale · f(x) + shift, for numbers or arrays."""
+
+    inner: Any  # f
+    scale: Any  # number or array, as is the shift
+    shift: Any
+    policy: RecognitionPolicy  # whether f may be evaluated at fixed points
+    name = "scaled"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return self.inner(x) * self.scale + self.shift
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return the mean and the variance of f(x), scaled and shifted."""
+        centre, spread = self.inner.moments(mean, variance)
+        return centre * self.scale + self.shift, spread * (self.scale * self.scale)
+
+    def expectation(self, mean: Array, variance: Array) -> Array:
+        """Return the mean of f(x), scaled and shifted."""
+        return self.inner.expectation(mean, variance) * self.scale + self.shift
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """Return the Hermite coefficients of f(x), scaled."""
+        return [term * self.scale for term in self.inner.hermite(mean, variance, order)]
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Return the expected derivative of f(x), scaled."""
+        return self.inner.gain(mean, variance) * self.scale
+
+    @property
+    def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """Return the knots of f."""
+        return self.inner.knots
+
+    @property
+    def superlinear(self) -> bool:  # type: ignore[override]
+        """Return whether f grows faster than linearly."""
+        return self.inner.superlinear
+
+    @property
+    def constants(self) -> frozenset[float] | None:
+        """Return the numbers of f and its own; None if some are arrays."""
+        return merge_constants(constants_of(self.inner), self.scale, self.shift)
+
+    @property
+    def extent(self) -> Bounds:
+        """Return the bounds of f, scaled and shifted."""
+        return bounds_of(self.inner).affine(self.scale, self.shift)
+
+    def preimages(self, level: Any) -> Preimages:
+        """Return where f takes the value (level − shift) / scale, and |dx/d level| there."""
+        preimages = self.policy.preimages(self.inner, (level - self.shift) / self.scale)
+        return tuple((place, stretch / abs(self.scale)) for place, stretch in preimages)
+
+    def with_arrays_moved(self, move: Move, shape: tuple[int, ...]) -> Scaled:
+        """Return the function with its arrays rearranged."""
+        scale, shift = (_part_moved(part, move, shape) for part in (self.scale, self.shift))
+        return Scaled(with_arrays_moved(self.inner, move, shape), scale, shift, self.policy)
+
+
+def _part_moved(part: Any, move: Move, shape: tuple[int, ...]) -> Any:
+    if not len(getattr(part, "shape", ())):
+        return part
+    return move(namespace(part).broadcast_to(part, shape))
+
+
+@dataclass(frozen=True, eq=False)
+class Composed(PreimagesFromParts, Integrated):
+    """The function outer(f(x)), integrated as one function."""
+
+    outer: Any = None  # an activation
+    inner: Any = None  # f
+    policy: RecognitionPolicy = NO_RECOGNITION  # whether f may be evaluated at fixed points
+
+    @classmethod
+    def of(cls, outer: Any, inner: Any, policy: RecognitionPolicy) -> Composed:
+        """Return the composition of an activation and any elementwise function."""
+        return cls(
+            lambda points: outer(inner(points)),
+            lambda: merge_knots(inner.knots, preimages_of_levels(_levels(outer), inner, policy)),
+            merge_constants(constants_of(inner), constants_of(outer)),
+            outer,
+            inner,
+            policy,
+        )
+
+    @property
+    def extent(self) -> Bounds:
+        """Return the bounds of the composition."""
+        return chain_bounds(self.outer, self.inner)
+
+    @property
+    def superlinear(self) -> bool:  # type: ignore[override]
+        """Return whether it is unbounded and one of the functions grows faster than linearly."""
+        low, high = self.outer.bounds
+        bounded = math.isfinite(low) and math.isfinite(high)
+        return not bounded and (self.outer.superlinear or self.inner.superlinear)
+
+    def preimages(self, level: Any) -> Preimages:
+        """Return where the composition takes a value, as far as both functions know."""
+        return preimages_of_levels(self.outer.preimages(level), self.inner, self.policy)
+
+    def with_arrays_moved(self, move: Move, shape: tuple[int, ...]) -> Composed:
+        """Return the composition with the arrays of f rearranged."""
+        return Composed.of(self.outer, with_arrays_moved(self.inner, move, shape), self.policy)
+
+
+def _levels(outer: Any) -> tuple[tuple[Any, Any], ...]:
+    """Return the knots of a function as pairs of a place and a width."""
+    return tuple(knot if isinstance(knot, tuple) else (knot, 1.0) for knot in outer.knots)
+
+
+class Identity:
+    """The identity x, as a part of a combination."""
+
+    knots = ()
+
+    def __call__(self, points: Array) -> Array:
+        """Evaluate the plain function."""
+        return points
+
+
+@dataclass(frozen=True, eq=False)
+class Fused(Integrated):
+    """The function combine(f(x), g(x), …), integrated as one function."""
+
+    combine: Callable[..., Array] = None  # type: ignore[assignment]  # elementwise
+    parts: tuple[Any, ...] = ()  # f, g, …, or :class:`Identity`
+    compute_bounds: Callable[[], Bounds] = field(
+        default=Bounds
+    )  # computes the bounds that are known
+    policy: RecognitionPolicy = NO_RECOGNITION  # whether the whole may be evaluated at fixed points
+
+    @classmethod
+    def of(
+        cls,
+        combine: Callable[..., Array],
+        parts: tuple[Any, ...],
+        compute_bounds: Callable[[], Bounds],
+        policy: RecognitionPolicy,
+    ) -> Fused:
+        """Return the combination of functions of one variable."""
+        return cls(
+            _Memoised(lambda points: combine(*(part(points) for part in parts))),
+            lambda: merge_knots(*(part.knots for part in parts)),
+            merge_constants(*(constants_of(part) for part in parts)),
+            combine,
+            parts,
+            compute_bounds,
+            policy,
+        )
+
+    @cached_property
+    def recognised_function(self) -> Any:
+        """Return the activation of the table that it equals, or itself."""
+        return self.policy.recognised_function(self)
+
+    @property
+    def extent(self) -> Bounds:
+        """Return the bounds by ``compute_bounds``; else those of the activation that it equals."""
+        bounds, activation = self.compute_bounds(), self.recognised_function
+        if bounds.positive or activation is self or not agrees_in_the_tails(self, activation):
+            return bounds
+        return bounds_of(activation)
+
+    def with_arrays_moved(self, move: Move, shape: tuple[int, ...]) -> Fused:
+        """Return the combination with the arrays of its parts rearranged."""
+        parts = tuple(with_arrays_moved(part, move, shape) for part in self.parts)
+        return Fused.of(self.combine, parts, self.compute_bounds, self.policy)
+
+
+class _Memoised:
+    """A function that a chain evaluates once at the same points, however often it uses it.
+
+    Without it the cost of a chain would double wherever a value is used twice.
+    """
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[Array], Array]) -> None:
+        self.function = function
+
+    def __call__(self, points: Array) -> Array:
+        cache = _evaluation_cache.get()
+        if cache is None:
+            token = _evaluation_cache.set({})
+            try:
+                return self.function(points)
+            finally:
+                _evaluation_cache.reset(token)
+        key = id(self), id(points)
+        if key not in cache:  # the entry keeps the points alive: their id is not used again
+            cache[key] = points, self.function(points)
+        return cache[key][1]

@@ -1,1 +1,0 @@
-"""What the calculus raises and warns of."""

@@ -1,0 +1,286 @@
+"""Corrected moments of the latent sites on the unconstrained space."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.special import ndtri
+
+from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.response.errors import FlatDirection, NarrowerVarianceWarning
+from moment_calculus.response.functional import Selection
+from moment_calculus.response.inverse_curvature import InverseCurvature
+from moment_calculus.response.latents import Latent
+from moment_calculus.response.problem import Problem
+from moment_calculus.response.summary import table
+
+DENSE = 3000  # most coordinates whose covariance is factored
+
+
+class CorrectedMoments:
+    """Corrected standard deviations and covariances of the latent sites."""
+
+    def __init__(self, problem: Problem, tolerance: float) -> None:
+        # NotAnOptimum is raised if the Newton decrement exceeds the tolerance, in nats.
+        self.problem, self._curvature = problem, InverseCurvature(problem, tolerance)
+        self._variances = self._known_variances()
+        if not self._curvature.inverse.is_iterative:
+            _warn_narrower(self._narrower())
+
+    @property
+    def sites(self) -> dict[str, tuple[int, ...]]:
+        """The unconstrained shapes of the latent sites, in the order of the joint covariance."""
+        return {name: latent.loc.shape for name, latent in self._curvature.layout.latents.items()}
+
+    @property
+    def decrement(self) -> float:
+        """Newton decrement at the parameters, in nats: what one more Newton step would gain."""
+        return self._curvature.decrement
+
+    def location(self, site: str) -> Any:
+        """Posterior mean on the unconstrained space.
+
+        Args:
+            site: a latent site.
+        """
+        return self._array(self._latent(site).loc)
+
+    def standard_deviation(self, site: str) -> Any:
+        """Corrected standard deviations on the unconstrained space, of the site's shape.
+
+        Args:
+            site: a latent site.
+        """
+        return self._array(np.sqrt(self._variance(site)))
+
+    def covariance(self, first: str | None = None, second: str | None = None) -> Any:
+        """Corrected covariance on the unconstrained space.
+
+        Args:
+            first: a latent site; by default all, in the order of ``sites``, as one vector.
+            second: another; by default the same.
+
+        Returns:
+            Array of the shapes of both one after the other.
+        """
+        return self._array(self._covariance(first, second))
+
+    def correlation(self, first: str | None = None, second: str | None = None) -> Any:
+        """Corrected correlation on the unconstrained space; arguments as for ``covariance``."""
+        ends = [np.sqrt(self._variance(site)) for site in (first, second or first)]
+        return self._array(self._covariance(first, second) / np.multiply.outer(*ends))
+
+    def interval(self, mass: float = 0.9) -> dict[str, tuple[Any, Any]]:
+        """Central credible intervals of every latent site, on its support.
+
+        Args:
+            mass: probability inside, between 0 and 1.
+
+        Returns:
+            Lower and upper ends by site, each of the site's shape: quantiles of the corrected
+            Gaussian on the unconstrained space, taken to the support.
+
+        Raises:
+            ValueError: if ``mass`` is not between 0 and 1, or a site's coordinates are mixed on its
+                support, as those of a simplex.
+        """
+        intervals = self._intervals(mass).items()
+        return {site: (self._array(low), self._array(high)) for site, (low, high) in intervals}
+
+    def narrower(self) -> dict[str, Any]:
+        """Sites where corrected variances are smaller than the guide's.
+
+        With an exact ELBO there are none: at its optimum the curvature by a location is the inverse
+        of the guide's variance. Either the scales of the guide are not the best, or the ELBO is
+        approximate, as for a network.
+
+        Returns:
+            By site, the ratios of corrected to the guide's variances, of the site's shape.
+        """
+        return {site: self._array(ratios) for site, ratios in self._narrower().items()}
+
+    def _narrower(self) -> dict[str, np.ndarray]:
+        ratios_by_site = {}
+        for site in self.sites:
+            with contextlib.suppress(FlatDirection):
+                if (ratios := self._ratios(site)) is not None:
+                    ratios_by_site[site] = ratios
+        return ratios_by_site
+
+    def _ratios(self, site: str) -> np.ndarray | None:
+        """Return corrected over guide's variances if one is below one, otherwise None."""
+        # Differences smaller than the distance to the optimum are ignored: near it the relative
+        # error of a scale is about the root of the decrement.
+        distance = 2 * (2 * max(self._curvature.decrement, 0.0)) ** 0.5
+        threshold = 1 - distance - 10 * self.problem.objective.precision**0.5
+        variance, guides = self._variance(site), self._latent(site).scale ** 2
+        return variance / guides if (variance < threshold * guides).any() else None
+
+    def summary(self, mass: float = 0.9) -> str:
+        """A table of all latent sites, with the first elements of large ones.
+
+        Args:
+            mass: probability inside the intervals.
+
+        Returns:
+            Lines with location and standard deviations on the unconstrained space, the guide's and
+            the corrected ones, and the interval on the support.
+        """
+        ends = self._intervals(mass)
+        deviations = {site: np.sqrt(self._variance(site)) for site in self.sites}
+        return table(self._curvature.layout.latents, deviations, ends, mass)
+
+    def __repr__(self) -> str:
+        """Return the sites with their shapes."""
+        sites = ", ".join(f"{site} {list(shape)}" for site, shape in self.sites.items())
+        return f"{type(self).__name__}({sites})"
+
+    def _known_variances(self) -> dict[str, np.ndarray]:
+        """Return variances of sites whose coordinates are parameters, if diag(H⁻¹) is known."""
+        curvature = self._curvature
+        diagonal = curvature.inverse.diagonal()
+        if diagonal is None or not isinstance(curvature.locations, Selection):
+            return {}
+        variances, slices = diagonal[curvature.locations.indices], curvature.layout.slices
+        return {
+            site: variances[slices[site]].reshape(shape)
+            for site, shape in self.sites.items()
+            if np.isfinite(variances[slices[site]]).all()
+        }
+
+    def _variance(self, site: str | None) -> np.ndarray:
+        if site is None:
+            return np.concatenate([self._variance(name).ravel() for name in self.sites])
+        if site not in self._variances:
+            latent, part = self._latent(site), self._curvature.layout.slices[site]
+            self._curvature.check_count(latent.loc.size, f"site '{site}'")
+            variances = self._curvature.variances(self._curvature.locations, part)
+            self._variances[site] = variances.reshape(latent.loc.shape)
+            ratios = self._ratios(site) if self._curvature.inverse.is_iterative else None
+            if ratios is not None:
+                _warn_narrower({site: ratios})
+        return self._variances[site]
+
+    def _covariance(self, first: str | None, second: str | None) -> np.ndarray:
+        second = first if second is None else second
+        (one, rows), (other, columns) = (self._part(site) for site in (first, second))
+        covariance = self._curvature.covariance(self._curvature.locations, one, other)
+        return covariance.reshape(rows + columns)
+
+    def _part(self, site: str | None) -> tuple[slice, tuple[int, ...]]:
+        """Return the slice of a site's coordinates and their shape; of all coordinates for None."""
+        if site is None:
+            count = len(self._curvature.locations.value)
+            return slice(0, count), (count,)
+        shape = self._latent(site).loc.shape
+        return self._curvature.layout.slices[site], shape
+
+    def _intervals(self, mass: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        if not isinstance(mass, int | float) or not 0 < mass < 1:
+            raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
+        half_width = float(ndtri((1 + mass) / 2))
+        return {site: self._interval(site, half_width) for site in self.sites}
+
+    def _interval(self, site: str, half_width: float) -> tuple[np.ndarray, np.ndarray]:
+        if not self._latent(site).is_elementwise:
+            raise ValueError(
+                f"the coordinates of site '{site}' are mixed on its support: take quantiles of "
+                "response.sample(...)"
+            )
+        latent, half = self._latent(site), half_width * np.sqrt(self._variance(site))
+        low, high = (
+            np.asarray(latent.to_support(self._array(latent.loc + sign * half)), np.float64)
+            for sign in (-1, 1)
+        )
+        return np.minimum(low, high), np.maximum(low, high)
+
+    def _latent(self, site: str) -> Latent:
+        latents = self._curvature.layout.latents
+        if site not in latents:
+            names = ", ".join(map(repr, latents))
+            raise ValueError(f"{site!r} is no latent site of the model; there are {names}")
+        return latents[site]
+
+    def _array(self, values: np.ndarray) -> Any:
+        return self.problem.array(values)
+
+    def plain_draws(self, generator: np.random.Generator, count: int) -> dict[str, Any]:
+        """Draws of the corrected posterior, by a generator of NumPy.
+
+        Args:
+            generator: of NumPy.
+            count: how many.
+
+        Returns:
+            Arrays [count, ...] by latent site, on the sites' supports.
+        """
+        return self._on_supports(self._steps(generator, count))
+
+    def weighted_draws(
+        self, generator: np.random.Generator, count: int
+    ) -> tuple[dict[str, Any], np.ndarray]:
+        """Draws of the corrected posterior with their log densities, for importance weights.
+
+        Args:
+            generator: of NumPy.
+            count: how many.
+
+        Returns:
+            Arrays [count, ...] by latent site, and the log density on the supports, [count].
+
+        Raises:
+            ValueError: if there are too many coordinates for a dense covariance, or it is singular.
+        """
+        size = len(self._curvature.locations.value)
+        if size > DENSE:
+            raise ValueError(
+                f"the corrected Gaussian has {size} coordinates: its density takes their dense "
+                f"covariance, which is made up to {DENSE}"
+            )
+        offsets = self._steps(generator, count)
+        return self._on_supports(offsets), self._log_density(offsets)
+
+    def _log_density(self, offsets: np.ndarray) -> np.ndarray:
+        size, parts = offsets.shape[1], self._curvature.layout.slices
+        try:
+            factor = cholesky(self._covariance(None, None), lower=True)
+        except LinAlgError:
+            raise ValueError("the corrected covariance is singular: it has no density") from None
+        white = solve_triangular(factor, offsets.T, lower=True)
+        log_density = -0.5 * (white**2).sum(0) - 0.5 * size * math.log(2 * math.pi)
+        log_density -= np.log(np.diagonal(factor)).sum()
+        for site, latent in self._curvature.layout.latents.items():
+            steps = offsets[:, parts[site]].reshape(len(offsets), *latent.loc.shape)
+            slopes = latent.log_slope(self._array(latent.loc + steps))
+            log_density -= np.asarray(slopes, np.float64).reshape(len(offsets), -1).sum(1)
+        return log_density
+
+    def _steps(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """Return draws of all coordinates relative to their locations, [count, coordinates]."""
+        curvature = self._curvature
+        return curvature.locations.jvp(curvature.inverse.draws(generator, count))
+
+    def _on_supports(self, offsets: np.ndarray) -> dict[str, Any]:
+        curvature, count, draws = self._curvature, len(offsets), {}
+        for site, latent in curvature.layout.latents.items():
+            steps = offsets[:, curvature.layout.slices[site]].reshape(count, *latent.loc.shape)
+            draws[site] = latent.to_support(self._array(latent.loc + steps))
+        return draws
+
+
+def _warn_narrower(narrower: dict[str, np.ndarray]) -> None:
+    if narrower:
+        names = ", ".join(
+            f"'{site}' (the smallest ratio is {ratios.min():.3g})"
+            for site, ratios in narrower.items()
+        )
+        warn_user(
+            f"corrected variances are smaller than the guide's at {names}: its scales are not the "
+            "best there, or tied to other parameters (as those of a TridiagonalGuide), or the ELBO "
+            "is not exact; compare with NUTS",
+            NarrowerVarianceWarning,
+        )

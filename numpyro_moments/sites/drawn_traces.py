@@ -1,0 +1,244 @@
+"""Run a guide and a model with draws of the latent sites, or with their means."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from guides.numpyro.dropped_weight import DroppedWeight
+from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.objectives.data import DataPlates
+from numpyro_moments.likelihoods.derived import stripped
+from numpyro_moments.particles.evaluation import Evaluation, certain, drawn, evaluated
+from numpyro_moments.particles.undrawn import (
+    Rows,
+    SharedDrawNeeded,
+    Undrawn,
+    UndrawnRows,
+    masked_site_p,
+    normal_site_p,
+)
+from numpyro_moments.sites.latent_vector import LatentVectors, drawn_density
+from numpyro_moments.sites.masked import dropout_posterior
+from numpyro_moments.sites.messenger import model_site
+from numpyro_moments.sites.observed import check_masked_rows
+from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.random_watch import refuse_silent_draws
+from numpyro_moments.sites.traces import (
+    Traces,
+    certain_outputs,
+    host_traces,
+    moment_traces,
+    observed_plates,
+    observing,
+)
+from numpyro_moments.sites.transformed import gaussian_base
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How latent sites get their values in one run."""
+
+    is_mean: bool = False  # whether means replace draws
+    # Finds the plates of the data, whose rows may have their own noise; by default any axis may.
+    data: Callable[[dict[str, Any]], DataPlates] | None = None
+    # Observed sites keep their distribution, sites without observations are not drawn, and each
+    # latent site is drawn once for all rows.
+    predicting: bool = False
+
+
+class _Drawn(Messenger):
+    """Draws latent sites; Normal ones by a primitive that is evaluated as late as possible."""
+
+    def __init__(self, fn: Callable, drawing: Drawing) -> None:
+        super().__init__(fn)
+        self.drawing, self.vectors = drawing, LatentVectors(fn, ())
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample" or msg["is_observed"] or msg["value"] is not None:
+            return
+        name, fn = model_site(msg), msg["fn"]
+        if isinstance(without_wrappers(fn), dist.Delta):
+            msg["fn"] = self.vectors.values.get(msg["name"], fn)
+            return
+        key = msg["kwargs"]["rng_key"]
+        part = partial(_part, key)
+        self.vectors.take_apart(msg["name"], fn, part, part)
+        if (dropped := dropout_posterior(fn)) is not None:
+            msg["value"] = _masked(key, name, dropped)
+            return
+        base, transforms = gaussian_base(fn)
+        if base is not None and not transforms and not msg["kwargs"].get("sample_shape"):
+            msg["value"] = _normal(key, name, base, fn.shape())
+        elif self.drawing.is_mean:
+            msg["value"] = value_at_mean(name, fn)
+        elif not fn.has_rsample:
+            raise not_reparameterised(
+                name, without_wrappers(fn), framework="NumPyro", by_name=False
+            )
+
+
+def drawn_traces(
+    model: Callable,
+    guide: Callable,
+    args: tuple,
+    kwargs: dict,
+    parameters: dict[str, Any],  # values of the param and mutable sites
+    key: Any,
+    drawing: Drawing,
+    consume: Callable[[Traces], Any],
+) -> Any:
+    """Run guide and model as NumPyro's ELBOs do, with Normal sites drawn late; consume the traces.
+
+    ``consume`` makes the result from the traces. Observed sites have their ``log_prob`` [*batch]
+    beside a distribution that was only traced. A Normal latent site has the moments of its
+    posterior as value, and what draws it as ``undrawn``.
+    """
+    details: dict[str, Any] = {}
+
+    def traced(part: Callable) -> dict:
+        return handlers.trace(part).get_trace(*args, **kwargs)
+
+    def program(*keys: Any) -> Any:
+        messengers = partial(_Drawn, drawing=drawing), observing(drawing.predicting)
+        traces = host_traces(model, guide, traced, parameters, keys, *messengers)
+        details.update(zip(("guide", "model"), traces, strict=True))
+        return [
+            {name: _parts(site, drawing.predicting) for name, site in trace.items()}
+            for trace in traces
+        ]
+
+    keys = tuple(jax.random.split(key))
+    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(*keys)
+    if drawing.is_mean:
+        outputs = certain_outputs(shapes, details["model"], drawing.predicting)
+        refuse_silent_draws(jaxpr.jaxpr, outputs)
+    structure = jax.tree.structure(shapes)
+
+    dims = _data_dims(drawing, details["model"])
+
+    guide_key, moments = keys[1], (guide, args, kwargs, parameters)
+
+    def consumed(evaluation: Evaluation) -> Any:
+        found = jax.tree.unflatten(structure, evaluation.run(jaxpr, keys))
+        sites = (
+            {name: _settled({**details[kind][name]}, part, dims) for name, part in parts.items()}
+            for kind, parts in zip(("guide", "model"), found, strict=True)
+        )
+        found = Traces.of(*sites)
+        check_masked_rows(found.model, found.guide)
+        if drawing.is_mean and not drawing.predicting:
+            found = _with_moments(found, moment_traces(None, *moments, guide_key, Propagation()))
+        return consume(found)
+
+    return evaluated(consumed, drawing.is_mean, not drawing.predicting)
+
+
+def _part(key: Any, name: str, fn: dist.Normal) -> jax.Array:
+    """Return one site's part of a latent vector, drawn with a key of its own."""
+    return _normal(jax.random.fold_in(key, zlib.crc32(name.encode())), name, fn, fn.batch_shape)
+
+
+def _normal(key: Any, name: str, fn: dist.Normal, shape: tuple[int, ...]) -> jax.Array:
+    dtype = jnp.result_type(float, fn.loc, fn.scale)
+    parts = (jnp.broadcast_to(part, shape).astype(dtype) for part in (fn.loc, fn.scale))
+    return normal_site_p.bind(key, *parts, site=name)
+
+
+def _masked(key: Any, name: str, fn: DroppedWeight) -> jax.Array:
+    leaves, structure = jax.tree.flatten(fn)
+    return masked_site_p.bind(key, fn.loc, *leaves, site=name, structure=structure)
+
+
+def _parts(site: dict, predicting: bool) -> dict:
+    """Return the arrays of a site; of an observed one its log-density instead of its value."""
+    if site["type"] != "sample":
+        return {"value": site["value"]}
+    if site["is_observed"] and not predicting:
+        parts = {"log_prob": site["fn"].log_prob(site["value"])}
+    else:
+        parts = {"value": site["value"], "fn": stripped(site["fn"])}
+        if (density := drawn_density(site)) is not None:
+            parts["log_prob"] = density
+    return parts | ({"scale": site["scale"]} if isinstance(site["scale"], jax.Array) else {})
+
+
+def _with_moments(traces: Traces, known: Traces) -> Traces:
+    """Return the traces at means, with the posterior's moments as values of latent sites."""
+    # Divergences are those of the posterior, whatever value the model has computed with.
+    latent = {
+        name: {**site, "value": known.guide[name]["value"]}
+        for name, site in traces.model.items()
+        if name in known.guide and dropout_posterior(known.guide[name]["fn"]) is None
+    }
+    return Traces(traces.model | latent, known.guide, traces.mutable)
+
+
+def _data_dims(drawing: Drawing, model: dict[str, dict]) -> set[int] | None:
+    return None if drawing.data is None else set(drawing.data(observed_plates(model)).dims)
+
+
+def _settled(site: dict, parts: dict, dims: set[int] | None) -> dict:
+    """Return a site with its evaluated parts: arrays, and the moments of undrawn values."""
+    observed = site["type"] == "sample" and site["is_observed"]
+    if observed and "log_prob" in parts:
+        parts["log_prob"] = _terms(parts["log_prob"], dims)
+    elif observed:
+        parts["fn"] = jax.tree.map(_array, parts["fn"], is_leaf=_is_special)
+    if isinstance(parts.get("value"), Undrawn):
+        site["undrawn"] = parts["value"]
+    if site["type"] == "deterministic":
+        parts["value"] = _array(parts["value"])
+    return {**site, **jax.tree.map(_moments, parts, is_leaf=_is_special)}
+
+
+def _array(part: Any) -> Any:
+    """Return the array of a part, which is drawn if necessary; rows may have their own noise."""
+    part = drawn(part)
+    return part.array if isinstance(part, Rows) else part
+
+
+def _terms(terms: Any, dims: set[int] | None) -> jax.Array:
+    """Return a site's log-density; raise SharedDrawNeeded if rows with own noise are no data."""
+    terms = drawn(terms)
+    if not isinstance(terms, Rows):
+        return terms
+    if dims is not None and terms.axis - terms.array.ndim not in dims:
+        raise SharedDrawNeeded(terms.sites)
+    return terms.array
+
+
+def _is_special(part: Any) -> bool:
+    return isinstance(part, Undrawn | UndrawnRows | Rows)
+
+
+def _moments(part: Any) -> Any:
+    """Return the moments of an undrawn site, the draw of a moved one, and others unchanged."""
+    if isinstance(part, Undrawn) and not part.moves:
+        return part.site.moments()
+    return certain(part) if _is_special(part) else part
+
+
+def value_at_mean(name: str, fn: Any) -> jax.Array:
+    """Return a latent site's value at the mean of its posterior, or of the base of a transform."""
+    shape = fn.batch_shape + fn.event_shape
+    inner = without_wrappers(fn)
+    if isinstance(inner, dist.TransformedDistribution):
+        value = value_at_mean(name, inner.base_dist)
+        for transform in inner.transforms:
+            value = transform(value)
+        return jnp.broadcast_to(value, shape)
+    try:
+        return jnp.broadcast_to(inner.mean, shape)
+    except NotImplementedError:
+        raise no_posterior_moments(name, inner, "") from None

@@ -1,0 +1,64 @@
+"""Replace small matrix products by sums, which a compiler fuses with the operations around them.
+
+Each remaining product is a call of a library, and what lies between two calls is compiled and run
+as a file of its own: a step of a small network would spend most of its time on such calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node, Proxy, Transformer
+
+LIMIT = 2**18  # multiplications; beyond, a library is faster
+_PRODUCTS = tuple(
+    getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")
+)
+_EXACT = (torch.float32, torch.float64)
+
+
+def with_sums(graph: GraphModule) -> GraphModule:
+    """Return the same program with sums for small matrix products; the graph stays as it is."""
+    return _Sums(graph).transform()
+
+
+def products_of(graph: GraphModule) -> Iterator[Node]:
+    """Return the nodes of the matrix products in a program."""
+    return (node for node in graph.graph.nodes if node.target in _PRODUCTS)
+
+
+class _Sums(Transformer):
+    def __init__(self, graph: GraphModule) -> None:
+        super().__init__(graph)
+        self.small = {node.name for node in products_of(graph) if _is_small(node)}
+
+    def run_node(self, node: Node) -> Any:
+        if node.name not in self.small:
+            return super().run_node(node)
+        operands: Any = self.map_nodes_to_values(node.args, node)
+        return _sum(*operands)
+
+
+def _sum(*operands: Proxy) -> Proxy:
+    """Return a matrix product as a sum over its inner axis, plus the added term if there is one."""
+    aten, (*added, left, right) = torch.ops.aten, operands
+    product = aten.mul.Tensor(aten.unsqueeze.default(left, -1), aten.unsqueeze.default(right, -3))
+    total: Any = aten.sum.dim_IntList(product, [-2])
+    return aten.add.Tensor(total, *added) if added else total
+
+
+def _is_small(node: Node) -> bool:
+    """Return whether a node is a small product of plain numbers on the CPU, without scaling."""
+    left, right = map(_example, node.args[-2:])
+    if left is None or right is None or node.kwargs:
+        return False
+    if left.device.type != "cpu" or left.dtype not in _EXACT or left.dtype != right.dtype:
+        return False
+    return math.prod(left.shape) * right.shape[-1] <= LIMIT
+
+
+def _example(argument: Any) -> torch.Tensor | None:
+    return argument.meta.get("val") if isinstance(argument, Node) else None

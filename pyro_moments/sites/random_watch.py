@@ -1,0 +1,168 @@
+"""Detect random numbers that a model draws outside its sites: its ELBO would be random."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors.user_warnings import called_by
+from moment_calculus.hosts.wording import randomness_outside_sites
+from moment_calculus.numerics.rulebook import Propagation
+from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, name_of, random_in_place, wrap
+from pyro_moments.evaluation.user_line import user_line
+from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
+
+State = list[torch.Tensor]
+
+
+def _state() -> State:
+    """Return the states of the random generators, of CUDA only where it is in use."""
+    if _get_current_dispatch_mode() is not None:
+        return []  # the capture would see these tensors; the program has run before
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():
+        states += torch.cuda.get_rng_state_all()
+    return states
+
+
+def _same(first: State, second: State) -> bool:
+    return all(torch.equal(one, two) for one, two in zip(first, second, strict=False))
+
+
+class GeneratorWatch:
+    """Watches whether random generators move other than for sites and initial parameters.
+
+    Most programs draw nothing: states are noted, and compared only if the last differs from the
+    first. Nothing is noted before the start, because the guide may draw.
+    """
+
+    def __init__(self) -> None:
+        self.site: Any = None
+        self._since: State | None = None
+        self._spans: list[tuple[State, State]] = []  # between sites: nothing should be drawn
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self.site, self._spans, self._since = None, [], _state()
+
+    def site_begins(self, site: Any) -> None:
+        """Note that a site is drawn next."""
+        if self._since is not None:
+            self._spans.append((self._since, _state()))
+            self.site = site
+
+    def site_ends(self) -> None:
+        """Note that a site was drawn, or a parameter made."""
+        if self._since is not None:
+            self.site, self._since = None, _state()
+
+    def drew_elsewhere(self) -> bool:
+        """Stop watching, and return whether anything else was drawn."""
+        self.site_begins(None)
+        self._since = None
+        first, last = self._spans[0][0], self._spans[-1][1]
+        return not (_same(first, last) or all(_same(*span) for span in self._spans))
+
+
+class _WithNoise(TorchFunctionMode):
+    """Makes dropout of certain tensors random values; random tensors find the rule themselves."""
+
+    def __init__(self, propagation: Propagation) -> None:
+        super().__init__()
+        self.propagation = propagation
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        rule, kwargs = DROPOUT_RULES.get(func), kwargs or {}
+        if rule is None or type(args[0] if args else kwargs.get("input")) is MomentTensor:
+            return func(*args, **kwargs)
+        try:
+            result = rule(self.propagation, *args, **kwargs)
+            if kwargs.get("inplace") and hasattr(result, "sites"):
+                raise random_in_place(result.sites)
+        except UnsupportedMoments as error:
+            raise error.located(name_of(func), user_line()) from None
+        tensor = wrap(result)
+        if (observer := OBSERVER.get()) is not None:
+            observer(func, tensor)
+        return tensor
+
+
+class _Watched(_WithNoise):
+    """Raises at the first function that draws, except for initial values of modules."""
+
+    def __init__(
+        self, propagation: Propagation, draws: GeneratorWatch, refusal: Callable[..., Exception]
+    ) -> None:
+        super().__init__(propagation)
+        self.draws, self.refusal = draws, refusal
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        before = _state()
+        result = super().__torch_function__(func, types, args, kwargs)
+        drew = self.draws.site is None and not _same(before, _state())
+        if drew and not called_by("torch.nn.init"):
+            raise self.refusal(name_of(func), user_line())
+        return result
+
+
+_IN_MODEL = partial(randomness_outside_sites, framework="Pyro")
+
+
+_models_with_dropout: weakref.WeakSet = (
+    weakref.WeakSet()
+)  # models with dropout of non-random tensors
+
+
+def run_watched(
+    draws: GeneratorWatch,
+    program: Callable[[], Any],
+    propagation: Propagation,
+    program_of: Any,  # the model or function that the program runs
+    refusal: Callable[..., Exception] = _IN_MODEL,  # from function and user's line
+) -> Any:
+    """Run a program that may draw only sites, and noise that has moments; raise if it draws more.
+
+    A program that draws runs again, with dropout of certain tensors as a random value, and, if it
+    still draws, once more to find the line. Models with such dropout are remembered. A captured
+    program runs in this way at once, because its generators cannot be observed.
+    """
+    captured = _get_current_dispatch_mode() is not None
+    if not captured and not _has_dropout(program_of):
+        draws.start()
+        result = program()
+        if not draws.drew_elsewhere():
+            return result
+    draws.start()
+    with _WithNoise(propagation):
+        result = program()
+    if draws.drew_elsewhere():
+        draws.start()
+        with _Watched(propagation, draws, refusal):
+            program()
+    elif not captured:
+        _remember(program_of)
+    return result
+
+
+def _has_dropout(program: Any) -> bool:
+    try:
+        return getattr(program, "__func__", program) in _models_with_dropout
+    except TypeError:  # it does not support weak references
+        return False
+
+
+def _remember(program: Any) -> None:
+    with contextlib.suppress(TypeError):
+        _models_with_dropout.add(getattr(program, "__func__", program))

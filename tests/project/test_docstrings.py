@@ -1,0 +1,110 @@
+"""Docstrings: in full for public names, alike in both frameworks, one line for internals."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+
+import pytest
+
+import numpyro_moments
+import pyro_moments
+from tests.project.counts import ROOT, SOURCE, documented, files
+
+# Base classes that contributors and users extend; those that derive from Protocol are found.
+PROTOCOLS = {"Step", "Activation", "Smooth", "PiecewiseLinear", "RuleBook", "Family", "Univariate"}
+TEMPLATE = re.compile(r"^ *\{\w+\}$", re.MULTILINE)
+ENTRY = re.compile(r"    (\*{0,2}\w+): (.*)")
+# Arguments that are not the same in Pyro and NumPyro.
+DIFFERENT = {
+    "DVIGuide": {"model"},
+    "DeterministicELBO": {"**options", "ValueError"},
+    "EmpiricalBayesNormal": {"alpha", "beta", "batch_shape"},
+    "MCDropoutGuide": {"model"},
+    "SVI": {"optim", "loss"},
+    "TridiagonalGuide": {"model"},
+    "linear_response": {"params"},
+    "moment_rule": {"takes"},
+    "predict": {"guide"},
+    "propagate": {"*inputs", "fn"},
+}
+
+
+def public() -> set[tuple[str, str]]:
+    """Files and qualified names of what both packages export, with the methods of classes."""
+    exported = [
+        getattr(package, name)
+        for package in (pyro_moments, numpyro_moments)
+        for name in package.__all__
+    ]
+    owners = [base for item in exported if inspect.isclass(item) for base in item.__mro__]
+    return {place for item in [*exported, *owners] if (place := _place(item))}
+
+
+def _place(item) -> tuple[str, str] | None:
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(item))
+    except TypeError:  # of a built-in class
+        return None
+    return file, item.__qualname__
+
+
+def _is_public(file: str, name: str, exported: set[tuple[str, str]]) -> bool:
+    owner = name.split(".")[0]
+    return owner in PROTOCOLS or (file, owner) in exported
+
+
+def _protocols(tree: ast.AST) -> set[str]:
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    return {
+        node.name
+        for node in classes
+        if any(getattr(base, "id", "") == "Protocol" for base in node.bases)
+    }
+
+
+def test_internals_list_no_arguments():
+    exported, internal = public(), []
+    for file in files(ROOT, SOURCE):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        own = _protocols(tree)
+        internal += [
+            f"{file.relative_to(ROOT)}: {name}"
+            for name, _, docstring in documented(tree)
+            if "Args:" in docstring.value.value
+            and name.split(".")[0] not in own
+            and not _is_public(str(file), name, exported)
+        ]
+    assert internal == []
+
+
+def test_docstrings_have_no_templates():
+    templates = [
+        str(file.relative_to(ROOT))
+        for file in files(ROOT, SOURCE)
+        for _, _, docstring in documented(ast.parse(file.read_text(encoding="utf-8")))
+        if TEMPLATE.search(docstring.value.value)
+    ]
+    assert templates == []
+
+
+def _entries(item: object) -> dict[str, str]:
+    """The texts of arguments and errors in a docstring, in Pyro's words."""
+    texts: dict[str, str] = {}
+    name = None
+    for line in inspect.getdoc(item).replace("NumPyro", "Pyro").split("\n"):
+        entry = ENTRY.match(line)
+        name = entry[1] if entry else name if line.startswith(" " * 8) else None
+        if name:
+            texts[name] = f"{texts.get(name, '')} {entry[2] if entry else line.strip()}"
+    return texts
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*pyro_moments.__all__} & {*numpyro_moments.__all__} - {"MomentTensor"})
+)
+def test_frameworks_document_alike(name):
+    pyro, numpyro = _entries(getattr(pyro_moments, name)), _entries(getattr(numpyro_moments, name))
+    differences = {entry for entry in pyro.keys() & numpyro.keys() if pyro[entry] != numpyro[entry]}
+    assert differences <= DIFFERENT.get(name, set())
