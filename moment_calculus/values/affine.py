@@ -113,7 +113,7 @@ class Affine(Step):
             part if number else move.move(xp.broadcast_to(part, shape))
             for part, number in zip(parts, numbers, strict=True)
         )
-        return affine(move.again(self.source, like), scale, shift)
+        return affine(move.apply_to(self.source, like), scale, shift)
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
         """Return the branches of x, scaled and shifted."""

@@ -127,7 +127,7 @@ class Applied(Step):
         """Return the function of the moved Gaussian."""
         base, activation = self.function
         return apply_activation(
-            move.again(base, like), with_arrays_moved(activation, move.move, base.shape)
+            move.apply_to(base, like), with_arrays_moved(activation, move.move, base.shape)
         )
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
