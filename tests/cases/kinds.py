@@ -8,7 +8,6 @@
 ``alone(a, i)``   the arguments of element i of the batch, if ``batched`` is not empty
 ``extreme(…)``    arguments with many given μ/σ and σ in as few batches as it can, if ``extremes``
 ``points``        how many random ones are drawn
-``compiled``      whether JAX compiles the row, or evaluates what it traced
 
 Activations and divergences are here, layers and likelihoods in ``tests/cases/operand_kinds.py``.
 """
@@ -47,7 +46,6 @@ class ActivationCase:
         largest_scale: largest standard deviation of the accuracy check.
         growth: 1 for exponential growth, which tilts the Gaussian.
         dvi_error: largest error of the [DVI] form in units of the standard deviations.
-        compiled: whether JAX compiles it; one row of a family does.
     """
 
     name: str
@@ -59,7 +57,6 @@ class ActivationCase:
     largest_scale: float = 100.0
     growth: float = 0.0
     dvi_error: float | None = None
-    compiled: bool = False
     extremes: bool = True
     points: int = 1000
     batched: tuple[int, ...] = (0, 1)
@@ -125,7 +122,6 @@ class DivergenceCase:
     reference: Callable
     batched: tuple[int, ...] = (0,)
     extremes: bool = False
-    compiled: bool = True
     status: str = "exact"
     tolerance: float = 1e-6
 

@@ -84,7 +84,6 @@ class OperandCase:
         propagation: how randomness flows.
         extremes: whether float32 results stay finite in the whole range of μ and σ.
         points: random ones of that range.
-        compiled: whether JAX compiles it.
         status: ``"exact"``, ``"second order"`` or ``"lower bound"``.
         tolerance: largest relative error of an exact rule.
     """
@@ -97,7 +96,6 @@ class OperandCase:
     propagation: Propagation = FULL
     extremes: bool = True
     points: int = 15
-    compiled: bool = True
     status: str = "exact"
     tolerance: float = 1e-9
 

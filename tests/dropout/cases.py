@@ -44,7 +44,6 @@ class DropoutCase:
     kind: str = "units"
     batched: tuple[int, ...] = (0, 1)
     extremes: bool = False
-    compiled: bool = False
     status: str = "exact"
     tolerance: float = 1e-12
 

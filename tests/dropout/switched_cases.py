@@ -51,7 +51,6 @@ class SwitchedCase:
     covariance: str = "full"
     batched: tuple[int, ...] = (0, 1)
     extremes: bool = False
-    compiled: bool = False
     status: str = "exact"
     tolerance: float = 1e-7
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import jax
 import numpy as np
 import pytest
 import scipy.stats
 import torch
 
-from tests.likelihoods.test_log_normal import check
-from tests.response.models import HOSTS, doubles, fresh
+from tests.likelihoods.test_log_normal import asked, check, moments
+from tests.response.models import HOSTS, fresh
 
 DRAWS = 20_000
 X = np.linspace(-1.0, 1.0, 5)
@@ -24,8 +22,8 @@ def gaussians(x, deviation=0.3):
     return b + 0.3 * a * x, a + b * x
 
 
-def predicted(name, family, x=X):
-    """The prediction of a family of two such functions."""
+def predicted(name, families, questions, x=X):
+    """Answers of the predictions of families of two such functions, by name."""
     host = fresh(name)
     sample, dist = host.language.sample, host.dist
     exp = jax.numpy.exp if name == "numpyro" else torch.exp
@@ -37,11 +35,17 @@ def predicted(name, family, x=X):
     def model():
         a, b = sample("a", dist.Normal(0.0, 1.0)), sample("b", dist.Normal(0.0, 1.0))
         with host.language.plate("data", len(x)):
-            sample("obs", family(dist, exp, b + 0.3 * a * host.array(x), a + b * host.array(x)))
+            for site, family in families.items():
+                f, g = b + 0.3 * a * host.array(x), a + b * host.array(x)
+                sample(site, family(dist, exp, f, g))
 
-    with doubles(host):
-        options = {"params": {}} if name == "numpyro" else {}
-        return host, host.package.predict(model, guide, **options)["obs"]
+    options = {"params": {}} if name == "numpyro" else {}
+
+    def every(found):
+        return {site: questions(found[site]) for site in families}
+
+    found = asked(host, lambda: host.package.predict(model, guide, **options), every)
+    return {site: [np.asarray(part) for part in parts] for site, parts in found.items()}
 
 
 # What there is of a mean, of an epistemic and of an aleatoric variance.
@@ -64,16 +68,14 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("family", MOMENTS)
 @pytest.mark.parametrize("name", HOSTS)
-def test_what_does_not_exist_is_infinite_however_unlikely(name, family):
+def test_what_does_not_exist_is_infinite_however_unlikely(name):
     """An exponential may be small: below the limit, where there are no moments."""
-    likelihood, expected = MOMENTS[family]
-    _, prediction = predicted(name, likelihood)
-    found = prediction.mean, prediction.epistemic_variance, prediction.aleatoric_variance
     same = {"nan": np.isnan, "inf": np.isposinf}
-    for part, kind in zip(found, expected.split(), strict=True):
-        assert same.get(kind, np.isfinite)(np.asarray(part)).all()
+    families = {family: likelihood for family, (likelihood, _) in MOMENTS.items()}
+    for family, found in predicted(name, families, moments).items():
+        for part, kind in zip(found, MOMENTS[family][1].split(), strict=True):
+            assert same.get(kind, np.isfinite)(part).all(), family
 
 
 # With SciPy's distribution.
@@ -97,49 +99,57 @@ FINITE = {
 }
 
 
-def _case(name, family):
-    """Programs of JAX with incomplete gamma functions take long to compile."""
-    slow = name == "numpyro" and family != "Gumbel"
-    return pytest.param(name, family, marks=[pytest.mark.slow] if slow else [])
+# The other programs of JAX have incomplete gamma functions, which take long to compile.
+CASES = [*(("pyro", family) for family in FINITE), ("numpyro", "Gumbel")]
 
 
-@pytest.mark.parametrize(("name", "family"), [_case(*both) for both in product(HOSTS, FINITE)])
+@pytest.mark.parametrize(("name", "family"), CASES)
 def test_predictions_of_two_random_parameters_are_those_of_draws(name, family):
     likelihood, given = FINITE[family]
-    host, prediction = predicted(name, likelihood)
     draws = given(*gaussians(X))
+    one, values = np.ones(5), draws.rvs(random_state=1)[:300]
+
+    def questions(prediction):
+        place = HOSTS[name].array(one)
+        found = prediction.cdf(place), prediction.log_prob(place), prediction.quantile(0.8)
+        if name == "pyro":
+            found += prediction.entropy, prediction.log_prob(HOSTS[name].array(values))
+        return *moments(prediction), *found
+
+    (found,) = predicted(name, {family: likelihood}, questions).values()
+    parts, (probability, log_density, quantile, *uncertain) = found[:3], found[3:]
     mean = draws.mean()
-    check(prediction.mean, mean)
-    check(prediction.epistemic_variance, (mean - mean.mean(0)) ** 2)
-    check(prediction.aleatoric_variance, draws.var())
-    with doubles(host):
-        one = host.array(np.ones(5))
-        check(prediction.cdf(one), draws.cdf(1.0))
-        check(np.exp(np.asarray(prediction.log_prob(one))), draws.pdf(1.0))
-        check([0.8] * 5, draws.cdf(np.asarray(prediction.quantile(0.8))))
-        if name == "pyro" or family == "Gumbel":  # whose programs are compiled in a second
-            values = draws.rvs(random_state=1)[:300]
-            check(prediction.entropy, -np.asarray(prediction.log_prob(host.array(values))))
+    for part, exact in zip(parts, (mean, (mean - mean.mean(0)) ** 2, draws.var()), strict=True):
+        check(part, exact)
+    check(probability, draws.cdf(1.0))
+    check(np.exp(log_density), draws.pdf(1.0))
+    check([0.8] * 5, draws.cdf(quantile))
+    if name == "pyro":
+        entropy, log_densities = uncertain
+        check(entropy, -log_densities)
 
 
-def test_entropies_of_hundreds_of_rows_end():
+def test_entropies_of_many_rows_end():
     """By few nodes where these suffice; it took ten seconds for each row."""
-    host, prediction = predicted("pyro", FINITE["Gumbel"][0], np.linspace(-1, 1, 100))
-    with doubles(host):
-        assert np.isfinite(np.asarray(prediction.entropy)).all()
+    families, rows = {"Gumbel": FINITE["Gumbel"][0]}, np.linspace(-1, 1, 20)
+    (entropy,) = predicted("pyro", families, lambda found: [found.entropy], rows)["Gumbel"]
+    assert np.isfinite(entropy).all()
 
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_density_ends_where_its_support_does(name):
     """Hosts go on beyond a scale of Pareto's, which is the least that there is."""
-    likelihood = lambda d, exp, f, g: d.Pareto(exp(g), 3.0)  # noqa: E731
-    host, prediction = predicted(name, likelihood)
+    families = {"Pareto": lambda d, exp, f, g: d.Pareto(exp(g), 3.0)}
     draws = scipy.stats.pareto(3.0, scale=np.exp(gaussians(X)[1]))
-    with doubles(host):
-        value = np.full(5, 1.2)
-        check(prediction.cdf(host.array(value)), draws.cdf(1.2))
-        density = np.exp(np.asarray(prediction.log_prob(host.array(value))))
-    pdf = draws.pdf(1.2)
+    value = np.full(5, 1.2)
+
+    def questions(prediction):
+        place = HOSTS[name].array(value)
+        return prediction.cdf(place), prediction.log_prob(place)
+
+    probability, log_density = predicted(name, families, questions)["Pareto"]
+    check(probability, draws.cdf(1.2))
+    density, pdf = np.exp(log_density), draws.pdf(1.2)
     np.testing.assert_array_less(
         abs(density - pdf.mean(0)), 5 * pdf.std(0) / DRAWS**0.5 + 0.01 * density
     )

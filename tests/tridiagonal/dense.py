@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.linalg
 
 
 def correlations(size, rho):
@@ -16,9 +17,13 @@ def covariance(scale, rho):
 
 
 def draws(mean, scale, rho, count, random):
-    """Of a chain, [count, n], by the Cholesky factor."""
-    factor = np.linalg.cholesky(correlations(len(mean), rho))
-    return mean + scale * (random.normal(size=(count, len(mean))) @ factor.T)
+    """Of a chain, [count, n], by the Cholesky factor, which has two diagonals."""
+    bands = np.array([[1.0], [rho]]) * np.ones(len(mean))
+    diagonal, below = scipy.linalg.cholesky_banded(bands, lower=True)
+    noise = random.normal(size=(count, len(mean)))
+    chain = diagonal * noise
+    chain[:, 1:] += below[:-1] * noise[:, :-1]
+    return mean + scale * chain
 
 
 def log_density(value, mean, covariance):

@@ -1,4 +1,4 @@
-"""Moments of what is made with chains, against draws, in both frameworks."""
+"""Moments of what is made with chains, against dense Normals and draws."""
 
 from __future__ import annotations
 
@@ -24,24 +24,22 @@ from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.lags import lag_covariance
+from tests.checks.general import QUICK
 from tests.tridiagonal.dense import covariance, draws
 
 TAU, RHO, COUNT, CHUNK = 0.5, 0.45, 100_000, 5_000
 SIZES = [10, 50, 50, 2]
-ARRAYS = {
-    "torch": lambda value: torch.tensor(np.asarray(value, float)),
-    "jax": lambda value: jnp.asarray(np.asarray(value, float)),
-}
-IN_TORCH = ARRAYS["torch"]
 
 
-@pytest.fixture(params=ARRAYS)
-def array(request):
-    with jax.enable_x64(True):
-        yield ARRAYS[request.param]
+def array(value):
+    return torch.tensor(np.asarray(value, float))
 
 
-def site(array, name, mean, flow="full", rho=RHO, axis=-1):
+def in_jax(value):
+    return jnp.asarray(np.asarray(value, float))
+
+
+def site(name, mean, flow="full", rho=RHO, axis=-1, array=array):
     flow = propagation_of(flow, "exact")
     parts = (array(part) for part in (mean, TAU * mean, rho))
     return tridiagonal.site(name, *parts, flow, Order(mean.shape, axis))
@@ -54,27 +52,27 @@ def sampled(mean, random, count=COUNT, axis=-1):
     return order.event(draws(flat, TAU * flat, RHO, count, random))
 
 
-def network(seed):
+def network(seed, sizes=SIZES):
     """Means of the weights and biases of each layer, and one input."""
     random = np.random.default_rng(seed)
     layers = [
         (random.normal(size=(m, n)) * np.sqrt(2 / n), 0.3 * random.normal(size=m))
-        for n, m in itertools.pairwise(SIZES)
+        for n, m in itertools.pairwise(sizes)
     ]
-    return layers, random.normal(size=(1, SIZES[0])), random
+    return layers, random.normal(size=(1, sizes[0])), random
 
 
-def propagated(array, layers, x, function, layout="torch", rho=RHO):
+def propagated(layers, x, function, layout="torch", rho=RHO, array=array):
     """Moments of the outputs; weights are [out, in] as torch's, or [in, out] as flax's."""
     value = array(x)
     for place, (weight, bias) in enumerate(layers):
         if place:
             value = apply(activation(function), value).gaussian()
         if layout == "torch":
-            value = linear(value, site(array, f"w{place}", weight, rho=rho))
+            value = linear(value, site(f"w{place}", weight, rho=rho, array=array))
         else:
-            value = matmul(value, site(array, f"w{place}", weight.T, rho=rho, axis=-2))
-        value = add(value, site(array, f"b{place}", bias, rho=rho))
+            value = matmul(value, site(f"w{place}", weight.T, rho=rho, axis=-2, array=array))
+        value = add(value, site(f"b{place}", bias, rho=rho, array=array))
     return value.gaussian()
 
 
@@ -89,42 +87,43 @@ def in_standard_errors(value, outputs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "function"), [(1, "relu"), (1, "tanh")])
-def test_a_network_of_chains_has_the_moments_of_draws(seed, function):
+def test_a_network_of_chains_has_the_moments_of_draws():
     """10-50-50-2 at τ = 0.5, ρ = 0.45: within 3 standard errors of 10⁵ draws; not without links.
 
     At other seeds the Gaussian match of the hidden units shows, as it does at ρ = 0: up to 5.
     """
-    layers, x, random = network(seed)
-    of = {"relu": lambda part: np.maximum(part, 0), "tanh": np.tanh}[function]
-    parts = [outputs_of(layers, x, of, random) for _ in range(COUNT // CHUNK)]
-    outputs = np.concatenate(parts)
-    assert in_standard_errors(propagated(IN_TORCH, layers, x, function), outputs) < 3
-    without = propagated(IN_TORCH, layers, x, function, rho=0.0)
-    assert in_standard_errors(without, outputs) > 3
+    layers, x, random = network(1)
+    functions = {"relu": lambda part: np.maximum(part, 0), "tanh": np.tanh}
+    parts = [outputs_of(layers, x, functions, random) for _ in range(COUNT // CHUNK)]
+    for function in functions:
+        outputs = np.concatenate([part[function] for part in parts])
+        assert in_standard_errors(propagated(layers, x, function), outputs) < 3
+        assert in_standard_errors(propagated(layers, x, function, rho=0.0), outputs) > 3
 
 
-def outputs_of(layers, x, function, random):
-    """Of networks that are drawn."""
-    outputs = np.broadcast_to(x, (CHUNK, SIZES[0]))
-    for place, (weight, bias) in enumerate(layers):
-        outputs = function(outputs) if place else outputs
-        products = sampled(weight, random, CHUNK) @ outputs[..., None]
-        outputs = products[..., 0] + sampled(bias, random, CHUNK)
+def outputs_of(layers, x, functions, random):
+    """Of networks that are drawn, by function."""
+    outputs = {name: np.broadcast_to(x, (CHUNK, SIZES[0])) for name in functions}
+    for place, parts in enumerate(layers):
+        weight, bias = (sampled(part, random, CHUNK) for part in parts)
+        for name, function in functions.items():
+            hidden = function(outputs[name]) if place else outputs[name]
+            outputs[name] = (weight @ hidden[..., None])[..., 0] + bias
     return outputs
 
 
 def test_both_frameworks_and_both_layouts_have_the_same_moments():
-    layers, x, _ = network(0)
-    exact = propagated(IN_TORCH, layers, x, "tanh")
+    layers, x, _ = network(0, [3, 4, 4, 2])
+
+    def moments(*options):
+        value = propagated(layers, x, "tanh", *options)
+        return value.mean, value.covariance
+
     with jax.enable_x64(True):
-        others = [
-            propagated(ARRAYS[name], layers, x, "tanh", layout)
-            for name, layout in (("torch", "flax"), ("jax", "flax"))
-        ]
-        for other in others:  # whose covariances are computed when they are asked for
-            np.testing.assert_allclose(np.asarray(other.mean), exact.mean, rtol=1e-10)
-            np.testing.assert_allclose(np.asarray(other.covariance), exact.covariance, rtol=1e-10)
+        theirs = jax.jit(lambda: moments("flax", RHO, in_jax), compiler_options=QUICK)()
+    for others in (moments("flax"), theirs):
+        for other, exact in zip(others, moments(), strict=True):
+            np.testing.assert_allclose(np.asarray(other), exact, rtol=1e-10, atol=1e-15)
 
 
 def _expected(mean, jacobian):
@@ -154,10 +153,10 @@ def _as(value, like):
 
 @pytest.mark.parametrize("case", LINEAR)
 @pytest.mark.parametrize("flow", ["full", "diagonal"])
-def test_maps_of_certain_inputs_are_exact(array, case, flow):
+def test_maps_of_certain_inputs_are_exact(case, flow):
     """Neighbours across rows make outputs dependent."""
     program, of = LINEAR[case]
-    found = program(site(array, "w", MATRIX, flow), array(ROWS)).gaussian()
+    found = program(site("w", MATRIX, flow), array(ROWS)).gaussian()
     units = np.eye(20).reshape(20, 5, 4)
     expected = _expected(MATRIX, np.stack([of(unit) for unit in units], axis=1))
     variance = np.asarray(found.variance)[0]
@@ -167,9 +166,9 @@ def test_maps_of_certain_inputs_are_exact(array, case, flow):
         np.testing.assert_allclose(np.asarray(found.covariance)[0], expected, rtol=0, atol=1e-14)
 
 
-def test_a_chain_along_the_outputs_ties_neighbouring_outputs(array):
+def test_a_chain_along_the_outputs_ties_neighbouring_outputs():
     """As where a model contracts the other axis of a weight than the first time."""
-    found = matmul(array(ROWS[:, :3] @ np.eye(3, 5)), site(array, "w", MATRIX))
+    found = matmul(array(ROWS[:, :3] @ np.eye(3, 5)), site("w", MATRIX))
     row = (ROWS[:, :3] @ np.eye(3, 5))[0]
     jacobian = np.kron(row, np.eye(4))
     expected = _expected(MATRIX, jacobian)
@@ -177,18 +176,18 @@ def test_a_chain_along_the_outputs_ties_neighbouring_outputs(array):
 
 
 @pytest.mark.parametrize("flow", ["full", "diagonal"])
-def test_scalar_products_with_a_chain_are_exact(array, flow):
-    found = matmul(array(ROWS), site(array, "w", VECTOR, flow))
+def test_scalar_products_with_a_chain_are_exact(flow):
+    found = matmul(array(ROWS), site("w", VECTOR, flow))
     expected = np.diagonal(_expected(VECTOR, ROWS))
     np.testing.assert_allclose(np.asarray(found.variance), expected, rtol=1e-12)
-    alone = matmul(array(ROWS[0]), site(array, "w", VECTOR, flow))
+    alone = matmul(array(ROWS[0]), site("w", VECTOR, flow))
     assert float(alone.variance) == pytest.approx(expected[0], rel=1e-12)
 
 
 def test_a_vector_times_random_inputs_has_the_moments_of_draws():
     random = np.random.default_rng(0)
-    hidden = linear(torch.tensor(ROWS), site(IN_TORCH, "w", MATRIX))
-    found = matmul(hidden, site(IN_TORCH, "v", MATRIX[:, 0]))
+    hidden = linear(torch.tensor(ROWS), site("w", MATRIX))
+    found = matmul(hidden, site("v", MATRIX[:, 0]))
     drawn = ROWS @ sampled(MATRIX, random).swapaxes(1, 2)
     products = (drawn * sampled(MATRIX[:, 0], random)[:, None]).sum(-1)
     error = products.std(0) / np.sqrt(COUNT)
@@ -196,9 +195,9 @@ def test_a_vector_times_random_inputs_has_the_moments_of_draws():
     np.testing.assert_allclose(found.variance, products.var(0), rtol=0.03)
 
 
-def test_what_has_no_links_falls_back_on_the_whole_covariance(array):
+def test_what_has_no_links_falls_back_on_the_whole_covariance():
     """Weights that are a function of a chain: log-normal ones."""
-    weight = site(array, "w", MATRIX)
+    weight = site("w", MATRIX)
     positive = apply(activation("exp"), weight).gaussian()
     assert links_of(weight) is not None
     assert links_of(positive) is None
@@ -210,8 +209,8 @@ def test_what_has_no_links_falls_back_on_the_whole_covariance(array):
     np.testing.assert_allclose(np.asarray(found.covariance)[0], expected, rtol=1e-9)
 
 
-def test_lags_of_a_chain_are_its_covariances(array):
-    vector = site(array, "v", VECTOR)
+def test_lags_of_a_chain_are_its_covariances():
+    vector = site("v", VECTOR)
     exact = covariance(TAU * VECTOR, RHO)
     for offset in range(4):
         found = np.asarray(lag_covariance(vector, (offset,)))
@@ -219,14 +218,14 @@ def test_lags_of_a_chain_are_its_covariances(array):
 
 
 def test_weights_that_enter_twice_are_refused():
-    weight = site(IN_TORCH, "w", MATRIX[:4])
+    weight = site("w", MATRIX[:4])
     hidden = linear(torch.tensor(ROWS), weight)
     with pytest.raises(UnsupportedMoments, match="depend on the same latent site"):
         linear(hidden, weight)
 
 
 @pytest.mark.parametrize("flow", ["full", "diagonal"])
-def test_rows_in_a_plate_are_chains_of_their_own(array, flow):
+def test_rows_in_a_plate_are_chains_of_their_own(flow):
     flow = propagation_of(flow, "exact")
     parts = (array(part) for part in (MATRIX, TAU * MATRIX, RHO))
     found = linear(array(ROWS), tridiagonal.site("w", *parts, flow, Order((4,))))
@@ -242,8 +241,8 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("case", ELSEWHERE)
-def test_weights_put_elsewhere_keep_their_covariance(array, case):
-    weight = ELSEWHERE[case](site(array, "w", MATRIX))
+def test_weights_put_elsewhere_keep_their_covariance(case):
+    weight = ELSEWHERE[case](site("w", MATRIX))
     row = np.linspace(-1, 1, weight.shape[1])
     found = linear(array(row[None]), weight).gaussian()
     units = [array(unit.reshape(5, 4)) for unit in np.eye(20)]
@@ -254,9 +253,9 @@ def test_weights_put_elsewhere_keep_their_covariance(array, case):
 
 
 @pytest.mark.parametrize("flow", ["full", "diagonal"])
-def test_sums_over_a_chain_are_exact_in_either_mode(array, flow):
+def test_sums_over_a_chain_are_exact_in_either_mode(flow):
     """Written as products of elements, and as products of two parts."""
-    vector = site(array, "v", VECTOR, flow)
+    vector = site("v", VECTOR, flow)
     by_elements = reduce_sum(multiply(vector, array(ROWS)), [1]).gaussian()
     first, last = (index_features(vector, part) for part in (slice(2), slice(2, 4)))
     by_parts = add(matmul(array(ROWS[:, :2]), first), matmul(array(ROWS[:, 2:]), last)).gaussian()
@@ -266,6 +265,6 @@ def test_sums_over_a_chain_are_exact_in_either_mode(array, flow):
 
 
 def test_a_batch_of_chains_is_no_weight():
-    weight = site(IN_TORCH, "w", np.stack([MATRIX, MATRIX]))
+    weight = site("w", np.stack([MATRIX, MATRIX]))
     with pytest.raises(UnsupportedMoments, match="has dependent components"):
         linear(torch.tensor(np.stack([ROWS, ROWS])), weight)

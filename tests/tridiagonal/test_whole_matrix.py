@@ -1,7 +1,8 @@
-"""Linear maps of all elements of a matrix that is made of a chain, in both frameworks."""
+"""Linear maps of all elements of a matrix that is made of a chain; JAX agrees with torch."""
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,10 +14,9 @@ from moment_calculus.operations.linear.reductions import reduce_mean, reduce_sum
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
+from tests.checks.general import QUICK
 from tests.tridiagonal.dense import covariance
-from tests.tridiagonal.test_maps import MATRIX, RHO, ROWS, TAU, array, site
-
-__all__ = ["array"]  # the fixture
+from tests.tridiagonal.test_maps import LINEAR, MATRIX, RHO, ROWS, TAU, array, in_jax, site
 
 
 def _centred(weight):
@@ -66,10 +66,27 @@ OF_WHOLE = {
 
 @pytest.mark.parametrize("case", OF_WHOLE)
 @pytest.mark.parametrize("flow", ["full", "diagonal"])
-def test_linear_maps_of_a_whole_matrix_keep_its_chain(array, case, flow):
+def test_linear_maps_of_a_whole_matrix_keep_its_chain(case, flow):
     """Sums over both axes, centring, products in parts and their sums are exact in either mode."""
     program, of = OF_WHOLE[case]
-    found = program(site(array, "w", MATRIX, flow), array(ROWS)).gaussian()
+    found = program(site("w", MATRIX, flow), array(ROWS)).gaussian()
     jacobian = np.stack([of(unit).reshape(-1) for unit in np.eye(20).reshape(20, 5, 4)], axis=1)
     own = jacobian @ covariance(TAU * MATRIX.reshape(-1), RHO) @ jacobian.T
     np.testing.assert_allclose(np.asarray(found.variance).reshape(-1), np.diagonal(own), rtol=1e-10)
+
+
+@pytest.mark.parametrize("flow", ["full", "diagonal"])
+def test_jax_agrees_with_torch(flow):
+    """Means and variances of maps of rows and of the whole matrix, in one program."""
+
+    def moments(array):
+        values = [
+            program(site("w", MATRIX, flow, array=array), array(ROWS)).gaussian()
+            for program, _ in (LINEAR | OF_WHOLE).values()
+        ]
+        return [part for value in values for part in (value.mean, value.variance)]
+
+    with jax.enable_x64(True):
+        theirs = jax.jit(lambda: moments(in_jax), compiler_options=QUICK)()
+    for ours, other in zip(moments(array), theirs, strict=True):
+        np.testing.assert_allclose(other, ours, rtol=1e-10, atol=1e-14)
