@@ -28,6 +28,9 @@ def crossed_with_slow(first: Iterable[Any], second: Iterable[Any], *chosen: tupl
     return [slow(*pair) if pair in chosen else pair for pair in pairs]
 
 
+# For tests of what both hosts share, where other tests assert that the hosts agree.
+IN_PYRO = pytest.mark.parametrize("host", ["pyro"], indirect=True)
+
 # For tests of what both hosts share: NumPyro's compiling costs seconds, and is slow's.
 IN_PYRO_FIRST = pytest.mark.parametrize(
     "host", ["pyro", pytest.param("numpyro", marks=pytest.mark.slow)], indirect=True

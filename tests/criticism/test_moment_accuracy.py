@@ -12,7 +12,7 @@ import torch
 
 from moment_calculus.functions.base import Delegating
 from moment_calculus.numerics.rulebook import RuleBook
-from tests.checks.marks import IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.criticism.networks import X, Y, accuracy, guided, network, weights
 from tests.response.models import HOSTS, doubles, fresh
 
@@ -70,6 +70,7 @@ def test_a_linear_model_is_exact(host):
     assert result.sentence == "accurate to Monte Carlo error in all 2 rows (1000 draws)"
 
 
+@IN_PYRO
 def test_a_broken_rule_is_found_and_named(host):
     model = network(host, "relu", "tanh")
     result = accuracy(host, model, X, Y, rules=HalvedTanh("halved"), num_samples=2000)
@@ -86,7 +87,7 @@ def test_a_broken_rule_is_found_and_named(host):
     assert exact(host.name)["tanh"].measures.departure < 0.05
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_diagonal_covariance_breaks_behind_the_second_hidden_layer(host):
     """Its units depend on those of the first, which weights of one sign cannot hide."""
     model = network(host, "relu", "relu", "relu")
@@ -123,6 +124,7 @@ def test_both_hosts_have_the_same_rows():
     assert [row[2] for row in found[0][:-1]] == "matmul add tanh matmul add relu matmul".split()
 
 
+@IN_PYRO
 def test_functions_whose_moments_are_approximate_are_named(host):
     functions = {"numpyro": jax.nn.softmax, "pyro": torch.softmax}
 
@@ -170,6 +172,7 @@ def test_recording_changes_no_number(host):
         assert loss(guide, known, arrays) == before
 
 
+@IN_PYRO
 def test_the_certificate_bounds_the_error_of_a_truncated_series(host):
     book, many = RuleBook("few", mehler_order=1), exact(host.name)
     few = accuracy(host, network(host, "relu", "tanh"), X, Y, rules=book, num_samples=40)
@@ -182,6 +185,7 @@ def test_the_certificate_bounds_the_error_of_a_truncated_series(host):
     assert 1e-6 < error <= few["tanh"].certificate < 1
 
 
+@IN_PYRO
 def test_means_and_covariances_of_draws_are_kept(host):
     row = exact(host.name)["tanh"]
     assert row.sampled_covariance.shape == row.covariance.shape == (6, 8, 8)

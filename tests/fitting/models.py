@@ -56,6 +56,8 @@ class Host:
         return self.language.sample("weight", prior)
 
     def fit(self, model, *data, **options):
+        """A mean-field fit, without the check by draws, which would take most of the time."""
+        options = {"by_draws": False, **options}
         return self.package.fit(model, self.package.DVIGuide(), *data, **options)
 
     def location(self, fit):

@@ -16,8 +16,8 @@ from tests.fuzzer.regressions import REGRESSIONS, Regression
 
 HOSTS = {"torch": torch_host(), "jax": jax_host()}
 # How many programs: compiling one for JAX takes as long as fifty of them in torch.
-COUNTS = {("torch", "full"): 200, ("torch", "diagonal"): 150, ("jax", "full"): 20}
-COUNTS["jax", "diagonal"] = 8
+COUNTS = {("torch", "full"): 100, ("torch", "diagonal"): 60, ("jax", "full"): 7}
+COUNTS["jax", "diagonal"] = 5
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_random_programs(host, mode):
     assert sum(one.accepted for one in found) >= 0.8 * len(found)
 
 
-@pytest.mark.parametrize(("host", "count"), [("torch", 60), ("jax", 6)])
+@pytest.mark.parametrize(("host", "count"), [("torch", 25), ("jax", 3)])
 def test_random_programs_with_dropout(host, count):
     """Over all masks: none wrong, and most of them accepted."""
     programs = list(map(generate_with_dropout, range(count)))
@@ -59,7 +59,9 @@ def test_random_programs_with_dropout(host, count):
     ],
 )
 def test_regression(row: Regression, host: str, mode: str):
-    assert verdict(row.program(), HOSTS[host], mode).kind in row.verdicts
+    """In JAX without the weighted sum, of which one more program would be compiled."""
+    found = verdict(row.program(), HOSTS[host], mode, weighted=host == "torch")
+    assert found.kind in row.verdicts
 
 
 def test_programs_use_every_operation():

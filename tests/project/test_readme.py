@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import textwrap
@@ -34,6 +35,38 @@ def python_blocks(document: Path) -> list[str]:
     return [code for tag, code in fences(document) if tag == "python"]
 
 
+# What takes long is done less often than it is written there.
+FEWER = {
+    "range(200)": "range(3)",
+    "hidden=50": "hidden=4",
+    "epochs=50": "epochs=2",
+    "range(100)": "range(3)",
+    "num_warmup=100, num_samples=100": "num_warmup=9, num_samples=9",
+    'layer("first", x, 50)': 'layer("first", x, 4)',
+    "jax.random.key(0), 200": "jax.random.key(0), 3",
+    "num_warmup=50, num_samples=50": "num_warmup=9, num_samples=9",
+    "epochs=20, restarts=4": "epochs=1, restarts=2",
+}
+
+
+def quickly(blocks: list[str]) -> list[str]:
+    """The blocks with smaller numbers."""
+    for written, fewer in FEWER.items():
+        blocks = [block.replace(written, fewer) for block in blocks]
+    return blocks
+
+
+def halves() -> tuple[list[str], list[str]]:
+    """The README's blocks in Pyro, and those below the heading NumPyro, which need none of them."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    line = text.count("\n", 0, text.index("\n## NumPyro\n"))
+    blocks = python_blocks(ROOT / "README.md")
+    below = [len(block) - len(block.lstrip("\n")) > line for block in blocks]
+    count = below.index(True)
+    assert all(below[count:])
+    return blocks[:count], blocks[count:]
+
+
 def run_in_order(blocks: list[str], filename: str, namespace: dict[str, object]) -> None:
     for code in blocks:
         exec(compile(code, filename, "exec"), namespace)
@@ -47,11 +80,33 @@ def fresh_module(monkeypatch):
     return module
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_python_blocks_run(document, fresh_module, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param("Pyro", id="README in Pyro"),
+        pytest.param("NumPyro", id="README in NumPyro", marks=pytest.mark.slow),
+        pytest.param("CONTRIBUTING", id="CONTRIBUTING"),
+    ],
+)
+def test_python_blocks_run(part, fresh_module, monkeypatch, tmp_path):
+    """XLA compiles for half a minute what NumPyro's half does; its imports are looked at below."""
     monkeypatch.chdir(tmp_path)  # what a block saves stays out of the repository
     monkeypatch.setenv("MPLBACKEND", "agg")
-    run_in_order(python_blocks(document), str(document), vars(fresh_module))
+    parts = dict(zip(("Pyro", "NumPyro"), halves(), strict=True))
+    blocks = parts.get(part) or python_blocks(ROOT / "CONTRIBUTING.md")
+    run_in_order(quickly(blocks), part, vars(fresh_module))
+
+
+def test_imports_of_all_blocks_are_there():
+    for block in python_blocks(ROOT / "README.md"):
+        tree = ast.parse(block)
+        lines = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        run_in_order(list(map(ast.unparse, lines)), "README.md", {})
+
+
+def test_what_is_done_less_often_is_written():
+    text = "".join(map("".join, halves()))
+    assert [written for written in FEWER if written not in text] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -68,10 +123,6 @@ def test_named_files_exist():
     named = set(re.findall(rf"`((?:{rooms})/[\w/.]*)`", text))
     assert len(named) > 20
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
-
-
-def test_readme_has_python_blocks():
-    assert python_blocks(ROOT / "README.md")
 
 
 def test_a_failing_block_is_reported_at_its_line(tmp_path):

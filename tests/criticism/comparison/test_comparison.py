@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.checks.marks import IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.criticism.comparison.models import improper, noisy, softplus
 from tests.criticism.comparison.references import chains
 from tests.criticism.containers.programs import (
@@ -38,9 +38,8 @@ def exact_draws(chains=4, draws=2000):
 
 
 def trained(host, model, *data, **options):
-    return host.package.fit(
-        model, host.package.DVIGuide(), *data, method="newton", float64=True, **options
-    )
+    options = {"method": "newton", "float64": True, "by_draws": False, **options}
+    return host.package.fit(model, host.package.DVIGuide(), *data, **options)
 
 
 def compared(host, model=None, samples=None, diverging=None, **options):
@@ -86,7 +85,7 @@ def test_predictions_are_those_of_the_posterior(comparison):
     assert response.distance.mean() < 1.5 * response.noise
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_distances_are_those_of_two_normals(host):
     """With a reference that is off by a known amount."""
     shifted = {"weight": exact_draws()["weight"] + [0.0, 0.0, 1.0]}
@@ -121,7 +120,7 @@ def test_it_prints_and_draws(comparison):
     assert set(comparison.inference_data) == {"DVIGuide", "linear response", "NUTS"}
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_chains_that_are_no_reference_are_told(host):
     samples = exact_draws(chains=2, draws=50)
     samples["weight"][1] += 3.0
@@ -134,6 +133,7 @@ def test_chains_that_are_no_reference_are_told(host):
         assert part in text
 
 
+@pytest.mark.parametrize(("comparison", "host"), [("numpyro", "pyro")], indirect=True)
 def test_chains_may_be_in_a_container(comparison, host):
     """As those of another host."""
     contained = comparison.inference_data["NUTS"]
@@ -148,14 +148,14 @@ def test_chains_may_be_in_a_container(comparison, host):
     assert found.chains.divergences == 0
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_a_single_chain_is_compared_with_itself(host):
     samples = exact_draws(chains=1, draws=400)
     samples["weight"][:, 200:] += 3.0
     assert compared(host, samples=samples).chains.rhat > 1.5
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_what_is_not_possible_is_noted(host):
     """A guide that was not trained has no linear response, and improper priors are named."""
     with doubles(host):
@@ -170,6 +170,7 @@ def test_what_is_not_possible_is_noted(host):
     assert list(found.sites[0].ratios) == ["DVIGuide"]
 
 
+@IN_PYRO
 def test_wrong_references_are_refused(host):
     with doubles(host):
         data = [host.array(part) for part in (X, Y)]
@@ -180,19 +181,19 @@ def test_wrong_references_are_refused(host):
         compared(host, test=NEW)
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_nuts_runs(host):
     with doubles(host):
         data = [host.array(part) for part in (X, Y)]
         result = trained(host, line(host), *data)
         found = host.package.compare_with_nuts(
-            line(host), result, *data, num_warmup=60, num_samples=60, num_chains=1
+            line(host), result, *data, num_warmup=30, num_samples=30, num_chains=1
         )
-    assert found.chains.shape == (1, 60)
+    assert found.chains.shape == (1, 30)
     assert found.seconds["NUTS"] > 0
     (site,) = found.sites
     assert (np.abs(site.difference) < 5 * site.error).all()
-    assert found.reference.get_samples()["weight"].shape == (60, 3)
+    assert found.reference.get_samples()["weight"].shape == (30, 3)
 
 
 def test_a_random_density_is_refused(host):
@@ -206,7 +207,7 @@ def test_a_random_density_is_refused(host):
             host.package.compare_with_nuts(model, result, *data)
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_moments_of_other_coordinates_are_those_of_draws(host):
     """A guide that is Gaussian on no coordinates that the chains have."""
     model, guide = softplus(host, 0.5, 0.3)
@@ -226,7 +227,7 @@ def test_particles_are_drawn_along_plates(host):
     """Where an observation depends on its row in nothing but the plate."""
     model, _ = softplus(host, 0.5, 0.3)
     x = host.array(X)
-    result = host.package.fit(model, host.package.DVIGuide(), x, host.array(Y), method="newton")
+    result = trained(host, model, x, host.array(Y), float64=False)
     given = (result.params,) if host.name == "numpyro" else ()
     options = {"rng_key": jax.random.key(0)} if host.name == "numpyro" else {}
     found = host.package.predict(

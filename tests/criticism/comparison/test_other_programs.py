@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import HOSTS, NOISE, X, Y, doubles, fresh, local
 
-CHAINS = {"num_warmup": 200, "num_samples": 400, "num_chains": 1}
+CHAINS = {"num_warmup": 40, "num_samples": 80, "num_chains": 1}
 
 
 @pytest.fixture(params=HOSTS)
@@ -18,7 +19,7 @@ def host(request):
 def compared(host, model, **options):
     with doubles(host):
         data = [host.array(part) for part in (X, Y)]
-        result = host.package.fit(model, host.package.DVIGuide(), *data, **options)
+        result = host.fit(model, *data, **options)
         return host.package.compare_with_nuts(model, result, *data, **CHAINS)
 
 
@@ -54,21 +55,22 @@ def of_two(host):
 def test_chains_have_the_trained_parameters(host):
     found = compared(host, with_parameter(host), method="newton")
     (site,) = found.sites
-    assert site.ratios["linear response"] == pytest.approx(1, abs=0.25)
+    assert site.ratios["linear response"] == pytest.approx(1, abs=0.35)
     assert np.abs(site.difference).max() < 5 * site.error.max()
 
 
 def test_chains_have_whole_plates(host):
     found = compared(host, local(host, 5), steps=5)
     draws = found.inference_data["NUTS"].posterior
-    assert draws["effect"].shape == (1, 400, len(X))
+    assert draws["effect"].shape == (1, 80, len(X))
     covariance = np.linalg.inv(np.eye(3) + X.T @ X / (NOISE**2 + 1))
     mean = covariance @ X.T @ Y / (NOISE**2 + 1)
-    error = np.sqrt(np.diag(covariance) / 100)
+    error = np.sqrt(np.diag(covariance) / 20)
     np.testing.assert_allclose(draws["weight"].mean(("chain", "draw")), mean, atol=5 * error.max())
     assert found.predictive[0].difference.shape == (len(X),)
 
 
+@IN_PYRO
 def test_what_has_no_predictions_is_compared_without(host):
     objective = host.package.DeterministicELBO(sample_sites=["weight"])
     found = compared(host, of_two(host), steps=5, objective=objective)

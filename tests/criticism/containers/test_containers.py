@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import xarray
 
+from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
     HOSTS,
     NOISE,
@@ -18,7 +19,6 @@ from tests.criticism.containers.programs import (
     fresh,
     gaussian,
     line,
-    local,
     scaled,
 )
 
@@ -64,6 +64,7 @@ def test_groups_with_their_dimensions(host):
     np.testing.assert_allclose(data.posterior["mean"], means, rtol=1e-10)
 
 
+@IN_PYRO
 def test_names_and_coordinates_of_the_user(host):
     coords = {"coefficient": ["a", "b", "c"], "data": [f"row {row}" for row in range(20)]}
     dims = {"weight": ["coefficient"], "x": ["data", "coefficient"]}
@@ -86,6 +87,7 @@ def test_names_and_coordinates_of_the_user(host):
         ({"mean": ["draw"]}, "ArviZ's own axes"),
     ],
 )
+@IN_PYRO
 def test_names_that_do_not_fit(host, dims, said):
     with pytest.raises(ValueError, match=said):
         convert(host, guide_of(host), line(host), X, Y, dims=dims, num_prior_samples=0)
@@ -118,17 +120,6 @@ def test_observations_that_are_fewer_than_their_plate(host):
     data = convert(host, guide_of(host), model, X, np.array(0.5))
     assert shapes(data.log_likelihood) == {"obs": drawn(data=20)}
     np.testing.assert_array_equal(data.observed_data["obs"], np.full(20, 0.5))
-
-
-def test_local_latents_of_subsampled_plates(host):
-    def guide(x, y=None):
-        host.language.sample("weight", host.dist.Normal(host.array(np.ones(3)), 0.1).to_event(1))
-        with host.language.plate("data", len(x), subsample_size=4):
-            host.language.sample("effect", host.dist.Normal(0.5, 2.0))
-
-    data = convert(host, guide, local(host, part=4), X, Y)
-    assert shapes(data.posterior)["effect"] == drawn(data=20)
-    assert shapes(data.log_likelihood) == {"obs": drawn(data=20)}
 
 
 @pytest.mark.parametrize("rows", [1, 10])
@@ -181,6 +172,7 @@ def test_an_improper_prior_is_left_out(host):
     assert {*data.groups()} == GROUPS - {"prior", "prior_predictive"}
 
 
+@IN_PYRO
 def test_a_file_keeps_all(host, tmp_path):
     data = convert(host, guide_of(host), line(host), X, Y, predictions=(host.array(X[:7]),))
     data.to_netcdf(str(tmp_path / "fit.nc"))
@@ -192,6 +184,7 @@ def test_a_file_keeps_all(host, tmp_path):
     assert found.posterior.attrs["inference_library"] == "pyro-moments"
 
 
+@IN_PYRO
 def test_one_draw(host):
     data = convert(host, guide_of(host), line(host), X, Y, num_samples=1, num_prior_samples=1)
     assert data.posterior["mean"].shape == (1, 1, 20)
@@ -199,6 +192,7 @@ def test_one_draw(host):
         convert(host, guide_of(host), line(host), X, Y, num_samples=0)
 
 
+@IN_PYRO
 def test_other_models_and_other_things_are_refused(host):
     with pytest.raises(ValueError, match="there are no draws of 'scale'"):
         convert(host, guide_of(host), scaled(host), X, Y)

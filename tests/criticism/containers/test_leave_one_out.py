@@ -15,7 +15,7 @@ from moment_calculus.criticism.containers.leave_one_out import (
     leave_one_out,
     loo_weights,
 )
-from tests.checks.marks import IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
 from tests.criticism.containers.programs import (
     HOSTS,
     X,
@@ -75,6 +75,7 @@ def test_draws_of_the_posterior_itself_have_the_exact_answer(host):
     check_close(az.loo(data, pointwise=True), data)
 
 
+@IN_PYRO
 def test_a_mean_field_guide_is_corrected(host):
     precision = np.linalg.inv(gaussian(X, Y)[1])
     with doubles(host):
@@ -86,6 +87,7 @@ def test_a_mean_field_guide_is_corrected(host):
     check_close(found, data)
 
 
+@IN_PYRO
 def test_what_arviz_alone_leaves_out(host):
     with doubles(host):
         data = container(host, gaussian(X, Y)[1] / 4)
@@ -109,6 +111,7 @@ def test_a_guide_is_converted_on_the_way(host):
         host.package.loo(guide)
 
 
+@IN_PYRO
 def test_comparisons_and_plots_take_it(host):
     with doubles(host), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the narrow one, and ArviZ's own

@@ -9,6 +9,7 @@ import pytest
 from moment_calculus.criticism.containers.draws import Draws, FromPosterior, NoDensity
 from moment_calculus.criticism.containers.resampling import resample
 from moment_calculus.errors.exceptions import UnsupportedMoments
+from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
     HOSTS,
     X,
@@ -42,6 +43,7 @@ def test_draws_of_a_guide_become_those_of_the_posterior(host):
     assert "resampled" in found.posterior.attrs["source"]
 
 
+@IN_PYRO
 def test_draws_that_weights_cannot_correct_are_refused(host):
     mean, covariance = gaussian(X, Y)
     guide = drawing(host, mean, covariance / 25)
@@ -58,6 +60,7 @@ def test_what_has_no_weights_is_refused():
         resample(Draws("guide", values, NoDensity("of masks")), *arguments)
 
 
+@IN_PYRO
 def test_leave_one_out_without_weights_takes_draws_as_the_posteriors(host):
     mean, covariance = gaussian(X, Y)
     guide = drawing(host, mean, covariance / 2)

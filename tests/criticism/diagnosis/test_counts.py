@@ -9,7 +9,7 @@ from moment_calculus.criticism.calibration.calibration import calibration
 from moment_calculus.criticism.diagnosis import diagnosis
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.hosts.predictions.mixtures import SampledSite
-from tests.checks.marks import IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import X, doubles, fresh
 
 COUNTS = np.random.default_rng(0).negative_binomial(3, 0.4, size=len(X))
@@ -20,7 +20,7 @@ def host(request):
     return fresh(request.param)
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_counts_are_judged_by_draws(host, monkeypatch):
     judged = []
     seen = lambda prediction, y: judged.append(prediction) or calibration(prediction, y)  # noqa: E731

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moment_calculus.criticism.diagnosis.findings import Verdict
-from tests.checks.marks import IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import HOSTS, doubles, fresh
 
 generator = np.random.default_rng(2)
@@ -56,6 +56,7 @@ def test_nothing_speaks_against_an_exact_posterior(host, capsys):
         found["weather"]
 
 
+@IN_PYRO
 def test_variances_of_mean_field_are_called_too_small(host):
     y = SHIFTED @ [1.0, 0.02] + NOISE
     found = diagnosed(host, regression(host), SHIFTED, y)
@@ -70,7 +71,7 @@ def test_variances_of_mean_field_are_called_too_small(host):
     assert "linear_response" in scales.remedy
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_what_has_not_converged_is_to_be_fitted_longer(host):
     y = APART @ [1.0, -2.0] + NOISE
     found = diagnosed(host, regression(host), APART, y, method="adam", steps=3)
@@ -81,7 +82,7 @@ def test_what_has_not_converged_is_to_be_fitted_longer(host):
 
 
 @pytest.mark.parametrize(("noise", "wrong"), [(0.2, "too narrow"), (2.0, "too wide")])
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_calibration_is_that_of_held_out_data(host, noise, wrong):
     y = APART @ [1.0, -2.0] + NOISE
     held_out = APART[:40], y[:40]
@@ -92,7 +93,7 @@ def test_calibration_is_that_of_held_out_data(host, noise, wrong):
     assert "held out" in calibration.value
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_data_that_are_not_replicated_are_told(host):
     y = APART @ [1.0, -2.0] + NOISE
     y[7] += 8.0
@@ -103,7 +104,7 @@ def test_data_that_are_not_replicated_are_told(host):
     assert "the largest of the data" in replicated.meaning
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_influential_data_are_named(host):
     x = APART.copy()
     x[7] = [12.0, 0.0]
@@ -114,7 +115,7 @@ def test_influential_data_are_named(host):
     assert "(7,)" in influential.meaning
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_masks_have_no_weights(host):
     guide = host.package.MCDropoutGuide(p=0.1)
     found = diagnosed(
@@ -125,7 +126,7 @@ def test_masks_have_no_weights(host):
     assert "there are no importance weights" in finding.meaning
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_classes_are_diagnosed_by_their_probabilities(host):
     def model(x, y=None):
         prior = host.dist.Normal(0.0, 1.0).expand([2]).to_event(1)
@@ -140,7 +141,7 @@ def test_classes_are_diagnosed_by_their_probabilities(host):
     assert "calibration error" in found["calibration of obs"].value
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_it_prints_unless_told_otherwise(host, capsys):
     with doubles(host):
         data = [host.array(part) for part in (APART, APART @ [1.0, -2.0] + NOISE)]

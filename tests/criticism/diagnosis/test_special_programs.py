@@ -37,7 +37,8 @@ def masked(host):
 def diagnosed(host, model, y, guide=None, **options):
     with doubles(host):
         data = [host.array(part) for part in (X, y)]
-        result = host.package.fit(model, guide or host.package.DVIGuide(), *data, **options)
+        guide = guide or host.package.DVIGuide()
+        result = host.package.fit(model, guide, *data, by_draws=False, **options)
         return host.package.diagnose(model, result, *data, verbose=False, num_samples=1000)
 
 
