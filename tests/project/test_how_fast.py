@@ -49,11 +49,12 @@ def test_updates(tmp_path):
 
 @pytest.mark.parametrize(("host", "count"), [("pyro", 8), slow("numpyro", 2)])
 def test_a_step_of_the_activations(host, count):
+    import hosts
     import net_speed
 
-    module = importlib.import_module(f"net_speed_{host}")
-    steps = [module.layer_step((13, 4, 2), 5, name) for name in net_speed.ACTIVATIONS[:count]]
-    for step in steps:
+    module = hosts.load(host, "steps")
+    for name in net_speed.ACTIVATIONS[:count]:
+        step = net_speed.layer_step(module, (13, 4, 2), 5, name)
         step()
         assert (module.peak(step) is None) == (host == "numpyro")
 
