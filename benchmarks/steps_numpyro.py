@@ -16,6 +16,7 @@ from models import perceptron, standard
 from numpyro.infer import SVI
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
+from time_to_accuracy_data import BATCH, EVERY, Split
 from timing import Step
 
 
@@ -107,14 +108,14 @@ class Training:
     """A network that is being trained, from the start of its split; some updates in a scan."""
 
     def __init__(
-        self, elbo: ELBO, guide: Callable, model: Callable, split: Any, rate: float, scale: float
+        self, elbo: ELBO, guide: Callable, model: Callable, split: Split, rate: float, scale: float
     ) -> None:
         self.x, self.y = jnp.asarray(split.x), jnp.asarray(split.y)
         start = host.init_to_value(values=split.start())
         made = guide(model, init_loc_fn=start, init_scale=scale)
-        self.svi, rows = SVI(model, made, Adam(rate), elbo), jnp.zeros(split.scanned, int)
-        key, batch = jax.random.key(split.number), slice(split.batch)
-        self.state = self.svi.init(key, self.x[batch], self.y[batch])
+        self.svi, rows = SVI(model, made, Adam(rate), elbo), jnp.zeros((EVERY, BATCH), int)
+        key = jax.random.key(split.number)
+        self.state = self.svi.init(key, self.x[:BATCH], self.y[:BATCH])
         self.run = jax.jit(self._updates).lower(self.state, self.x, self.y, rows).compile()
 
     def _updates(self, state: Any, x: jax.Array, y: jax.Array, batches: jax.Array) -> Any:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from pyro.infer.elbo import ELBO
 from pyro.nn import PyroModule, PyroSample
+from time_to_accuracy_data import BATCH, Split
 from timing import Step
 from torch import Tensor, nn
 from torch.autograd.profiler import profile
@@ -127,15 +128,14 @@ class Training:
     """A network that is being trained, from the start of its split."""
 
     def __init__(
-        self, elbo: ELBO, guide: Callable, model: Callable, split: Any, rate: float, scale: float
+        self, elbo: ELBO, guide: Callable, model: Callable, split: Split, rate: float, scale: float
     ) -> None:
         pyro.set_rng_seed(split.number)
         self.x, self.y = torch.as_tensor(split.x), torch.as_tensor(split.y)
         values = {name: torch.as_tensor(value) for name, value in split.start().items()}
         self.guide = guide(model, init_loc_fn=host.init_to_value(values=values), init_scale=scale)
         self.names = list(values)
-        batch = slice(split.batch)
-        elbo.loss_and_grads(model, self.guide, self.x[batch], self.y[batch])  # compiles
+        elbo.loss_and_grads(model, self.guide, self.x[:BATCH], self.y[:BATCH])  # compiles
         self.guide.zero_grad()
         self.svi = pyro.infer.SVI(model, self.guide, pyro.optim.Adam({"lr": rate}), elbo)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 from pathlib import Path
 
@@ -98,14 +97,15 @@ def test_log_likelihood_of_a_known_posterior(split):
     ("host", "prior"), [("pyro", "N(0, 1)"), slow("numpyro", "empirical Bayes")]
 )
 def test_both_reach_a_target(split, host, prior):
+    import hosts
     import time_to_accuracy
 
-    module = importlib.import_module(f"time_to_accuracy_{host}")
+    steps = hosts.load(host, "steps")
     options = argparse.Namespace(target=-2.0, most=1000, start=0.01, prior=prior)
     contenders = [time_to_accuracy.REFERENCE, *time_to_accuracy.CONTENDERS[host][:2]]
     found = {
         name: time_to_accuracy.summary(
-            [[time_to_accuracy.training(module, options, name, split, 0.01)]]
+            [[time_to_accuracy.training(steps, options, name, split, 0.01)]]
         )
         for name in contenders
     }
