@@ -10,8 +10,6 @@ objective × likelihood once, in the host, covariance and depth that cover the m
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import itertools
 import multiprocessing
 import os
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import at_the_optimum_models as models
+import hosts
 
 from moment_calculus.objectives.by_draws import pooled_energy
 
@@ -80,32 +79,32 @@ EXCEPTIONS = {
 }
 
 
-class Found(NamedTuple):
+class Losses(NamedTuple):
     """A cell measured.
 
     Args:
         stated: the loss in closed form.
-        drawn: the loss by draws.
-        error: standard error of ``drawn``.
-        told: what the user is warned of.
+        by_draws: the loss by draws.
+        error: standard error of ``by_draws``.
+        warnings: what the user is warned of.
         seconds: of the processor.
     """
 
     stated: float
-    drawn: float
+    by_draws: float
     error: float
-    told: str
+    warnings: str
     seconds: float
 
     @property
     def relative(self) -> float:
         """The difference, as a part of the loss by draws."""
-        return (self.stated - self.drawn) / abs(self.drawn)
+        return (self.stated - self.by_draws) / abs(self.by_draws)
 
     @property
     def is_off(self) -> bool:
         """Whether the difference exceeds the limits."""
-        return abs(self.relative) > max(OFF, ERRORS * self.error / abs(self.drawn))
+        return abs(self.relative) > max(OFF, ERRORS * self.error / abs(self.by_draws))
 
 
 def cells() -> list[Cell]:
@@ -127,18 +126,19 @@ def _triples(cell: Cell) -> set:
     return set(itertools.combinations(enumerate(cell), 3))
 
 
-def measured(cell: Cell) -> Found:
+def measured(cell: Cell) -> Losses:
     """The loss as stated, by draws, and what the user is told."""
     began = time.process_time()
-    host = importlib.import_module(f"at_the_optimum_{cell.host}").HOST
+    host = hosts.load(cell.host)
+    host.forget()
     host.fresh()
     model, options = models.network(host, cell.depth, cell.family), OBJECTIVES[cell.objective]
     data = tuple(map(host.array, models.data(cell.family)))
-    start = host.start(models.start(host, cell.depth, cell.family))
+    start = host.init_to_value(values=models.start(host, cell.depth, cell.family))
     guide = getattr(host.package, cell.guide)(init_loc_fn=start, **GUIDES[cell.guide])
     kind = host.package.BBAlphaELBO if options else host.package.DeterministicELBO
     objective = kind(covariance=cell.covariance, **options)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit = host.package.fit(
             model,
@@ -149,43 +149,41 @@ def measured(cell: Cell) -> Found:
             steps=STEPS,
             progress_bar=False,
         )
-    looks = host.looks(objective, model, fit, data, TOGETHER, PARTICLES // TOGETHER)
-    words = " ".join(sorted({warning.category.__name__ for warning in told}))
-    drawn = pooled_energy(looks, alpha=objective.alpha)
-    return Found(fit.loss, *drawn, words, time.process_time() - began)
+    terms = host.terms_by_draws(objective, model, fit, data, TOGETHER, PARTICLES // TOGETHER)
+    words = " ".join(sorted({warning.category.__name__ for warning in caught}))
+    by_draws = pooled_energy(terms, alpha=objective.alpha)
+    return Losses(fit.loss, *by_draws, words, time.process_time() - began)
 
 
-def all_measured(chosen: list[Cell]) -> dict[Cell, Found]:
+def all_measured(chosen: list[Cell]) -> dict[Cell, Losses]:
     """Cells by two processes of one thread each."""
     os.environ |= {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     spawned = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=spawned) as pool:
-        found = {}
-        for cell, one in zip(chosen, pool.map(measured, chosen), strict=True):
-            found[cell] = one
-            print(row(cell, one), f"{one.seconds:.0f} s", flush=True)
-    return found
+        results = {}
+        for cell, losses in zip(chosen, pool.map(measured, chosen), strict=True):
+            results[cell] = losses
+            print(row(cell, losses), f"{losses.seconds:.0f} s", flush=True)
+    return results
 
 
-def row(cell: Cell, found: Found) -> str:
+def row(cell: Cell, losses: Losses) -> str:
     """A row of the table."""
-    why = EXCEPTIONS.get(cell, "off") if found.is_off else ""
-    figures = f"{found.stated:.2f} | {found.drawn:.2f} ± {found.error:.2f}"
-    words = f"{100 * found.relative:+.1f} % | {found.told} | {why}"
+    why = EXCEPTIONS.get(cell, "off") if losses.is_off else ""
+    figures = f"{losses.stated:.2f} | {losses.by_draws:.2f} ± {losses.error:.2f}"
+    words = f"{100 * losses.relative:+.1f} % | {losses.warnings} | {why}"
     return f"| {' | '.join(map(str, cell))} | {figures} | {words} |"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="fail where a cell is off")
-    check = parser.parse_args().check
-    found = all_measured(cells())
-    print(f"{sum(one.seconds for one in found.values()):.0f} seconds of the processor")
+    check = hosts.parser(__doc__, "--check").parse_args().check
+    results = all_measured(cells())
+    print(f"{sum(losses.seconds for losses in results.values()):.0f} seconds of the processor")
     if not check:
         head = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-        lines = [*head, *itertools.starmap(row, found.items()), ""]
+        lines = [*head, *itertools.starmap(row, results.items()), ""]
         PAGE.write_text(HEADER + "\n".join(lines), encoding="utf-8")
-    elif unknown := {cell for cell, one in found.items() if one.is_off} - set(EXCEPTIONS):
+    elif unknown := {cell for cell, losses in results.items() if losses.is_off} - set(EXCEPTIONS):
         sys.exit(f"off and no exception: {sorted(unknown)}")
 
 

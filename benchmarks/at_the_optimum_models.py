@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from models import observed, perceptron
 from sklearn.datasets import load_diabetes
 
 ROWS, INPUTS, HIDDEN = 64, 4, 10
@@ -23,35 +24,9 @@ FAMILIES = (
 )
 
 
-@dataclass(frozen=True)
-class Host:
-    """What models call, and what measures them.
-
-    Args:
-        package: the front end.
-        language: the module with ``sample`` and ``plate``.
-        dist: its distributions.
-        numerics: the module with ``exp`` and ``relu``.
-        array: of a NumPy array.
-        start: makes initial locations of values by site name.
-        looks: draws: of an objective, a model, the fit, its data, how many particles together and
-            how often, the arguments of ``pooled``.
-        fresh: forgets earlier fits.
-    """
-
-    package: Any
-    language: Any
-    dist: Any
-    numerics: Any
-    array: Callable[[np.ndarray], Any]
-    start: Callable[..., Any]
-    looks: Callable[..., list[tuple[np.ndarray, ...]]]
-    fresh: Callable[[], None]
-
-
-def likelihood(host: Host, family: str) -> Callable[[Any], Any]:
+def likelihood(host: Any, family: str) -> Callable[[Any], Any]:
     """The distribution of a datum, given the outputs of the network."""
-    dist, exp = host.dist, host.numerics.exp
+    dist, exp = host.dist, host.np.exp
     cuts = host.array(np.array([-1.0, 1.0], np.float32))
     return {
         "Normal": lambda f: dist.Normal(f[..., 0], 0.5),
@@ -71,45 +46,40 @@ def data(family: str) -> tuple[np.ndarray, np.ndarray]:
     inputs, target = inputs[:ROWS, [2, 8, 3, 0]], target[:ROWS]
     classes = np.searchsorted(np.quantile(target, [1 / 3, 2 / 3]), target)
     standard = (target - target.mean()) / target.std()
-    known = {
+    targets = {
         "Bernoulli": standard > 0,
         "Categorical": classes,
         "ordinal": classes,
         "Poisson": np.round(target / 50),
         "Gamma": target / target.mean(),
     }
-    y = known.get(family, standard)
+    y = targets.get(family, standard)
     x = (inputs - inputs.mean(0)) / inputs.std(0)
     return x.astype(np.float32), y.astype(np.int64 if y is classes else np.float32)
 
 
-def sizes(depth: int, family: str) -> list[tuple[int, int]]:
-    """Inputs and outputs of every layer."""
+def sizes(depth: int, family: str) -> list[int]:
+    """Numbers of inputs, of units in each hidden layer, and of outputs."""
     outputs = {"heteroscedastic": 2, "Categorical": 3}.get(family, 1)
-    return list(itertools.pairwise([INPUTS, *[HIDDEN] * depth, outputs]))
+    return [INPUTS, *[HIDDEN] * depth, outputs]
 
 
-def network(host: Host, depth: int, family: str) -> Callable:
+def network(host: Any, depth: int, family: str) -> Callable:
     """Hidden relu layers and a likelihood; normal priors over all weights and biases."""
-    sample, dist, outcome = host.language.sample, host.dist, likelihood(host, family)
+    shapes = sizes(depth, family)
 
-    def model(x: Any, y: Any = None) -> Any:
-        for layer, shape in enumerate(sizes(depth, family)):
-            prior = dist.Normal(0.0, shape[0] ** -0.5).expand(shape).to_event(2)
-            weight = sample(f"weight{layer}", prior)
-            bias = sample(f"bias{layer}", dist.Normal(0.0, 1.0).expand(shape[1:]).to_event(1))
-            x = (host.numerics.relu(x) if layer else x) @ weight + bias
-        with host.language.plate("rows", len(x)):
-            return sample("obs", outcome(x), obs=y)
+    def prior(shape: list[int]) -> Any:
+        scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
+        return host.dist.Normal(0.0, scale).expand(shape).to_event(len(shape))
 
-    return model
+    return observed(host, partial(perceptron, host, prior, shapes), likelihood(host, family))
 
 
-def start(host: Host, depth: int, family: str) -> dict[str, Any]:
+def start(host: Any, depth: int, family: str) -> dict[str, Any]:
     """Locations that training begins at in both hosts (Glorot and Bengio 2010, eq. 12)."""
     rng = np.random.default_rng(0)
-    found = {}
-    for layer, shape in enumerate(sizes(depth, family)):
-        found[f"weight{layer}"] = rng.normal(0.0, (2 / sum(shape)) ** 0.5, shape)
-        found[f"bias{layer}"] = rng.normal(0.0, 0.5, shape[1:])
-    return {site: host.array(value.astype(np.float32)) for site, value in found.items()}
+    values = {}
+    for layer, shape in enumerate(itertools.pairwise(sizes(depth, family))):
+        values[f"weight{layer}"] = rng.normal(0.0, (2 / sum(shape)) ** 0.5, shape)
+        values[f"bias{layer}"] = rng.normal(0.0, 0.5, shape[1:])
+    return {site: host.array(value.astype(np.float32)) for site, value in values.items()}

@@ -1,7 +1,7 @@
 """Twelve models: the ELBO in closed form against the host's Trace_ELBO.
 
     OMP_NUM_THREADS=1 python benchmarks/model_accuracy.py --check
-    OMP_NUM_THREADS=1 python benchmarks/model_accuracy.py --backend numpyro --check
+    OMP_NUM_THREADS=1 python benchmarks/model_accuracy.py --host numpyro --check
 
 Each model is trained with the deterministic ELBO; then both ELBOs are evaluated with the same
 guide, Trace_ELBO as the mean over many draws. Agreement means: within three standard errors of
@@ -11,12 +11,14 @@ that mean plus one per cent of it.
 from __future__ import annotations
 
 import argparse
-import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+
+import hosts
+from twelve_models import twelve_models
 
 SHARE, STANDARD_ERRORS = 0.01, 3.0
 
@@ -39,23 +41,23 @@ class Row:
         return abs(self.elbo - self.sampled) <= self.allowed
 
 
-def backend(name: str) -> ModuleType:
-    """The host's part: ``twelve_models`` and ``losses``."""
-    return importlib.import_module(f"model_accuracy_{name}")
+def models(host: str) -> dict[str, tuple[Callable, tuple[Any, ...]]]:
+    """The twelve models of a host, with their data."""
+    return twelve_models(hosts.load(host), hosts.load(host, "networks"))
 
 
 def compare(
     host: ModuleType, name: str, model: Callable, data: tuple[Any, ...], *, samples: int, steps: int
 ) -> Row:
-    loss, draws = host.losses(model, data, samples=samples, steps=steps)
+    loss, draws = host.losses(model, data, samples, steps)
     return Row(name, -loss, -float(draws.mean()), float(draws.std()) / math.sqrt(samples))
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    host, rows = backend(options.backend), []
+    host, rows = hosts.load(options.host), []
     print("| model | ELBO | Trace_ELBO | difference | allowed |\n|---|---|---|---|---|")
-    for name, (model, data) in host.twelve_models().items():
+    for name, (model, data) in models(options.host).items():
         row = compare(host, name, model, data, samples=options.samples, steps=options.steps)
         print(
             f"| {name} | {row.elbo:.2f} | {row.sampled:.2f} ± {row.standard_error:.2f} "
@@ -69,11 +71,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=["pyro", "numpyro"], default="pyro")
+    parser = hosts.parser(__doc__, "--host", "--check")
     parser.add_argument("--samples", type=int, default=10_000, help="(%(default)s)")
     parser.add_argument("--steps", type=int, default=200, help="of training (%(default)s)")
-    parser.add_argument("--check", action="store_true", help="fail unless all agree")
     return parser.parse_args(arguments)
 
 

@@ -1,6 +1,6 @@
 """Speed of networks in closed form, on one thread, in processor time.
 
-    OMP_NUM_THREADS=1 python benchmarks/net_speed.py [--backend numpyro] [--port DVI] [--check]
+    OMP_NUM_THREADS=1 python benchmarks/net_speed.py [--host numpyro] [--port DVI] [--check]
 
 1. an update of a 13-50-2 network of heteroscedastic regression beside `TraceMeanField_ELBO` with
    `AutoNormal`; in NumPyro 200 of them in one scan; in Pyro also the first step with compiled=True;
@@ -18,18 +18,19 @@ page of what `--out` writes.
 from __future__ import annotations
 
 import argparse
-import importlib
-import json
 import multiprocessing
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-import machine
+import hosts
+import models
 from net_speed_rows import Growth, Measured, Row, as_json, compared, exceeded, timed
+from timing import COMPILED, REFERENCE, Step, empty_cache, processor_seconds
 
 BATCH, WIDTH = 32, 100
 WIDTHS, BATCHES, ROWS = (50, 100, 200), (16, 32, 64, 128), (100, 1000, 10_000, 100_000)
@@ -37,74 +38,137 @@ PORT = "PyTorch port of DVI"
 PORT_LIMITS = {"pyro": 0.8, "numpyro": 0.6}
 BATCH_EXPONENT = 1.1
 ACTIVATIONS = ("relu", "gelu", "elu", "silu", "softplus", "tanh", "sigmoid", "leaky_relu")
+FULL, DIAGONAL = "full", "diagonal"
+UPDATE_LIMITS = {
+    "pyro": {FULL: 0.8, DIAGONAL: 0.8, FULL + COMPILED: 0.11, DIAGONAL + COMPILED: 0.11},
+    "numpyro": {FULL: 1.0, DIAGONAL: 1.0},
+}
+SCANNED, FIRST_STEP = 200, 15.0  # updates at once in NumPyro; seconds
 ACTIVATION_LIMITS = dict.fromkeys(("gelu", "elu", "silu", "softplus"), 2.0)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse(arguments)
-    if options.backend == "numpyro":
-        machine.one_processor()
-    host = importlib.import_module(f"net_speed_{options.backend}")
-    found = []
-    for item in measurements(host, options):
-        print(item, flush=True)
-        found.append(item)
-    if options.out:
-        head = {"backend": options.backend, "machine": machine.described(options.backend)}
-        options.out.write_text(json.dumps(head | as_json(found), indent=2) + "\n")
-    if options.check and (slow := exceeded(found)):
+    options, results = parse(arguments), []
+    steps = hosts.load(options.host, "steps", threads=1)
+    with steps.host.own_parameters():
+        for item in measurements(steps, options):
+            print(item, flush=True)
+            results.append(item)
+    head = {"backend": options.host, "machine": hosts.described(options.host)}
+    hosts.write(options.out, head | as_json(results))
+    if options.check and (slow := exceeded(results)):
         sys.exit("too slow:\n" + "\n".join(slow))
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=["pyro", "numpyro"], default="pyro")
+    parser = hosts.parser(__doc__, "--host", "--check", "--out")
     parser.add_argument("--port", type=Path, help="checkout of the PyTorch port of DVI")
     parser.add_argument("--repeats", type=int, default=40, help="of the large networks (40)")
     parser.add_argument("--only", choices=PARTS, help="one part")
     parser.add_argument("--largest", type=int, default=max(ROWS), help="size that is tried")
     parser.add_argument("--no-compiled", action="store_true", help="Pyro: no compiled=True")
-    parser.add_argument("--check", action="store_true", help="fail above a limit")
-    parser.add_argument("--out", type=Path, help="write what was measured to this JSON file")
     return parser.parse_args(arguments)
 
 
-def measurements(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
+def measurements(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
     for name, part in PARTS.items():
         if options.only in (None, name):
-            yield from part(host, options)
+            yield from part(steps, options)
 
 
-def updates(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
-    yield from host.updates(options)
+def updates(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row]:
+    """Updates by Adam; in Pyro also losses with gradients, which its limits are of."""
+    host, limits = steps.host, UPDATE_LIMITS[options.host]
+    what, data = "13-50-2, batch 64", (host.normal(0, 64, 13), host.normal(1, 64))
+    model = models.two_heads(host, steps.network((13, 50, 2)))
+    if options.host == "numpyro":
+        make = partial(steps.updates, SCANNED)
+        scans = timed(_made(make, _contenders(host, False), model, data), options.repeats)
+        each = {name: scan.part(SCANNED) for name, scan in scans.items()}
+        yield from compared(f"{what}, update ({SCANNED} in a scan)", host.BY, each, limits)
+        return
+    contenders = _contenders(host, not options.no_compiled)
+    gradients = timed(_made(steps.elbo_step, contenders, model, data), 10 * options.repeats)
+    yield from compared(f"{what}, loss and gradients", host.BY, gradients, limits)
+    by_adam = timed(_made(steps.update, contenders, model, data), 10 * options.repeats)
+    yield from compared(f"{what}, update with Pyro's Adam", host.BY, by_adam, {})
+    if not options.no_compiled:
+        ours, reference = _in_processes(_first_step, [True, False])
+        what = "13-50-1, batch 64, first step"
+        yield Row(what, ours, host.BY, reference, FIRST_STEP, in_seconds=True)
 
 
-def widths(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
+def _contenders(host: ModuleType, compiled: bool) -> dict[str, tuple[Any, Callable]]:
+    """Objectives and guides by name."""
+    elbo, guide = host.package.DeterministicELBO, host.package.DVIGuide
+    result = {REFERENCE: (host.infer.TraceMeanField_ELBO(), host.infer.autoguide.AutoNormal)}
+    result |= {name: (elbo(covariance=name), guide) for name in (FULL, DIAGONAL)}
+    if compiled:
+        for name in (FULL, DIAGONAL):
+            result[name + COMPILED] = elbo(covariance=name, compiled=True), guide
+    return result
+
+
+def _made(make: Callable, contenders: dict, model: Callable, data: tuple) -> dict[str, Step]:
+    return {name: make(*pair, model, data)[0] for name, pair in contenders.items()}
+
+
+def _first_step(compiled: bool) -> Measured:
+    """Processor seconds of the first step in Pyro, alone in its process, compilers included."""
+    steps = hosts.load("pyro", "steps")
+    host, name = steps.host, "compiled=True" if compiled else "TraceMeanField_ELBO"
+    data, model = (host.normal(0, 64, 13), host.normal(1, 64)), steps.network((13, 50, 1))
+    model, package = models.regression(host, model), host.package
+    with empty_cache(), host.own_parameters():
+        start = processor_seconds()
+        if compiled:
+            package.DeterministicELBO(compiled=True).loss_and_grads(
+                model, package.DVIGuide(model), *data
+            )
+        else:
+            guide = host.infer.autoguide.AutoNormal(model)
+            host.infer.TraceMeanField_ELBO().loss_and_grads(model, guide, *data)
+        seconds = processor_seconds() - start
+    return Measured(name, seconds, seconds)
+
+
+def layer_step(
+    steps: ModuleType, sizes: tuple[int, ...], rows: int, activation: str = "relu"
+) -> Step:
+    """One ELBO of full covariance with its gradients."""
+    host = steps.host
+    model = models.two_heads(host, steps.network(sizes, steps.activation(activation)))
+    elbo, guide = host.package.DeterministicELBO(covariance=FULL), host.package.DVIGuide
+    data = host.normal(0, rows, 13), host.normal(1, rows)
+    return steps.elbo_step(elbo, guide, model, data, init_loc_fn=steps.by_fan_in)[0]
+
+
+def widths(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
     what = f"13-d-d-2, full covariance, batch {BATCH}"
     shapes = {d: ((13, d, d, 2), BATCH) for d in WIDTHS}
-    yield from _grown(options, Growth(what, "width", host.NAME, host.BY), shapes)
+    yield from _grown(options, Growth(what, "width", steps.host.NAME, steps.host.BY), shapes)
 
 
-def batches(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
+def batches(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
     what = f"13-{WIDTH}-{WIDTH}-2, full covariance"
     shapes = {batch: ((13, WIDTH, WIDTH, 2), batch) for batch in BATCHES}
-    ours = Growth(what, "batch", host.NAME, host.BY, limit=BATCH_EXPONENT)
+    ours = Growth(what, "batch", steps.host.NAME, steps.host.BY, limit=BATCH_EXPONENT)
     yield from _grown(options, ours, shapes)
 
 
-def rows(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
+def rows(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
     shapes = {count: ((13, 50, 2), count) for count in ROWS}
     alone = argparse.Namespace(**vars(options) | {"port": None})
-    ours = Growth("13-50-2, full covariance", "rows", host.NAME, host.BY)
+    ours = Growth("13-50-2, full covariance", "rows", steps.host.NAME, steps.host.BY)
     yield from _grown(alone, ours, shapes)
 
 
-def activations(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
+def activations(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
     sizes = (13, WIDTH, WIDTH, 2)
-    steps = {name: host.layer_step(sizes, BATCH, name) for name in ACTIVATIONS}
-    found = timed(steps, options.repeats)
+    contenders = {name: layer_step(steps, sizes, BATCH, name) for name in ACTIVATIONS}
+    times = timed(contenders, options.repeats)
     what = f"13-{WIDTH}-{WIDTH}-2, full covariance, batch {BATCH}"
-    yield from compared(what, host.BY, found, ACTIVATION_LIMITS)
+    yield from compared(what, steps.host.BY, times, ACTIVATION_LIMITS)
 
 
 PARTS = {
@@ -124,35 +188,43 @@ def _grown(
 ) -> Iterator[Row | Growth]:
     """A row for each size, beside the port if it is there; then the growth of each contender."""
     shapes = {size: shape for size, shape in shapes.items() if size <= options.largest}
-    found = dict(zip(shapes, _in_processes(options, list(shapes.values())), strict=True))
-    for size, (*reference, measured) in found.items():
-        limit = PORT_LIMITS[options.backend] if reference else None
+    times = _in_processes(partial(_measured, options), list(shapes.values()))
+    for size, (*reference, measured) in zip(shapes, times, strict=True):
+        limit = PORT_LIMITS[options.host] if reference else None
         yield Row(f"{ours.what}, {ours.size} {size}", measured, ours.by, *reference, limit=limit)
-    for contenders in zip(*found.values(), strict=True):
+    for contenders in zip(*times, strict=True):
         name, seconds = contenders[0].name, tuple(getattr(part, ours.by) for part in contenders)
         limit = ours.limit if name == ours.name else None
         yield replace(ours, name=name, sizes=tuple(shapes), seconds=seconds, limit=limit)
 
 
-def _in_processes(options: argparse.Namespace, shapes: list[Shape]) -> list[list[Measured]]:
-    """Contenders by shape, each in a process of its own: what memory an allocator holds ready
-    depends on what was there before."""
+def _in_processes(function: Callable[[Any], Any], arguments: list) -> list:
+    """Results for all arguments, each from a process of its own: what memory an allocator holds
+    ready, and what is compiled, depends on what was there before."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1, maxtasksperchild=1) as pool:
-        return pool.map(partial(_measured, options), shapes, chunksize=1)
+        return pool.map(function, arguments, chunksize=1)
 
 
 def _measured(options: argparse.Namespace, shape: Shape) -> list[Measured]:
     """The port first, if it is there; with the peaks of memory where they are known."""
-    host = importlib.import_module(f"net_speed_{options.backend}")
-    makers = {host.NAME: host.layer_step}
+    steps = hosts.load(options.host, "steps", threads=1)
+    makers = {steps.host.NAME: partial(layer_step, steps)}
     if options.port is not None:
         import net_speed_port
 
         makers = {PORT: net_speed_port.maker(options.port), **makers}
-    steps = {name: make(*shape) for name, make in makers.items()}
-    found = timed(steps, options.repeats)
-    return [replace(found[name], mebibytes=host.peak(step)) for name, step in steps.items()]
+    with steps.host.own_parameters():
+        contenders = {name: make(*shape) for name, make in makers.items()}
+        times = timed(contenders, options.repeats)
+        return [
+            replace(times[name], mebibytes=_mebibytes(steps.peak(step)))
+            for name, step in contenders.items()
+        ]
+
+
+def _mebibytes(count: int | None) -> float | None:
+    return None if count is None else count / 2**20
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Steps of ordinary regressions: one ELBO with its gradient, against the host's sampled ELBO.
 
-    OMP_NUM_THREADS=1 python benchmarks/ordinary_models.py [--backend numpyro] [--check]
+    OMP_NUM_THREADS=1 python benchmarks/ordinary_models.py [--host numpyro] [--check]
 
 Regressions of P = 20 covariates with each likelihood, a gamma-Poisson regression of 60 rows, and
 three models of the examples of NumPyro. The reference is TraceMeanField_ELBO with AutoNormal and
@@ -12,32 +12,166 @@ too (the time of tracing and compiling).
 from __future__ import annotations
 
 import argparse
-import importlib
-import os
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
 
-from timing import report
+import hosts
+import numpy as np
+from models import observed, standard
+from timing import REFERENCE, Table, measure, report
 
-ROWS = 10_000
+ROWS, COVARIATES, SMALL = 10_000, 20, (60, 3)
+LARGE = {"pyro": 100_000, "numpyro": 1_000_000}
+CLOSED = "DeterministicELBO + DVIGuide"
+FIRST_STEP = 0.9  # largest ratio of the times that tracing and compiling take
+LIMITS = {
+    "Bernoulli": {"pyro": 2.0, "numpyro": 1.5},
+    "Poisson": {"pyro": 1.5, "numpyro": 1.5},
+    "NegativeBinomial": {"pyro": 3.0, "numpyro": 1.5},
+    "StudentT": {"pyro": 3.0, "numpyro": 3.0},
+    "Gamma": {"pyro": 4.0, "numpyro": 4.0},
+    "OrderedLogistic": {"pyro": 4.0, "numpyro": 4.0},
+    "GammaPoisson": {"pyro": 4.0, "numpyro": 4.0},
+}
+EXAMPLE = 1.5  # largest ratio of the examples
 
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    if options.backend == "numpyro":
-        # XLA makes one thread for each processor that it may use when it starts
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
-    report(importlib.import_module(f"ordinary_models_{options.backend}").tables(options), options)
+    steps = hosts.load(options.host, "steps", threads=1)
+    with steps.host.own_parameters():
+        report(tables(steps, options), options)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=["pyro", "numpyro"], default="pyro")
+    parser = hosts.parser(__doc__, "--host", "--only", "--check", "--out")
     parser.add_argument("--repeats", type=int, default=30, help="of a regression (30)")
     parser.add_argument("--rows", type=int, default=ROWS, help=f"of a regression ({ROWS})")
-    parser.add_argument("--only", default="", help="run the tables whose title contains this")
-    parser.add_argument("--check", action="store_true", help="fail where a ratio is too large")
-    parser.add_argument("--out", type=Path, help="write seconds by contender to this JSON file")
     return parser.parse_args(arguments)
+
+
+def tables(steps: ModuleType, options: argparse.Namespace) -> Iterator[Table]:
+    for name, rows, covariates, repeats in plan(options):
+        title = f"{name}, {rows} x {covariates}"
+        if options.only in title:
+            made = regression(steps.host, name, rows, covariates)
+            first = FIRST_STEP if rows == options.rows and name == "Bernoulli" else None
+            yield from both(steps, title, *made, repeats, LIMITS[name][options.host], first)
+    examples = {} if options.host == "pyro" else EXAMPLES
+    for name, make in examples.items():
+        if options.only in name:
+            made = make(steps.host)
+            yield from both(steps, name, *made, 20 * options.repeats, EXAMPLE, FIRST_STEP)
+
+
+def plan(options: argparse.Namespace) -> Iterator[tuple[str, int, int, int]]:
+    """Likelihoods, rows, covariates, and repeats."""
+    for name in LIMITS:
+        yield name, options.rows, COVARIATES, options.repeats
+    yield "Bernoulli", LARGE[options.host], COVARIATES, max(3, options.repeats // 10)
+    if options.host == "pyro":
+        yield "GammaPoisson", *SMALL, 5 * options.repeats
+
+
+def both(
+    steps: ModuleType,
+    title: str,
+    model: Callable,
+    data: tuple,
+    repeats: int,
+    limit: float,
+    first_limit: float | None,
+) -> Iterator[Table]:
+    """Times of a step, and in NumPyro of the first one."""
+    host = steps.host
+    mean_field, automatic = host.infer.TraceMeanField_ELBO(), host.infer.autoguide.AutoNormal
+    closed = host.package.DeterministicELBO()
+    made = {
+        REFERENCE: steps.elbo_step(mean_field, automatic, model, data),
+        CLOSED: steps.elbo_step(closed, host.package.DVIGuide, model, data),
+    }
+    contenders = {name: step for name, (step, _) in made.items()}
+    yield Table(title, measure(contenders, repeats, host.summary), {CLOSED: limit})
+    if host.NAME == "NumPyro":
+        seconds = {name: first for name, (_, first) in made.items()}
+        limits = {CLOSED: first_limit} if first_limit else {}
+        yield Table(f"first step, {title}", seconds, limits)
+
+
+def outcome(host: ModuleType, name: str, f: Any) -> Any:
+    """The distribution of an outcome, given its linear predictor."""
+    dist, exp = host.dist, host.np.exp
+    return {
+        "Bernoulli": lambda: dist.Bernoulli(logits=f),
+        "Poisson": lambda: dist.Poisson(exp(f)),
+        "NegativeBinomial": lambda: dist.NegativeBinomial(5.0, logits=f),
+        "StudentT": lambda: dist.StudentT(4.0, f, 0.5),
+        "Gamma": lambda: dist.Gamma(2.0, 2.0 * exp(-f)),
+        "OrderedLogistic": lambda: dist.OrderedLogistic(f, host.array([-1.0, 0.0, 1.0])),
+        "GammaPoisson": lambda: dist.GammaPoisson(3.0, 3.0 * exp(-f)),
+    }[name]()
+
+
+def regression(host: ModuleType, name: str, rows: int, covariates: int) -> tuple[Callable, tuple]:
+    def predictor(x: Any) -> Any:
+        intercept = host.sample("intercept", host.dist.Normal(0.0, 2.0))
+        return intercept + x @ host.sample("slopes", standard(host)([covariates]))
+
+    model = observed(host, predictor, lambda f: outcome(host, name, f))
+    x = host.normal(0, rows, covariates)
+    return model, (x, host.simulated(model, x))
+
+
+def network(host: ModuleType) -> tuple[Callable, tuple]:
+    """Two hidden layers of 5 units and tanh, the noise's precision Gamma distributed."""
+
+    def model(x: Any, y: Any) -> None:
+        for place, shape in enumerate([(3, 5), (5, 5), (5, 1)]):
+            prior = host.dist.Normal(host.np.zeros(shape), host.np.ones(shape))
+            weight = host.sample(f"weight{place}", prior)
+            x = (host.np.tanh(x) if place else x) @ weight
+        scale = 1.0 / host.np.sqrt(host.sample("precision", host.dist.Gamma(3.0, 1.0)))
+        with host.plate("data", len(y)):
+            host.sample("obs", host.dist.Normal(x, scale).to_event(1), obs=y)
+
+    x = np.linspace(-1, 1, 50, dtype=np.float32)[:, None]
+    return model, (host.array(x ** np.arange(3)), host.array(np.sin(3 * x)))
+
+
+def proportions(host: ModuleType) -> tuple[Callable, tuple]:
+    """A probability with a uniform prior for each binomial count."""
+
+    def model(total: Any, y: Any) -> None:
+        with host.plate("groups", len(total)):
+            p = host.sample("p", host.dist.Uniform(0.0, 1.0))
+            host.sample("obs", host.dist.Binomial(total, p), obs=y)
+
+    return model, (host.array(np.full(20, 50)), host.array(np.arange(15, 35)))
+
+
+def horseshoe(host: ModuleType) -> tuple[Callable, tuple]:
+    """Linear regression with a horseshoe prior, its noise's precision Gamma distributed."""
+    sample, dist = host.sample, host.dist
+
+    def model(x: Any, y: Any) -> None:
+        ones = host.np.ones(x.shape[1])
+        local = sample("lambdas", dist.HalfCauchy(ones))
+        overall = sample("tau", dist.HalfCauchy(host.np.ones(1)))
+        slopes = sample("unscaled", dist.Normal(0.0, ones))
+        scale = 1.0 / host.np.sqrt(sample("precision", dist.Gamma(3.0, 1.0)))
+        with host.plate("data", len(y)):
+            sample("obs", dist.Normal(x @ (overall * local * slopes), scale), obs=y)
+
+    x = host.normal(0, 100, 20)
+    return model, (x, x[:, 0] - 2 * x[:, 1])
+
+
+EXAMPLES = {
+    "network 3-5-5-1, 50 rows": network,
+    "Uniform x Binomial, 20 groups": proportions,
+    "horseshoe, 100 x 20": horseshoe,
+}
 
 
 if __name__ == "__main__":

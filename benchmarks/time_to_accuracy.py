@@ -1,6 +1,6 @@
 """Processor time until predictions of held-out rows are good: closed form against one draw a step.
 
-    OMP_NUM_THREADS=1 python benchmarks/time_to_accuracy.py concrete.npz [--backend numpyro]
+    OMP_NUM_THREADS=1 python benchmarks/time_to_accuracy.py concrete.npz [--host numpyro]
 
 The file has X [N, D], y [N] and test_mask [splits, N]. A network of 50 ReLUs with a heteroscedastic
 Normal likelihood and empirical-Bayes priors as in Wu et al. 2019, or N(0, 1), is trained by Adam at
@@ -21,26 +21,24 @@ before the first update there: making the parameters, capturing, tracing, compil
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
-import json
 import multiprocessing
-import os
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import machine
+import hosts
 import numpy as np
-from time_to_accuracy_data import EVERY, PRIORS, Split
-from timing import processor_seconds
+from models import perceptron, standard
+from time_to_accuracy_data import EVERY, HIDDEN, PRIORS, Split
+from timing import REFERENCE, empty_cache, processor_seconds
 
-REFERENCE, LIMIT = "TraceMeanField_ELBO + AutoNormal", 0.5
+LIMIT = 0.5
 CONTENDERS = {
     "numpyro": ["full", "diagonal"],
     "pyro": ["full", "diagonal", "full, compiled", "diagonal, compiled"],
@@ -61,15 +59,13 @@ class Training:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    if options.backend == "numpyro":
-        machine.one_processor()
-    names = [REFERENCE, *(options.contenders or CONTENDERS[options.backend])]
-    found: dict[str, list[list[Training]]] = {name: [] for name in names}
+    names = [REFERENCE, *(options.contenders or CONTENDERS[options.host])]
+    by_name: dict[str, list[list[Training]]] = {name: [] for name in names}
     context = multiprocessing.get_context("spawn")
     with context.Pool(1, maxtasksperchild=1) as pool:
         for split, name in itertools.product(range(options.splits), names):
-            found[name].append(pool.apply(trainings, (options, name, split)))
-    results = {name: summary(splits) for name, splits in found.items()}
+            by_name[name].append(pool.apply(trainings, (options, name, split)))
+    results = {name: summary(splits) for name, splits in by_name.items()}
     for result in results.values():
         result |= ratios(result, results[REFERENCE])
     show(results)
@@ -77,9 +73,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = hosts.parser(__doc__, "--host", "--check", "--out")
     parser.add_argument("file", type=Path, help="set of data, such as UCI's concrete.npz")
-    parser.add_argument("--backend", choices=["pyro", "numpyro"], default="pyro")
     parser.add_argument("--target", type=float, default=-3.2, help="log-likelihood (%(default)s)")
     parser.add_argument("--prior", choices=PRIORS, default=PRIORS[0], help="of the weights")
     parser.add_argument("--start", type=float, default=0.05, help="scale of all weights (0.05)")
@@ -87,30 +82,53 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--splits", type=int, default=3, help="of the file's (%(default)s)")
     parser.add_argument("--most", type=int, default=10_000, help="updates (%(default)s)")
     parser.add_argument("--contenders", nargs="+", default=None, help="all by default")
-    parser.add_argument("--check", action="store_true", help=f"fail above {LIMIT} of the reference")
-    parser.add_argument("--out", type=Path, help="write what was found to this JSON file")
     return parser.parse_args(arguments)
 
 
 def trainings(options: argparse.Namespace, contender: str, number: int) -> list[Training]:
     """One for each rate; runs in a process of its own, whose compilers have no caches."""
     split = Split.read(options.file, number)
-    with tempfile.TemporaryDirectory() as cache:
-        own = {"TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        os.environ.update(own)
-        host = importlib.import_module(f"time_to_accuracy_{options.backend}")
-        found = [training(host, options, contender, split, rate) for rate in options.rates]
-    for one in found:
-        print(f"split {number}, {contender}: {one}", flush=True)
-    return found
+    with empty_cache():
+        steps = hosts.load(options.host, "steps", threads=1)
+        with steps.host.own_parameters():
+            results = [training(steps, options, contender, split, rate) for rate in options.rates]
+    for result in results:
+        print(f"split {number}, {contender}: {result}", flush=True)
+    return results
+
+
+def network(host: Any, prior: str, weight: float) -> Callable:
+    """Heteroscedastic regression; each row stands for several."""
+    empirical = partial(host.package.EmpiricalBayesNormal, alpha=1, beta=10)
+    prior_of = dict(zip(PRIORS, (empirical, standard(host)), strict=True))[prior]
+
+    def model(x: Any, y: Any) -> None:
+        out = perceptron(host, prior_of, (x.shape[-1], HIDDEN, 2), x)
+        with host.plate("data", len(x)), host.scale(scale=weight):
+            scale = host.np.exp(0.5 * out[..., 1])
+            host.sample("obs", host.dist.Normal(out[..., 0], scale), obs=y)
+
+    return model
+
+
+def objective(host: Any, contender: str) -> tuple[Any, Callable]:
+    """The objective and the guide of a contender."""
+    covariance, _, compiled = contender.partition(", ")
+    if contender == REFERENCE:
+        return host.infer.TraceMeanField_ELBO(), host.infer.autoguide.AutoNormal
+    own = {"compiled": True} if compiled else {}
+    return host.package.DeterministicELBO(covariance=covariance, **own), host.package.DVIGuide
 
 
 def training(
-    host: ModuleType, options: argparse.Namespace, contender: str, split: Split, rate: float
+    steps: ModuleType, options: argparse.Namespace, contender: str, split: Split, rate: float
 ) -> Training:
     """Until the target is reached, or the most updates are made."""
+    host = steps.host
     batches, best, seconds, done = split.batches(EVERY), -np.inf, 0.0, 0
-    made, before = clocked(lambda: host.Training(contender, split, rate, options))
+    pair, model = objective(host, contender), network(host, options.prior, split.weight)
+    make = partial(steps.Training, *pair, model, split, rate, options.start)
+    made, before = clocked(make)
     while best < options.target and done < options.most:
         seconds += clocked(lambda: made.advance(next(batches)))[1]
         best = max(best, split.log_likelihood(made.posterior()))
@@ -164,13 +182,12 @@ def show(results: dict[str, dict]) -> None:
 
 
 def report(results: dict[str, dict], options: argparse.Namespace) -> None:
-    """Write what was found, and fail where the limit is not kept."""
-    if options.out:
-        head = {"backend": options.backend, "machine": machine.described(options.backend)}
-        protocol = ("prior", "target", "start", "splits", "most")
-        head |= {name: getattr(options, name) for name in protocol}
-        head |= {"data": options.file.stem, "limit": LIMIT}
-        options.out.write_text(json.dumps(head | {"contenders": results}, indent=2) + "\n")
+    """Write the results, and fail where the limit is not kept."""
+    head = {"backend": options.host, "machine": hosts.described(options.host)}
+    protocol = ("prior", "target", "start", "splits", "most")
+    head |= {name: getattr(options, name) for name in protocol}
+    head |= {"data": options.file.stem, "limit": LIMIT}
+    hosts.write(options.out, head | {"contenders": results})
     ours = [found["ratio"] for name, found in results.items() if name != REFERENCE]
     best = min((ratio for ratio in ours if ratio is not None), default=np.inf)
     if options.check and best > LIMIT:

@@ -68,12 +68,12 @@ class Split:
     def log_likelihood(self, posterior: Posterior) -> float:
         """Mean over the test rows, in the units of y, by draws from the posterior."""
         generator = np.random.default_rng(0)
-        drawn = {
+        draws = {
             name: loc + scale * generator.normal(size=(DRAWS, *loc.shape))
             for name, (loc, scale) in sorted(posterior.items())
         }
-        hidden = np.maximum(self.x_test @ drawn["weight0"] + drawn["bias0"][:, None], 0.0)
-        loc, log_variance = np.moveaxis(hidden @ drawn["weight1"] + drawn["bias1"][:, None], -1, 0)
+        hidden = np.maximum(self.x_test @ draws["weight0"] + draws["bias0"][:, None], 0.0)
+        loc, log_variance = np.moveaxis(hidden @ draws["weight1"] + draws["bias1"][:, None], -1, 0)
         errors = (self.y_test - loc) ** 2 / np.exp(log_variance)
         densities = -0.5 * (np.log(2 * np.pi) + log_variance + errors)
         mixture = np.logaddexp.reduce(densities, axis=0) - np.log(DRAWS)

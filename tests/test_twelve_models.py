@@ -36,15 +36,15 @@ def benchmark(monkeypatch):
 SLOW = [("numpyro", name) for name in NAMES] + [("pyro", "residual"), ("pyro", "layer norm")]
 
 
-@pytest.mark.parametrize(("backend", "name"), crossed_with_slow(STEPS, NAMES, *SLOW))
-def test_elbo_agrees_with_samples(benchmark, backend, name):
-    host = benchmark.backend(backend)
-    model, data = host.twelve_models()[name]
-    row = benchmark.compare(host, name, model, data, samples=600, steps=STEPS[backend])
+@pytest.mark.parametrize(("host", "name"), crossed_with_slow(STEPS, NAMES, *SLOW))
+def test_elbo_agrees_with_samples(benchmark, host, name):
+    model, data = benchmark.models(host)[name]
+    module = benchmark.hosts.load(host)
+    row = benchmark.compare(module, name, model, data, samples=600, steps=STEPS[host])
     assert row.agrees, row
     assert row.standard_error < 0.02 * abs(row.sampled), "too few samples to tell"
 
 
-@pytest.mark.parametrize("backend", STEPS)
-def test_names_are_complete(benchmark, backend):
-    assert sorted(benchmark.backend(backend).twelve_models()) == sorted(NAMES)
+@pytest.mark.parametrize("host", STEPS)
+def test_names_are_complete(benchmark, host):
+    assert sorted(benchmark.models(host)) == sorted(NAMES)

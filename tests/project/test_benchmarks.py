@@ -16,14 +16,14 @@ def _scripts_on_path(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("backend", "contenders"), [("pyro", [4, 2, 3]), slow("numpyro", [5, 5, 5, 5, 2, 3])]
+    ("host", "contenders"), [("pyro", [4, 2, 3]), slow("numpyro", [5, 5, 5, 5, 2, 3])]
 )
-def test_step_time(tmp_path, backend, contenders):
+def test_step_time(tmp_path, host, contenders):
     import step_time
 
     out = tmp_path / "time.json"
     few = ["--repeats", "1", "--small-only", "--no-compiled"]
-    step_time.main([*few, "--backend", backend, "--out", str(out)])
+    step_time.main([*few, "--host", host, "--out", str(out)])
     found = json.loads(out.read_text())
     assert [len(seconds) for seconds in found.values()] == contenders
     assert all(value > 0 for seconds in found.values() for value in seconds.values())

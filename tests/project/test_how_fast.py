@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 from pathlib import Path
 
@@ -49,11 +48,12 @@ def test_updates(tmp_path):
 
 @pytest.mark.parametrize(("host", "count"), [("pyro", 8), slow("numpyro", 2)])
 def test_a_step_of_the_activations(host, count):
+    import hosts
     import net_speed
 
-    module = importlib.import_module(f"net_speed_{host}")
-    steps = [module.layer_step((13, 4, 2), 5, name) for name in net_speed.ACTIVATIONS[:count]]
-    for step in steps:
+    module = hosts.load(host, "steps")
+    for name in net_speed.ACTIVATIONS[:count]:
+        step = net_speed.layer_step(module, (13, 4, 2), 5, name)
         step()
         assert (module.peak(step) is None) == (host == "numpyro")
 
@@ -97,14 +97,15 @@ def test_log_likelihood_of_a_known_posterior(split):
     ("host", "prior"), [("pyro", "N(0, 1)"), slow("numpyro", "empirical Bayes")]
 )
 def test_both_reach_a_target(split, host, prior):
+    import hosts
     import time_to_accuracy
 
-    module = importlib.import_module(f"time_to_accuracy_{host}")
+    steps = hosts.load(host, "steps")
     options = argparse.Namespace(target=-2.0, most=1000, start=0.01, prior=prior)
     contenders = [time_to_accuracy.REFERENCE, *time_to_accuracy.CONTENDERS[host][:2]]
     found = {
         name: time_to_accuracy.summary(
-            [[time_to_accuracy.training(module, options, name, split, 0.01)]]
+            [[time_to_accuracy.training(steps, options, name, split, 0.01)]]
         )
         for name in contenders
     }

@@ -1,0 +1,166 @@
+"""NumPyro: what models call, fits, and draws. `host_pyro` has the same names."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as np
+import numpy
+import numpyro
+import numpyro.distributions
+from jax.experimental.ode import odeint
+from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, autoguide
+
+import numpyro_moments
+from numpyro_moments.fitting.by_draws import QUICK
+from numpyro_moments.objectives.base import Program
+
+NAME, BY, summary = "NumPyro", "median", statistics.median
+package, infer, dist = numpyro_moments, numpyro.infer, numpyro.distributions
+sample, plate, factor = numpyro.sample, numpyro.plate, numpyro.factor
+deterministic, scale = numpyro.deterministic, numpyro.handlers.scale
+array, relu, init_to_value = np.asarray, jax.nn.relu, numpyro.infer.init_to_value
+doubles = partial(jax.enable_x64, True)
+own_parameters = validation = nullcontext  # as they are
+
+
+def normal(seed: int, *shape: int) -> jax.Array:
+    """Standard normal numbers."""
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+def counts(seed: int, rate: numpy.ndarray) -> numpy.ndarray:
+    """Poisson numbers."""
+    return numpy.random.default_rng(seed).poisson(rate)
+
+
+def simulated(model: Callable, *data: Any) -> jax.Array:
+    """What a model returns for data."""
+    return numpyro.handlers.seed(model, jax.random.key(1))(*data)
+
+
+def randomness(seed: int) -> tuple:
+    """Arguments that draws take."""
+    return (jax.random.key(seed),)
+
+
+def fresh(seed: int = 0) -> None:
+    """Parameters of earlier fits are nowhere."""
+
+
+def forget() -> None:
+    """Drop compiled programs: those of many models are more than a process may map."""
+    # what is no longer waited for would go on in the background, beside what is timed next
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    jax.clear_caches()
+
+
+def start_of(fit: Any) -> dict[str, Any]:
+    """Options with which another fit goes on from this one."""
+    return {"params": fit.params}
+
+
+def sites(fit: Any) -> dict[str, tuple]:
+    """Locations and scales of a mean-field fit by site."""
+    return located(fit.params)
+
+
+def located(params: dict[str, Any]) -> dict[str, tuple]:
+    """Locations and scales of a mean-field guide by site, of its parameters."""
+    names = [name.removesuffix("_auto_loc") for name in params if name.endswith("_auto_loc")]
+    part = lambda name, what: numpy.asarray(params[f"{name}_auto_{what}"])  # noqa: E731
+    return {name: (part(name, "loc"), part(name, "scale")) for name in names}
+
+
+def terms_by_draws(
+    objective: Any, model: Any, fit: Any, data: tuple, count: int, times: int
+) -> list[tuple[numpy.ndarray, ...]]:
+    """Terms of an objective by so many particles at once, so many times; compiled once."""
+    by_draws, program = objective.by_draws(count), Program(model, fit.guide, data, {}, fit.params)
+    terms = jax.jit(lambda key: by_draws.particle_terms(key, program)[0], compiler_options=QUICK)
+    keys = jax.random.split(jax.random.key(1), times)
+    return [tuple(numpy.asarray(part, numpy.float64) for part in terms(key)) for key in keys]
+
+
+def losses(model: Callable, data: tuple, samples: int, steps: int) -> tuple[float, Any]:
+    """Closed-form loss after training, and Trace_ELBO's loss for each draw [samples]."""
+    guide = package.DVIGuide()
+    svi = package.SVI(model, guide, package.DeterministicELBO())
+    trained = svi.run(jax.random.key(0), steps, *data, progress_bar=False)
+
+    @jax.jit
+    @jax.vmap
+    def sampled(key: jax.Array) -> jax.Array:
+        return Trace_ELBO().loss(key, trained.params, model, guide, *data)
+
+    draws = sampled(jax.random.split(jax.random.key(1), samples))
+    return float(jax.jit(svi.evaluate)(trained.state, *data)), numpy.asarray(draws, numpy.float64)
+
+
+def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
+    """The last state, and the outputs of every step."""
+    return jax.lax.scan(step, state, inputs)
+
+
+def integrate(derivative: Callable, start: Any, times: numpy.ndarray, parameters: Any) -> Any:
+    """Solve an equation: of its derivative (of state, time and parameters), the first state, the
+    times from the first on, and the parameters; states [times, n]."""
+    tolerances = {"rtol": 1e-6, "atol": 1e-8, "mxstep": 1000}  # as in NumPyro's own example
+    return odeint(derivative, start, np.asarray(times), parameters, **tolerances)
+
+
+def nuts(make: Callable[[], Callable], chains: int, draws: int, watch: Callable) -> list[dict]:
+    """Draw chain after chain, as ``MCMC`` runs them: each compiles anew, in every run."""
+    with doubles():
+        return _chains(_chain(make(), draws), chains, watch)
+
+
+def compiled_nuts(make: Callable[[], Callable], chains: int, draws: int) -> Callable:
+    """The same chains as one function of their keys, compiled before it is watched."""
+    with doubles():
+        chain = jax.jit(_chain(make(), draws)).lower(jax.random.key(0)).compile()
+        return partial(_chains, chain, chains)
+
+
+def _chain(model: Callable, count: int) -> Callable[[jax.Array], dict[str, jax.Array]]:
+    """The draws of a chain by its key."""
+    sampler = MCMC(NUTS(model), num_warmup=count, num_samples=count, progress_bar=False)
+
+    def draws(key: jax.Array) -> dict[str, jax.Array]:
+        sampler.run(key)
+        return sampler.get_samples()
+
+    return draws
+
+
+def _chains(chain: Callable, count: int, watch: Callable) -> list[dict[str, jax.Array]]:
+    result = []
+    for key in jax.random.split(jax.random.key(0), count):
+        watch()
+        result.append(jax.block_until_ready(chain(key)))
+    return result
+
+
+def posterior_draws(guide: Any, params: Any, count: int) -> dict[str, Any]:
+    """Draws of all sites."""
+    return guide.sample_posterior(jax.random.key(1), params, sample_shape=(count,))
+
+
+def automatic(name: str, make: Callable[[], Callable], steps: int, rate: Callable) -> tuple:
+    """A guide of the host, trained by its own ELBO of one draw, and its parameters.
+
+    Args:
+        name: of the guide.
+        make: the model to approximate.
+        steps: of Adam.
+        rate: of learning, by the step.
+    """
+    model = make()
+    guide = getattr(autoguide, name)(model)
+    svi = SVI(model, guide, numpyro.optim.Adam(rate), Trace_ELBO())
+    return guide, svi.run(jax.random.key(0), steps, progress_bar=False).params

@@ -1,0 +1,178 @@
+"""Pyro: what models call, fits, and draws. `host_numpyro` has the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy
+import pyro
+import pyro.distributions
+import torch
+from pyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+from pyro.optim import LambdaLR
+from torch.distributions import transform_to
+
+import pyro_moments
+from pyro_moments.fitting.precision import double_precision
+from pyro_moments.objectives.particles import Program
+
+NAME, BY, summary = "Pyro", "minimum", min  # of repeats: what disturbs a step makes it slower
+package, infer, dist, np = pyro_moments, pyro.infer, pyro.distributions, torch
+sample, plate, factor, deterministic = pyro.sample, pyro.plate, pyro.factor, pyro.deterministic
+scale, init_to_value = pyro.poutine.scale, pyro.infer.autoguide.init_to_value
+array, relu = torch.as_tensor, torch.relu
+doubles, validation = double_precision, pyro.validation_enabled
+
+STRIDE = 0.1  # of Runge and Kutta, in the units of the models' times
+
+
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    """Standard normal numbers."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def counts(seed: int, rate: numpy.ndarray) -> torch.Tensor:
+    """Poisson numbers."""
+    return torch.poisson(array(rate), generator=torch.Generator().manual_seed(seed))
+
+
+def simulated(model: Callable, *data: Any) -> torch.Tensor:
+    """What a model returns for data."""
+    pyro.set_rng_seed(1)
+    return model(*data)
+
+
+def randomness(seed: int) -> tuple:
+    """Arguments that draws take: none, since the generator is global."""
+    return ()
+
+
+def own_parameters() -> Any:
+    """A context in which each guide has parameters of its own."""
+    return pyro.settings.context(module_local_params=True)
+
+
+def fresh(seed: int = 0) -> None:
+    """Forget the parameters of earlier fits."""
+    pyro.clear_param_store()
+    pyro.set_rng_seed(seed)
+
+
+def forget() -> None:
+    """Nothing is compiled that could be forgotten."""
+
+
+def start_of(fit: Any) -> dict[str, Any]:
+    """Options with which another fit goes on from this one: its guide has the parameters."""
+    return {}
+
+
+def sites(fit: Any) -> dict[str, tuple]:
+    """Locations and scales of a mean-field fit by site."""
+    names = {name.rpartition("locs.")[2] for name in fit.params if ".locs." in name}
+    part = lambda name, what: fit.params[f"DVIGuide.{what}s.{name}"].numpy()  # noqa: E731
+    return {name: (part(name, "loc"), part(name, "scale")) for name in names}
+
+
+def terms_by_draws(
+    objective: Any, model: Any, fit: Any, data: tuple, count: int, times: int
+) -> list[tuple[numpy.ndarray, ...]]:
+    """Terms of an objective by so many particles at once, so many times."""
+    by_draws, program = objective.by_draws(count), Program(model, fit.guide, data, {})
+    with torch.no_grad():
+        terms = [by_draws.particle_terms(program) for _ in range(times)]
+    return [tuple(part.double().numpy() for part in one) for one in terms]
+
+
+def losses(model: Callable, data: tuple, samples: int, steps: int) -> tuple[float, Any]:
+    """Closed-form loss after training, and Trace_ELBO's loss for each draw [samples]."""
+    fresh()
+    guide, elbo, sampled = package.DVIGuide(), package.DeterministicELBO(), Trace_ELBO()
+    svi = package.SVI(model, guide, elbo)
+    svi.step(*data)
+    with pyro.validation_enabled(False):  # the first step has checked the program
+        for _ in range(steps - 1):
+            svi.step(*data)
+        with torch.no_grad():
+            draws = numpy.array([sampled.loss(model, guide, *data) for _ in range(samples)])
+    return elbo.loss(model, guide, *data), draws
+
+
+def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, torch.Tensor]:
+    """``jax.lax.scan``, as the loop that it is in torch."""
+    outputs = []
+    for now in zip(*inputs, strict=True) if isinstance(inputs, tuple) else inputs:
+        state, output = step(state, now)
+        outputs.append(output)
+    return state, torch.stack(outputs)
+
+
+def integrate(derivative: Callable, start: Any, times: numpy.ndarray, parameters: Any) -> Any:
+    """Solve an equation by the classical method of Runge and Kutta: torch has no solver."""
+    states = [start]
+    for begin, end in pairwise(times):
+        state, strides = states[-1], round((end - begin) / STRIDE)
+        for part in range(strides):
+            state = _stride(derivative, state, torch.tensor(begin + part * STRIDE), parameters)
+        states.append(state)
+    return torch.stack(states)
+
+
+def _stride(derivative: Callable, state: Any, time: torch.Tensor, parameters: Any) -> Any:
+    first = derivative(state, time, parameters)
+    second = derivative(state + STRIDE / 2 * first, time + STRIDE / 2, parameters)
+    third = derivative(state + STRIDE / 2 * second, time + STRIDE / 2, parameters)
+    fourth = derivative(state + STRIDE * third, time + STRIDE, parameters)
+    return state + STRIDE / 6 * (first + 2 * second + 2 * third + fourth)
+
+
+def nuts(make: Callable[[], Callable], chains: int, draws: int, watch: Callable) -> list[dict]:
+    """Draw chain after chain: of several, ``MCMC`` makes processes where there are processors."""
+    result = []
+    for _ in range(chains):
+        kernel = NUTS(make(), max_plate_nesting=1, init_strategy=_anywhere)
+        sampler = MCMC(kernel, draws, draws, disable_progbar=True, hook_fn=watch)
+        sampler.run()
+        result.append(sampler.get_samples())
+    return result
+
+
+def compiled_nuts(make: Callable[[], Callable], chains: int, draws: int) -> None:
+    """Nothing is compiled."""
+
+
+def posterior_draws(guide: Callable, params: Any, count: int) -> dict[str, Any]:
+    """Draw all at once, in a plate left of the models' own."""
+    with torch.no_grad(), pyro.plate("draws", count, dim=-2):
+        values = guide()
+    flat = {name: value.reshape(count, -1) for name, value in values.items()}
+    return {name: value[:, 0] if value.shape[1] == 1 else value for name, value in flat.items()}
+
+
+def automatic(name: str, make: Callable[[], Callable], steps: int, rate: Callable) -> tuple:
+    """A guide of the host, trained by its own ELBO of one draw, and its parameters.
+
+    Args:
+        name: of the guide.
+        make: the model to approximate.
+        steps: of Adam.
+        rate: of learning, by the step.
+    """
+    fresh()
+    model = make()
+    guide = getattr(infer.autoguide, name)(model, init_loc_fn=_anywhere)
+    schedule = {"optimizer": torch.optim.Adam, "optim_args": {"lr": 1.0}, "lr_lambda": rate}
+    optimiser = LambdaLR(schedule)
+    svi = SVI(model, guide, optimiser, Trace_ELBO())
+    for _ in range(steps):
+        svi.step()
+        optimiser.step()
+    return guide, None
+
+
+def _anywhere(site: dict[str, Any]) -> torch.Tensor:
+    """Pyro's ``init_to_uniform``, but for its draw from the prior: flat ones have none."""
+    unconstrained = 4 * torch.rand(site["fn"].shape(), dtype=torch.float64) - 2
+    return transform_to(site["fn"].support)(unconstrained)

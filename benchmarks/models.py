@@ -1,0 +1,85 @@
+"""Networks and regressions of several benchmarks: functions of what a host calls them with."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Prior = Callable[[Sequence[int]], Any]
+
+
+def standard(host: Any) -> Prior:
+    """The standard normal prior of a shape."""
+    return lambda shape: host.dist.Normal(0.0, 1.0).expand(list(shape)).to_event(len(shape))
+
+
+def perceptron(
+    host: Any, prior: Prior, sizes: Sequence[int], x: Any, activation: Callable | None = None
+) -> Any:
+    """The outputs of a fully connected network, with relu if no other activation is named."""
+    for place, (inputs, units) in enumerate(itertools.pairwise(sizes)):
+        x = (activation or host.relu)(x) if place else x
+        weight = host.sample(f"weight{place}", prior([inputs, units]))
+        x = x @ weight + host.sample(f"bias{place}", prior([units]))
+    return x
+
+
+def one_hidden_layer(host: Any, x: Any, hidden: int) -> Any:
+    """The output of a network of relus."""
+
+    def dense(name: str, x: Any, outputs: int) -> Any:
+        weight = host.sample(f"{name}.weight", prior([x.shape[-1], outputs]))
+        return x @ weight + host.sample(f"{name}.bias", prior([outputs]))
+
+    prior = standard(host)
+    return dense("last", host.relu(dense("first", x, hidden)), 1)[..., 0]
+
+
+def regression_by(host: Any, mean: Callable[[Any], Any]) -> Callable:
+    """Regression with a noise of unknown scale.
+
+    Args:
+        host: of the model.
+        mean: of the outcomes, by covariates.
+    """
+
+    def model(x: Any, y: Any = None) -> None:
+        loc = mean(x)
+        scale = host.sample("scale", host.dist.HalfNormal(1.0))
+        with host.plate("data", len(x)):
+            host.sample("obs", host.dist.Normal(loc, scale), obs=y)
+
+    return model
+
+
+def observed(host: Any, network: Callable, likelihood: Callable[[Any], Any]) -> Callable:
+    """A network whose outputs parametrise the distribution of every observation.
+
+    Args:
+        host: of the model.
+        network: outputs by inputs.
+        likelihood: distribution of the observations, given the outputs.
+    """
+
+    def model(x: Any, y: Any = None) -> Any:
+        outputs = network(x)
+        with host.plate("data", len(x)):
+            return host.sample("obs", likelihood(outputs), obs=y)
+
+    return model
+
+
+def regression(host: Any, network: Callable) -> Callable:
+    return observed(host, network, lambda f: host.dist.Normal(f[..., 0], 0.5))
+
+
+def two_heads(host: Any, network: Callable) -> Callable:
+    """Heteroscedastic regression: the network has a mean and a log variance."""
+    return observed(
+        host, network, lambda f: host.dist.Normal(f[..., 0], host.np.exp(0.5 * f[..., 1]))
+    )
+
+
+def classification(host: Any, network: Callable) -> Callable:
+    return observed(host, network, lambda f: host.dist.Categorical(logits=f))

@@ -1,0 +1,127 @@
+"""Twelve models of different kinds, with data, as users of both hosts would write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from models import classification, observed, standard, two_heads
+
+HIDDEN, INPUTS, POINTS, GROUPS = 10, 3, 60, 20
+
+
+def two_sites(host: Any, networks: Any) -> Callable:
+    """One trunk, two observed sites: a real one and a binary one."""
+    trunk = networks.bayesian("trunk", networks.trunk(INPUTS, HIDDEN))
+    heads = [networks.bayesian(name, networks.linear(HIDDEN, 1)) for name in ("real", "binary")]
+
+    def model(x: Any, y: Any, labels: Any) -> None:
+        h = trunk(x)
+        real, binary = (head(h)[..., 0] for head in heads)
+        with host.plate("data", len(x)):
+            host.sample("obs", host.dist.Normal(real, 0.4), obs=y)
+            host.sample("labels", host.dist.Bernoulli(logits=binary), obs=labels)
+
+    return model
+
+
+def linear(host: Any, likelihood: Callable) -> Callable:
+    """A generalised linear regression."""
+
+    def predictor(x: Any) -> Any:
+        w = host.sample("w", standard(host)([INPUTS]))
+        return x @ w + host.sample("b", host.dist.Normal(0.0, 1.0))
+
+    return observed(host, predictor, likelihood)
+
+
+def hierarchical(host: Any) -> Callable:
+    """Twenty groups around a common mean, with a common spread."""
+
+    def model(group: Any, y: Any) -> None:
+        mu = host.sample("mu", host.dist.Normal(0.0, 2.0))
+        tau = host.sample("tau", host.dist.LogNormal(-0.5, 0.5))
+        with host.plate("groups", GROUPS):
+            theta = host.sample("theta", host.dist.Normal(mu, tau))
+        with host.plate("data", len(y)):
+            host.sample("obs", host.dist.Normal(theta[group], 0.5), obs=y)
+
+    return model
+
+
+def local_latents(host: Any) -> Callable:
+    """Noisy inputs: every observation has a latent true input of its own."""
+
+    def model(x: Any, y: Any) -> None:
+        slope = host.sample("slope", host.dist.Normal(0.0, 1.0))
+        with host.plate("data", len(x)):
+            z = host.sample("z", host.dist.Normal(x[:, 0], 0.3))
+            host.sample("obs", host.dist.Normal(slope * z, 0.5), obs=y)
+
+    return model
+
+
+def data(host: Any) -> dict[str, Any]:
+    """Inputs, groups, and outcomes."""
+
+    def noise(seed: int, *shape: int) -> np.ndarray:
+        return np.asarray(host.normal(seed, *shape))
+
+    x, y_noise, group = noise(0, POINTS, INPUTS), noise(1, POINTS), np.arange(POINTS) % GROUPS
+    trend = np.sin(1.5 * x[:, 0]) + 0.5 * x[:, 1]
+    y = trend + 0.3 * y_noise
+    grades = np.searchsorted([-0.5, 0.3, 1.0], y)
+    arrays = {
+        "x": x,
+        "y": y,
+        "heavy": trend + 0.3 * y_noise * np.exp(np.maximum(noise(2, POINTS), 0)),
+        "binary": (y > 0).astype(y.dtype),
+        "grades": grades,
+        "classes": np.minimum(grades, 2),
+        "counts": host.counts(3, np.exp(0.5 * trend)),
+        "group": group,
+        "grouped": noise(4, GROUPS)[group] + 0.5 * noise(5, POINTS),
+    }
+    return {name: host.array(value) for name, value in arrays.items()}
+
+
+def twelve_models(host: Any, networks: Any) -> dict[str, tuple[Callable, tuple[Any, ...]]]:
+    """Every model with its arguments, by name.
+
+    Args:
+        host: what the models call.
+        networks: of the host.
+    """
+    dist, given, cutpoints = host.dist, data(host), host.array([-1.0, 0.5, 1.5])
+
+    def network(kind: str, *outputs: int) -> Callable:
+        return networks.bayesian("network", getattr(networks, kind)(INPUTS, HIDDEN, *outputs))
+
+    def normal(f: Any) -> Any:
+        return dist.Normal(f[..., 0], 0.3)
+
+    def student(f: Any) -> Any:
+        return dist.StudentT(4.0, f[..., 0], 0.3)
+
+    def ordinal(f: Any) -> Any:
+        return dist.OrderedLogistic(f[..., 0], cutpoints)
+
+    models = {
+        "regression": (observed(host, network("perceptron", 1), normal), "x y"),
+        "heteroscedastic": (two_heads(host, network("perceptron", 2)), "x heavy"),
+        "robust": (observed(host, network("perceptron", 1), student), "x heavy"),
+        "logistic": (linear(host, lambda f: dist.Bernoulli(logits=f)), "x binary"),
+        "ordinal": (observed(host, network("perceptron", 1), ordinal), "x grades"),
+        "softmax": (classification(host, network("perceptron", 3)), "x classes"),
+        "Poisson": (linear(host, lambda f: dist.Poisson(host.np.exp(f))), "x counts"),
+        "hierarchical": (hierarchical(host), "group grouped"),
+        "residual": (observed(host, network("residual"), normal), "x y"),
+        "layer norm": (observed(host, network("normalised"), normal), "x y"),
+        "two heads": (two_sites(host, networks), "x y binary"),
+        "local latents": (local_latents(host), "x y"),
+    }
+    return {
+        name: (model, tuple(given[part] for part in arguments.split()))
+        for name, (model, arguments) in models.items()
+    }
