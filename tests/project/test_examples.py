@@ -50,7 +50,9 @@ def test_uci_regression(method, backend, data, tmp_path):
     import uci_regression
 
     out = tmp_path / "out.json"
-    options = f"--set toy --method {method} --steps 12 --hidden 8 --batch-size 54 --learning-rate 0.05"
+    options = (
+        f"--set toy --method {method} --steps 12 --hidden 8 --batch-size 54 --learning-rate 0.05"
+    )
     splits = {"pyro": [0, 1], "numpyro": [0]}[backend]  # XLA compiles the training of each
     options = f"{options} --backend {backend} --splits {len(splits)}"
     uci_regression.main(["--data", str(data), "--out", str(out), *options.split()])
