@@ -71,7 +71,11 @@ LOADERS = {
 }
 
 
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [*(("pyro", name) for name in LOADERS), ("numpyro", "a subset")],
+    indirect=["host"],
+)
 def test_half_of_the_rows_count_half(host, name):
     loader = LOADERS[name](TensorDataset(torch.tensor(X), torch.tensor(Y)))
     frozen = {"learning_rate": 0.0, "steps": 2}

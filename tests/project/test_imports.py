@@ -158,11 +158,7 @@ for host, blocked in {cases!r}:
 
 def test_missing_hosts_say_what_to_install():
     """Without both modules of a host, and without either."""
-    cases = [
-        (host, blocked)
-        for host, names in HOSTS.items()
-        for blocked in (names, *zip(names))
-    ]
+    cases = [(host, blocked) for host, names in HOSTS.items() for blocked in (names, *zip(names))]
     removed = (*PACKAGES, *HOSTS)  # torch and jax are loaded where they are free to, and stay
     result = run_python(
         BLOCK.format(blocked=()) + WITHOUT_HOST.format(cases=cases, removed=removed)
