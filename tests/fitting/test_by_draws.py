@@ -65,6 +65,7 @@ def test_a_wrong_rule_for_classes_is_contradicted(host):
     assert 'propagation="sampled"' in finding.remedy
 
 
+@IN_PYRO
 def test_it_can_be_left_out(host):
     found = checked(host, host.regression, host.x, host.y, steps=2, by_draws=False).by_draws
     assert math.isnan(found.value)
@@ -139,7 +140,11 @@ def test_where_moments_are_exact_all_checks_say_so(host):
     assert by_layer.first is None
 
 
-@pytest.mark.parametrize("alpha", [None, 0.5, 1.0])
+@pytest.mark.parametrize(
+    ("host", "alpha"),
+    [("pyro", None), ("pyro", 0.5), ("pyro", 1.0), ("numpyro", 0.5)],
+    indirect=["host"],
+)
 def test_of_a_linear_regression_draws_give_the_exact_loss(host, alpha):
     """Moments are exact there, also those of powers."""
     package = host.package
@@ -155,7 +160,11 @@ def test_of_a_linear_regression_draws_give_the_exact_loss(host, alpha):
 OPTIONS = [{"batch_size": 16}, {"float64": True}, {"restarts": 2}]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize(
+    ("host", "options"),
+    [*(("pyro", options) for options in OPTIONS), ("numpyro", {"restarts": 2})],
+    indirect=["host"],
+)
 def test_mini_batches_precisions_and_restarts(host, options):
     fit = checked(host, host.regression, host.x, host.y, steps=60, progress_bar=False, **options)
     found = fit.by_draws
@@ -242,6 +251,7 @@ def test_subsamples_that_the_model_draws_contradict_nothing(host):
     assert "subsamples" in found.note
 
 
+@IN_PYRO
 def test_the_last_mini_batch_of_a_loader_is_taken_and_none_more(host):
     """An iterator stays where the training has left it."""
     source = iter([host.rows(k, k + 16) for k in (0, 16, 32, 48)])
@@ -305,6 +315,7 @@ def test_compiled_losses_are_drawn_by_the_program_itself():
     assert abs(fit.by_draws.value - fit.by_draws.loss) < 4 * fit.by_draws.standard_error
 
 
+@IN_PYRO
 def test_the_progress_bar_ends_with_it(host, capsys):
     fit = checked(host, host.regression, host.x, host.y, steps=3, progress_bar=True)
     assert str(fit.by_draws) in capsys.readouterr().err.splitlines()[-1]

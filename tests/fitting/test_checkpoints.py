@@ -75,6 +75,7 @@ def test_an_interrupted_fit_ends_as_if_it_had_not_been(host, tmp_path, name):
     np.testing.assert_array_equal(host.location(loaded), host.location(whole))
 
 
+@IN_PYRO
 def test_a_fit_that_a_callback_ended_goes_on(host, tmp_path):
     options = {"steps": 8, "every": 2, "checkpoint": tmp_path / "checkpoint"}
     data = host.regression, host.x, host.y
@@ -85,6 +86,7 @@ def test_a_fit_that_a_callback_ended_goes_on(host, tmp_path):
     assert second.losses[:4] == first.losses[:4]
 
 
+@IN_PYRO
 def test_checkpoints_of_another_fit_are_refused(host, tmp_path):
     path = tmp_path / "checkpoint"
     options = {"steps": 2, "every": 2, "checkpoint": path}

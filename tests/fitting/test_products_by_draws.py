@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import HOSTS, fresh
 
 rng = np.random.default_rng(4)
@@ -53,6 +54,7 @@ def loss_of_answers(place, draws=4000):
 
 
 @pytest.mark.filterwarnings("error::moment_calculus.refusals.errors.LossByDrawsWarning")
+@IN_PYRO
 def test_a_product_in_a_logit_is_close_to_its_draws(host):
     """Moments are off by less than one per cent there: draws show it, and nothing warns."""
     data = host.array(WHO), host.array(WHICH), host.array(ANSWERS.astype(np.float32))

@@ -18,6 +18,7 @@ import pytest
 from flax import linen
 from numpyro.contrib.module import flax_module, random_flax_module
 
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import HOSTS, fresh
 
 
@@ -51,7 +52,7 @@ def content(name):
 def path(tmp_path, request):
     """The file of the host's regression."""
     found = tmp_path / "trained.safetensors"
-    name = request.node.callspec.params.get("host", "numpyro")
+    name = request.node.callspec.params.get("host", "pyro")
     found.write_bytes(content(name)[0])
     fresh(name)
     return found
@@ -175,6 +176,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
+@IN_PYRO
 def test_another_model_is_refused(host, path, name):
     changes, message = FOREIGN[name]
     if "family" in changes:
@@ -250,7 +252,7 @@ CAUSES = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_and_foreign_files_are_refused(path, tmp_path, monkeypatch, name):
     """By both ways of reading, without executing anything of theirs."""
-    host = fresh("numpyro")
+    host = fresh("pyro")
     monkeypatch.chdir(tmp_path)
     path.write_bytes(DAMAGED[name](path.read_bytes()))
     for read in (
