@@ -109,4 +109,5 @@ def network(host, family, outputs=(), layers=1, width=5, *, scale=1.0, unit="tan
 def trained(host, model, x, y, **options):
     """A fit to convergence."""
     data = host.array(x), host.array(y)
-    return host.fit(model, *data, method="lbfgs", progress_bar=False, **options)
+    options = {"method": "lbfgs", "progress_bar": False, "by_draws": True, **options}
+    return host.fit(model, *data, **options)

@@ -16,6 +16,7 @@ import torch
 from moment_calculus.criticism.diagnosis.checks import check_loss_by_draws
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.errors.exceptions import LossByDrawsWarning
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import CURVE, HOSTS, INPUTS, fresh, network, trained
 
 rng = np.random.default_rng(4)
@@ -36,6 +37,11 @@ def certain():
     with warnings.catch_warnings():
         warnings.simplefilter("error", LossByDrawsWarning)
         yield
+
+
+def checked(host, model, *data, **options):
+    """A mean-field fit with the check."""
+    return host.package.fit(model, host.package.DVIGuide(), *data, **options)
 
 
 def classifier(host):
@@ -59,8 +65,9 @@ def test_a_wrong_rule_for_classes_is_contradicted(host):
     assert 'propagation="sampled"' in finding.remedy
 
 
+@IN_PYRO
 def test_it_can_be_left_out(host):
-    found = host.fit(host.regression, host.x, host.y, steps=2, by_draws=False).by_draws
+    found = checked(host, host.regression, host.x, host.y, steps=2, by_draws=False).by_draws
     assert math.isnan(found.value)
     assert "by_draws=False" in found.note
 
@@ -70,6 +77,7 @@ FAMILIES = {"poisson": COUNTS, "bernoulli": FLAGS}
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.usefixtures("certain")
+@IN_PYRO
 def test_networks_with_full_covariance_are_confirmed(host, family):
     likelihoods = {
         "poisson": lambda rate: host.dist.Poisson(
@@ -98,7 +106,7 @@ def deep(host, covariance):
 def linear(host):
     """A regression, of which the moments are exact, with its fit and its data."""
     options = {"method": "lbfgs", "progress_bar": False}
-    fit = host.fit(host.regression, host.x, host.y, **options)
+    fit = checked(host, host.regression, host.x, host.y, **options)
     return host.regression, fit, (host.x, host.y), "full"
 
 
@@ -112,6 +120,7 @@ def verdicts(host, model, fit, data, covariance):
 
 
 @pytest.mark.slow
+@IN_PYRO
 def test_a_deep_network_with_diagonal_covariance_is_contradicted(host):
     """Variances alone lose half of the loss: the fit, its diagnosis and the layers say so."""
     with pytest.warns(LossByDrawsWarning, match='covariance="full"'):
@@ -131,22 +140,33 @@ def test_where_moments_are_exact_all_checks_say_so(host):
     assert by_layer.first is None
 
 
-@pytest.mark.parametrize("alpha", [None, 0.5, 1.0])
+@pytest.mark.parametrize(
+    ("host", "alpha"),
+    [("pyro", None), ("pyro", 0.5), ("pyro", 1.0), ("numpyro", 0.5)],
+    indirect=["host"],
+)
 def test_of_a_linear_regression_draws_give_the_exact_loss(host, alpha):
     """Moments are exact there, also those of powers."""
     package = host.package
     objective = package.DeterministicELBO() if alpha is None else package.BBAlphaELBO(alpha=alpha)
     options = {"objective": objective, "method": "lbfgs", "progress_bar": False}
-    fit = host.fit(host.regression, host.x, host.y, **options)
+    fit = checked(host, host.regression, host.x, host.y, **options)
     found = fit.by_draws
     assert found.loss == fit.loss
     assert 0 < found.standard_error < 0.05 * abs(fit.loss)
     assert abs(found.value - fit.loss) < 4 * found.standard_error
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 16}, {"float64": True}, {"restarts": 2}])
+OPTIONS = [{"batch_size": 16}, {"float64": True}, {"restarts": 2}]
+
+
+@pytest.mark.parametrize(
+    ("host", "options"),
+    [*(("pyro", options) for options in OPTIONS), ("numpyro", {"restarts": 2})],
+    indirect=["host"],
+)
 def test_mini_batches_precisions_and_restarts(host, options):
-    fit = host.fit(host.regression, host.x, host.y, steps=300, progress_bar=False, **options)
+    fit = checked(host, host.regression, host.x, host.y, steps=60, progress_bar=False, **options)
     found = fit.by_draws
     assert found.note == ""
     assert abs(found.value - found.loss) < 4 * found.standard_error
@@ -158,6 +178,7 @@ MANY = rng.normal(size=(2500, 2)).astype(np.float32)
 
 
 @pytest.mark.parametrize("cut", [True, False])
+@IN_PYRO
 def test_of_many_rows_two_thousand_are_drawn(host, cut):
     """Scaled up, all but the divergence; all where the model has a number of rows of its own."""
     seen = set()
@@ -178,6 +199,7 @@ def test_of_many_rows_two_thousand_are_drawn(host, cut):
 
 
 @pytest.mark.parametrize("name", ["MCDropoutGuide", "TridiagonalGuide"])
+@IN_PYRO
 def test_other_guides_of_the_house(host, name):
     guide = getattr(host.package, name)()
     data = host.array(INPUTS), host.array(CURVE.astype(np.float32))
@@ -187,25 +209,28 @@ def test_other_guides_of_the_house(host, name):
     assert abs(found.value - found.loss) < 4 * found.standard_error + 0.01 * found.loss
 
 
-@pytest.mark.parametrize("options", [{"kl_warm_up": 400}, {"held_out": 48}])
+@pytest.mark.parametrize("options", [{"kl_warm_up": 80}, {"held_out": 48}])
+@IN_PYRO
 def test_the_closed_form_is_that_of_the_parameters_which_are_kept(host, options):
     """The last loss is another one: of a part of the divergence, or of later parameters."""
     if "held_out" in options:
         options = {"held_out": host.rows(48, 96)}
-    fit = host.fit(host.regression, *host.rows(0, 48), steps=300, progress_bar=False, **options)
+    options = {**options, "steps": 60, "learning_rate": 0.05}
+    fit = checked(host, host.regression, *host.rows(0, 48), **options)
     found = fit.by_draws
     assert abs(found.value - found.loss) < 4 * found.standard_error
     if "kl_warm_up" in options:
         assert found.loss > fit.loss + 1.0
 
 
+@IN_PYRO
 def test_a_resumed_and_a_streaming_fit(host, tmp_path):
     data, path = host.rows(0, 48), tmp_path / "training"
-    host.fit(host.regression, *data, steps=100, checkpoint=path)
+    checked(host, host.regression, *data, steps=20, checkpoint=path)
     pyro.clear_param_store()
-    first = host.fit(host.regression, *data, steps=200, checkpoint=path)
+    first = checked(host, host.regression, *data, steps=40, checkpoint=path)
     pyro.clear_param_store()
-    second = host.fit(host.regression, *host.rows(48, 96), steps=200, prior=first)
+    second = checked(host, host.regression, *host.rows(48, 96), steps=40, prior=first)
     for fit in (first, second):
         assert fit.by_draws.loss == fit.loss
         assert abs(fit.by_draws.value - fit.loss) < 4 * fit.by_draws.standard_error
@@ -222,14 +247,15 @@ def test_subsamples_that_the_model_draws_contradict_nothing(host):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", LossByDrawsWarning)
-        found = host.fit(model, host.x, host.y, steps=3, progress_bar=False).by_draws
+        found = checked(host, model, host.x, host.y, steps=3, progress_bar=False).by_draws
     assert "subsamples" in found.note
 
 
+@IN_PYRO
 def test_the_last_mini_batch_of_a_loader_is_taken_and_none_more(host):
     """An iterator stays where the training has left it."""
     source = iter([host.rows(k, k + 16) for k in (0, 16, 32, 48)])
-    fit = host.fit(host.regression, source, rows=96, steps=3, progress_bar=False)
+    fit = checked(host, host.regression, source, rows=96, steps=3, progress_bar=False)
     assert fit.by_draws.note == ""
     assert len([*source]) == 1
 
@@ -238,12 +264,16 @@ def test_random_states_stay_as_they_were(host):
     states = []
     for by_draws in (True, False):
         pyro.set_rng_seed(3)
-        fit = host.fit(host.regression, host.x, host.y, steps=5, by_draws=by_draws)
+        fit = checked(host, host.regression, host.x, host.y, steps=5, by_draws=by_draws)
         states.append((torch.rand(()).item(), random.random(), fit.loss))
         pyro.clear_param_store()
     assert states[0] == states[1]
 
 
+OWN_GUIDES = ["AutoNormal", "AutoDelta", "AutoDiagonalNormal"]
+
+
+@IN_PYRO
 def test_what_is_drawn_or_has_no_expectation_is_not_run(host):
     package = host.package
     for objective in (
@@ -253,13 +283,17 @@ def test_what_is_drawn_or_has_no_expectation_is_not_run(host):
         package.RenyiELBO(alpha=0.5, num_particles=2),
     ):
         pyro.clear_param_store()
-        fit = host.fit(host.regression, host.x, host.y, objective=objective, steps=2)
+        fit = checked(host, host.regression, host.x, host.y, objective=objective, steps=2)
         assert "not run" in fit.by_draws.note
         assert type(objective).__name__ in fit.by_draws.note
         assert check_loss_by_draws(fit.by_draws).verdict is Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize("name", ["AutoNormal", "AutoDelta", "AutoDiagonalNormal"])
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [*(("pyro", name) for name in OWN_GUIDES), ("numpyro", "AutoNormal")],
+    indirect=["host"],
+)
 def test_guides_of_the_host(host, name):
     if host.name == "pyro":
         guide = getattr(pyro_guides, name)(host.regression)
@@ -267,7 +301,7 @@ def test_guides_of_the_host(host, name):
         from numpyro.infer import autoguide
 
         guide = getattr(autoguide, name)(host.regression)
-    fit = host.package.fit(host.regression, guide, host.x, host.y, steps=200, progress_bar=False)
+    fit = host.package.fit(host.regression, guide, host.x, host.y, steps=40, progress_bar=False)
     found = fit.by_draws
     assert found.note == ""
     assert abs(found.value - found.loss) <= 4 * found.standard_error + 1e-4 * abs(found.loss)
@@ -277,10 +311,11 @@ def test_guides_of_the_host(host, name):
 def test_compiled_losses_are_drawn_by_the_program_itself():
     host = fresh("pyro")
     objective = host.package.DeterministicELBO(compiled=True)
-    fit = host.fit(host.regression, host.x, host.y, objective=objective, steps=50)
+    fit = checked(host, host.regression, host.x, host.y, objective=objective, steps=50)
     assert abs(fit.by_draws.value - fit.by_draws.loss) < 4 * fit.by_draws.standard_error
 
 
+@IN_PYRO
 def test_the_progress_bar_ends_with_it(host, capsys):
-    fit = host.fit(host.regression, host.x, host.y, steps=3, progress_bar=True)
+    fit = checked(host, host.regression, host.x, host.y, steps=3, progress_bar=True)
     assert str(fit.by_draws) in capsys.readouterr().err.splitlines()[-1]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.checks.marks import IN_PYRO_FIRST
+from tests.checks.marks import slow
 from tests.fitting.models import CURVE, INPUTS, fresh, network, trained
 
-ROWS, DRAWS, TIMES = 40, 500, 8
+ROWS, DRAWS, TIMES = 30, 500, 6
 OFF, ERRORS = 0.02, 3.0  # relative difference, and standard errors, that are allowed
 rng = np.random.default_rng(5)
 NOISY = CURVE + 0.5 * rng.standard_t(4, len(CURVE))
@@ -66,7 +66,7 @@ def losses(host, family, unit, **options):
     y, outputs, likelihood = LIKELIHOODS[family]
     x, y = INPUTS[:ROWS], y[:ROWS].astype(np.int64 if y is RANKS else np.float32)
     exp = torch.exp if host.name == "pyro" else jax.numpy.exp
-    model = network(host, lambda out: likelihood(host, out, exp), outputs, width=6, unit=unit)
+    model = network(host, lambda out: likelihood(host, out, exp), outputs, width=4, unit=unit)
     objective = host.package.DeterministicELBO(**options)
     fit = trained(host, model, x, y, objective=objective, tolerance=1e-6, by_draws=False)
     sampled = host.package.DeterministicELBO(propagation="sampled", num_particles=DRAWS)
@@ -90,14 +90,21 @@ TABLE = [
 ]
 
 
-@IN_PYRO_FIRST
-@pytest.mark.parametrize(("family", "unit"), dict.fromkeys(TABLE))
+@pytest.mark.parametrize(
+    ("host", "family", "unit"),
+    [
+        *(("pyro", *row) for row in dict.fromkeys(TABLE)),
+        slow("numpyro", "Categorical", "tanh"),
+        slow("numpyro", "Bernoulli", "gelu"),
+    ],
+    indirect=["host"],
+)
 def test_the_loss_is_that_of_draws(host, family, unit):
-    """Outputs are no Gaussians, nor are these likelihoods quadratic."""
+    """Outputs are no Gaussians, nor are these likelihoods quadratic; both hosts share the rules."""
     assert not is_off(*losses(host, family, unit))
 
 
-@IN_PYRO_FIRST
+@pytest.mark.parametrize("host", ["pyro"], indirect=True)
 def test_a_rule_of_first_order_is_contradicted(host):
     """So that the comparison can fail."""
     assert is_off(*losses(host, "Bernoulli", "relu", rules="first_order"))

@@ -67,7 +67,7 @@ def trained(host, which="linear", y=Y, **options):
     package, array, *models = HOSTS[host]
     model = models[which == "logistic"]
     data = (X, y) if host == "numpyro" else (array(X).float(), array(y).float())
-    fit = package.fit(model, package.DVIGuide(), *data, **options)
+    fit = package.fit(model, package.DVIGuide(), *data, by_draws=False, **options)
     loc, scale = (
         next(value for name, value in fit.params.items() if name.endswith(suffix))
         for suffix in (
@@ -119,7 +119,8 @@ def test_beyond_a_dense_hessian_newton_finds_the_conjugate_posterior(host):
     package, array, *_ = HOSTS[host]
     model = numpyro_wide if host == "numpyro" else pyro_wide
     data = (WIDE, HEIGHTS) if host == "numpyro" else (array(WIDE), array(HEIGHTS))
-    fit = package.fit(model, package.DVIGuide(), *data, method="newton", float64=True)
+    options = {"method": "newton", "float64": True, "by_draws": False}
+    fit = package.fit(model, package.DVIGuide(), *data, **options)
     loc = np.asarray(next(value for name, value in fit.params.items() if "loc" in name))
     exact_precision = WIDE.T @ WIDE + np.eye(MANY) / 100
     exact = np.linalg.solve(exact_precision, WIDE.T @ HEIGHTS)

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from moment_calculus.optimisation.batches import ShuffledBatches
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import HOSTS, ROWS, X, Y, fresh
 
 
@@ -85,6 +86,7 @@ def test_mini_batches_reach_the_posterior_of_all_rows(host):
     np.testing.assert_allclose(host.location(found), host.location(exact), atol=0.02)
 
 
+@IN_PYRO
 @pytest.mark.parametrize("kind", ["dictionaries", "iterator", "iterable"])
 def test_sources_of_mini_batches(host, kind):
     parts = [host.rows(start, start + 32) for start in (0, 32, 64)]
@@ -189,12 +191,14 @@ def local(host):
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@IN_PYRO
 def test_what_is_not_clear_is_refused(host, name):
     attempt, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
         attempt(host)
 
 
+@IN_PYRO
 def test_a_plate_is_named_where_two_are_as_long(host):
     def model(x, y):
         weight = host.weight()

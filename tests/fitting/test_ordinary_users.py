@@ -11,6 +11,7 @@ from flax import linen
 from numpyro.contrib.module import flax_module
 from torch.utils.data import BatchSampler, DataLoader, Subset, SubsetRandomSampler, TensorDataset
 
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import HOSTS, ROWS, X, Y, fresh
 
 
@@ -71,7 +72,11 @@ LOADERS = {
 }
 
 
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [*(("pyro", name) for name in LOADERS), ("numpyro", "a subset")],
+    indirect=["host"],
+)
 def test_half_of_the_rows_count_half(host, name):
     loader = LOADERS[name](TensorDataset(torch.tensor(X), torch.tensor(Y)))
     frozen = {"learning_rate": 0.0, "steps": 2}
@@ -81,6 +86,7 @@ def test_half_of_the_rows_count_half(host, name):
     assert np.mean(fit.losses) == pytest.approx(alone.loss, rel=1e-5)
 
 
+@IN_PYRO
 def test_a_constant_by_name_is_no_mini_batch(host):
     def model(x, y=None, mean=None):
         weight = host.weight() + mean[:3]
@@ -133,6 +139,7 @@ def test_slips_are_explained(host, name):
         host.fit(host.regression, host.x, host.y, **options)
 
 
+@IN_PYRO
 def test_a_checkpoint_of_another_prior_or_objective_is_refused(host, tmp_path):
     def narrow(x, y):
         prior = host.dist.Normal(0.0, 0.01).expand([3]).to_event(1)

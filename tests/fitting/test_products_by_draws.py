@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import HOSTS, fresh
 
 rng = np.random.default_rng(4)
@@ -53,10 +54,11 @@ def loss_of_answers(place, draws=4000):
 
 
 @pytest.mark.filterwarnings("error::moment_calculus.errors.exceptions.LossByDrawsWarning")
+@IN_PYRO
 def test_a_product_in_a_logit_is_close_to_its_draws(host):
     """Moments are off by less than one per cent there: draws show it, and nothing warns."""
     data = host.array(WHO), host.array(WHICH), host.array(ANSWERS.astype(np.float32))
-    fit = host.fit(two_parameters(host), *data, method="lbfgs", progress_bar=False)
+    fit = host.fit(two_parameters(host), *data, method="lbfgs", progress_bar=False, by_draws=True)
     names = ("{}_auto_loc", "{}_auto_scale")
     if host.name == "pyro":
         names = ("DVIGuide.locs.{}", "DVIGuide.scales.{}")

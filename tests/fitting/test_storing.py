@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
 import struct
+import tempfile
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,6 +18,7 @@ import pytest
 from flax import linen
 from numpyro.contrib.module import flax_module, random_flax_module
 
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import HOSTS, fresh
 
 
@@ -27,10 +31,31 @@ def saved(host, path, model=None, guide=None, **options):
     """A fit, saved."""
     model = model or host.regression
     guide = guide or host.package.DVIGuide()
-    fit = host.package.fit(model, guide, host.x, host.y, steps=20, **options)
+    options = {"steps": 3, "by_draws": False, **options}
+    fit = host.package.fit(model, guide, host.x, host.y, **options)
     given = (fit.params,) if host.name == "numpyro" else ()
     host.package.save(path, model, guide, *given, host.x, host.y)
     return fit
+
+
+@functools.cache
+def content(name):
+    """The file of a trained regression, trained once, and its fit."""
+    host = fresh(name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trained.safetensors"
+        fit = saved(host, path)
+        return path.read_bytes(), fit
+
+
+@pytest.fixture
+def path(tmp_path, request):
+    """The file of the host's regression."""
+    found = tmp_path / "trained.safetensors"
+    name = request.node.callspec.params.get("host", "pyro")
+    found.write_bytes(content(name)[0])
+    fresh(name)
+    return found
 
 
 def predicted(host, model, fit):
@@ -54,12 +79,11 @@ def test_what_was_saved_comes_back_bit_for_bit(host, tmp_path, float64):
         )
 
 
-def test_the_file_is_plain_safetensors(host, tmp_path):
+def test_the_file_is_plain_safetensors(host, path):
     """Other programs read it, and its header says what it holds."""
     from safetensors import safe_open
 
-    path = tmp_path / "trained.safetensors"
-    fit = saved(host, path)
+    fit = content(host.name)[1]
     with safe_open(path, "numpy") as file:
         header = json.loads(file.metadata()["pyro_moments"])["header"]
         shapes = sorted(file.get_tensor(name).shape for name in file.keys())  # noqa: SIM118
@@ -152,10 +176,8 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_another_model_is_refused(host, tmp_path, name):
-    path = tmp_path / "trained.safetensors"
-    saved(host, path)
-    fresh(host.name)
+@IN_PYRO
+def test_another_model_is_refused(host, path, name):
     changes, message = FOREIGN[name]
     if "family" in changes:
         changes = {"family": getattr(host.dist, changes["family"])}
@@ -163,9 +185,7 @@ def test_another_model_is_refused(host, tmp_path, name):
         host.package.load(path, other(host, **changes), host.package.DVIGuide(), host.x)
 
 
-def test_another_guide_or_host_is_refused(host, tmp_path):
-    path = tmp_path / "trained.safetensors"
-    saved(host, path)
+def test_another_guide_or_host_is_refused(host, path):
     module = numpyro.infer.autoguide if host.name == "numpyro" else pyro.infer.autoguide
     error = host.package.StoredFileError
     with pytest.raises(error, match="parameters of a DVIGuide, and the guide is a AutoNormal"):
@@ -230,12 +250,10 @@ CAUSES = {
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_damaged_and_foreign_files_are_refused(tmp_path, monkeypatch, name):
+def test_damaged_and_foreign_files_are_refused(path, tmp_path, monkeypatch, name):
     """By both ways of reading, without executing anything of theirs."""
-    host = fresh("numpyro")
+    host = fresh("pyro")
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / "trained.safetensors"
-    saved(host, path)
     path.write_bytes(DAMAGED[name](path.read_bytes()))
     for read in (
         lambda: host.package.load(path, host.regression, host.package.DVIGuide(), host.x),
@@ -249,9 +267,6 @@ def test_damaged_and_foreign_files_are_refused(tmp_path, monkeypatch, name):
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_file_of_parameters_is_no_checkpoint(host, tmp_path):
-    path = tmp_path / "trained.safetensors"
-    saved(host, path)
-    fresh(host.name)
+def test_a_file_of_parameters_is_no_checkpoint(host, path):
     with pytest.raises(host.package.StoredFileError, match=r"was None, and is|no state of a fit"):
         host.fit(host.regression, host.x, host.y, checkpoint=path)

@@ -7,6 +7,7 @@ import numpyro
 import pyro
 import pytest
 
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import HOSTS, Y, fresh
 
 
@@ -36,7 +37,11 @@ def positive(host):
     return model
 
 
-@pytest.mark.parametrize("same_guide", [False, True])
+@pytest.mark.parametrize(
+    ("host", "same_guide"),
+    [("pyro", False), ("pyro", True), ("numpyro", True)],
+    indirect=["host"],
+)
 def test_two_parts_give_the_posterior_of_all_data(host, same_guide):
     model, options = place(host), {"method": "newton", "float64": True}
     whole = host.fit(model, host.y, **options)
@@ -68,6 +73,7 @@ def test_positive_sites_stream_and_local_ones_keep_their_prior(host):
     assert scales[1] < scales[0]
 
 
+@IN_PYRO
 def test_guides_without_distributions_are_refused(host):
     module = numpyro.infer.autoguide if host.name == "numpyro" else pyro.infer.autoguide
     model = place(host)
@@ -77,6 +83,7 @@ def test_guides_without_distributions_are_refused(host):
         host.fit(model, host.y, prior=first)
 
 
+@IN_PYRO
 def test_a_checkpoint_knows_its_prior(host, tmp_path):
     model, path = place(host), tmp_path / "checkpoint"
     first = host.fit(model, host.y[:60], steps=5)

@@ -11,6 +11,7 @@ import pyro
 import pytest
 import torch
 
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import HOSTS, ROWS, fresh
 
 
@@ -50,6 +51,7 @@ def score(host, fit, data):
     )
 
 
+@IN_PYRO
 def test_deterministic_methods_look_at_held_out_data_too(host):
     fit = host.fit(
         host.regression, *host.rows(0, 64), held_out=host.rows(64, ROWS), method="lbfgs", every=5
@@ -72,6 +74,7 @@ def test_the_kl_divergence_warms_up(host):
     assert terms[0]["weight"] < 0
 
 
+@IN_PYRO
 def test_a_callback_ends_the_training(host):
     steps = []
 
@@ -85,6 +88,7 @@ def test_a_callback_ends_the_training(host):
     assert fit.steps == 20
 
 
+@IN_PYRO
 def test_adam_says_when_the_loss_stays(host):
     fit = host.fit(host.regression, host.x, host.y, every=50, tolerance=1e-3, learning_rate=0.1)
     assert fit.converged
@@ -182,6 +186,7 @@ def test_restarts_differ_and_the_store_keeps_one(host):
     assert len(set(losses)) == 3
 
 
+@IN_PYRO
 def test_a_bar_shows_the_elbo_and_its_parts(host, capsys):
     host.fit(host.regression, host.x, host.y, steps=4, every=2, progress_bar=True)
     shown = capsys.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 from moment_calculus.response import optimum
 from moment_calculus.response.solvers.arrow import Arrow
 from moment_calculus.response.solvers.conjugate_gradients import ConjugateGradients
+from tests.checks.marks import IN_PYRO
 from tests.response.models import HOSTS, doubles, fresh, generalised, response
 from tests.response.oracle import NOISE, regression
 
@@ -39,6 +40,7 @@ def state_space(host):
     return model
 
 
+@IN_PYRO
 def test_a_state_space_model_is_exact(host):
     y = np.random.default_rng(0).normal(size=STEPS)
     ahead = np.eye(STEPS) - MEMORY * np.eye(STEPS, k=-1)
@@ -94,6 +96,7 @@ def test_an_arrow_of_local_latents_is_exact(host):
 
 
 @pytest.mark.parametrize("kind", ["products", "dense"])
+@IN_PYRO
 def test_other_solvers_agree_with_the_arrow(host, kind):
     y, sites, exact = hierarchy()
     few = {"products": 1, "dense": 3000}[kind]
@@ -156,12 +159,13 @@ def assert_exact(host, known, guide, params):
     np.testing.assert_allclose(found.location("weight"), known.fitted()[0], rtol=1e-8)
 
 
+@IN_PYRO
 def test_draws_are_of_the_corrected_posterior(host):
     y, sites, exact = hierarchy()
     found = response(host, hierarchical(host), y, sites=sites)
     count = 3000
     with doubles(host):
-        draws = drawn(host, found, count)
+        draws = found.sample(count)
     together = np.column_stack([np.asarray(draws["centre"]), np.asarray(draws["effect"])])
     assert together.shape == (count, 1 + GROUPS)
     units = np.sqrt(np.diag(exact))
@@ -169,12 +173,3 @@ def test_draws_are_of_the_corrected_posterior(host):
     assert np.abs(errors).max() < 6 * np.sqrt(2 / count)
     means = together.mean(0) - np.r_[sites["centre"][0], sites["effect"][0]]
     assert np.abs(means / units).max() < 5 / np.sqrt(count)
-
-
-def drawn(host, found, count):
-    """Draws, with whatever a host makes them of."""
-    if host.name == "numpyro":
-        import jax
-
-        return found.sample(count, jax.random.key(0))
-    return found.sample(count)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.response.response import Response
+from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import HOSTS, doubles, fresh
 from tests.response.eight_schools import SIGMA, Y, exact, schools
 
@@ -22,18 +25,18 @@ def host(request):
     return fresh(request.param)
 
 
-def fitted(host, float64=True):
-    """Model, its arguments, what ``fit`` gave and linear response."""
-    number = np.float64 if float64 else np.float32
+@cache
+def fitted(name, float64=True):
+    """Model, its arguments and linear response."""
+    host, number = fresh(name), np.float64 if float64 else np.float32
     data = [host.array(part.astype(number)) for part in (SIGMA, Y)]
-    guide, model = host.package.DVIGuide(), schools(host)
-    options = {"method": "newton", "float64": float64}
-    result = host.package.fit(model, guide, *data, **options)
+    model = schools(host)
+    result = host.fit(model, *data, method="newton", float64=float64)
     tolerance = 1e-9 if float64 else 1e-3
     response = host.package.linear_response(
-        model, guide, *data, params=result.params, tolerance=tolerance
+        model, result.guide, *data, params=result.params, tolerance=tolerance
     )
-    return model, data, result, response
+    return model, data, response
 
 
 def drawn(host, response, count, **options):
@@ -48,10 +51,12 @@ def effects(sites):
     return sites["mu"] + sites["tau"] * sites["z"]
 
 
-@pytest.mark.parametrize("float64", [True, False])
+@pytest.mark.parametrize(
+    ("host", "float64"), [("pyro", True), ("pyro", False), ("numpyro", True)], indirect=["host"]
+)
 def test_weighted_moments_are_those_of_the_posterior(host, float64):
     with doubles(host) if float64 else np.errstate():
-        response = fitted(host, float64)[-1]
+        response = fitted(host.name, float64)[-1]
         found = response.moments(effects, importance_weights=True)
         tau = response.moments("tau", importance_weights=True)
     deviation = np.sqrt(np.diag(np.asarray(found.covariance)))
@@ -67,7 +72,7 @@ def test_weighted_moments_are_those_of_the_posterior(host, float64):
 
 def test_weighted_draws_are_of_the_posterior_and_plain_ones_too_wide(host):
     with doubles(host):
-        model, data, _, response = fitted(host)
+        model, data, response = fitted(host.name)
         plain, weighted = (drawn(host, response, 4000, importance_weights=w) for w in (False, True))
         again = drawn(host, response, 4000, importance_weights=True)
         options = {"num_samples": 4000, "num_prior_samples": 0}
@@ -91,14 +96,15 @@ def test_both_hosts_have_the_same_moments():
     for name in HOSTS:
         host = fresh(name)
         with doubles(host):
-            response = fitted(host)[-1]
+            response = fitted(name)[-1]
             found.append(np.asarray(response.moments(effects, importance_weights=True).covariance))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
 
 
+@IN_PYRO
 def test_any_quantity_has_moments(host):
     with doubles(host):
-        _, data, _, response = fitted(host)
+        _, data, response = fitted(host.name)
         options = {"importance_weights": True, "num_samples": 4000}
         named = response.moments("effect", **options)
         function = response.moments(lambda sites: {"a": effects(sites)}, **options)["a"]
@@ -114,9 +120,10 @@ def test_any_quantity_has_moments(host):
     assert float(chance.variance) == pytest.approx(p * (1 - p), rel=1e-2)
 
 
+@IN_PYRO
 def test_weights_that_cannot_be_trusted_are_refused(host, monkeypatch):
     with doubles(host):
-        _, _, _, response = fitted(host)
+        *_, response = fitted(host.name)
         problem = type(response.problem)
         own = problem.log_joint
         narrow = lambda self, values: 30 * own(self, values)  # noqa: E731

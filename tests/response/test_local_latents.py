@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.checks.marks import IN_PYRO
 from tests.response.models import HOSTS, doubles, fresh, response
 from tests.response.oracle import NOISE
 
@@ -59,6 +60,7 @@ def test_the_influence_of_a_group_is_that_of_all_that_belongs_to_it(host):
     assert np.asarray(found.influence("centre")).shape == (TRIALS, GROUPS)
 
 
+@IN_PYRO
 def test_a_guide_of_one_vector_does_not_tell_what_a_datum_adds(host):
     infer = __import__(f"{host.name}.infer.autoguide", fromlist=["AutoDiagonalNormal"])
     names = {

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
+from tests.checks.marks import IN_PYRO
 from tests.response.models import HOSTS, doubles, fresh, generalised, mean_field, response
 from tests.response.oracle import NOISE, regression
 
@@ -17,6 +18,7 @@ def host(request):
     return fresh(request.param)
 
 
+@IN_PYRO
 def test_what_is_no_optimum_is_refused_with_site_and_decrement(host):
     known = regression("normal")
     loc, scale = known.fitted()
@@ -45,6 +47,7 @@ def product(host):
     return model
 
 
+@IN_PYRO
 def test_a_saddle_is_refused_with_its_direction(host):
     sites = {"left": (0.0, 0.2), "right": (0.0, 0.2)}
     with pytest.raises(NotAnOptimum, match="curves downwards") as caught:
@@ -65,6 +68,7 @@ def overlapping(host):
     return model
 
 
+@IN_PYRO
 def test_what_nothing_determines_has_no_variance(host):
     y, scale = np.random.default_rng(0).normal(size=ROWS), NOISE / np.sqrt(ROWS)
     sites = {"left": (y.mean() - 1, scale), "right": (1.0, scale)}
@@ -91,6 +95,7 @@ def test_a_random_loss_is_refused(host):
         )
 
 
+@IN_PYRO
 def test_names_that_are_no_sites_are_refused(host):
     known = regression("normal")
     sites = {"weight": known.fitted()}
@@ -117,6 +122,7 @@ def wide(host):
     return guide
 
 
+@IN_PYRO
 def test_narrower_variances_are_warned_of(host):
     known = regression("normal")
     params = {"weight_loc": host.array(known.fitted()[0])}
@@ -145,6 +151,7 @@ def determined(host):
     return model
 
 
+@IN_PYRO
 def test_a_flat_site_does_not_keep_others_from_having_variances(host):
     y, scale = np.random.default_rng(0).normal(size=ROWS), NOISE / np.sqrt(ROWS)
     precision = 1 + ROWS / NOISE**2
@@ -156,6 +163,7 @@ def test_a_flat_site_does_not_keep_others_from_having_variances(host):
         found.standard_deviation("left")
 
 
+@IN_PYRO
 def test_scales_that_a_fit_leaves_a_little_off_are_not_warned_of(host):
     known = regression("normal")
     loc, scale = known.fitted()
@@ -190,6 +198,7 @@ def encoder(host):
     return guide
 
 
+@IN_PYRO
 def test_locations_that_are_no_parameters_of_their_own_are_warned_of(host):
     y = np.random.default_rng(0).normal(size=ROWS)
     own, size = 1 + NOISE**-2, len(y)
@@ -204,6 +213,7 @@ def test_locations_that_are_no_parameters_of_their_own_are_warned_of(host):
     assert found.narrower().keys() == {"local"}
 
 
+@IN_PYRO
 def test_intervals_of_mixed_coordinates_are_refused(host):
     infer = __import__(f"{host.name}.infer.autoguide", fromlist=["AutoDelta"])
     counts = np.array([5.0, 3.0, 4.0])
