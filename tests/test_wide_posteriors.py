@@ -15,7 +15,7 @@ from scipy import stats
 import numpyro_moments
 import pyro_moments
 from tests.cases.hosts import models
-from tests.checks.general import QUICK
+from tests.checks.jaxprs import by_numpy
 
 PRIORS = {
     "Gamma": (2.0, 1.0),
@@ -57,7 +57,7 @@ def in_numpyro(model, scale):
     guide, elbo = numpyro_moments.DVIGuide(model), numpyro_moments.DeterministicELBO()
     values = {"s_auto_loc": jnp.array(LOCATION), "s_auto_scale": jnp.array(scale)}
     loss = jax.value_and_grad(lambda values: elbo.loss(jax.random.key(0), values, model, guide))
-    value, gradients = jax.jit(loss, compiler_options=QUICK)(values)
+    value, gradients = by_numpy(loss)(values)
     return value.item(), np.array([gradient.item() for gradient in gradients.values()])
 
 
@@ -100,7 +100,7 @@ def predicted(host, package):
         found = package.predict(model, guide)["y"]
         return found.aleatoric_variance, found.epistemic_variance
 
-    @jax.jit
+    @by_numpy
     def variances(values):
         found = package.predict(model, package.DVIGuide(model), values)["y"]
         return found.aleatoric_variance, found.epistemic_variance

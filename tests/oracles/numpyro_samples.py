@@ -18,6 +18,7 @@ from numpyro.optim import Adam
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
 from numpyro_moments.sites.binding import bind
+from tests.checks.jaxprs import by_numpy
 
 
 def trace_elbo(
@@ -26,7 +27,7 @@ def trace_elbo(
     """Mean and standard error of Trace_ELBO's loss, from one draw of all sites each."""
     elbo = Trace_ELBO()
 
-    @jax.jit
+    @by_numpy
     @jax.vmap
     def loss(key):
         return elbo.loss(key, params, model, guide, *args)
@@ -45,11 +46,11 @@ def train(
 ) -> tuple[float, dict[str, Any]]:
     """Train with the elbo under test; its last loss and the parameters, by one compiled program."""
     svi = SVI(model, guide, Adam(learning_rate), elbo)
-    state = jax.jit(lambda key: svi.init(key, *args))(jax.random.key(0))
+    state = by_numpy(lambda key: svi.init(key, *args))(jax.random.key(0))
     update = jax.jit(lambda state: svi.update(state, *args))
     for _ in range(steps):
         state, _ = update(state)
-    return float(update(state)[1]), jax.jit(svi.get_params)(state)
+    return float(update(state)[1]), by_numpy(svi.get_params)(state)
 
 
 def perturbed(guide: Callable, *args: Any, spread: float = 0.2) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def perturbed(guide: Callable, *args: Any, spread: float = 0.2) -> dict[str, Any
     # The hosts' guides keep what they compute when they are first called.
     if isinstance(guide, AutoGuide) and not isinstance(guide, DVIGuide):
         guide = copy.deepcopy(guide)
-    return jax.jit(lambda: _perturbed(guide, args, spread))()
+    return by_numpy(lambda: _perturbed(guide, args, spread))()
 
 
 def _perturbed(guide: Callable, args: tuple, spread: float) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def all_losses(
     """The same of several closed forms."""
     bind(guide, model)
 
-    @jax.jit
+    @by_numpy
     def losses():
         params = perturbed(guide, *args, spread=spread)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyro
 import torch
 
+from tests.checks.jaxprs import by_numpy
 from tests.response.models import doubles, mean_field
 
 
@@ -36,7 +37,7 @@ def _in_numpyro(objective, model, guide, params, arrays, count):
         return objective.loss(key, params, model, guide, *arrays)
 
     keys = jax.random.split(jax.random.key(3), count)
-    return np.asarray(jax.lax.map(jax.jit(loss), keys) if count > 1 else [jax.jit(loss)(keys[0])])
+    return np.asarray(by_numpy(jax.vmap(loss))(keys) if count > 1 else [by_numpy(loss)(keys[0])])
 
 
 def of_batches(host, objective, model, sites, *data, batches):
@@ -60,7 +61,7 @@ def of_batches(host, objective, model, sites, *data, batches):
             return objective.loss(jax.random.key(3), params, model, guide, *batch)
 
         return np.asarray(
-            jax.jit(jax.vmap(loss))(*(host.array(part[np.array(batches)]) for part in data))
+            by_numpy(jax.vmap(loss))(*(host.array(part[np.array(batches)]) for part in data))
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.checks.jaxprs import by_numpy
 from tests.fitting.models import HOSTS, fresh
 from tests.response.models import doubles, mean_field
 
@@ -94,7 +95,7 @@ def predictions(host, name, propagation):
             predicted = package.predict(model, guide, params, x, **options)
             return vars(Found.of(predicted, y))
 
-        return Found(**jax.tree.map(np.asarray, jax.jit(found)(x, y)))
+        return Found(**jax.tree.map(np.asarray, by_numpy(found)(x, y)))
     guide.bind(model)
     guide(x, y)
     for name, value in params.items():
@@ -136,7 +137,7 @@ def moments(host, propagation, covariance, **options):
     options |= {"propagation": propagation, "covariance": covariance}
     if host.name == "numpyro":
         options.setdefault("rng_key", jax.random.key(0))
-        return jax.jit(partial(host.package.propagate, relu, **options))(given)
+        return by_numpy(partial(host.package.propagate, relu, **options))(given)
     return host.package.propagate(relu, given, **options)
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses, near
 
-NOISE, ROWS, INPUTS, DRAWS = 0.6, 6, 3, 800
+NOISE, ROWS, INPUTS, DRAWS = 0.6, 6, 3, 300
 rng = np.random.default_rng(0)
 X, SEQUENCES = rng.normal(size=(ROWS, INPUTS)), rng.normal(size=(ROWS, 4, INPUTS))
 Y = rng.normal(size=ROWS)
@@ -87,14 +87,14 @@ def test_draws_have_the_mean_of_the_closed_form_and_the_least_variance_that_is_r
     found = losses(host, elbo, model_of(host, program), sites, x, Y[: len(x)], count=DRAWS)
     mean, by_rows, together = moments_of(x, program)
     assert near(found, mean)
-    assert np.var(found) == pytest.approx(by_rows if apart else together, rel=0.3)
+    assert np.var(found) == pytest.approx(by_rows if apart else together, rel=0.35)
 
 
 @pytest.mark.parametrize("name", ["rows", "pooled sequences"])
 def test_many_particles_are_so_many_draws(host, name):
     x, program, apart = PROGRAMS[name]
     elbo = host.package.DeterministicELBO(propagation="sampled", num_particles=20)
-    found = losses(host, elbo, model_of(host, program), {"weight": WEIGHT}, x, Y, count=DRAWS // 4)
+    found = losses(host, elbo, model_of(host, program), {"weight": WEIGHT}, x, Y, count=DRAWS // 2)
     mean, by_rows, together = moments_of(x, program)
     assert near(found, mean)
     assert np.var(found) == pytest.approx((by_rows if apart else together) / 20, rel=0.4)

@@ -18,7 +18,7 @@ from numpyro import handlers
 import numpyro_moments
 import pyro_moments
 from tests.cases.hosts import models
-from tests.checks.general import QUICK
+from tests.checks.jaxprs import by_numpy
 
 LOW_RANK, RANK = "AutoLowRankMultivariateNormal", 2
 
@@ -73,7 +73,7 @@ def numpyro_loss(model: Callable, kind: str, parts: dict[str, Any], *data: Any) 
     elbo = numpyro_moments.DeterministicELBO()
     arrays = list(map(jnp.asarray, data))
 
-    @partial(jax.jit, compiler_options=QUICK)
+    @by_numpy
     def loss(values: dict[str, jax.Array]) -> jax.Array:
         with handlers.seed(rng_seed=0):
             guide(*arrays)  # makes the sites

@@ -11,6 +11,7 @@ import pytest
 from jax import lax
 
 from numpyro_moments import CovarianceDroppedWarning, DependenceWarning, Moments, propagate
+from tests.checks.jaxprs import by_numpy
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def both(function, *moments, covariance="diagonal"):
         samples = lax.map(draw, jax.random.split(jax.random.key(0), SAMPLES), batch_size=1000)
         return (result.mean, result.variance), (samples.mean(0), samples.var(0))
 
-    return jax.jit(run)(moments)
+    return by_numpy(run)(moments)
 
 
 def errors(ours, theirs):

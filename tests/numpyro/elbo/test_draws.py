@@ -13,6 +13,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.contrib.module import flax_module
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide, UnsupportedMoments, predict
+from tests.checks.jaxprs import by_numpy
 
 X, Y = jnp.linspace(-1, 1, 30).reshape(10, 3), jnp.linspace(0, 1, 10)
 
@@ -76,7 +77,7 @@ SERVED = {
 def losses(model, keys=(1, 2), **options):
     svi = SVI(model, DVIGuide(), DeterministicELBO(**options))
 
-    @jax.jit
+    @by_numpy
     def of(keys):
         state = svi.init(random.key(0))
         return jax.lax.map(lambda key: svi.evaluate(state._replace(rng_key=key)), keys)
@@ -98,7 +99,7 @@ def predicted(change, trained, **plate):
     guide = DVIGuide()
     svi = SVI(regression(trained), guide, DeterministicELBO())
 
-    @jax.jit
+    @by_numpy
     def mean():
         params = svi.get_params(svi.init(random.key(0)))
         return predict(regression(change, **plate), guide, params)["obs"].mean

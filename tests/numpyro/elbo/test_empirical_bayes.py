@@ -21,6 +21,7 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mean_field import DVIGuide
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal as TorchEmpiricalBayesNormal
 from numpyro_moments import DeterministicELBO
+from tests.checks.jaxprs import by_numpy
 
 KEY = jax.random.key(0)
 SETTINGS = [((), 1.0, 10.0, ()), ((3,), 1.5, 2.0, ()), ((2, 3), 0.3, 40.0, (4,))]
@@ -37,7 +38,7 @@ def test_it_is_the_distribution_of_the_pyro_side(shape, alpha, beta, batch):
     theirs = TorchEmpiricalBayesNormal(shape, alpha, beta).expand(batch)
     ours = EmpiricalBayesNormal(shape, alpha, beta).expand(batch)
 
-    @jax.jit
+    @by_numpy
     def evaluated(value, variance):
         ours = EmpiricalBayesNormal(shape, alpha, beta).expand(batch)
         return {
@@ -72,7 +73,7 @@ def test_marginal_is_the_hosts_student_t():
     with jax.enable_x64(True):
         ours = EmpiricalBayesNormal([3], alpha, beta).log_prob(value)
         scale = np.eye(3) * math.sqrt(beta / alpha)
-        host = jax.jit(dist.MultivariateStudentT(2 * alpha, np.zeros(3), scale).log_prob)(value)
+        host = by_numpy(dist.MultivariateStudentT(2 * alpha, np.zeros(3), scale).log_prob)(value)
     np.testing.assert_allclose(ours, host, rtol=1e-12)
 
 
@@ -116,7 +117,7 @@ def test_expected_log_prob_is_the_integral_at_the_best_variance():
 def test_samples_have_the_marginal_scale_and_share_their_variance():
     # The second set's precision underflows: its hyperprior reaches down to zero.
     prior = EmpiricalBayesNormal([2], alpha=jnp.array([4.0, 0.01]), beta=6.0)
-    draws, extreme = np.moveaxis(jax.jit(lambda: prior.sample(KEY, (40_000,)))(), 1, 0)
+    draws, extreme = np.moveaxis(by_numpy(lambda: prior.sample(KEY, (40_000,)))(), 1, 0)
     assert draws.var() == pytest.approx(float(prior.variance[0, 0]), rel=0.05)
     squares = draws**2 - draws.var()
     assert (squares[:, 0] * squares[:, 1]).mean() > 0.5
@@ -130,7 +131,7 @@ def test_gradients_are_finite_at_extreme_weights(function):
     prior = EmpiricalBayesNormal([3])
     for size in (0.0, 1e-12, 1e8):
         arguments = (jnp.full(3, size), jnp.full(3, 1e-10))[: 1 + (function != "log_prob")]
-        value, gradient = jax.jit(jax.value_and_grad(getattr(prior, function)))(*arguments)
+        value, gradient = by_numpy(jax.value_and_grad(getattr(prior, function)))(*arguments)
         assert jnp.isfinite(value)
         assert jnp.isfinite(gradient).all()
 
@@ -155,11 +156,13 @@ def test_it_is_a_pytree_that_passes_jit_vmap_and_scan():
     )[1]
     for prior in (
         array,
-        jax.jit(lambda p: p)(array),
+        by_numpy(lambda p: p)(array),
         *map(promote_batch_shape, (vmapped, scanned)),
     ):
         assert prior.batch_shape == (3,)
-        np.testing.assert_allclose(jax.jit(lambda p: p.log_prob(value))(prior), expected, rtol=1e-5)
+        np.testing.assert_allclose(
+            by_numpy(lambda p: p.log_prob(value))(prior), expected, rtol=1e-5
+        )
     flat, rebuild = ravel_pytree(array)
     assert flat.size == 6
     assert rebuild(flat).event_shape == (2,)
@@ -170,7 +173,7 @@ def test_arrays_of_hyperparameters_are_one_for_each_set():
     alpha = jnp.array([1.0, 2.0, 3.0])
     prior = EmpiricalBayesNormal([2], alpha)
     together = prior.expected_log_prob(mean, variance)
-    apart = jax.jit(
+    apart = by_numpy(
         lambda: [
             EmpiricalBayesNormal([2], a).expected_log_prob(mean, variance) for a in (1.0, 2.0, 3.0)
         ]
@@ -237,7 +240,7 @@ def test_analytic_elbo_uses_the_optimal_prior_variance():
 
     params = {"w_auto_loc": mean, "w_auto_scale": jnp.sqrt(variance)}
     loss = lambda model: DeterministicELBO().loss(KEY, params, model, DVIGuide(), x, y)  # noqa: E731
-    ours, expected = jax.jit(lambda: [loss(model) for model in (regression, fixed)])()
+    ours, expected = by_numpy(lambda: [loss(model) for model in (regression, fixed)])()
     assert ours == pytest.approx(float(expected), rel=1e-6)
 
 
@@ -260,7 +263,7 @@ def test_hosts_mean_field_elbo_uses_the_optimal_prior_variance():
         variance, _ = best(*shape)
         ratio = 0.2**2 / variance
         expected += count * math.prod(shape) * 0.5 * (ratio - 1 - math.log(ratio))
-    loss = jax.jit(lambda: TraceMeanField_ELBO().loss(KEY, params, prior_only, guide))()
+    loss = by_numpy(lambda: TraceMeanField_ELBO().loss(KEY, params, prior_only, guide))()
     assert loss == pytest.approx(expected, rel=1e-5)
 
 

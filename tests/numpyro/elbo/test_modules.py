@@ -14,6 +14,7 @@ from numpyro.contrib.module import random_eqx_module, random_flax_module, random
 from numpyro.infer import Trace_ELBO
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models
 
 pytestmark = pytest.mark.slow
@@ -120,7 +121,7 @@ def test_networks_train_and_agree_with_samples(name):
     trained = svi.run(jax.random.key(0), 100, *data, progress_bar=False)
     assert trained.losses[-1] < 0.7 * trained.losses[0]
 
-    @jax.jit
+    @by_numpy
     def both(params):
         arguments = params, model, guide, *data
         draws = jax.vmap(lambda key: Trace_ELBO().loss(key, *arguments))

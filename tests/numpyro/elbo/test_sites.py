@@ -12,6 +12,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models
 from tests.oracles.numpyro_samples import assert_equals_trace_elbo, both_losses, perturbed
 
@@ -58,9 +59,9 @@ def test_a_scale_that_is_traced():
             w = weights()
         numpyro.sample("obs", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
 
-    traced = jax.jit(lambda scale: loss_of(model, guide_of_weights, X, Y, scale))
+    traced = by_numpy(lambda scale: loss_of(model, guide_of_weights, X, Y, scale))
     for scale in (0.3, 1.0):
-        fixed = jax.jit(lambda scale=scale: loss_of(model, guide_of_weights, X, Y, scale))()
+        fixed = by_numpy(lambda scale=scale: loss_of(model, guide_of_weights, X, Y, scale))()
         assert traced(scale) == pytest.approx(float(fixed))
 
 
@@ -102,15 +103,15 @@ def test_subsampled_local_latents_average_to_the_whole(make_guide):
     with numpyro.handlers.block():
         params = perturbed(guide, X, Y)
 
-    @jax.jit
+    @by_numpy
     def loss(index):
         fixed = handlers.substitute(subsampled, data={"data": index})
         fixed_guide = handlers.substitute(guide, data={"data": index})
         return DeterministicELBO().loss(KEY, params, fixed, fixed_guide, X, Y)
 
-    losses = jax.jit(jax.vmap(loss))(jnp.arange(20).reshape(4, 5))
+    losses = by_numpy(jax.vmap(loss))(jnp.arange(20).reshape(4, 5))
     whole = make_guide(lambda x, y: subsampled(x, y, None))
-    whole_loss = jax.jit(lambda: DeterministicELBO().loss(KEY, params, whole.model, whole, X, Y))()
+    whole_loss = by_numpy(lambda: DeterministicELBO().loss(KEY, params, whole.model, whole, X, Y))()
     assert jnp.mean(losses) == pytest.approx(float(whole_loss), rel=1e-5)
     assert jnp.std(losses) > 0.1
 
@@ -124,9 +125,9 @@ def test_guide_and_model_see_the_same_subsample():
     def loss(key):
         return DeterministicELBO().loss(key, params, subsampled, guide, X, Y)
 
-    losses = jax.jit(loss)(jax.random.split(KEY, 3000))
+    losses = by_numpy(loss)(jax.random.split(KEY, 3000))
     whole = AutoNormal(lambda x, y: subsampled(x, y, None))
-    expected = jax.jit(lambda: DeterministicELBO().loss(KEY, params, whole.model, whole, X, Y))()
+    expected = by_numpy(lambda: DeterministicELBO().loss(KEY, params, whole.model, whole, X, Y))()
     assert abs(losses.mean() - expected) < 4 * losses.std() / 3000**0.5
 
 
@@ -215,7 +216,7 @@ def test_guide_with_a_linear_gaussian_conditional_is_exact(covariance):
     expected = 0.5 * (np.trace(ratio) - 2 + np.log(determinants)) - fit.sum()
     elbo = DeterministicELBO(covariance=covariance)
     evaluate = lambda: loss_of(conditional_model, conditional_guide, X, Y, elbo=elbo)  # noqa: E731
-    loss = jax.jit(evaluate)() if covariance == "full" else evaluate()
+    loss = by_numpy(evaluate)() if covariance == "full" else evaluate()
     assert loss == pytest.approx(float(expected), rel=1e-6)
 
 
@@ -255,7 +256,7 @@ def test_named_sites_are_sampled():
     loss, expected, error = both_losses(root_of_a_rate, gamma_guide, X, Y, elbo=drawn)
     assert abs(loss - expected) < 5 * error
     one = DeterministicELBO(sample_sites=["precision"])
-    loss_of_draw = jax.jit(lambda key: one.loss(key, {}, root_of_a_rate, gamma_guide, X, Y))
+    loss_of_draw = by_numpy(lambda key: one.loss(key, {}, root_of_a_rate, gamma_guide, X, Y))
     losses = [loss_of_draw(jax.random.key(seed)) for seed in (1, 2)]
     assert losses[0] != losses[1]
 

@@ -12,6 +12,7 @@ import numpy as np
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.interpreter import Interpreter
+from tests.checks.jaxprs import by_numpy
 
 MEAN = np.array([[1.0, -2.0, 0.1], [0.5, 3.0, -0.7]])
 SCALE = np.array([[0.5, 1.5, 0.2], [0.9, 0.3, 2.0]])
@@ -36,7 +37,7 @@ def grids(
     weights = np.exp(-0.5 * z**2)
     weights = (weights / weights.sum())[:, None, None]
     with jax.enable_x64(True):
-        program = jax.jit(lambda at: {n: jax.vmap(f)(at) for n, f in functions.items()})
+        program = by_numpy(lambda at: {n: jax.vmap(f)(at) for n, f in functions.items()})
         values = program(jnp.asarray(MEAN + SCALE * z[:, None, None]))
     return {name: _averaged(np.asarray(part), weights) for name, part in values.items()}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +13,7 @@ from moment_calculus.functions.table import Integrated
 from moment_calculus.values.deferred import Deferred, unscaled
 from numpyro_moments import Moments, UnsupportedMoments, propagate
 from tests.cases import ACTIVATIONS
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro.functions.chains import INTEGRATED, JUMPING, SPELLINGS
 from tests.numpyro.functions.elementwise import MEAN, SCALE, VARIANCE, grid, grids, noisy, traced
 
@@ -23,7 +22,7 @@ ROWS = {case.name: case for case in ACTIVATIONS}
 
 
 # Compiling takes longer than running: no effort to make the programs fast.
-compiled = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+compiled = by_numpy
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +186,7 @@ def test_conditions_on_two_values_are_refused(name):
 def test_two_values():
     """A comparison of two Gaussians has a probability; logaddexp is exact for one that is sure."""
 
-    @jax.jit
+    @by_numpy
     def program():
         more = propagate(lambda x, y: jnp.where(x > y, 2.0, 1.0), noisy(), noisy())
         sure = Moments(+MEAN, variance=1e-12 * VARIANCE)
@@ -256,7 +255,7 @@ def test_extreme_arguments_have_finite_moments_and_gradients(dtype):
 
 def test_other_precisions_keep_the_value():
 
-    @jax.jit
+    @by_numpy
     def program():
         single = propagate(lambda h: jnp.exp(h.astype(jnp.float32)), noisy())
         return single.mean, propagate(jnp.exp, noisy()).mean

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from numpyro_moments import Moments, UnsupportedMoments, propagate
-from tests.numpyro.one_program import propagate_compiled
+from tests.checks.jaxprs import by_numpy
+from tests.numpyro.one_program import propagate_traced
 
 RANDOM = np.random.default_rng(0)
 FIRST, LAST = (RANDOM.normal(size=shape).astype(np.float32) for shape in ((3, 5), (5, 2)))
@@ -32,7 +33,7 @@ def test_full_covariance_through_a_linear_map_is_exact():
 
 def test_network_against_monte_carlo():
     noisy = moments()
-    result = propagate_compiled(network, noisy, covariance="full")
+    result = propagate_traced(network, noisy, covariance="full")
     roots = np.linalg.cholesky(np.asarray(noisy.covariance, np.float64))
     noise = np.random.default_rng(0).normal(size=(100_000, 4, 3))
     draws = np.asarray(noisy.mean) + (roots @ noise[..., None])[..., 0]
@@ -49,14 +50,14 @@ def test_diagonal_is_the_default_and_compiled_moments_are_the_same():
     result = propagate(network, moments())
     assert result.covariance is None
     assert result.variance.shape == (4, 2)
-    compiled = jax.jit(lambda noisy: propagate(network, noisy))(moments())
+    compiled = by_numpy(lambda noisy: propagate(network, noisy))(moments())
     np.testing.assert_allclose(compiled.mean, result.mean, rtol=1e-5)
     np.testing.assert_allclose(compiled.variance, result.variance, rtol=1e-5)
 
 
 def test_vmap_over_moments():
     noisy = moments()
-    rows = jax.jit(jax.vmap(lambda row: propagate(network, row, covariance="full")))(noisy)
+    rows = by_numpy(jax.vmap(lambda row: propagate(network, row, covariance="full")))(noisy)
     together = propagate(network, noisy, covariance="full")
     np.testing.assert_allclose(rows.covariance, together.covariance, rtol=2e-5, atol=1e-5)
 
@@ -97,6 +98,6 @@ def test_gradients_reach_the_inputs():
     def spread(mean):
         return propagate(jnp.tanh, Moments(mean, variance=jnp.ones(3))).variance.sum()
 
-    gradient = jax.jit(jax.grad(spread))(jnp.ones(3))
+    gradient = by_numpy(jax.grad(spread))(jnp.ones(3))
     assert jnp.isfinite(gradient).all()
     assert (gradient != 0).all()

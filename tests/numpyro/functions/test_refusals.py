@@ -19,6 +19,7 @@ from numpyro_moments.failure_causes import (
     explain_infinite_loss,
     refuse_infinite_data,
 )
+from tests.checks.jaxprs import by_numpy
 from tests.checks.refusals import Refusal
 from tests.numpyro import models
 
@@ -194,7 +195,7 @@ def test_infinite_loss_is_explained_by_data_then_by_inputs():
 
 
 def test_values_unknown_under_jit_are_passed_over():
-    @jax.jit
+    @by_numpy
     def run(x, y):
         explain_infinite_loss({"obs": observed(y)}, linear, (x, y), {})
         return y

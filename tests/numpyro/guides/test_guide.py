@@ -19,7 +19,8 @@ from guides.families.initialization import initial_noise_scale
 from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.errors.exceptions import UnsupportedMoments
 from numpyro_moments import DeterministicELBO, predict
-from tests.numpyro.one_program import compiled
+from tests.checks.jaxprs import by_numpy
+from tests.numpyro.one_program import evaluated
 
 KEY = jax.random.key(0)
 X = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
@@ -35,7 +36,7 @@ def regression(x, y=None):
 
 def start(guide, *args, key=KEY):
     """The parameters at the guide's start, by one program."""
-    return compiled(lambda: started(guide, *args, key=key))
+    return evaluated(lambda: started(guide, *args, key=key))
 
 
 def started(guide, *args, key):
@@ -96,7 +97,7 @@ def test_initial_scale_and_locations():
         numpyro.sample("positive", dist.Gamma(jnp.ones(4), 1.0).to_event(1))
         numpyro.sample("improper", dist.ImproperUniform(dist.constraints.real, (), (500,)))
 
-    params = jax.jit(lambda: start(DVIGuide(network, init_scale=0.01), X))()
+    params = by_numpy(lambda: start(DVIGuide(network, init_scale=0.01), X))()
     loc = {name.removesuffix("_auto_loc"): value for name, value in params.items()}
     assert (params["matrix_auto_scale"] == 0.01).all()
     assert loc["matrix"].std() == pytest.approx((2 / 100) ** 0.5, rel=0.05)
@@ -122,7 +123,7 @@ def test_initialisers_of_the_host_and_of_the_user_are_used():
 
 def test_every_start_draws_its_own_locations():
     guide = DVIGuide(regression)
-    starts = jax.jit(jax.vmap(lambda key: started(guide, X, Y, key=key)))
+    starts = by_numpy(jax.vmap(lambda key: started(guide, X, Y, key=key)))
     w = starts(jax.random.split(KEY, 3))["w_auto_loc"]
     assert len(np.unique(w)) == w.size
     # Nothing of the compiled run was kept: the guide starts again, outside of it.
@@ -139,7 +140,7 @@ def part_of_the_data(x):
 def test_a_second_start_from_the_same_key_is_the_first(model, data):
     guide = DVIGuide(model, init_loc_fn=init_to_sample)
     svi = SVI(model, guide, numpyro.optim.Adam(1e-2), Trace_ELBO())
-    first, second, other = compiled(
+    first, second, other = evaluated(
         lambda: [svi.get_params(svi.init(jax.random.key(seed), *data)) for seed in (0, 0, 1)]
     )
     for name, values in first.items():
@@ -174,7 +175,7 @@ def test_quantiles_rise_where_the_transform_falls():
 
     guide = DVIGuide(model)
     params = started(guide, key=KEY)
-    levels = compiled(lambda params: guide.quantiles(params, [0.1, 0.5, 0.9]), params)
+    levels = evaluated(lambda params: guide.quantiles(params, [0.1, 0.5, 0.9]), params)
     for values in levels.values():
         assert (jnp.diff(values, axis=0) > 0).all()
 

@@ -11,6 +11,7 @@ from numpyro.infer import Predictive, Trace_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 from guides.numpyro.mean_field import DVIGuide
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro.guides.guide_models import MODELS
 
 KEY = jax.random.key(3)
@@ -87,7 +88,7 @@ def test_parameters_have_the_shapes_of_the_latent_sites(pair):
 def test_sites_and_summaries_are_those_of_autonormal(pair):
     model, guide, host, params = pair
 
-    @jax.jit
+    @by_numpy
     def both(params):
         return [
             (sites(either, model, params), either.median(params), either.quantiles(params, LEVELS))
@@ -104,14 +105,14 @@ def test_sites_and_summaries_are_those_of_autonormal(pair):
 @pytest.mark.parametrize("pair", ["subsampled"], indirect=True)
 def test_host_objectives_and_predictive_see_the_same_as_with_autonormal(pair):
     model, guide, host, params = pair
-    both = jax.jit(lambda params: [uses(either, model, params) for either in (guide, host)])
+    both = by_numpy(lambda params: [uses(either, model, params) for either in (guide, host)])
     assert_same(*both(params))
 
 
 @pytest.mark.parametrize("pair", ["supports", "subsampled"], indirect=True)
 def test_draws_and_distributions_of_the_posterior_agree(pair):
     model, guide, _, params = pair
-    draws = jax.jit(lambda key: guide.sample_posterior(key, params, sample_shape=(2, 3)))(KEY)
+    draws = by_numpy(lambda key: guide.sample_posterior(key, params, sample_shape=(2, 3)))(KEY)
     posterior = guide.get_posterior(params)
     assert posterior.keys() == draws.keys() == model.latent_shapes.keys()
     for name, fn in posterior.items():

@@ -27,6 +27,7 @@ from numpyro.infer.autoguide import (
 )
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide, UnsupportedMoments
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models
 from tests.oracles.numpyro_samples import perturbed
 
@@ -102,7 +103,7 @@ def test_mean_field_guides_are_one_posterior(reference, name):
         elbo = DeterministicELBO(covariance=covariance, sample_sites=sample_sites)
         return elbo.loss(key, svi.constrain_fn(free), with_noise, guide, X, Y)
 
-    @jax.jit
+    @by_numpy
     def together(free):
         exact = jax.value_and_grad(loss)(free, KEY, "full"), loss(free, KEY, "diagonal")
         keys = jax.random.split(KEY, DRAWS)
@@ -125,7 +126,7 @@ def test_a_network_names_its_sites():
     losses = []
     for each in (guide, own):
         svi, _ = started(model, each)
-        losses.append(jax.jit(svi.evaluate)(svi.init(KEY, X, Y), X, Y))
+        losses.append(by_numpy(svi.evaluate)(svi.init(KEY, X, Y), X, Y))
     assert losses[0] == pytest.approx(float(losses[1]), rel=1e-5)
 
     def rounded(x, y):
@@ -159,14 +160,14 @@ def test_full_rank_guides_are_exact_for_linear_regression(name):
     )
     full = dist.MultivariateNormal(mean, covariance)
     expected = dist.kl_divergence(full, prior) - fit.sum()
-    loss = jax.jit(lambda p: DeterministicELBO().loss(KEY, p, linear, guide, X, Y))(params)
+    loss = by_numpy(lambda p: DeterministicELBO().loss(KEY, p, linear, guide, X, Y))(params)
     assert loss == pytest.approx(float(expected), rel=1e-5)
     with pytest.raises(UnsupportedMoments, match=r"'diagonal' would ignore(?s:.)*AutoDiagonal"):
         DeterministicELBO(covariance="diagonal").loss(KEY, params, linear, guide, X, Y)
     with pytest.raises(UnsupportedMoments, match=r"cannot be drawn in part \(b\)"):
         DeterministicELBO(sample_sites=["b"]).loss(KEY, params, linear, guide, X, Y)
     drawn = DeterministicELBO(sample_sites=["w", "b"], num_particles=DRAWS)
-    estimate = jax.jit(lambda p: drawn.loss(KEY, p, linear, guide, X, Y))(params)
+    estimate = by_numpy(lambda p: drawn.loss(KEY, p, linear, guide, X, Y))(params)
     assert estimate == pytest.approx(float(expected), rel=0.05)
     assert estimate != loss
 
@@ -199,7 +200,7 @@ def test_flows_are_refused_or_drawn_whole(name):
     with pytest.raises(UnsupportedMoments, match=r"cannot be drawn in part \(b\)"):
         DeterministicELBO(sample_sites=["b"]).loss(KEY, *arguments)
 
-    @jax.jit
+    @by_numpy
     @jax.vmap
     def losses(key):
         drawn = DeterministicELBO(sample_sites=["w", "b"]).loss(key, *arguments)
@@ -261,7 +262,7 @@ def test_drawn_sites_differ_from_each_other():
     guide = AutoDiagonalNormal(two, init_loc_fn=at_ones, init_scale=1.0)
     params = perturbed(guide, 0.0, spread=0.0)
     drawn = DeterministicELBO(sample_sites=["a", "b"], sum_sites=False)
-    loss = jax.jit(jax.vmap(lambda key: drawn.loss(key, params, two, guide, 0.0)["obs"]))
+    loss = by_numpy(jax.vmap(lambda key: drawn.loss(key, params, two, guide, 0.0)["obs"]))
     fits = np.asarray(loss(jax.random.split(KEY, DRAWS)))
     expected = 0.5 * np.log(2 * np.pi) + 1.0  # E (a − b)² / 2 = 1
     assert abs(fits.mean() - expected) < 4 * fits.std() / DRAWS**0.5

@@ -11,6 +11,7 @@ import pytest
 
 from numpyro_moments.likelihoods import evaluate, predictive
 from pyro_moments.likelihoods import evaluate as evaluate_in_torch
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro.likelihoods.cases import (
     CASES,
     MEAN,
@@ -22,8 +23,6 @@ from tests.numpyro.likelihoods.cases import (
 from tests.oracles import quadrature as oracles
 from tests.pyro.likelihoods import cases as in_torch
 from tests.pyro.likelihoods.test_likelihoods import latent as latent_in_torch
-
-FAST = {"xla_backend_optimization_level": 0}  # compilation is what these tests spend time on
 
 # One for every way in which a gradient flows; their gradients, and those of the oracle.
 DIFFERENTIATED = [
@@ -69,7 +68,7 @@ def computed():
     def both(*moments):
         return {name: (expected(name, *moments), oracle(name, *moments)) for name in CASES}
 
-    return jax.jit(both, compiler_options=FAST)(MEAN, VARIANCE)
+    return by_numpy(both)(MEAN, VARIANCE)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -87,7 +86,7 @@ def test_agrees_with_the_pyro_front_end(name):
 
 @pytest.mark.parametrize("name", DIFFERENTIATED)
 def test_gradients_by_mean_and_variance(name):
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def gradients(mean, variance):
         return [
             jax.grad(lambda *moments, f=f: f(name, *moments).sum(), (0, 1))(mean, variance)
@@ -110,7 +109,7 @@ PREDICTED = [
 def test_predictive_moments_and_density(name):
     make, value = CASES[name]
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def both(mean, variance):
         *moments, log_prob = predictive("obs", distribution(make, latent("f", mean, variance)))
         density = averaged(lambda f: jnp.exp(make(f).log_prob(value)), mean, variance)
@@ -127,7 +126,7 @@ def test_predicted_classes():
     make, value = CASES["OrderedLogistic"]
     mean, epistemic, aleatoric, log_prob = predictive("obs", distribution(make, latent()))
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def exact(mean, variance):
         centre = averaged(lambda f: make(f).probs, mean, variance)
         return centre, averaged(lambda f: (make(f).probs - centre) ** 2, mean, variance)
@@ -143,7 +142,7 @@ def test_single_precision_stays_close_to_double():
     """Without x64 the nodes are single, too; the docstring of ``expected`` has the figure."""
     names = "Gumbel", "ZeroInflatedPoisson", "Beta", "truncated Normal"
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def single(*moments):
         return [expected(name, *moments) for name in names]
 
@@ -162,5 +161,5 @@ def test_a_batch_by_vmap():
     def one(mean):
         return evaluate("obs", distribution(make, latent("f", mean)), value)
 
-    single = jax.jit(one)
+    single = by_numpy(one)
     close(jax.vmap(one)(means), [single(mean) for mean in means])

@@ -16,7 +16,7 @@ from moment_calculus.values.support import all_elements
 from numpyro_moments import UnsupportedMoments
 from numpyro_moments.likelihoods import evaluate, predictive
 from tests.numpyro.likelihoods.cases import CONTINUOUS, MEAN, distribution
-from tests.numpyro.one_program import compiled
+from tests.numpyro.one_program import evaluated
 
 ROOT = np.array([[0.8, 0.0, 0.0], [0.3, 1.1, 0.0], [-0.4, 0.2, 0.6]])
 COVARIANCE = np.array([[0.5, 0.2, 0.0], [0.2, 0.4, -0.1], [0.0, -0.1, 0.3]])
@@ -54,7 +54,7 @@ def test_multivariate_normal(low_rank):
         densities = certain.log_prob(CONTINUOUS), total.log_prob(CONTINUOUS)
         return (*term_and_prediction(fn, CONTINUOUS), noise, *densities)
 
-    term, (mean, epistemic, aleatoric), log_prob, noise, certain, total = compiled(both)
+    term, (mean, epistemic, aleatoric), log_prob, noise, certain, total = evaluated(both)
     trace = np.trace(np.linalg.inv(noise) @ COVARIANCE)
     close(term, certain - trace / 2)
     close(mean, MEAN)
@@ -86,7 +86,7 @@ def test_categorical(probabilities):
             fn.probs = Softmax(logits)
         return term_and_prediction(fn, np.arange(3), of=1)
 
-    actual, (mean, epistemic, aleatoric), log_prob = compiled(made)
+    actual, (mean, epistemic, aleatoric), log_prob = evaluated(made)
     sampled = special.log_softmax(draws(), -1)
     errors = sampled.std(0) / np.sqrt(len(sampled))
     assert (abs(actual - sampled.mean(0)) < 5 * errors + 2e-3).all()
@@ -105,7 +105,7 @@ def test_a_multinomial_is_a_sum_of_categorical_terms():
         classes = distribution(lambda f: dist.CategoricalLogits(f), vector())
         return evaluate("obs", fn, counts), [evaluate("obs", classes, i) for i in (0, 2)]
 
-    together, each = compiled(terms)
+    together, each = evaluated(terms)
     close(together, 2 * each[0] + each[1] + np.log(3))
 
 

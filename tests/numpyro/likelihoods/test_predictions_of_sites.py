@@ -10,7 +10,7 @@ import scipy.stats
 
 from numpyro_moments import Prediction
 from tests.numpyro.likelihoods.cases import MEAN, VARIANCE, distribution, latent
-from tests.numpyro.one_program import compiled
+from tests.numpyro.one_program import evaluated
 
 pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
@@ -37,7 +37,7 @@ def test_predictions_of_certain_distributions_and_of_classes():
         found = Prediction("y", dist.Poisson(rate).expand([2]))
         return found.mean, found.epistemic_variance, found.log_prob(2)
 
-    mean, variance, log_prob = compiled(certain, 3.0)
+    mean, variance, log_prob = evaluated(certain, 3.0)
     close(mean, [3.0, 3.0])
     close(variance, [0.0, 0.0])
     close(log_prob, np.full(2, scipy.stats.poisson(3.0).logpmf(2)))

@@ -20,6 +20,7 @@ from numpyro_moments.likelihoods.derived import stripped
 from pyro_moments.likelihoods import tempered as tempered_in_torch
 from pyro_moments.likelihoods import tempered_jointly as jointly_in_torch
 from tests.cases.hosts.tempered import DEVIATIONS, MEANS, data
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro.likelihoods.cases import (
     CASES,
     CLASSES,
@@ -28,7 +29,7 @@ from tests.numpyro.likelihoods.cases import (
     distribution,
     latent,
 )
-from tests.numpyro.likelihoods.test_likelihoods import FAST, averaged, close
+from tests.numpyro.likelihoods.test_likelihoods import averaged, close
 from tests.pyro.likelihoods import cases as in_torch
 from tests.pyro.likelihoods.test_likelihoods import latent as latent_in_torch
 from tests.pyro.likelihoods.test_tempered import DATA as DATA_IN_TORCH
@@ -77,7 +78,7 @@ def computed():
         ours = {name: found(name, 0.5, *moments) for name in ALIKE + ALONE}
         return ours, {name: oracle(name, 0.5, *moments) for name in ALONE}
 
-    return jax.jit(both, compiler_options=FAST)(MEAN, VARIANCE)
+    return by_numpy(both)(MEAN, VARIANCE)
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -95,7 +96,7 @@ def test_agrees_with_the_pyro_front_end(name):
 
 @pytest.mark.parametrize("name", SOME)
 def test_gradients_by_mean_and_variance(name):
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def gradients(mean, variance):
         return [
             jax.grad(lambda *moments, f=f: f(name, 0.5, *moments).sum(), (0, 1))(mean, variance)
@@ -128,7 +129,7 @@ POWERS = (0.0, 1e-6, 0.5, 1.0)
 def test_data_of_several_observations_agree_with_the_pyro_front_end(name):
     row = data(dist, jnp.asarray)[name]
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def ours(moments):
         sites = sites_of(row, moments)
         return [tempered_jointly(sites, power, row.axes) for power in POWERS]
@@ -151,13 +152,15 @@ def test_gradients_of_dependent_observations():
         fn = distribution(lambda a, b: dist.Normal(a + b * times, 0.7), *values)
         return tempered_jointly([("y", fn, series, 1.0)], power, (-2,)).sum()
 
-    @functools.partial(jax.jit, static_argnums=0, compiler_options=FAST)
-    def both(power):
-        difference = (total(1e-4, power) - total(-1e-4, power)) / 2e-4
-        return jax.grad(total)(0.0, power), difference
+    @by_numpy
+    def both():
+        return [
+            (jax.grad(total)(0.0, power), (total(1e-4, power) - total(-1e-4, power)) / 2e-4)
+            for power in (0.5, 1e-6)
+        ]
 
-    close(*both(0.5), rtol=1e-6)
-    close(*both(1e-6), rtol=1e-6)
+    for slope, difference in both():
+        close(slope, difference, rtol=1e-6)
 
 
 def test_certain_sites_have_the_hosts_density():
@@ -176,7 +179,7 @@ def test_masks_exclude_what_is_missing():
         fn = distribution(lambda f: around(dist.Poisson(jnp.exp(f))), latent("f", mean))
         return tempered("y", fn, value, 0.5)
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def found(mean, value):
         masked, back = jax.vjp(lambda mean: terms(mean, rate), mean)
         plain, none = (
@@ -198,7 +201,7 @@ def test_observations_may_have_more_axes_than_the_batch():
     def terms(mean, value):
         return tempered("y", distribution(make, latent("f", mean)), value, 0.5)
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def both(mean, wide):
         return terms(mean, wide), jnp.stack([terms(mean, row) for row in wide])
 
@@ -215,7 +218,7 @@ def test_observations_outside_the_support_have_no_density():
 def test_low_rank_vectors_are_those_of_their_covariance():
     factor, noise = jnp.array([[0.4], [0.9], [-0.3]]), jnp.array([0.5, 0.3, 0.8])
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def both(mean, factor):
         f, value = latent("f", mean, event_dim=1), np.array([0.4, 0.1, -0.7])
         full = factor @ factor.T + jnp.diag(noise)
@@ -230,7 +233,7 @@ def test_drawn_classes_are_those_of_the_expected_log_density():
     """The same draws: for small powers the same number."""
     flow = Propagation(categorical="sample", categorical_draws=5)
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def found(mean):
         fn = distribution(
             lambda f: dist.Categorical(logits=f), site_value("f", mean, jnp.ones((3, 3)), flow)
@@ -257,7 +260,7 @@ def test_small_powers_without_double_precision(name):
     make, value = CASES[name]
     with jax.enable_x64(False):
 
-        @functools.partial(jax.jit, compiler_options=FAST)
+        @by_numpy
         def both(*moments):
             fn = distribution(make, latent("f", *moments))
             return tempered("obs", fn, np.float32(value), 1e-6), evaluate("obs", fn, value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from functools import partial
 from types import SimpleNamespace
@@ -16,27 +15,19 @@ import pytest
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values import Gaussian, Opaque, Spread
 from numpyro_moments import (
-    DeterministicELBO,
-    DVIGuide,
     Prediction,
     SampledPrediction,
     UnsupportedMoments,
-    predict,
 )
 from tests.checks import uncertainty
-from tests.checks.marks import slow
+from tests.checks.jaxprs import by_numpy
 from tests.checks.predictions import LEVELS, check_draws, check_levels
-from tests.numpyro import models
 from tests.numpyro.likelihoods.cases import CASES as ALL
 from tests.numpyro.likelihoods.cases import distribution, latent
-from tests.numpyro.likelihoods.test_likelihoods import FAST
-from tests.numpyro.one_program import compiled
-from tests.oracles.numpyro_samples import train
+from tests.numpyro.one_program import evaluated
 
 KEY = jax.random.key(0)
-# What takes seconds to compile is slow: the mathematics is that of the other host's tests.
-QUICK = ("Normal", "Bernoulli", "Poisson", "StudentT")
-NAMES = [name if name in QUICK else slow(name) for name in uncertainty.CASES]
+NAMES = ("Normal", "Bernoulli", "Poisson", "StudentT")  # the others are the other host's
 
 pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
@@ -66,7 +57,7 @@ def computed(attributes, predicted, *arrays):
         *arrays: these.
     """
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def parts(*arrays):
         found = predicted(*arrays)
         interval = found.credible_interval(uncertainty.MASS)
@@ -89,7 +80,7 @@ VARIANCES = "epistemic_variance", "aleatoric_variance"
 def test_particles_against_sums_and_integrals(name):
     values = 1.0, np.ones(3), np.ones((2, 3))
 
-    @functools.partial(jax.jit, compiler_options=FAST)
+    @by_numpy
     def others(locations):
         found = by_particles(name, locations)
         return found.quantile(0.3), [found.log_prob(jnp.asarray(value)) for value in values]
@@ -104,8 +95,8 @@ def test_particles_against_sums_and_integrals(name):
         np.testing.assert_allclose(np.broadcast_to(density, (2, 3)), exact, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["Poisson", slow("StudentT")])
-def test_single_precision(name):
+def test_single_precision():
+    name = "Poisson"
     with jax.enable_x64(False):
         moments = (np.float32(part) for part in MOMENTS)
         found = computed(("entropy", "mutual_information"), partial(prediction, name), *moments)
@@ -142,7 +133,7 @@ def test_classes_by_particles():
         moments = found.probs, found.epistemic_variance, found.mutual_information
         return *moments, found.credible_interval(0.8), jnp.exp(found.log_prob(jnp.array([0, 2])))
 
-    mean, variance, information, interval, chosen = compiled(program, probs)
+    mean, variance, information, interval, chosen = evaluated(program, probs)
     np.testing.assert_allclose(mean, probs.mean(0), rtol=1e-6)
     np.testing.assert_allclose(variance, probs.var(0), rtol=1e-6)
     exact = uncertainty.class_information(probs)
@@ -157,7 +148,7 @@ def test_draws_of_particles():
         found = by_particles("Normal", locations)
         return found.quantile(LEVELS), found.sample(20_000, KEY), found.sample(3, key=KEY)
 
-    quantiles, draws, few = map(np.asarray, compiled(program, uncertainty.LOCATIONS))
+    quantiles, draws, few = map(np.asarray, evaluated(program, uncertainty.LOCATIONS))
     law = uncertainty.CASES["Normal"].scipy(uncertainty.LOCATIONS)
     check_levels(np.stack([law.cdf(value).mean(0) for value in quantiles]))
     check_draws(draws, quantiles)
@@ -174,7 +165,7 @@ def test_components_of_a_vector():
         found = Prediction("y", fn)
         return found.entropy, found.mutual_information
 
-    entropy, information = compiled(program, root, *MOMENTS)
+    entropy, information = evaluated(program, root, *MOMENTS)
     total = root @ root.T + np.diag(uncertainty.VARIANCE)
     exact = 0.5 * (3 * math.log(2 * math.pi * math.e) + np.linalg.slogdet(total)[1])
     np.testing.assert_allclose(entropy, exact)
@@ -191,7 +182,7 @@ def test_events_and_extremes():
         return whole, prediction("Normal", mean).entropy, known
 
     chances = np.array([0.0, 1.0, 0.5])
-    whole, one, known = compiled(program, uncertainty.MEAN, chances)
+    whole, one, known = evaluated(program, uncertainty.MEAN, chances)
     entropy, information, ratio = known
     np.testing.assert_allclose(whole, np.full(2, one.sum()))
     np.testing.assert_allclose(entropy, [0.0, 0.0, math.log(2)], atol=1e-12)
@@ -215,23 +206,3 @@ def test_what_is_not_known_is_refused():
     for fn in (dist.Normal(0.0, 1.0), random):
         with pytest.raises(ValueError, match="'y': a SampledPrediction is of certain parameters"):
             SampledPrediction("y", fn)
-
-
-def test_a_network_under_jit_in_single_precision():
-    x, y = (jnp.asarray(array, jnp.float32) for array in models.data())
-    with jax.enable_x64(False):
-        guide = DVIGuide()
-        _, params = train(models.heteroscedastic, guide, DeterministicELBO(), x, y, steps=80)
-
-        @jax.jit
-        def predicted(params, x):
-            found = predict(models.heteroscedastic, guide, params, x)["obs"]
-            ends = found.credible_interval(0.9), found.interval(0.9)
-            draws = found.sample(1000, KEY)
-            return found.entropy, found.mutual_information, ends, -found.log_prob(draws)
-
-        entropy, information, (inner, outer), surprise = predicted(params, x)
-    error = surprise.std(0) / math.sqrt(1000)
-    assert (abs(entropy - surprise.mean(0)) < 5 * error).all()
-    assert (information > 0).all()
-    assert ((inner[0] > outer[0]) & (inner[1] < outer[1])).all()

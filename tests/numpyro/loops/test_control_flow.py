@@ -16,6 +16,7 @@ from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_moments import DeterministicELBO, Moments, propagate
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro.loops.helpers import (
     STEPS,
     WIDTH,
@@ -28,7 +29,7 @@ from tests.numpyro.loops.helpers import (
     uncertain,
     walk,
 )
-from tests.numpyro.one_program import EVALUATIONS, propagate_compiled
+from tests.numpyro.one_program import propagate_traced
 
 pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
@@ -56,7 +57,7 @@ def test_layers_with_stacked_weights_equal_the_python_loop(step, covariance):
 
 
 def traced(fn, covariance):
-    @jax.jit
+    @by_numpy
     def arrays(mean, variance):
         moments = propagate(fn, Moments(mean, variance=variance), covariance=covariance)
         full = moments.covariance
@@ -84,7 +85,7 @@ def test_scanned_layers_of_flax_equal_the_python_loop():
 
     options = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "length": STEPS}
     network = linen.scan(Block, **options)()
-    parameters = jax.jit(network.init)(jax.random.key(0), X, None)["params"]
+    parameters = by_numpy(network.init)(jax.random.key(0), X, None)["params"]
     random = jax.tree.map(lambda a: Moments(a, variance=np.full(a.shape, 0.01)), parameters)
 
     def plain(layers):
@@ -94,8 +95,8 @@ def test_scanned_layers_of_flax_equal_the_python_loop():
             hidden = jax.nn.relu(hidden @ dense["kernel"][i] + dense["bias"][i])
         return hidden
 
-    found = propagate_compiled(lambda p: network.apply({"params": p}, X, None)[0], random)
-    same(found, propagate_compiled(plain, random))
+    found = propagate_traced(lambda p: network.apply({"params": p}, X, None)[0], random)
+    same(found, propagate_traced(plain, random))
 
 
 def test_reversed_loop_begins_with_the_last_element():
@@ -104,8 +105,8 @@ def test_reversed_loop_begins_with_the_last_element():
     last_first = lambda w: lax.scan(step, jnp.asarray(X), w, reverse=True)[0]  # noqa: E731
     mean, variance = np.asarray(weights.mean), np.asarray(weights.variance)
     flipped = Moments(mean[::-1], variance=variance[::-1])
-    backwards = propagate_compiled(last_first, weights)
-    same(backwards, propagate_compiled(lambda w: lax.scan(step, jnp.asarray(X), w)[0], flipped))
+    backwards = propagate_traced(last_first, weights)
+    same(backwards, propagate_traced(lambda w: lax.scan(step, jnp.asarray(X), w)[0], flipped))
 
 
 def test_results_are_stacked_in_the_order_of_the_elements():
@@ -118,20 +119,19 @@ def test_results_are_stacked_in_the_order_of_the_elements():
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_walk_with_a_random_scale_equals_the_python_loop(covariance):
     inputs = Moments(jnp.asarray(0.2), variance=jnp.asarray(0.05)), uncertain(4)
-    evaluate = EVALUATIONS[covariance]
     same(
-        evaluate(walk, *inputs, covariance=covariance),
-        evaluate(plain_walk, *inputs, covariance=covariance),
+        propagate_traced(walk, *inputs, covariance=covariance),
+        propagate_traced(plain_walk, *inputs, covariance=covariance),
     )
 
 
 def test_walk_against_samples():
     scale, noise = Moments(jnp.asarray(0.2), variance=jnp.asarray(0.05)), uncertain(4)
-    found = propagate_compiled(walk, scale, noise, covariance="full")
+    found = propagate_traced(walk, scale, noise, covariance="full")
     draws = 100_000
     keys = jax.random.split(jax.random.key(0))
 
-    @jax.jit
+    @by_numpy
     def sampled(keys):
         scales = scale.mean + jnp.sqrt(scale.variance) * jax.random.normal(keys[0], (draws,))
         noises = noise.mean + jnp.sqrt(noise.variance) * jax.random.normal(keys[1], (draws, 4))
@@ -163,7 +163,7 @@ def test_derivatives_of_a_loop_equal_those_of_the_python_loop():
             moments = propagate(fn, Moments(mean, variance=variance))
             return jnp.sum(moments.mean**2 + moments.variance)
 
-        return jax.jit(jax.grad(of, argnums=(0, 1)))
+        return by_numpy(jax.grad(of, argnums=(0, 1)))
 
     found, expected = (objective(fn)(weights.mean, weights.variance) for fn in (looped, plain))
     for left, right in zip(found, expected, strict=True):
@@ -176,7 +176,7 @@ def test_no_tracer_leaves_a_loop():
     gc.collect()
     gc.freeze()  # every trace is followed by a search among what lives: nothing of earlier tests
     with jax.checking_leaks():
-        found = jax.jit(
+        found = by_numpy(
             lambda mean: propagate(looped, Moments(mean, variance=weights.variance)).variance
         )(weights.mean)
     assert bool(jnp.all(found > 0))

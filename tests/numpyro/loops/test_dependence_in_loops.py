@@ -9,7 +9,7 @@ from jax import lax
 
 from numpyro_moments import DependenceWarning, Moments, UnsupportedMoments, propagate
 from tests.numpyro.loops.helpers import STEPS, WIDTH, X, same, uncertain
-from tests.numpyro.one_program import propagate_compiled
+from tests.numpyro.one_program import propagate_traced
 
 pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 
@@ -26,7 +26,7 @@ def test_random_coefficient_keeps_the_dependence_between_steps():
 def test_same_weights_at_every_step_are_refused_as_in_python():
     weights = uncertain(WIDTH, WIDTH)
     with pytest.raises(UnsupportedMoments, match="same latent") as looped:
-        propagate_compiled(
+        propagate_traced(
             lambda w: lax.scan(lambda h, _: (jnp.tanh(h @ w), None), X, length=3)[0], weights
         )
     assert looped.value.sites == ("input 0",)
@@ -104,4 +104,4 @@ def test_a_loop_carries_the_joint_covariance_that_its_steps_use():
         return jnp.stack(rows)
 
     inputs = uncertain(WIDTH, WIDTH), uncertain(STEPS, len(X), WIDTH)
-    same(*(propagate_compiled(run, *inputs, covariance="diagonal") for run in (looped, plain)))
+    same(*(propagate_traced(run, *inputs, covariance="diagonal") for run in (looped, plain)))

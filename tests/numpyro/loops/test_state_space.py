@@ -16,6 +16,7 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
+from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import with_slow
 
 STEPS, GAIN, NOISE = 4, 0.8, 0.5
@@ -108,8 +109,8 @@ def test_every_spelling_equals_the_closed_form(name, covariance):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = jax.jit(jax.value_and_grad(ours, argnums=(0, 1)))(LOC, SCALE, Y)
-    expected = jax.jit(jax.value_and_grad(closed_form, argnums=(0, 1)))(LOC, SCALE, Y)
+        found = by_numpy(jax.value_and_grad(ours, argnums=(0, 1)))(LOC, SCALE, Y)
+    expected = by_numpy(jax.value_and_grad(closed_form, argnums=(0, 1)))(LOC, SCALE, Y)
     for left, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-5)
 
@@ -164,9 +165,9 @@ MODELS = [second_order, random_gain, random_drift, vector_states]
 def sampled(model):
     """Parameters, and the mean of Trace_ELBO with its standard error."""
     svi = SVI(model, DVIGuide(model, init_scale=0.4), DeterministicELBO())
-    params = jax.jit(lambda key: svi.get_params(svi.init(key, Y)))(jax.random.key(0))
+    params = by_numpy(lambda key: svi.get_params(svi.init(key, Y)))(jax.random.key(0))
     loss = jax.vmap(lambda key: Trace_ELBO().loss(key, params, model, svi.guide, Y))
-    draws = np.asarray(jax.jit(loss)(jax.random.split(jax.random.key(1), DRAWS)), float)
+    draws = np.asarray(by_numpy(loss)(jax.random.split(jax.random.key(1), DRAWS)), float)
     return svi.guide, params, draws.mean(), draws.std() / DRAWS**0.5
 
 
@@ -176,13 +177,13 @@ def test_chains_against_samples(model, covariance):
     guide, params, mean, error = sampled(model)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = jax.jit(negative_elbo(model, guide, covariance))(params, Y)
+        found = by_numpy(negative_elbo(model, guide, covariance))(params, Y)
     assert abs(found - mean) < 4 * error
 
 
 def test_a_guide_of_the_host_equals_the_closed_form():
     guide = initialised(AutoNormal(scanned))
-    found = jax.jit(negative_elbo(scanned, guide))({"z_auto_loc": LOC, "z_auto_scale": SCALE}, Y)
+    found = by_numpy(negative_elbo(scanned, guide))({"z_auto_loc": LOC, "z_auto_scale": SCALE}, Y)
     np.testing.assert_allclose(found, closed_form(LOC, SCALE, Y), rtol=1e-5)
 
 
@@ -190,6 +191,6 @@ def test_a_long_chain_compiles_to_few_operations():
     long = np.zeros(100)
     guide = DVIGuide(scanned)
     svi = SVI(scanned, guide, DeterministicELBO())
-    state = jax.jit(lambda key: svi.init(key, long))(jax.random.key(0))
+    state = by_numpy(lambda key: svi.init(key, long))(jax.random.key(0))
     program = jax.make_jaxpr(lambda state: svi.evaluate(state, long))(state)
     assert len(program.jaxpr.eqns) < 25 * len(long)

@@ -14,7 +14,8 @@ from numpy.testing import assert_allclose
 
 import numpyro_moments
 import pyro_moments
-from tests.numpyro.one_program import compiled, propagate_compiled
+from tests.checks.jaxprs import by_numpy
+from tests.numpyro.one_program import evaluated, propagate_traced
 from tests.numpyro.rules.spelled_out import FEATURES, SHAPE
 
 _random = np.random.default_rng(3)
@@ -53,7 +54,7 @@ def moments_of_rows(rows: dict[str, tuple[Callable, Callable]], covariance: str)
         }
 
     with jax.enable_x64(True):
-        return compiled(program, shared_input())
+        return evaluated(program, shared_input())
 
 
 def agree(found: numpyro_moments.Moments, reference: Callable, covariance: str) -> None:
@@ -71,14 +72,14 @@ def agree(found: numpyro_moments.Moments, reference: Callable, covariance: str) 
 def agree_in_one_program(spelled: Callable, reference: Callable, covariance: str) -> None:
     """Both front ends give the same moments."""
     with jax.enable_x64(True):
-        found = in_jax(spelled, covariance, propagate_compiled)
+        found = in_jax(spelled, covariance, propagate_traced)
     agree(found, reference, covariance)
 
 
 @functools.cache
 def _program(function: Callable) -> Callable:
     """One for all inputs of a precision."""
-    return jax.jit(lambda given: numpyro_moments.propagate(function, given, covariance="full"))
+    return by_numpy(lambda given: numpyro_moments.propagate(function, given, covariance="full"))
 
 
 def check_single_precision(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_moments import Moments, propagate
-from tests.numpyro.one_program import compiled
+from tests.checks.jaxprs import by_numpy
 
 GENERATOR = np.random.default_rng(0)
 
@@ -57,7 +57,7 @@ def evaluated(rows, covariance="diagonal"):
     def program(inputs):
         return {name: moments(*rows[name][:2], arrays) for name, arrays in inputs.items()}
 
-    return compiled(program, {name: row[2] for name, row in rows.items()})
+    return by_numpy(program)({name: row[2] for name, row in rows.items()})
 
 
 def agree(both):

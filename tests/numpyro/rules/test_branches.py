@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
 from numpyro_moments import Moments, UnsupportedMoments, propagate
-from tests.numpyro.one_program import propagate_compiled
+from tests.checks.jaxprs import by_numpy
+from tests.numpyro.one_program import propagate_traced
 
 WIDTH = 3
 
@@ -31,8 +31,8 @@ def branch(choice, x):
 @pytest.mark.parametrize("choice", [0, 1, 2])
 def test_branch_chosen_under_tracing_has_the_moments_of_the_branch(choice):
     x = uncertain(WIDTH)
-    expected = propagate_compiled(lambda x: branch(choice, x), x)
-    traced = jax.jit(lambda c: vars_of(propagate(lambda x: branch(c, x), x)))
+    expected = propagate_traced(lambda x: branch(choice, x), x)
+    traced = by_numpy(lambda c: vars_of(propagate(lambda x: branch(c, x), x)))
     found = traced(choice)
     np.testing.assert_allclose(found[0], expected.mean)
     np.testing.assert_allclose(found[1], expected.variance, atol=1e-15)
@@ -45,7 +45,7 @@ def vars_of(moments):
 def test_branch_keeps_its_dependence_on_the_operand():
     x = uncertain(WIDTH)
     half = lambda flag, x: x - lax.cond(flag, lambda v: 0.5 * v, lambda v: -v, x)  # noqa: E731
-    traced = jax.jit(lambda flag: propagate(lambda x: half(flag, x), x).variance)
+    traced = by_numpy(lambda flag: propagate(lambda x: half(flag, x), x).variance)
     np.testing.assert_allclose(traced(True), 0.25 * x.variance)
     np.testing.assert_allclose(traced(False), 4 * x.variance)
 
@@ -54,7 +54,7 @@ def test_scale_chosen_by_a_branch_stays_positive():
     """exp of either branch is still seen as positive: dividing by it is possible."""
     x = uncertain(WIDTH)
     same_kind = lambda flag, x: lax.cond(flag, lambda v: jnp.exp(v), lambda v: jnp.exp(v + 1), x)  # noqa: E731
-    found = jax.jit(lambda flag: propagate(lambda x: 1.0 / same_kind(flag, x), x).mean)(True)
+    found = by_numpy(lambda flag: propagate(lambda x: 1.0 / same_kind(flag, x), x).mean)(True)
     np.testing.assert_allclose(found, jnp.exp(-x.mean + x.variance / 2), rtol=1e-10)
 
 

@@ -16,8 +16,8 @@ from numpy.testing import assert_allclose
 
 from moment_calculus.errors.exceptions import UnsupportedMoments
 from numpyro_moments import Moments, propagate
-from tests.checks.general import QUICK
-from tests.numpyro.one_program import EVALUATIONS, propagate_compiled
+from tests.checks.jaxprs import by_numpy
+from tests.numpyro.one_program import propagate_traced
 from tests.numpyro.rules.composite_checks import (
     COVARIANCE,
     MEAN,
@@ -55,7 +55,7 @@ def test_softmax_against_samples():
     draws = samples()
     sampled = _softmax_over_samples(draws)
     with jax.enable_x64(True):
-        found = in_jax(jax.nn.softmax, "full", propagate_compiled)
+        found = in_jax(jax.nn.softmax, "full", propagate_traced)
     noise = 4 * sampled.std(0) / len(draws) ** 0.5
     assert np.all(abs(found.mean - sampled.mean(0)) < 0.035 + noise)
     assert np.all(abs(found.variance - sampled.var(0)) < 0.02 + noise)
@@ -106,7 +106,7 @@ REFUSED = {
 def test_near_miss_is_refused(name, covariance):
     function, cause = REFUSED[name]
     with jax.enable_x64(True), pytest.raises(UnsupportedMoments, match=cause) as refusal:
-        in_jax(function, covariance, EVALUATIONS[covariance])
+        in_jax(function, covariance, propagate_traced)
     assert refusal.value.sites == ("input 0",)
     assert __file__ in refusal.value.location
     assert refusal.value.remedy
@@ -116,8 +116,8 @@ def test_independent_rows_have_a_softmax_over_the_first_axis():
     with jax.enable_x64(True):
         mean, variance = jnp.asarray(MEAN.T), jnp.asarray(MEAN.T**2)
         first = lambda x: jax.nn.softmax(x, axis=0)  # noqa: E731
-        over_rows = propagate_compiled(first, Moments(mean, variance=variance))
-        turned = propagate_compiled(jax.nn.softmax, Moments(mean.T, variance=variance.T))
+        over_rows = propagate_traced(first, Moments(mean, variance=variance))
+        turned = propagate_traced(jax.nn.softmax, Moments(mean.T, variance=variance.T))
     assert_allclose(over_rows.mean, turned.mean.T, rtol=1e-10)
     assert_allclose(over_rows.variance, turned.variance.T, rtol=1e-10)
 
@@ -143,7 +143,7 @@ def test_parts_have_their_own_moments_elsewhere():
 
 
 def test_a_user_s_function_called_log_softmax_is_what_it_computes():
-    @jax.jit
+    @by_numpy
     def log_softmax(x):
         return 2.0 * x
 
@@ -164,7 +164,7 @@ def test_compiled_and_differentiated():
 
     with jax.enable_x64(True):
         mean, direction = jnp.asarray(MEAN), jnp.asarray(np.cos(MEAN))
-        both = jax.jit(jax.value_and_grad(score), compiler_options=QUICK)
+        both = by_numpy(jax.value_and_grad(score))
         _, gradient = both(mean)
         step = 1e-5
         ahead, behind = (both(mean + sign * step * direction)[0] for sign in (1, -1))

@@ -11,8 +11,9 @@ import pytest
 from jax import lax
 
 from numpyro_moments import Moments, UnsupportedMoments, propagate
+from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import crossed_with_slow
-from tests.numpyro.one_program import EVALUATIONS, compiled, propagate_compiled
+from tests.numpyro.one_program import evaluated, propagate_traced
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 MODES = ["full", "diagonal"]
@@ -66,7 +67,7 @@ def test_networks_of_columns(name, mode):
     """Whichever axis the features are on, several layers have the moments of rows."""
     layers = [weight(5, 4, seed=1), weight(4, 5, seed=2), weight(2, 4, seed=3)]
 
-    @jax.jit
+    @by_numpy
     def both(*layers):
         return [propagate(f, *layers, covariance=mode) for f in (COLUMNS[name], in_rows)]
 
@@ -94,8 +95,8 @@ ENSEMBLES = {
 def test_ensembles(name, mode):
     """A batch of weights gives what each member gives alone."""
     (v, first), (w, second) = stacked(4, 3, seed=1), stacked(3, 2, seed=2)
-    member = jax.jit(lambda v, w: propagate(ENSEMBLES["matmul"], v, w, covariance=mode))
-    result = propagate_compiled(ENSEMBLES[name], v, w, covariance=mode)
+    member = by_numpy(lambda v, w: propagate(ENSEMBLES["matmul"], v, w, covariance=mode))
+    result = propagate_traced(ENSEMBLES[name], v, w, covariance=mode)
     for i in range(2):
         alone = member(first[i], second[i])
         np.testing.assert_allclose(result.mean[i], alone.mean, **EXACT)
@@ -133,12 +134,12 @@ def spellings_with_full_covariances() -> dict[str, Moments]:
     def program(given):
         return {n: propagate(f, given, covariance="full") for n, f in SEVERAL_AXES.items()}
 
-    return compiled(program, weight(4, 5))
+    return evaluated(program, weight(4, 5))
 
 
 @functools.cache
 def of_one_layer(mode: str) -> Moments:
-    return EVALUATIONS[mode](lambda w: X @ w, weight(4, 5), covariance=mode)
+    return propagate_traced(lambda w: X @ w, weight(4, 5), covariance=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -180,9 +181,9 @@ def test_gradients_under_jit():
         result = propagate(lambda v, w: jax.nn.relu(X @ v) @ w, given, w, covariance="full")
         return result.covariance.sum()
 
-    value, slope = jax.jit(jax.value_and_grad(spread))(0.5)
+    value, slope = by_numpy(jax.value_and_grad(spread))(0.5)
     step = 1e-5
-    plain = jax.jit(spread)
+    plain = by_numpy(spread)
     numeric = (plain(0.5 + step) - plain(0.5 - step)) / (2 * step)
     assert np.isfinite(value)
     np.testing.assert_allclose(slope, numeric, rtol=1e-7)
@@ -193,10 +194,9 @@ def test_scalar_products_of_rows_are_sums_of_products(mode):
     """u[i] · v[j], the mean of a matrix factorisation, in every spelling."""
     i, j = np.array([0, 2, 2, 1]), np.array([1, 1, 0, 2])
     u, v = weight(3, 2), weight(3, 2, seed=3)
-    evaluate = EVALUATIONS[mode]
-    expected = evaluate(lambda u, v: (u[i] * v[j]).sum(-1), u, v, covariance=mode)
+    expected = propagate_traced(lambda u, v: (u[i] * v[j]).sum(-1), u, v, covariance=mode)
     for spelling in (
         lambda u, v: jnp.einsum("nk,nk->n", u[i], v[j]),
         lambda u, v: jax.vmap(jnp.dot)(u[i], v[j]),
     ):
-        same(evaluate(spelling, u, v, covariance=mode), expected)
+        same(propagate_traced(spelling, u, v, covariance=mode), expected)

@@ -12,7 +12,8 @@ import pytest
 from jax import lax
 
 from numpyro_moments import CovarianceDroppedWarning, Moments, UnsupportedMoments, propagate
-from tests.numpyro.one_program import compiled, propagate_compiled
+from tests.checks.jaxprs import by_numpy
+from tests.numpyro.one_program import evaluated, propagate_traced
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 ROWS, COLUMNS = np.array([2, 0, 1, 1]), np.array([1, 0])
@@ -78,7 +79,7 @@ def moments() -> Moments:
 def placed(*functions):
     """Of which components of h the results are made."""
     places = jnp.arange(12).reshape(4, 3)
-    return [np.asarray(part) for part in compiled(lambda h: [f(h) for f in functions], places)]
+    return [np.asarray(part) for part in evaluated(lambda h: [f(h) for f in functions], places)]
 
 
 def check(result: Moments, given: Moments, places: np.ndarray) -> None:
@@ -103,7 +104,7 @@ def kept_with_full_covariances() -> dict[str, Moments]:
     def program(given):
         return {name: propagate(f, given, covariance="full") for name, f in KEPT.items()}
 
-    return compiled(program, moments())
+    return evaluated(program, moments())
 
 
 @pytest.mark.filterwarnings("error")
@@ -124,7 +125,7 @@ def test_indices_that_are_known_at_run_time_only(name):
     given, indices = moments(), jnp.array([2, 0])
     function, places = TRACED[name], jnp.arange(12).reshape(4, 3)
 
-    @jax.jit
+    @by_numpy
     def moved(indices):
         result = propagate(lambda h: function(h, indices), given, covariance="full")
         return (result.mean, result.variance, result.covariance), function(places, indices)
@@ -155,10 +156,10 @@ def test_out_of_bounds_is_filled():
 def test_additions_at_places():
     given = moments()
     function = lambda h: h.at[:, COLUMNS].add(h[:, :2] * 2).at[0].add(1.0)  # noqa: E731
-    result = propagate_compiled(function, given, covariance="full")
+    result = propagate_traced(function, given, covariance="full")
     matrix = np.eye(3)
     matrix[COLUMNS, [0, 1]] += 2
-    np.testing.assert_allclose(result.mean, compiled(function, given.mean), **EXACT)
+    np.testing.assert_allclose(result.mean, evaluated(function, given.mean), **EXACT)
     np.testing.assert_allclose(result.covariance, matrix @ given.covariance @ matrix.T, **EXACT)
 
 
@@ -174,14 +175,14 @@ def test_slices_of_a_vector_of_weights(mode):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = propagate_compiled(network, vector, covariance=mode)
+        result = propagate_traced(network, vector, covariance=mode)
     parts = [
         Moments(mean, variance=variance)
         for mean, variance in zip(
             np.reshape(vector.mean, (2, 2, 2)), np.reshape(vector.variance, (2, 2, 2)), strict=True
         )
     ]
-    apart = propagate_compiled(lambda v, w: jax.nn.relu(x @ v) @ w, *parts, covariance=mode)
+    apart = propagate_traced(lambda v, w: jax.nn.relu(x @ v) @ w, *parts, covariance=mode)
     np.testing.assert_allclose(result.mean, apart.mean, **EXACT)
     np.testing.assert_allclose(result.variance, apart.variance, **EXACT)
 

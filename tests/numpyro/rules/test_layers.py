@@ -14,7 +14,8 @@ from scipy import special
 
 from moment_calculus.errors.exceptions import UnsupportedMoments
 from numpyro_moments import Moments, propagate, rules
-from tests.numpyro.one_program import compiled, propagate_compiled
+from tests.checks.jaxprs import by_numpy
+from tests.numpyro.one_program import evaluated, propagate_traced
 
 MEAN = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 INPUT = Moments(jnp.asarray(MEAN), variance=jnp.asarray(MEAN**2))
@@ -29,15 +30,15 @@ def _dropout(deterministic):
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_dropout_is_its_mask(deterministic):
     """The mask is certain: JAX draws it from a key, and the same key draws the same mask."""
-    found = propagate_compiled(_dropout(deterministic), INPUT)
-    scale = np.asarray(compiled(_dropout(deterministic), jnp.ones(MEAN.shape)))
+    found = propagate_traced(_dropout(deterministic), INPUT)
+    scale = np.asarray(evaluated(_dropout(deterministic), jnp.ones(MEAN.shape)))
     assert_allclose(found.mean, MEAN * scale, rtol=1e-6)
     assert_allclose(found.variance, MEAN**2 * scale**2, rtol=1e-6)
 
 
 def _multi_head(x):
     module = nn.MultiHeadDotProductAttention(num_heads=1)
-    return module.apply(jax.jit(module.init)(jax.random.key(0), jnp.ones(MEAN.shape)), x)
+    return module.apply(by_numpy(module.init)(jax.random.key(0), jnp.ones(MEAN.shape)), x)
 
 
 ATTENTION = {
@@ -64,8 +65,8 @@ def test_attention_with_certain_queries_and_keys_is_a_linear_map():
 
 
 def test_gated_linear_unit_is_a_product():
-    found = propagate_compiled(jax.nn.glu, INPUT)
-    by_hand = propagate_compiled(lambda x: x[:, :2] * jax.nn.sigmoid(x[:, 2:]), INPUT)
+    found = propagate_traced(jax.nn.glu, INPUT)
+    by_hand = propagate_traced(lambda x: x[:, :2] * jax.nn.sigmoid(x[:, 2:]), INPUT)
     assert_allclose(found.mean, by_hand.mean, rtol=1e-6)
     assert_allclose(found.variance, by_hand.variance, rtol=1e-6)
 

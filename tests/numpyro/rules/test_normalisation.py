@@ -16,8 +16,8 @@ from numpy.testing import assert_allclose
 
 from moment_calculus.errors.exceptions import CovarianceDroppedWarning, UnsupportedMoments
 from numpyro_moments import Moments, propagate
-from tests.checks.general import QUICK
-from tests.numpyro.one_program import EVALUATIONS, compiled, propagate_compiled
+from tests.checks.jaxprs import by_numpy
+from tests.numpyro.one_program import evaluated, propagate_traced
 from tests.numpyro.rules.composite_checks import (
     COVARIANCE,
     MEAN,
@@ -48,7 +48,7 @@ def test_spelling_equals_the_pyro_front_end(name, covariance, spelled_out):
 
 def test_groups_drop_the_covariance_as_on_the_pyro_side():
     with jax.enable_x64(True), pytest.warns(CovarianceDroppedWarning):
-        in_jax(ROWS["group norm: by hand"][0], "full", propagate_compiled)
+        in_jax(ROWS["group norm: by hand"][0], "full", propagate_traced)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -77,8 +77,8 @@ def test_random_scale_enters_before_the_features():
         scale = Moments(jnp.arange(1.0, 5.0), variance=jnp.full(FEATURES, 0.1))
         bias = Moments(jnp.arange(4.0), variance=jnp.full(FEATURES, 0.2))
         x = Moments(jnp.asarray(MEAN), covariance=jnp.asarray(COVARIANCE))
-        found = propagate_compiled(spelled, x, scale, bias)
-        plain = propagate_compiled(lambda x: jax.nn.standardize(x, epsilon=EPS), x)
+        found = propagate_traced(spelled, x, scale, bias)
+        plain = propagate_traced(lambda x: jax.nn.standardize(x, epsilon=EPS), x)
         second = plain.variance + plain.mean**2
         assert_allclose(found.mean, plain.mean * scale.mean + bias.mean, rtol=1e-10)
         expected = plain.variance * scale.mean**2 + second * scale.variance + bias.variance
@@ -145,7 +145,7 @@ REFUSED = {
 def test_near_miss_is_refused(name, covariance):
     refused = pytest.raises(UnsupportedMoments, match="not recognised as a normalisation")
     with jax.enable_x64(True), refused as refusal:
-        in_jax(REFUSED[name], covariance, EVALUATIONS[covariance])
+        in_jax(REFUSED[name], covariance, propagate_traced)
     assert refusal.value.sites == ("input 0",)
     assert __file__ in refusal.value.location
     assert refusal.value.remedy
@@ -161,14 +161,14 @@ def _of_other_rows(x):
 
 def test_means_and_deviations_of_other_groups_are_refused():
     with pytest.raises(UnsupportedMoments, match="not recognised as a normalisation"):
-        in_jax(_of_other_groups, "full", propagate_compiled)
+        in_jax(_of_other_groups, "full", propagate_traced)
     with pytest.raises(UnsupportedMoments, match="takes negative values"):
-        in_jax(_of_other_rows, "full", propagate_compiled)
+        in_jax(_of_other_rows, "full", propagate_traced)
 
 
 def test_statistics_of_a_random_batch_are_refused():
     module = nn.BatchNorm(use_running_average=False)
-    variables = compiled(module.init, jax.random.key(0), jnp.ones(MEAN.shape))
+    variables = evaluated(module.init, jax.random.key(0), jnp.ones(MEAN.shape))
     refused = pytest.raises(UnsupportedMoments, match="same latent site")
     with jax.enable_x64(True), refused:
         in_jax(lambda x: module.apply(variables, x, mutable=["batch_stats"])[0], "full")
@@ -177,8 +177,8 @@ def test_statistics_of_a_random_batch_are_refused():
 def test_parts_have_their_own_moments_elsewhere():
     """Means, centred features and variances are linear or quadratic like any other."""
     with jax.enable_x64(True):
-        centred = in_jax(lambda x: x - x.mean(-1, keepdims=True), "full", propagate_compiled)
-        variance = np.asarray(in_jax(lambda x: x.var(-1), "full", propagate_compiled).mean)
+        centred = in_jax(lambda x: x - x.mean(-1, keepdims=True), "full", propagate_traced)
+        variance = np.asarray(in_jax(lambda x: x.var(-1), "full", propagate_traced).mean)
     centre = np.eye(FEATURES) - 1 / FEATURES
     spread = centre @ COVARIANCE @ centre
     assert_allclose(centred.mean, MEAN @ centre, atol=1e-12)
@@ -194,7 +194,7 @@ def test_layer_norm_against_samples():
     centred = draws - draws.mean(-1, keepdims=True)
     sampled = centred / np.sqrt(draws.var(-1, keepdims=True) + EPS)
     with jax.enable_x64(True):
-        found = in_jax(ROWS["layer norm: by hand"][0], "full", propagate_compiled)
+        found = in_jax(ROWS["layer norm: by hand"][0], "full", propagate_traced)
     noise = 4 * sampled.std(0) / len(draws) ** 0.5
     assert np.all(abs(found.mean - sampled.mean(0)) < 0.08 + noise)
     scale = sampled.var(0).mean(-1, keepdims=True)
@@ -219,7 +219,7 @@ def test_compiled_and_differentiated():
 
     with jax.enable_x64(True):
         mean, direction = jnp.asarray(MEAN), jnp.asarray(np.cos(MEAN))
-        both = jax.jit(jax.value_and_grad(score, argnums=(0, 1)), compiler_options=QUICK)
+        both = by_numpy(jax.value_and_grad(score, argnums=(0, 1)))
         _, (gradient, by_eps) = both(mean, 0.1)
         step = 1e-5
         ahead, behind = (both(mean + sign * step * direction, 0.1)[0] for sign in (1, -1))

@@ -22,7 +22,7 @@ from numpyro_moments import (
     propagate,
 )
 from tests.cases import programs
-from tests.numpyro.one_program import EVALUATIONS, compiled
+from tests.numpyro.one_program import evaluated, propagate_traced
 from tests.pyro.rules import test_programs
 
 MODES = ("full", "diagonal")
@@ -98,7 +98,7 @@ def in_one_program(mode: str) -> dict[str, tuple]:
             results[name], caught[name] = recorded(propagate, function, *moments, covariance=mode)
         return results
 
-    results = compiled(together, {plain.name: arrays(plain.inputs) for plain in kept})
+    results = evaluated(together, {plain.name: arrays(plain.inputs) for plain in kept})
     return {name: (results[name], caught[name]) for name in results}
 
 
@@ -106,7 +106,7 @@ def found(plain: programs.Program, mode: str):
     """Moments of a program in JAX, and the warnings."""
     if is_compiled(plain, mode):
         return in_one_program(mode)[plain.name]
-    evaluate = EVALUATIONS[mode]
+    evaluate = {"full": propagate_traced, "diagonal": propagate}[mode]
     function = on_data(named(programs.Host(jnp, linear), plain.name))
     return recorded(evaluate, function, *arrays(plain.inputs), covariance=mode)
 

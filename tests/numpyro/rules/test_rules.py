@@ -10,7 +10,7 @@ import pytest
 
 from numpyro_moments import Moments, propagate
 from tests.cases import LAYERS
-from tests.numpyro.one_program import compiled
+from tests.numpyro.one_program import evaluated
 from tests.numpyro.rules.layer_functions import FUNCTIONS
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -43,7 +43,7 @@ def with_full_covariances() -> dict[str, Moments]:
             for name, operands in inputs.items()
         }
 
-    return compiled(program, {case.name: inputs_of(case) for case in rows})
+    return evaluated(program, {case.name: inputs_of(case) for case in rows})
 
 
 def moments_of(case) -> Moments:

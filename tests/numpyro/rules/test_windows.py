@@ -11,6 +11,7 @@ import pytest
 from jax import lax
 
 from numpyro_moments import Moments, UnsupportedMoments, propagate
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro.rules.linear_maps import (
     agree,
     bilinear_moments,
@@ -88,7 +89,7 @@ def test_full_mode_has_the_covariance_of_channels(name):
     moved = lambda x: jnp.moveaxis(function(x, n), last, -1)  # noqa: E731
     m, n, v = normal(*inputs), normal(*weight), spread(*inputs)
 
-    @jax.jit
+    @by_numpy
     def run(v):
         result = propagate(moved, Moments(m, variance=v), covariance="full")
         jacobian = jax.jacfwd(moved)(m)
@@ -179,7 +180,7 @@ def test_reduction_may_begin_with_another_number(name):
         second = propagate(spelled_out, given)
         return (first.mean, first.variance), (second.mean, second.variance)
 
-    for ours, theirs in zip(*jax.jit(run)(normal(1, 3, 3, 1), spread(1, 3, 3, 1)), strict=True):
+    for ours, theirs in zip(*by_numpy(run)(normal(1, 3, 3, 1), spread(1, 3, 3, 1)), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-10)
 
 

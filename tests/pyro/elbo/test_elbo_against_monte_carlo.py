@@ -19,8 +19,6 @@ CASES = {
     "linear regression": (lambda: models.linear_regression, "full", 0.0),
     "one hidden layer": (models.sequential, "full", 0.005),
     "one hidden layer of tanh": (lambda: models.sequential(1, nn.Tanh), "full", 0.005),
-    "one hidden layer, sigmoid": (lambda: models.sequential(1, nn.Sigmoid), "full", 0.005),
-    "leaky ReLU": (lambda: models.sequential(1, nn.LeakyReLU), "full", 0.005),
     "plain function": (lambda: models.plain_function, "full", 0.005),
     "three hidden layers": (lambda: models.sequential(3), "full", 0.02),
     "residual": (models.residual, "full", 0.01),
@@ -34,8 +32,8 @@ def test_regression(name):
     make, covariance, share = CASES[name]
     model, guide = make(), DVIGuide()
     x, y = models.data()
-    loss = train(model, guide, DeterministicELBO(covariance=covariance), x, y)
-    expected, error = trace_elbo(model, guide, x, y, samples=1000)
+    loss = train(model, guide, DeterministicELBO(covariance=covariance), x, y, steps=40)
+    expected, error = trace_elbo(model, guide, x, y, samples=500)
     assert abs(loss - expected) < 3 * error + share * abs(expected)
 
 
@@ -43,7 +41,7 @@ def test_classification_by_delta_and_its_jensen_bound():
     x, y = models.data()
     classes = (y > 0).long() + (y > 1).long()
     model, guide = models.Classifier(), DVIGuide()
-    delta = train(model, guide, DeterministicELBO(), x, classes)
+    delta = train(model, guide, DeterministicELBO(), x, classes, steps=40)
     expected, error = trace_elbo(model, guide, x, classes, samples=1000)
     assert abs(delta - expected) < 3 * error + 0.01 * expected
     bound = DeterministicELBO(categorical="jensen").loss(model, guide, x, classes)

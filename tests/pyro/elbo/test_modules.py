@@ -83,7 +83,7 @@ def test_elbo_agrees_with_samples(name):
     pyro.set_rng_seed(0)
     model, guide = models.Regression(make()).eval(), DVIGuide()
     x, y = models.data()
-    loss = train(model, guide, DeterministicELBO(covariance=covariance), x, y, steps=60)
+    loss = train(model, guide, DeterministicELBO(covariance=covariance), x, y, steps=20)
     expected, error = trace_elbo(model, guide, x, y, samples=300)
     assert abs(loss - expected) < 3 * error + share * abs(expected), (loss, expected, error)
 
@@ -97,7 +97,7 @@ def test_random_parameters_of_a_normalisation():
         setattr(layer, parameter, PyroSample(dist.Normal(1.0, 0.3).expand([HIDDEN]).to_event(1)))
     pyro.set_rng_seed(0)
     guide, (x, y) = DVIGuide(), models.data()
-    loss = train(model, guide, DeterministicELBO(), x, y, steps=60)
+    loss = train(model, guide, DeterministicELBO(), x, y, steps=20)
     expected, error = trace_elbo(model, guide, x, y, samples=300)
     assert abs(loss - expected) < 3 * error + 0.01 * abs(expected), (loss, expected, error)
 

@@ -30,12 +30,6 @@ def assert_equals_vectorised_trace_elbo(model, guide, *args, plates=1):
     assert abs(loss - expected) < 4 * error
 
 
-def test_scale_handler():
-    x, y = models.data()
-    scaled = poutine.scale(models.linear_regression, 0.1)
-    assert_equals_trace_elbo(scaled, DVIGuide(models.linear_regression), x, y)
-
-
 def test_kl_annealing_on_the_model_alone():
     x, y = models.data()
 
@@ -52,24 +46,15 @@ def test_kl_annealing_on_the_model_alone():
     assert_equals_trace_elbo(model, guide, x, y)
 
 
-def test_mask_of_observations():
-    x, y = models.data()
-
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)), poutine.mask(mask=y > 0):
-            pyro.sample("obs", dist.Normal(x @ w, 0.5), obs=y)
-
-    assert_equals_trace_elbo(model, DVIGuide(), x, y)
-
-
-def test_masked_distribution():
+def test_masks_by_handler_and_by_distribution():
     x, y = models.data()
 
     def model(x, y):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, 0.5).mask(y > 0), obs=y)
+            with poutine.mask(mask=y > 0):
+                pyro.sample("first", dist.Normal(x @ w, 0.5), obs=y)
+            pyro.sample("second", dist.Normal(x @ w, 0.5).mask(y < 0.5), obs=y)
 
     assert_equals_trace_elbo(model, DVIGuide(), x, y)
 
@@ -84,23 +69,8 @@ def test_subsampled_plate_scales_the_likelihood():
 
     guide, elbo = DVIGuide(), DeterministicELBO()
     full = elbo.loss(model, guide, x, y, len(x))
-    batches = torch.tensor([elbo.loss(model, guide, x, y, 5) for _ in range(800)])
-    assert abs(batches.mean() - full) < 4 * batches.std() / 800**0.5
-
-
-def test_local_latents_in_a_subsampled_plate():
-    y = torch.linspace(-1, 1, 12)
-
-    def model(y, size):
-        with pyro.plate("data", len(y), subsample_size=size) as index:
-            z = pyro.sample("z", dist.Normal(0.0, 1.0))
-            pyro.sample("obs", dist.Normal(z, 0.5), obs=y[index])
-
-    guide, elbo = DVIGuide(), DeterministicELBO()
-    full = elbo.loss(model, DVIGuide(), y, 12)
-    batches = torch.tensor([elbo.loss(model, guide, y, 4) for _ in range(800)])
-    assert abs(batches.mean() - full) < 4 * batches.std() / 800**0.5
-    assert guide.median()["z"].shape == (12,)
+    batches = torch.tensor([elbo.loss(model, guide, x, y, 5) for _ in range(200)])
+    assert abs(batches.mean() - full) < 4 * batches.std() / 200**0.5
 
 
 def test_several_observed_sites():
@@ -153,13 +123,6 @@ def test_log_scale_site_drives_the_noise():
     assert_equals_vectorised_trace_elbo(model, DVIGuide(init_scale=0.3), x, y)
 
 
-def test_autonormal_guide():
-    x, y = models.data()
-    model = models.linear_regression
-    guide = AutoNormal(model, init_scale=0.3)
-    assert_equals_trace_elbo(model, guide, x, y)
-
-
 def test_equals_trace_mean_field_where_that_is_exact():
     """The KL part alone: a likelihood without latent parameters has no sampling noise."""
 
@@ -199,11 +162,11 @@ def test_named_sites_are_sampled():
             pyro.sample("obs", dist.Normal(x @ w, precision.rsqrt()), obs=y)
 
     guide = DVIGuide(init_scale=0.3)
-    elbo = DeterministicELBO(sample_sites=["precision"], num_particles=100)
+    elbo = DeterministicELBO(sample_sites=["precision"], num_particles=30)
     svi = SVI(model, guide, elbo)
     assert svi.step(x, y) > 0
     estimates = torch.tensor([elbo.loss(model, guide, x, y) for _ in range(10)])
-    expected, error = trace_elbo(model, guide, x, y, samples=100_000)  # cheaper than particles
+    expected, error = trace_elbo(model, guide, x, y, samples=20_000)  # cheaper than particles
     tolerance = 4 * (error**2 + estimates.var().item() / 10) ** 0.5
     assert abs(estimates.mean().item() - expected) < tolerance
 

@@ -1,0 +1,67 @@
+"""What NumPy makes of a traced program is what the compiled program gives."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from tests.checks.jaxprs import by_numpy
+
+KEY, X = jax.random.key(3), np.linspace(-2.0, 3.0, 24).reshape(2, 3, 4)
+
+
+def draws(x):
+    keys = jax.random.split(jax.random.fold_in(KEY, 7), 5)
+    apart = jax.vmap(lambda key: jax.random.gamma(key, 2.0))(keys)
+    return jax.random.normal(keys[0], x.shape) * x, apart, jax.random.permutation(keys[1], 8)
+
+
+def shapes(x):
+    turned = jnp.flip(jnp.cumsum(x[:, ::2].swapaxes(0, 1), 1), 0)
+    together = jnp.concatenate([turned, turned**-2], -1), lax.reshape(x, (6, 4), (1, 0, 2))
+    return *together, jnp.where(x > 0, x, -1.0), x.astype(int) // 2, x.astype(int) % 3
+
+
+def products(x):
+    return jnp.einsum("bij,bkj,jl->lbk", x, x, x[0].T @ x[0]), lax.conv(
+        x, x[:, :, :2], (1,), "SAME"
+    )
+
+
+def loops(x):
+    total, rows = lax.scan(lambda c, row: (c + row.sum(), c * row), 0.5, x)
+    halved = lax.while_loop(lambda c: c.max() > 0.1, lambda c: c / 2, x)
+    return total, rows, halved, lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x)
+
+
+def slopes(x):
+    def function(x):
+        smooth = jax.nn.softplus(x) + jax.scipy.special.ndtr(x) + jnp.logaddexp(x, 1.0)
+        return jnp.sum(jax.nn.relu(smooth) * lax.rsqrt(1 + x**2) + jax.lax.lgamma(3 + x))
+
+    return jax.value_and_grad(function)(x)
+
+
+@pytest.mark.parametrize("function", [draws, shapes, products, loops, slopes])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_results_are_those_of_the_compiled_program(function, dtype):
+    with jax.enable_x64(dtype is np.float64):
+        found, expected = (make(function)(X.astype(dtype)) for make in (by_numpy, jax.jit))
+    tolerance = {np.float32: 1e-5, np.float64: 1e-12}[dtype]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_a_program_may_be_part_of_another():
+    @jax.jit
+    def outer(x):
+        return by_numpy(jnp.sin)(x), by_numpy(lambda: x + 1)(), by_numpy(lambda: jnp.ones(2))()
+
+    first, second, third = outer(X)
+    np.testing.assert_allclose(first, np.sin(X), rtol=1e-6)
+    np.testing.assert_allclose(second, X + 1, rtol=1e-6)
+    np.testing.assert_array_equal(third, np.ones(2))
