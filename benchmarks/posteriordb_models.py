@@ -14,24 +14,24 @@ from typing import Any
 
 import numpy as np
 from posteriors_designs import DESIGNS, EIGHT_SCHOOLS, Data, Design
-from posteriors_models import Host, eight_schools, regression
+from posteriors_models import eight_schools, regression
 
 Draws = dict[str, np.ndarray]
 
 
-def flat(host: Host, name: str, support: Any, prior: Any) -> Any:
+def flat(host: Any, name: str, support: Any, prior: Any) -> Any:
     """A site whose prior is cut off by its support: flat there, and the density a factor.
 
     Both hosts' guides and samplers take it so; its constant is none of the posterior.
     """
     improper = host.dist.ImproperUniform(support, (), prior.event_shape)
-    value = host.language.sample(name, improper)
-    host.language.factor(f"{name}_prior", prior.log_prob(value))
+    value = host.sample(name, improper)
+    host.factor(f"{name}_prior", prior.log_prob(value))
     return value
 
 
-def arma(host: Host, data: Data) -> Callable:
-    sample, dist, y = host.language.sample, host.dist, host.array(np.asarray(data["y"], float))
+def arma(host: Any, data: Data) -> Callable:
+    sample, dist, y = host.sample, host.dist, host.array(np.asarray(data["y"], float))
 
     def model() -> None:
         mu = sample("mu", dist.Normal(0.0, 10.0))
@@ -46,15 +46,15 @@ def arma(host: Host, data: Data) -> Callable:
 
         first = mu + phi * mu
         _, others = host.scan(step, y[0] - first, (y[:-1], y[1:]))
-        predictions = host.numerics.concatenate([first[None], others])
-        with host.language.plate("data", len(y)):
+        predictions = host.np.concatenate([first[None], others])
+        with host.plate("data", len(y)):
             sample("y", dist.Normal(predictions, sigma), obs=y)
 
     return model
 
 
-def garch(host: Host, data: Data) -> Callable:
-    sample, dist, y = host.language.sample, host.dist, host.array(np.asarray(data["y"], float))
+def garch(host: Any, data: Data) -> Callable:
+    sample, dist, y = host.sample, host.dist, host.array(np.asarray(data["y"], float))
     first = host.array(np.asarray(data["sigma1"] ** 2))
 
     def model() -> None:
@@ -69,16 +69,16 @@ def garch(host: Host, data: Data) -> Callable:
             return variance, variance
 
         _, others = host.scan(step, first, y[:-1])
-        variances = host.numerics.concatenate([first[None], others])
-        with host.language.plate("data", len(y)):
-            sample("y", dist.Normal(mu, host.numerics.sqrt(variances)), obs=y)
+        variances = host.np.concatenate([first[None], others])
+        with host.plate("data", len(y)):
+            sample("y", dist.Normal(mu, host.np.sqrt(variances)), obs=y)
 
     return model
 
 
-def drives(host: Host, data: Data) -> Callable:
+def drives(host: Any, data: Data) -> Callable:
     """A hidden Markov model of two states, by its forward algorithm."""
-    sample, dist, numerics = host.language.sample, host.dist, host.numerics
+    sample, dist, numerics = host.sample, host.dist, host.np
     u, v = (host.array(np.asarray(data[name], float)) for name in "uv")
     alpha = host.array(np.asarray(data["alpha"], float))
     centres = host.array(np.array([0.0, 3.0]))
@@ -97,7 +97,7 @@ def drives(host: Host, data: Data) -> Callable:
             return gamma, gamma
 
         gamma, _ = host.scan(step, emitted[0], emitted[1:])
-        host.language.factor("observed", numerics.logaddexp(gamma[0], gamma[1]))
+        host.factor("observed", numerics.logaddexp(gamma[0], gamma[1]))
 
     return model
 
@@ -115,8 +115,8 @@ def _distances(data: Data) -> np.ndarray:
 JITTER = 1e-10
 
 
-def poisson_process(host: Host, data: Data) -> Callable:
-    sample, dist = host.language.sample, host.dist
+def poisson_process(host: Any, data: Data) -> Callable:
+    sample, dist = host.sample, host.dist
     distances, k = host.array(_distances(data)), host.array(np.asarray(data["k"], float))
     jitter = host.array(JITTER * np.eye(len(k)))
 
@@ -124,16 +124,16 @@ def poisson_process(host: Host, data: Data) -> Callable:
         rho = sample("rho", dist.Gamma(25.0, 4.0))
         alpha = sample("alpha", dist.HalfNormal(2.0))
         standard = sample("f_tilde", dist.Normal(0.0, 1.0).expand([len(k)]).to_event(1))
-        covariance = _covariance(host.numerics, distances, rho, alpha) + jitter
-        f = host.numerics.linalg.cholesky(covariance) @ standard
-        with host.language.plate("data", len(k)):
-            sample("k", dist.Poisson(host.numerics.exp(f)), obs=k)
+        covariance = _covariance(host.np, distances, rho, alpha) + jitter
+        f = host.np.linalg.cholesky(covariance) @ standard
+        with host.plate("data", len(k)):
+            sample("k", dist.Poisson(host.np.exp(f)), obs=k)
 
     return model
 
 
-def gaussian_process(host: Host, data: Data) -> Callable:
-    sample, dist = host.language.sample, host.dist
+def gaussian_process(host: Any, data: Data) -> Callable:
+    sample, dist = host.sample, host.dist
     distances, y = host.array(_distances(data)), host.array(np.asarray(data["y"], float))
     zero, identity = host.array(np.zeros(len(y))), host.array(np.eye(len(y)))
 
@@ -141,14 +141,14 @@ def gaussian_process(host: Host, data: Data) -> Callable:
         rho = sample("rho", dist.Gamma(25.0, 4.0))
         alpha = sample("alpha", dist.HalfNormal(2.0))
         sigma = sample("sigma", dist.HalfNormal(1.0))
-        covariance = _covariance(host.numerics, distances, rho, alpha) + sigma * identity
+        covariance = _covariance(host.np, distances, rho, alpha) + sigma * identity
         sample("y", dist.MultivariateNormal(zero, covariance_matrix=covariance), obs=y)
 
     return model
 
 
-def lotka_volterra(host: Host, data: Data) -> Callable:
-    sample, dist, numerics = host.language.sample, host.dist, host.numerics
+def lotka_volterra(host: Any, data: Data) -> Callable:
+    sample, dist, numerics = host.sample, host.dist, host.np
     y = host.array(np.asarray([data["y_init"], *data["y"]], float))
     times = np.asarray([0, *data["ts"]], float)
     loc, scale = (host.array(np.array(2 * [part, 0.05])) for part in (1.0, 0.5))
@@ -164,15 +164,15 @@ def lotka_volterra(host: Host, data: Data) -> Callable:
         sigma = sample("sigma", dist.LogNormal(-1.0, 1.0).expand([2]).to_event(1))
         # Stan's equations for the logarithms, which solvers cannot make negative populations of
         log_z = host.integrate(derivative, numerics.log(start), times, theta)
-        with host.language.plate("years", len(y)):
+        with host.plate("years", len(y)):
             sample("y", dist.LogNormal(log_z, sigma).to_event(1), obs=y)
 
     return model
 
 
-def elimination(host: Host, data: Data) -> Callable:
+def elimination(host: Any, data: Data) -> Callable:
     """Absorption of a dose, eliminated as Michaelis and Menten say."""
-    sample, dist, numerics = host.language.sample, host.dist, host.numerics
+    sample, dist, numerics = host.sample, host.dist, host.np
     dose, volume = data["D"], data["V"]
     times = np.asarray([data["t0"], *data["times"]], float)
     observed, nothing = host.array(np.asarray(data["C_hat"], float)), host.array(np.zeros(1))
@@ -186,14 +186,14 @@ def elimination(host: Host, data: Data) -> Callable:
         rates = [sample(name, dist.HalfCauchy(1.0)) for name in ("k_a", "K_m", "V_m")]
         sigma = sample("sigma", dist.HalfCauchy(1.0))
         c = host.integrate(derivative, nothing, times, numerics.stack(rates))[1:, 0]
-        with host.language.plate("data", len(observed)):
+        with host.plate("data", len(observed)):
             sample("C_hat", dist.LogNormal(numerics.log(c), sigma), obs=observed)
 
     return model
 
 
-def mixture(host: Host, data: Data) -> Callable:
-    sample, dist, y = host.language.sample, host.dist, host.array(np.asarray(data["y"], float))
+def mixture(host: Any, data: Data) -> Callable:
+    sample, dist, y = host.sample, host.dist, host.array(np.asarray(data["y"], float))
     zeros = host.array(np.zeros(2))
 
     def model() -> None:
@@ -201,8 +201,8 @@ def mixture(host: Host, data: Data) -> Callable:
         mu = flat(host, "mu", ordered, prior)
         sigma = sample("sigma", dist.HalfNormal(2.0).expand([2]).to_event(1))
         theta = sample("theta", dist.Beta(5.0, 5.0))
-        weights = dist.Categorical(probs=host.numerics.stack([theta, 1 - theta]))
-        with host.language.plate("data", len(y)):
+        weights = dist.Categorical(probs=host.np.stack([theta, 1 - theta]))
+        with host.plate("data", len(y)):
             sample("y", dist.MixtureSameFamily(weights, dist.Normal(mu, sigma)), obs=y)
 
     return model
@@ -240,7 +240,7 @@ class Kind:
         parameters: Stan's, of the data and of draws of the sites.
     """
 
-    make: Callable[[Host, Data], Callable]
+    make: Callable[[Any, Data], Callable]
     positive: tuple[str, ...] = ()
     parameters: Callable[[Data, Draws], Draws] = lambda data, draws: draws
 
@@ -267,16 +267,16 @@ class Case:
     data: Data
     reference: dict[str, Any]
 
-    def model(self, host: Host) -> Callable:
+    def model(self, host: Any) -> Callable:
         return self.kind.make(host, self.data)
 
     def parameters(self, draws: Draws) -> Draws:
         """Draws of the reference's parameters, by their names there."""
-        found: Draws = {}
+        by_name: Draws = {}
         for name, values in self.kind.parameters(self.data, draws).items():
             parts = {f"{name}[{i + 1}]": part for i, part in enumerate(values.T)}
-            found |= parts if values.ndim == 2 else {name: values}
-        return {name: found[name] for name in self.reference["parameters"]}
+            by_name |= parts if values.ndim == 2 else {name: values}
+        return {name: by_name[name] for name in self.reference["parameters"]}
 
 
 def case(path: Path) -> Case:

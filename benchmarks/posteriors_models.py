@@ -12,68 +12,48 @@ import numpy as np
 from posteriors_designs import DESIGNS, Data, Design
 
 
-@dataclass(frozen=True)
-class Host:
-    """What models call.
-
-    Args:
-        language: the module with ``sample`` and ``plate``.
-        dist: its distributions.
-        array: of a NumPy array, in double precision.
-        numerics: the module with ``exp`` and ``stack``.
-        scan: the last state, and the outputs of every step, as in ``jax.lax.scan``.
-        integrate: a differential equation: of its derivative (of state, time and parameters), the
-            first state, the times from the first on, and the parameters; states [times, n].
-    """
-
-    language: Any
-    dist: Any
-    array: Callable[[np.ndarray], Any]
-    numerics: Any
-    scan: Callable[[Callable, Any, Any], tuple[Any, Any]]
-    integrate: Callable[[Callable, Any, np.ndarray, Any], Any]
-
-    def positive(self, prior: tuple[str, float] | None) -> Any:
-        """The prior of a noise."""
-        if prior is None:
-            return self.dist.ImproperUniform(self.dist.constraints.positive, (), ())
-        name, scale = prior
-        if name == "HalfStudent":
-            return self.dist.FoldedDistribution(self.dist.StudentT(3.0, 0.0, scale))
-        return getattr(self.dist, name)(scale)
-
-    def coefficients(self, design: Design) -> Any:
-        """The prior of all coefficients but an intercept of its own."""
-        size = design.x.shape[1]
-        if design.beta is None:
-            return self.dist.ImproperUniform(self.dist.constraints.real_vector, (), (size,))
-        loc, scale = (self.array(np.full(size, part, float)) for part in design.beta)
-        return self.dist.Normal(loc, scale).to_event(1)
+def positive(host: Any, prior: tuple[str, float] | None) -> Any:
+    """The prior of a noise."""
+    if prior is None:
+        return host.dist.ImproperUniform(host.dist.constraints.positive, (), ())
+    name, scale = prior
+    if name == "HalfStudent":
+        return host.dist.FoldedDistribution(host.dist.StudentT(3.0, 0.0, scale))
+    return getattr(host.dist, name)(scale)
 
 
-def regression(host: Host, design: Design) -> Callable:
-    sample, x, y = host.language.sample, host.array(design.x), host.array(design.y)
+def coefficients(host: Any, design: Design) -> Any:
+    """The prior of all coefficients but an intercept of its own."""
+    size = design.x.shape[1]
+    if design.beta is None:
+        return host.dist.ImproperUniform(host.dist.constraints.real_vector, (), (size,))
+    loc, scale = (host.array(np.full(size, part, float)) for part in design.beta)
+    return host.dist.Normal(loc, scale).to_event(1)
+
+
+def regression(host: Any, design: Design) -> Callable:
+    sample, x, y = host.sample, host.array(design.x), host.array(design.y)
 
     def model() -> None:
-        predictor = x @ sample("beta", host.coefficients(design))
+        predictor = x @ sample("beta", coefficients(host, design))
         if design.intercept is not None:
             intercept = sample("intercept", host.dist.StudentT(*design.intercept))
             predictor = predictor + intercept
-        sigma = sample("sigma", host.positive(design.sigma))
-        with host.language.plate("data", len(y)):
+        sigma = sample("sigma", positive(host, design.sigma))
+        with host.plate("data", len(y)):
             sample("y", host.dist.Normal(predictor, sigma), obs=y)
 
     return model
 
 
-def eight_schools(host: Host, data: Data) -> Callable:
-    sample, dist = host.language.sample, host.dist
+def eight_schools(host: Any, data: Data) -> Callable:
+    sample, dist = host.sample, host.dist
     y, sigma = (host.array(np.asarray(data[name], float)) for name in ("y", "sigma"))
 
     def model() -> None:
         mu = sample("mu", dist.Normal(0.0, 5.0))
         tau = sample("tau", dist.HalfCauchy(5.0))
-        with host.language.plate("schools", len(y)):
+        with host.plate("schools", len(y)):
             standard = sample("theta_trans", dist.Normal(0.0, 1.0))
             sample("y", dist.Normal(mu + tau * standard, sigma), obs=y)
 
@@ -96,7 +76,7 @@ class Posterior:
     reference: dict[str, Any]
     design: Design | None
 
-    def model(self, host: Host) -> Callable:
+    def model(self, host: Any) -> Callable:
         return regression(host, self.design) if self.design else eight_schools(host, self.data)
 
     def means(self, sites: dict[str, Any]) -> dict[str, Any]:
