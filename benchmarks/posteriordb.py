@@ -21,7 +21,6 @@ from typing import Any
 
 import hosts
 import numpy as np
-from posteriordb_models import Case, Draws, case
 from posteriordb_report import (
     MEAN_FIELD,
     MULTIVARIATE,
@@ -33,6 +32,7 @@ from posteriordb_report import (
     picture,
     table,
 )
+from posteriors_models import Draws, Posterior
 from posteriors_nuts import CHAINS
 from posteriors_nuts import DRAWS as DRAWS_OF_NUTS
 
@@ -57,14 +57,14 @@ def main() -> None:
     rows = {}
     for path in paths:
         host.forget()
-        rows[path.stem] = _row(host, case(path), options)
+        rows[path.stem] = _row(host, Posterior.read(path), options)
         if options.table:  # after each: a run takes half an hour
             options.table.write_text(table(rows))
     if options.picture:
         picture(rows, options.picture)
 
 
-def _row(host: ModuleType, posterior: Case, options: argparse.Namespace) -> dict[str, Result]:
+def _row(host: ModuleType, posterior: Posterior, options: argparse.Namespace) -> dict[str, Result]:
     """What every method gives; prints each as it comes."""
     print(posterior.name, flush=True)
     row = {}
@@ -111,7 +111,7 @@ class Attempt:
 
 
 def _attempts(
-    host: ModuleType, posterior: Case, options: argparse.Namespace
+    host: ModuleType, posterior: Posterior, options: argparse.Namespace
 ) -> Iterator[tuple[str, Attempt]]:
     """Draws by every method."""
     tried = partial(Attempt(partial(posterior.model, host)).then, patience=options.patience)

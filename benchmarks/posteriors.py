@@ -16,7 +16,7 @@ from typing import Any
 import hosts
 import numpy as np
 from posteriors_designs import DESIGNS, EIGHT_SCHOOLS
-from posteriors_models import Posterior, read
+from posteriors_models import Posterior
 from posteriors_nuts import compared_with_nuts, trained
 
 STEPS, NEAR, SHARE = 60, 0.05, 0.95  # of Newton; of a reference deviation; of the parameters
@@ -32,7 +32,7 @@ def main() -> None:
     names = [name for name in (*DESIGNS, EIGHT_SCHOOLS) if options.only in name]
     if not names:
         parser.error(f"no posterior has {options.only!r} in its name")
-    posteriors = [read(options.directory / f"{name}.json") for name in names]
+    posteriors = [Posterior.read(options.directory / f"{name}.json") for name in names]
     against = compared_with_nuts if options.nuts else _compared_with_references
     failed = against(host, posteriors, options.method)
     if options.check and failed:
@@ -55,13 +55,23 @@ def _tried(host: ModuleType, posterior: Posterior, method: str) -> tuple[Any, np
     """The fit of a posterior, and the errors of its means in reference deviations."""
     start = time.perf_counter()
     fit = trained(host, posterior, method)
-    means, reference = posterior.means(host.sites(fit)), posterior.reference
-    seconds = time.perf_counter() - start
-    moments = zip(reference["parameters"], reference["mean"], reference["sd"], strict=True)
-    errors = np.array([abs(means[at] - mean) / sd for at, mean, sd in moments if at in means])
+    means = posterior.parameters(_means(posterior, host.sites(fit)))
+    seconds, reference = time.perf_counter() - start, posterior.reference
+    moments = zip(means.items(), reference["mean"], reference["sd"], strict=True)
+    errors = np.array(
+        [abs(ours[0] - mean) / sd for (name, ours), mean, sd in moments if name != "Intercept"]
+    )
     row = f"{posterior.name:46s} {fit.steps:5d} {fit.loss:12.4f} {seconds:7.2f} {errors.max():.3f}"
     print(f"{row}  {fit.reason}", flush=True)
     return fit, errors
+
+
+def _means(posterior: Posterior, sites: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Means of all sites, as a single draw; E exp(x) is that of a positive one in both hosts."""
+    return {
+        name: np.exp(loc + scale**2 / 2)[None] if name in posterior.kind.positive else loc[None]
+        for name, (loc, scale) in sites.items()
+    }
 
 
 if __name__ == "__main__":
