@@ -25,8 +25,7 @@ package, infer, dist = numpyro_moments, numpyro.infer, numpyro.distributions
 sample, plate, factor = numpyro.sample, numpyro.plate, numpyro.factor
 deterministic, scale = numpyro.deterministic, numpyro.handlers.scale
 array, relu, init_to_value = np.asarray, jax.nn.relu, numpyro.infer.init_to_value
-doubles = partial(jax.enable_x64, True)
-own_parameters = validation = nullcontext  # as they are
+doubles, own_parameters = partial(jax.enable_x64, True), nullcontext
 
 
 def normal(seed: int, *shape: int) -> jax.Array:

@@ -22,8 +22,7 @@ NAME, BY, summary = "Pyro", "minimum", min  # of repeats: what disturbs a step m
 package, infer, dist, np = pyro_moments, pyro.infer, pyro.distributions, torch
 sample, plate, factor, deterministic = pyro.sample, pyro.plate, pyro.factor, pyro.deterministic
 scale, init_to_value = pyro.poutine.scale, pyro.infer.autoguide.init_to_value
-array, relu = torch.as_tensor, torch.relu
-doubles, validation = double_precision, pyro.validation_enabled
+array, relu, doubles = torch.as_tensor, torch.relu, double_precision
 
 STRIDE = 0.1  # of Runge and Kutta, in the units of the models' times
 

@@ -169,7 +169,6 @@ def main() -> None:
     parser.set_defaults(host="numpyro")
     parser.add_argument("--yacht", type=Path, help="file with X [N, 6] and y [N]")
     parser.add_argument("--draws", type=int, default=5000, help="of each of 4 chains (5000)")
-    parser.add_argument("--pictures", type=Path, help="folder for one picture of each")
     parser.add_argument("--write", type=Path, help="folder for the chains")
     parser.add_argument("--read", type=Path, help="folder with chains, which are not run then")
     options = parser.parse_args()
@@ -186,18 +185,9 @@ def main() -> None:
             comparison.inference_data["NUTS"].to_netcdf(options.write / case.file)
         print(f"\n## {case.name}\n{comparison}\n({time.perf_counter() - start:.0f} s)", flush=True)
         missed += failures(case, comparison)
-        if options.pictures:
-            save(comparison, (options.pictures / case.file).with_suffix(".png"))
     print("\n".join(missed))
     if options.check and missed:
         raise SystemExit(1)
-
-
-def save(comparison: Any, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("agg")
-    comparison.plot()[0].figure.savefig(path, dpi=120)
 
 
 if __name__ == "__main__":
