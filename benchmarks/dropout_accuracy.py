@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
+import hosts
 import pyro
 import pyro.distributions as dist
 import torch
@@ -29,7 +28,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from pyro_moments import DeterministicELBO, MCDropoutGuide, predict
+from pyro_moments import DeterministicELBO, MCDropoutGuide, Moments, predict, propagate
 
 SIZES = [784, 300, 100, 10]
 BLOCK = 10_000  # masks at a time
@@ -58,19 +57,17 @@ def main(arguments: list[str] | None = None) -> None:
         layers = trained(options.sizes, p, images, classes, options.steps)
         results += measured(layers, p, images[: options.images], options)
     report(results)
-    if options.out:
-        Path(options.out).write_text(json.dumps([asdict(row) for row in results], indent=1))
+    hosts.write(options.out, [asdict(row) for row in results])
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = hosts.parser(__doc__, "--out")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--p", type=float, nargs="+", default=[0.2, 0.5])
     parser.add_argument("--images", type=int, default=4)
     parser.add_argument("--masks", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=1_000_000, help="masks of the first layer")
     parser.add_argument("--steps", type=int, default=300, help="of training")
-    parser.add_argument("--out")
     return parser.parse_args(arguments)
 
 
@@ -116,14 +113,14 @@ def measured(layers: list[nn.Linear], p: float, x: Tensor, options: argparse.Nam
         for name in ("weight", "bias"):
             getattr(guide.locs, f"{name}{place}").copy_(getattr(layer, name))
     predicted = predict(model, guide, x)
-    found = [predicted[f"layer{place}"] for place in range(len(layers))]
+    moments = [predicted[f"layer{place}"] for place in range(len(layers))]
     sampled = under_masks(layers, p, x, options.masks)
     results = []
-    for place, (ours, (mean, variance)) in enumerate(zip(found, sampled, strict=True)):
+    for place, (ours, (mean, variance)) in enumerate(zip(moments, sampled, strict=True)):
         deviation = variance.sqrt()
         ratio = (ours.variance.double().sqrt() / deviation).log().mean().exp()
         error = ((ours.mean.double() - mean).abs() / deviation).mean()
-        exact = exactness(layers, place, found, p, x)
+        exact = exactness(layers, place, moments, p, x)
         first = first_layer(layers[0], p, x, ours, options.first) if place == 0 else ()
         results.append(Result(p, place + 1, ratio.item(), error.item(), exact, *first))
     return results
@@ -139,18 +136,17 @@ def under_masks(
         for place, layer in enumerate(layers):
             h = layer(F.dropout(torch.relu(h) if place else h, p))
             parts[place].append(h.double())
-    drawn = [torch.cat(part) for part in parts]
-    return [(part.mean(0), part.var(0)) for part in drawn]
+    return [(part.mean(0), part.var(0)) for part in map(torch.cat, parts)]
 
 
-def exactness(layers: list[nn.Linear], place: int, found: list, p: float, x: Tensor) -> float:
+def exactness(layers: list[nn.Linear], place: int, moments: list, p: float, x: Tensor) -> float:
     """Largest error of mean and covariance against M (C + r diag(C_ii + μ_i²)) Mᵀ in doubles."""
     layer, ratio = layers[place], p / (1 - p)
     if place:
-        mean, covariance = rectified(found[place - 1])
+        mean, covariance = rectified(moments[place - 1])
     else:
         mean, covariance = x.double(), torch.zeros(*x.shape, x.shape[-1], dtype=torch.float64)
-    matrix, ours = layer.weight.double(), found[place]
+    matrix, ours = layer.weight.double(), moments[place]
     noise = ratio * (covariance.diagonal(dim1=-2, dim2=-1) + mean.square())
     expected = matrix @ (covariance + torch.diag_embed(noise)) @ matrix.T
     centre = mean @ matrix.T + layer.bias.double()
@@ -161,11 +157,9 @@ def exactness(layers: list[nn.Linear], place: int, found: list, p: float, x: Ten
 
 def rectified(moments: object) -> tuple[Tensor, Tensor]:
     """Mean and covariance of the relu of a Gaussian, in double precision."""
-    from pyro_moments import Moments, propagate
-
     double = Moments(moments.mean.double(), covariance=moments.covariance.double())
-    found = propagate(torch.relu, double, covariance="full")
-    return found.mean, found.covariance
+    result = propagate(torch.relu, double, covariance="full")
+    return result.mean, result.covariance
 
 
 def first_layer(
@@ -193,14 +187,10 @@ def report(results: list[Result]) -> None:
     for row in results:
         errors = ""
         if row.rms_standard_errors is not None:
-            errors = (
-                f"rms {row.rms_standard_errors:.2f}, largest {row.largest_standard_error:.1f}, "
-                f"beyond three {100 * row.share_beyond_three:.2f} %"
-            )
-        print(
-            f"| {row.p} | {row.layer} | {row.deviation_ratio:.4f} | {row.mean_error:.4f} | "
-            f"{row.exactness:.1e} | {errors} |"
-        )
+            errors = f"rms {row.rms_standard_errors:.2f}, largest {row.largest_standard_error:.1f}"
+            errors += f", beyond three {100 * row.share_beyond_three:.2f} %"
+        ours = f"{row.deviation_ratio:.4f} | {row.mean_error:.4f} | {row.exactness:.1e}"
+        print(f"| {row.p} | {row.layer} | {ours} | {errors} |")
 
 
 if __name__ == "__main__":

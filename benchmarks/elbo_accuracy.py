@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
+import hosts
 import pyro
 import pyro.distributions as dist
 import torch
@@ -32,6 +31,7 @@ from torch import Tensor
 from pyro_moments import SVI, DeterministicELBO, DVIGuide, moment_accuracy
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+CHUNK = 500  # samples at a time
 NOISE = 0.7  # close to what the data leave unexplained
 
 
@@ -73,19 +73,17 @@ def main(arguments: list[str] | None = None) -> None:
         sizes = (x.shape[1], *[options.units] * depth, 1)
         results += compare(Network(sizes, ACTIVATIONS[name]), f"{depth} × {name}", x, y, options)
     print(markdown(results))
-    if options.out:
-        options.out.write_text(json.dumps([asdict(row) for row in results], indent=2) + "\n")
+    hosts.write(options.out, [asdict(row) for row in results])
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = hosts.parser(__doc__, "--out")
     parser.add_argument("--samples", type=int, default=20_000, help="(%(default)s)")
     parser.add_argument("--steps", type=int, default=500, help="of training (%(default)s)")
     parser.add_argument("--units", type=int, default=30, help="per hidden layer (%(default)s)")
     parser.add_argument("--depths", type=int, nargs="+", default=[1, 3], help="hidden layers (1 3)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--explain", action="store_true", help="by moments of the output")
-    parser.add_argument("--out", type=Path, help="write the rows to this JSON file")
     return parser.parse_args(arguments)
 
 
@@ -106,19 +104,21 @@ class Network:
         with pyro.plate("data", len(x)):
             pyro.sample("obs", dist.Normal(loc, NOISE), obs=y)
 
-    def weights(self) -> dict:
-        weights = {}
+    def weights(self) -> dict[str, Tensor]:
+        shapes = {}
         for k, (inputs, outputs) in enumerate(itertools.pairwise(self.sizes)):
-            for name, shape in ((f"weight{k}", [outputs, inputs]), (f"bias{k}", [outputs])):
-                prior = dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape))
-                weights[name] = pyro.sample(name, prior)
-        return weights
+            shapes |= {f"weight{k}": [outputs, inputs], f"bias{k}": [outputs]}
+        prior = dist.Normal(0.0, 1.0)
+        return {
+            name: pyro.sample(name, prior.expand(shape).to_event(len(shape)))
+            for name, shape in shapes.items()
+        }
 
-    def outputs(self, weights: dict, x: Tensor) -> Tensor:
-        last = len(self.sizes) - 2
-        for k in range(last):
-            x = self.activation(F.linear(x, weights[f"weight{k}"], weights[f"bias{k}"]))
-        return F.linear(x, weights[f"weight{last}"], weights[f"bias{last}"]).squeeze(-1)
+    def outputs(self, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        for k in range(len(self.sizes) - 1):
+            x = self.activation(x) if k else x
+            x = F.linear(x, weights[f"weight{k}"], weights[f"bias{k}"])
+        return x.squeeze(-1)
 
 
 def compare(
@@ -128,18 +128,13 @@ def compare(
     svi = SVI(model, guide, DeterministicELBO(covariance="diagonal"))
     for _ in range(options.steps):
         svi.step(x, y)
-    sampled, error = sampled_elbo(model, guide, x, y, options.samples)
-    return [
-        Result(
-            name,
-            kind,
-            deterministic_elbo(model, guide, x, y, kind),
-            sampled,
-            error,
-            explained_elbo(model, guide, x, y, kind, options.samples) if options.explain else None,
-        )
-        for kind in ("full", "diagonal")
-    ]
+    data = model, guide, x, y
+    sampled, results = sampled_elbo(*data, options.samples), []
+    for kind in ("full", "diagonal"):
+        elbo = -DeterministicELBO(covariance=kind).loss(*data)
+        explained = explained_elbo(*data, kind, options.samples) if options.explain else None
+        results.append(Result(name, kind, elbo, *sampled, explained))
+    return results
 
 
 @torch.no_grad()
@@ -153,33 +148,19 @@ def explained_elbo(
     return float(terms.sum() - divergence(guide))
 
 
-def deterministic_elbo(
-    model: Network, guide: DVIGuide, x: Tensor, y: Tensor, covariance: str
-) -> float:
-    return -DeterministicELBO(covariance=covariance).loss(model, guide, x, y)
-
-
 @torch.no_grad()
 def sampled_elbo(
-    model: Network, guide: DVIGuide, x: Tensor, y: Tensor, samples: int, chunk: int = 500
+    model: Network, guide: DVIGuide, x: Tensor, y: Tensor, samples: int
 ) -> tuple[float, float]:
     """Mean over samples of the weights, and its standard error."""
-    outputs = torch.vmap(model.outputs, in_dims=(0, None))
-    log_likelihoods = torch.cat(
-        [
-            dist.Normal(outputs(guide.sample_posterior(size), x), NOISE)
-            .log_prob(y)
-            .double()
-            .sum(-1)
-            for size in chunks(samples, chunk)
-        ]
-    )
+    outputs, parts = torch.vmap(model.outputs, in_dims=(0, None)), []
+    for start in range(0, samples, CHUNK):
+        weights = guide.sample_posterior(min(CHUNK, samples - start))
+        densities = dist.Normal(outputs(weights, x), NOISE).log_prob(y)
+        parts.append(densities.double().sum(-1))
+    log_likelihoods = torch.cat(parts)
     mean = log_likelihoods.mean() - divergence(guide)
     return float(mean), float(log_likelihoods.std() / math.sqrt(samples))
-
-
-def chunks(total: int, size: int) -> list[int]:
-    return [min(size, total - start) for start in range(0, total, size)]
 
 
 def divergence(guide: DVIGuide) -> Tensor:

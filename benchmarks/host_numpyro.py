@@ -25,8 +25,7 @@ package, infer, dist = numpyro_moments, numpyro.infer, numpyro.distributions
 sample, plate, factor = numpyro.sample, numpyro.plate, numpyro.factor
 deterministic, scale = numpyro.deterministic, numpyro.handlers.scale
 array, relu, init_to_value = np.asarray, jax.nn.relu, numpyro.infer.init_to_value
-doubles = partial(jax.enable_x64, True)
-own_parameters = validation = nullcontext  # as they are
+doubles, own_parameters = partial(jax.enable_x64, True), nullcontext
 
 
 def normal(seed: int, *shape: int) -> jax.Array:
@@ -107,11 +106,11 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
     return jax.lax.scan(step, state, inputs)
 
 
-def integrate(derivative: Callable, start: Any, times: numpy.ndarray, parameters: Any) -> Any:
+def integrate(derivative: Callable, start: Any, times: jax.Array, parameters: Any) -> Any:
     """Solve an equation: of its derivative (of state, time and parameters), the first state, the
     times from the first on, and the parameters; states [times, n]."""
     tolerances = {"rtol": 1e-6, "atol": 1e-8, "mxstep": 1000}  # as in NumPyro's own example
-    return odeint(derivative, start, np.asarray(times), parameters, **tolerances)
+    return odeint(derivative, start, times, parameters, **tolerances)
 
 
 def nuts(make: Callable[[], Callable], chains: int, draws: int, watch: Callable) -> list[dict]:

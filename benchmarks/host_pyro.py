@@ -22,8 +22,7 @@ NAME, BY, summary = "Pyro", "minimum", min  # of repeats: what disturbs a step m
 package, infer, dist, np = pyro_moments, pyro.infer, pyro.distributions, torch
 sample, plate, factor, deterministic = pyro.sample, pyro.plate, pyro.factor, pyro.deterministic
 scale, init_to_value = pyro.poutine.scale, pyro.infer.autoguide.init_to_value
-array, relu = torch.as_tensor, torch.relu
-doubles, validation = double_precision, pyro.validation_enabled
+array, relu, doubles = torch.as_tensor, torch.relu, double_precision
 
 STRIDE = 0.1  # of Runge and Kutta, in the units of the models' times
 
@@ -109,18 +108,23 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, torch.Tensor]:
     return state, torch.stack(outputs)
 
 
-def integrate(derivative: Callable, start: Any, times: numpy.ndarray, parameters: Any) -> Any:
+def integrate(derivative: Callable, start: Any, times: torch.Tensor, parameters: Any) -> Any:
     """Solve an equation by the classical method of Runge and Kutta: torch has no solver."""
     states = [start]
-    for begin, end in pairwise(times):
+    for begin, end in pairwise(times.tolist()):
         state, strides = states[-1], round((end - begin) / STRIDE)
         for part in range(strides):
-            state = _stride(derivative, state, torch.tensor(begin + part * STRIDE), parameters)
+            state = _stride(
+                derivative,
+                state,
+                begin + part * STRIDE,
+                parameters,
+            )
         states.append(state)
     return torch.stack(states)
 
 
-def _stride(derivative: Callable, state: Any, time: torch.Tensor, parameters: Any) -> Any:
+def _stride(derivative: Callable, state: Any, time: float, parameters: Any) -> Any:
     first = derivative(state, time, parameters)
     second = derivative(state + STRIDE / 2 * first, time + STRIDE / 2, parameters)
     third = derivative(state + STRIDE / 2 * second, time + STRIDE / 2, parameters)

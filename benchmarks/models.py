@@ -1,4 +1,4 @@
-"""Networks and regressions of several benchmarks: functions of what a host calls them with."""
+"""Networks, regressions and objectives of several benchmarks: functions of a host."""
 
 from __future__ import annotations
 
@@ -83,3 +83,22 @@ def two_heads(host: Any, network: Callable) -> Callable:
 
 def classification(host: Any, network: Callable) -> Callable:
     return observed(host, network, lambda f: host.dist.Categorical(logits=f))
+
+
+def reference(host: Any, name: str) -> tuple[Any, Callable]:
+    """The sampled objective and the guide that a name says.
+
+    Args:
+        host: of both.
+        name: such as "TraceMeanField_ELBO + AutoNormal".
+    """
+    elbo, guide = name.split(" + ")
+    guides = host.package if guide == "DVIGuide" else host.infer.autoguide
+    return getattr(host.infer, elbo)(), getattr(guides, guide)
+
+
+def closed_form(host: Any, covariance: str, compiled: bool = False) -> tuple[Any, Callable]:
+    """The objective in closed form, which Pyro can compile, and its guide."""
+    options = {"compiled": True} if compiled else {}
+    elbo = host.package.DeterministicELBO(covariance=covariance, **options)
+    return elbo, host.package.DVIGuide

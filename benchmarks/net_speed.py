@@ -100,12 +100,11 @@ def updates(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row]:
 
 def _contenders(host: ModuleType, compiled: bool) -> dict[str, tuple[Any, Callable]]:
     """Objectives and guides by name."""
-    elbo, guide = host.package.DeterministicELBO, host.package.DVIGuide
-    result = {REFERENCE: (host.infer.TraceMeanField_ELBO(), host.infer.autoguide.AutoNormal)}
-    result |= {name: (elbo(covariance=name), guide) for name in (FULL, DIAGONAL)}
+    result = {REFERENCE: models.reference(host, REFERENCE)}
+    result |= {name: models.closed_form(host, name) for name in (FULL, DIAGONAL)}
     if compiled:
         for name in (FULL, DIAGONAL):
-            result[name + COMPILED] = elbo(covariance=name, compiled=True), guide
+            result[name + COMPILED] = models.closed_form(host, name, compiled=True)
     return result
 
 
@@ -117,17 +116,13 @@ def _first_step(compiled: bool) -> Measured:
     """Processor seconds of the first step in Pyro, alone in its process, compilers included."""
     steps = hosts.load("pyro", "steps")
     host, name = steps.host, "compiled=True" if compiled else "TraceMeanField_ELBO"
-    data, model = (host.normal(0, 64, 13), host.normal(1, 64)), steps.network((13, 50, 1))
-    model, package = models.regression(host, model), host.package
+    model = models.regression(host, steps.network((13, 50, 1)))
+    ours = models.closed_form(host, FULL, compiled=True)
+    elbo, guide = ours if compiled else models.reference(host, REFERENCE)
+    data = host.normal(0, 64, 13), host.normal(1, 64)
     with empty_cache(), host.own_parameters():
         start = processor_seconds()
-        if compiled:
-            package.DeterministicELBO(compiled=True).loss_and_grads(
-                model, package.DVIGuide(model), *data
-            )
-        else:
-            guide = host.infer.autoguide.AutoNormal(model)
-            host.infer.TraceMeanField_ELBO().loss_and_grads(model, guide, *data)
+        elbo.loss_and_grads(model, guide(model), *data)
         seconds = processor_seconds() - start
     return Measured(name, seconds, seconds)
 
@@ -138,9 +133,8 @@ def layer_step(
     """One ELBO of full covariance with its gradients."""
     host = steps.host
     model = models.two_heads(host, steps.network(sizes, steps.activation(activation)))
-    elbo, guide = host.package.DeterministicELBO(covariance=FULL), host.package.DVIGuide
-    data = host.normal(0, rows, 13), host.normal(1, rows)
-    return steps.elbo_step(elbo, guide, model, data, init_loc_fn=steps.by_fan_in)[0]
+    pair, data = models.closed_form(host, FULL), (host.normal(0, rows, 13), host.normal(1, rows))
+    return steps.elbo_step(*pair, model, data, init_loc_fn=steps.by_fan_in)[0]
 
 
 def widths(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:

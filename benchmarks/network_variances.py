@@ -9,41 +9,32 @@ output is divided by that of NUTS' draws.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import host_numpyro as host
+import hosts
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import optax
+from models import one_hidden_layer, regression_by
 from numpyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal
 
-from numpyro_moments import DVIGuide, fit, linear_response, predict
+from numpyro_moments import linear_response, predict
 
 LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
 
 
 def network(hidden: int) -> Callable:
-    def layer(name: str, x: Any, outputs: int) -> Any:
-        prior = dist.Normal(0.0, 1.0)
-        weight = numpyro.sample(f"{name}.weight", prior.expand([x.shape[-1], outputs]).to_event(2))
-        return x @ weight + numpyro.sample(f"{name}.bias", prior.expand([outputs]).to_event(1))
+    def output(x: Any) -> Any:
+        return host.deterministic("output", one_hidden_layer(host, x, hidden))
 
-    def model(x: Any, y: Any = None) -> None:
-        out = layer("last", jax.nn.relu(layer("first", x, hidden)), 1)[..., 0]
-        numpyro.deterministic("output", out)
-        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("obs", dist.Normal(out, scale), obs=y)
-
-    return model
+    return regression_by(host, output)
 
 
 def split(path: Path) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -66,15 +57,12 @@ def timed(name: str) -> Iterator[None]:
 def by_moments(model: Callable, x: jax.Array, y: jax.Array, new: jax.Array) -> dict[str, Any]:
     """Standard deviations by mean field, and by linear response about it."""
     with timed("fit"):
-        begun = fit(model, DVIGuide(), x, y, method="lbfgs", float64=True)
-        found = fit(
-            model, begun.guide, x, y, method="newton", params=begun.params, float64=True, steps=600
-        )
-    print(found.reason)
+        fit = hosts.newton_after_lbfgs(host, model, x, y)
+    print(fit.reason)
     with timed("linear response"):
-        response = linear_response(model, found.guide, x, y, params=found.params)
+        response = linear_response(model, fit.guide, x, y, params=fit.params)
         corrected = response.predict(new)["obs"]
-    plain = predict(model, found.guide, found.params, new)["obs"]
+    plain = predict(model, fit.guide, fit.params, new)["obs"]
     print(f"noise by mean field {float(jnp.exp(response.location('scale'))):.3f}")
     variances = {"mean field": plain, "linear response": corrected}
     return {name: jnp.sqrt(part.epistemic_variance) for name, part in variances.items()}
@@ -103,7 +91,7 @@ def _outputs(model: Callable, samples: dict[str, Any], new: jax.Array) -> jax.Ar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = hosts.parser(__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--hidden", type=int, default=50)
     parser.add_argument("--draws", type=int, default=1000, help="of NUTS, and of its warm-up")
@@ -111,11 +99,11 @@ def main() -> None:
     options = parser.parse_args()
     with jax.enable_x64(True):
         data, model = split(options.file), network(options.hidden)
-        found = by_moments(model, *data)
-        found |= by_draws(model, *data, options.draws, options.steps)
-        reference = found.pop("NUTS")
+        by_method = by_moments(model, *data)
+        by_method |= by_draws(model, *data, options.draws, options.steps)
+        reference = by_method.pop("NUTS")
         print(f"{'sd / NUTS, quantiles':22s} " + " ".join(f"{level:6.0%}" for level in LEVELS))
-        for name, deviations in found.items():
+        for name, deviations in by_method.items():
             ratios = np.quantile(np.asarray(deviations / reference), LEVELS)
             print(f"{name:22s} " + " ".join(f"{ratio:6.2f}" for ratio in ratios))
 

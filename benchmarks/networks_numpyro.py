@@ -20,6 +20,7 @@ def bayesian(name: str, network: linen.Module) -> Callable[[Array], Array]:
 
 
 class Perceptron(linen.Module):
+    inputs: int
     hidden: int
     outputs: int
 
@@ -32,6 +33,7 @@ class Perceptron(linen.Module):
 class Residual(linen.Module):
     """Two residual blocks between linear maps."""
 
+    inputs: int
     hidden: int
 
     @linen.compact
@@ -43,6 +45,7 @@ class Residual(linen.Module):
 
 
 class Normalised(linen.Module):
+    inputs: int
     hidden: int
 
     @linen.compact
@@ -53,6 +56,7 @@ class Normalised(linen.Module):
 
 
 class Trunk(linen.Module):
+    inputs: int
     hidden: int
 
     @linen.compact
@@ -64,17 +68,4 @@ def linear(inputs: int, outputs: int) -> linen.Module:
     return linen.Dense(outputs)
 
 
-def perceptron(inputs: int, hidden: int, outputs: int) -> linen.Module:
-    return Perceptron(hidden, outputs)
-
-
-def residual(inputs: int, hidden: int) -> linen.Module:
-    return Residual(hidden)
-
-
-def normalised(inputs: int, hidden: int) -> linen.Module:
-    return Normalised(hidden)
-
-
-def trunk(inputs: int, hidden: int) -> linen.Module:
-    return Trunk(hidden)
+perceptron, residual, normalised, trunk = Perceptron, Residual, Normalised, Trunk

@@ -1,27 +1,30 @@
 """Fits and their linear response beside NUTS: regressions, a hierarchy, eight schools, networks.
 
-    python benchmarks/nuts_comparison.py [--backend numpyro] [--yacht yacht.npz] [--only NAME]
+    python benchmarks/nuts_comparison.py [--host pyro] [--yacht yacht.npz] [--only NAME]
 
 Each model is trained by Newton's method in double precision and compared with NUTS by
 `compare_with_nuts`; `--check` asks of regressions that means are within 0.05 standard deviations of
 NUTS' (and twice its Monte Carlo error), standard deviations of linear response within 10 %, and of
 networks that predictive means are within 0.25 predictive standard deviations on average. Networks
 take their chains in Pyro, where those take hours, from a file that NumPyro wrote: `--write FOLDER`,
-then `--backend pyro --read FOLDER`.
+then `--host pyro --read FOLDER`.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import hosts
 import numpy as np
+from models import one_hidden_layer, regression_by, standard
 from sklearn.datasets import load_diabetes
 
+HIDDEN, GROUPS = 20, 20
 MEAN, SCALE, PREDICTED = 0.05, 0.1, 0.25
 EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
 ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
@@ -63,7 +66,7 @@ def standardised(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
 
 
-def groups(count: int = 20, size: int = 15) -> tuple[np.ndarray, ...]:
+def groups(count: int = GROUPS, size: int = 15) -> tuple[np.ndarray, ...]:
     """A covariate, the group of each row, an outcome."""
     generator = np.random.default_rng(1)
     group = np.repeat(np.arange(count), size)
@@ -80,74 +83,111 @@ def held_out(name: str, x: np.ndarray, y: np.ndarray) -> Case:
 
 
 def cases(yacht: Path | None, networks: bool) -> list[Case]:
-    found = [
+    chosen = [
         Case("diabetes, linear", "regression", diabetes()),
         Case("20 groups", "hierarchy", groups()),
         Case("eight schools", "schools", (ERRORS, EFFECTS)),
     ]
     if networks:
-        found.append(held_out("diabetes, 1 × 20", *diabetes()))
+        chosen.append(held_out("diabetes, 1 × 20", *diabetes()))
         if yacht is not None:
             with np.load(yacht) as arrays:
-                found.append(held_out("yacht, 1 × 20", *standardised(arrays["X"], arrays["y"])))
-    return found
+                chosen.append(held_out("yacht, 1 × 20", *standardised(arrays["X"], arrays["y"])))
+    return chosen
+
+
+def models(host: Any) -> dict[str, Callable]:
+    """Models by name; their weights, effects and means have normal priors."""
+    sample, plate, dist = host.sample, host.plate, host.dist
+
+    def linear(x: Any) -> Any:
+        weights = sample("weights", standard(host)([x.shape[1]]))
+        return x @ weights + sample("bias", dist.Normal(0.0, 1.0))
+
+    def hierarchy(x: Any, group: Any, y: Any = None) -> None:
+        mean = sample("mean", dist.Normal(0.0, 2.0))
+        spread = sample("spread", dist.HalfNormal(1.0))
+        slope = sample("slope", dist.Normal(0.0, 1.0))
+        scale = sample("scale", dist.HalfNormal(1.0))
+        with plate("group", GROUPS):
+            intercept = sample("intercept", dist.Normal(mean, spread))
+        with plate("data", len(x)):
+            sample("obs", dist.Normal(intercept[group] + slope * x, scale), obs=y)
+
+    def schools(errors: Any, y: Any = None) -> None:
+        mean = sample("mean", dist.Normal(0.0, 5.0))
+        spread = sample("spread", dist.HalfCauchy(5.0))
+        with plate("school", len(errors)):
+            effect = sample("standard_effect", dist.Normal(0.0, 1.0))
+            sample("obs", dist.Normal(mean + spread * effect, errors), obs=y)
+
+    return {
+        "regression": regression_by(host, linear),
+        "hierarchy": hierarchy,
+        "schools": schools,
+        "network": regression_by(host, lambda x: one_hidden_layer(host, x, HIDDEN)),
+    }
+
+
+def compared(host: ModuleType, case: Case, draws: int, reference: Any) -> Any:
+    """A fit by Newton's method beside NUTS."""
+    model = models(host)[case.model]
+    with host.doubles():
+        data = tuple(map(host.array, case.data))
+        test = None if case.test is None else tuple(map(host.array, case.test))
+        if case.is_network:
+            fit = hosts.newton_after_lbfgs(host, model, *data)
+        else:
+            fit = hosts.fitted(host, model, *data, method="newton", float64=True)
+        options = {"test": test, "reference": reference, "num_samples": draws}
+        if host.NAME == "Pyro":  # of one chain, and not of four
+            options["num_warmup"] = draws
+        return host.package.compare_with_nuts(model, fit, *data, **options)
 
 
 def failures(case: Case, comparison: Any) -> list[str]:
     """What a comparison falls short of."""
-    found = []
+    missed = []
     if case.is_regression:
         for site in comparison.sites:
             excess = np.abs(site.difference) - np.maximum(MEAN, 2 * site.error)
             if (excess > 0).any():
                 largest = np.abs(site.difference).max()
-                found.append(f"{site.name}: a mean is off by {largest:.3f} sd")
+                missed.append(f"{site.name}: a mean is off by {largest:.3f} sd")
             ratios = site.ratios.get("linear response", np.array(np.nan))
             if not (np.abs(ratios - 1) < SCALE).all():
-                found.append(f"{site.name}: sd {ratios.min():.2f} to {ratios.max():.2f}")
+                missed.append(f"{site.name}: sd {ratios.min():.2f} to {ratios.max():.2f}")
     if case.is_network:
         for part in comparison.predictive:
             if (mean := np.abs(part.difference).mean()) > PREDICTED:
-                found.append(f"{part.source}: predictive means off by {mean:.2f} sd on average")
-    return [f"{case.name}: {line}" for line in found]
+                missed.append(f"{part.source}: predictive means off by {mean:.2f} sd on average")
+    return [f"{case.name}: {line}" for line in missed]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=["pyro", "numpyro"], default="numpyro")
+    parser = hosts.parser(__doc__, "--host", "--only", "--check")
+    parser.set_defaults(host="numpyro")
     parser.add_argument("--yacht", type=Path, help="file with X [N, 6] and y [N]")
-    parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--draws", type=int, default=5000, help="of each of 4 chains (5000)")
-    parser.add_argument("--pictures", type=Path, help="folder for one picture of each")
     parser.add_argument("--write", type=Path, help="folder for the chains")
     parser.add_argument("--read", type=Path, help="folder with chains, which are not run then")
-    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    host = importlib.import_module(f"nuts_comparison_{options.backend}")
+    host = hosts.load(options.host)
     missed = []
-    networks = options.backend == "numpyro" or options.read is not None
+    networks = options.host == "numpyro" or options.read is not None
     for case in cases(options.yacht, networks):
         if options.only not in case.name:
             continue
         start = time.perf_counter()
         reference = case.read(options.read) if options.read else None
-        comparison = host.compared(case, options.draws, reference)
+        comparison = compared(host, case, options.draws, reference)
         if options.write:
             comparison.inference_data["NUTS"].to_netcdf(options.write / case.file)
         print(f"\n## {case.name}\n{comparison}\n({time.perf_counter() - start:.0f} s)", flush=True)
         missed += failures(case, comparison)
-        if options.pictures:
-            save(comparison, (options.pictures / case.file).with_suffix(".png"))
     print("\n".join(missed))
     if options.check and missed:
         raise SystemExit(1)
-
-
-def save(comparison: Any, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("agg")
-    comparison.plot()[0].figure.savefig(path, dpi=120)
 
 
 if __name__ == "__main__":

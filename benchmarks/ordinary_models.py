@@ -18,7 +18,7 @@ from typing import Any
 
 import hosts
 import numpy as np
-from models import observed, standard
+from models import closed_form, observed, reference, standard
 from timing import REFERENCE, Table, measure, report
 
 ROWS, COVARIATES, SMALL = 10_000, 20, (60, 3)
@@ -85,11 +85,9 @@ def both(
 ) -> Iterator[Table]:
     """Times of a step, and in NumPyro of the first one."""
     host = steps.host
-    mean_field, automatic = host.infer.TraceMeanField_ELBO(), host.infer.autoguide.AutoNormal
-    closed = host.package.DeterministicELBO()
     made = {
-        REFERENCE: steps.elbo_step(mean_field, automatic, model, data),
-        CLOSED: steps.elbo_step(closed, host.package.DVIGuide, model, data),
+        REFERENCE: steps.elbo_step(*reference(host, REFERENCE), model, data),
+        CLOSED: steps.elbo_step(*closed_form(host, "full"), model, data),
     }
     contenders = {name: step for name, (step, _) in made.items()}
     yield Table(title, measure(contenders, repeats, host.summary), {CLOSED: limit})

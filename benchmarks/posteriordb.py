@@ -1,6 +1,6 @@
 """Approximations of real posteriors against reference draws: means, deviations, correlations, time.
 
-    python benchmarks/posteriordb.py DIRECTORY [--backend numpyro] [--nuts] [--table FILE.md]
+    python benchmarks/posteriordb.py DIRECTORY [--host numpyro] [--nuts] [--table FILE.md]
 
 The directory holds a JSON file for each posterior of posteriordb, with its data and its reference.
 What the library refuses stays among the rows, with its reason.
@@ -9,7 +9,6 @@ What the library refuses stays among the rows, with its reason.
 from __future__ import annotations
 
 import argparse
-import importlib
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -20,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hosts
 import numpy as np
-from posteriordb_models import Case, Draws, case
 from posteriordb_report import (
     MEAN_FIELD,
     MULTIVARIATE,
@@ -33,6 +32,9 @@ from posteriordb_report import (
     picture,
     table,
 )
+from posteriors_models import Draws, Posterior
+from posteriors_nuts import CHAINS
+from posteriors_nuts import DRAWS as DRAWS_OF_NUTS
 
 STEPS, FIRST_RATE, LAST_RATE = 20_000, 0.05, 0.0005  # of Adam; its rate falls geometrically
 DRAWS = 40_000  # from an approximation: four times those of the reference
@@ -40,10 +42,8 @@ PATIENCE, WORDS = 300.0, 150  # seconds; characters of a reason
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = hosts.parser(__doc__, "--host", "--only")
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--backend", choices=("pyro", "numpyro"), default="pyro")
-    parser.add_argument("--only", default="", help="part of a posterior's name")
     parser.add_argument("--nuts", action="store_true", help="the host's NUTS beside them")
     parser.add_argument("--steps", type=int, default=STEPS, help=f"of Adam ({STEPS})")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for a method")
@@ -53,18 +53,18 @@ def main() -> None:
     paths = sorted(path for path in options.directory.glob("*.json") if options.only in path.stem)
     if not paths:
         parser.error(f"no posterior has {options.only!r} in its name")
-    host = importlib.import_module(f"posteriordb_{options.backend}")
+    host = hosts.load(options.host)
     rows = {}
     for path in paths:
         host.forget()
-        rows[path.stem] = _row(host, case(path), options)
+        rows[path.stem] = _row(host, Posterior.read(path), options)
         if options.table:  # after each: a run takes half an hour
             options.table.write_text(table(rows))
     if options.picture:
         picture(rows, options.picture)
 
 
-def _row(host: ModuleType, posterior: Case, options: argparse.Namespace) -> dict[str, Result]:
+def _row(host: ModuleType, posterior: Posterior, options: argparse.Namespace) -> dict[str, Result]:
     """What every method gives; prints each as it comes."""
     print(posterior.name, flush=True)
     row = {}
@@ -111,24 +111,50 @@ class Attempt:
 
 
 def _attempts(
-    host: ModuleType, posterior: Case, options: argparse.Namespace
+    host: ModuleType, posterior: Posterior, options: argparse.Namespace
 ) -> Iterator[tuple[str, Attempt]]:
     """Draws by every method."""
-    tried = partial(Attempt(partial(posterior.model, host.HOST)).then, patience=options.patience)
-    fitted = tried(host.fitted)
-    if fitted.value is not None and not fitted.value[-1].converged:
-        fitted = replace(fitted, reason=fitted.value[-1].reason)
-    yield MEAN_FIELD, fitted.then(partial(host.mean_field, draws=DRAWS))
-    yield RESPONSE, fitted.then(partial(host.responded, draws=DRAWS), options.patience)
-    rate = partial(_rate, options.steps)
+    tried = partial(Attempt(partial(posterior.model, host)).then, patience=options.patience)
+    fitted = tried(partial(_fitted, host))
+    if fitted.value is not None and not fitted.value[1].converged:
+        fitted = replace(fitted, reason=fitted.value[1].reason)
+    yield MEAN_FIELD, fitted.then(partial(_mean_field, host))
+    yield RESPONSE, fitted.then(partial(_by_response, host), options.patience)
     for guide in (NORMAL, MULTIVARIATE):
-        adam = {"steps": options.steps, "rate": rate, "draws": DRAWS}
-        yield guide, tried(partial(host.automatic, guide, **adam))
+        yield guide, tried(partial(_automatic, host, guide, options.steps))
     if options.nuts:
-        chains = tried(partial(host.nuts, watch=lambda *_: None))
+        chains = tried(lambda make: host.nuts(make, CHAINS, DRAWS_OF_NUTS, lambda *_: None))
         if chains.value is not None and _disagree(chains.value):
             chains = replace(chains, reason="its chains disagree")
         yield NUTS, chains.then(_joined)
+
+
+def _fitted(host: ModuleType, make: Callable[[], Callable]) -> tuple[Callable, Any]:
+    """Model and fit, by Newton's method."""
+    with host.doubles():
+        model = make()
+        return model, hosts.fitted(host, model, method="newton", float64=True)
+
+
+def _mean_field(host: ModuleType, fitted: tuple[Callable, Any]) -> Draws:
+    _, fit = fitted
+    with host.doubles():
+        return host.posterior_draws(fit.guide, fit.params, DRAWS)
+
+
+def _by_response(host: ModuleType, fitted: tuple[Callable, Any]) -> Draws:
+    model, fit = fitted
+    with host.doubles():
+        options = {"params": fit.params, "float64": True}
+        response = host.package.linear_response(model, fit.guide, **options)
+        return response.sample(DRAWS, *host.randomness(1))
+
+
+def _automatic(host: ModuleType, name: str, steps: int, make: Callable[[], Callable]) -> Draws:
+    """By a guide of the host."""
+    with host.doubles():
+        guide, params = host.automatic(name, make, steps, partial(_rate, steps))
+        return host.posterior_draws(guide, params, DRAWS)
 
 
 def _rate(steps: int, step: Any) -> Any:

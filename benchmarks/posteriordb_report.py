@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from posteriordb_models import Case, Draws
+from posteriors_models import Draws, Posterior
 
 MEAN_FIELD, RESPONSE, NORMAL, MULTIVARIATE, NUTS = METHODS = (
     "mean field",
@@ -70,7 +70,7 @@ class Result:
 Rows = dict[str, dict[str, Result]]
 
 
-def compared(posterior: Case, draws: Draws) -> Accuracy:
+def compared(posterior: Posterior, draws: Draws) -> Accuracy:
     """Draws of a model's sites with the reference."""
     reference = {name: np.asarray(part) for name, part in posterior.reference.items()}
     parameters = posterior.parameters({name: np.asarray(part) for name, part in draws.items()})
@@ -79,8 +79,8 @@ def compared(posterior: Case, draws: Draws) -> Accuracy:
     errors = np.abs(values.mean(1) - reference["mean"]) / reference["sd"]
     ratios = values.std(1) / reference["sd"]
     low, high = np.quantile(values[positive], [0.05, 0.95], axis=1)
-    known_low, known_high = (reference[f"quantile_{part}"][positive] for part in ("05", "95"))
-    ratios[positive] = np.log(high / low) / np.log(known_high / known_low)
+    lowest, highest = (reference[f"quantile_{part}"][positive] for part in ("05", "95"))
+    ratios[positive] = np.log(high / low) / np.log(highest / lowest)
     correlation = np.abs(np.corrcoef(values) - reference["correlation"]).max()
     return Accuracy(errors, ratios, positive, float(correlation))
 

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+import hosts
 from posteriors_models import Posterior
 
 from moment_calculus.optimisation.minimiser import METHODS
@@ -43,7 +44,7 @@ def compared_with_nuts(host: ModuleType, posteriors: list[Posterior], method: st
     """How a method falls short of what it should take of NUTS' time; empty if it does not.
 
     Args:
-        host: with ``trained``, ``nuts`` and ``compiled_nuts``.
+        host: of the models.
         posteriors: whose models they take.
         method: of fitting.
     """
@@ -53,12 +54,18 @@ def compared_with_nuts(host: ModuleType, posteriors: list[Posterior], method: st
     return "too slow beside NUTS" if within * OF < LEAST * len(posteriors) else ""
 
 
+def trained(host: ModuleType, posterior: Posterior, method: str) -> Any:
+    """The fit of a posterior in double precision."""
+    with host.doubles():
+        return hosts.fitted(host, posterior.model(host), method=method, float64=True)
+
+
 def _within(host: ModuleType, posterior: Posterior, method: str) -> bool:
     """Whether a fit converges within the limits; prints a row."""
-    make = partial(posterior.model, host.HOST)
-    (fit, _), *ours = _timed(lambda: host.trained(make, method), method)
-    nuts = [_elapsed(partial(host.nuts, make), PATIENCE * ours[0] / LIMIT)]
-    if compiled := host.compiled_nuts(make):
+    make = partial(posterior.model, host)
+    fit, *ours = _timed(partial(trained, host, posterior, method), method)
+    nuts = [_elapsed(partial(host.nuts, make, CHAINS, DRAWS), PATIENCE * ours[0] / LIMIT)]
+    if compiled := host.compiled_nuts(make, CHAINS, DRAWS):
         nuts.append(_elapsed(compiled, PATIENCE * ours[1] / COMPILED_LIMIT))
     ratios = [mine / theirs.seconds for mine, theirs in zip(ours, nuts, strict=False)]
     bounds = ["" if each.ended else "<" for each in nuts]
@@ -104,13 +111,13 @@ def _timed(train: Callable[[], Any], method: str) -> tuple[Any, float, float]:
     minimise, again = METHODS[method], []
 
     def twice(objective: DeterministicLoss, outcome: Outcome, *arguments: Any) -> Any:
-        begun = copy.deepcopy(outcome)
-        found, start = minimise(objective, outcome, *arguments), time.perf_counter()
-        minimise(objective, begun, *arguments)
+        same = copy.deepcopy(outcome)
+        result, start = minimise(objective, outcome, *arguments), time.perf_counter()
+        minimise(objective, same, *arguments)
         again.append(time.perf_counter() - start)
-        return found
+        return result
 
     with patch.dict(METHODS, {method: twice}):
         start = time.perf_counter()
-        found = train()
-        return found, time.perf_counter() - start - again[0], again[0]
+        result = train()
+        return result, time.perf_counter() - start - again[0], again[0]

@@ -12,7 +12,6 @@ calibration.
 
 from __future__ import annotations
 
-import argparse
 import json
 import warnings
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hosts
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -99,26 +99,26 @@ def simulated(model: Callable, sets: int) -> Ranks:
 
 def note(ranks: dict[str, list[int]], truth: dict[str, Any], draws: dict[str, Any]) -> None:
     for site, value in truth.items():
-        found = draws[site].reshape(DRAWS, -1)
-        below = (found < value.reshape(1, -1)).sum(0)
+        values = draws[site].reshape(DRAWS, -1)
+        below = (values < value.reshape(1, -1)).sum(0)
         for place, rank in enumerate(below[:3]):  # some of many groups, which are alike
             name = site if below.numel() == 1 else f"{site}[{place}]"
             ranks.setdefault(name, []).append(int(rank))
 
 
-def draw(found: dict[str, Ranks], path: Path) -> None:
+def draw(by_model: dict[str, Ranks], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    columns = max(len(ranks.by_method[METHODS[0]]) for ranks in found.values())
-    rows = [(model, method) for model in found for method in METHODS]
+    columns = max(len(ranks.by_method[METHODS[0]]) for ranks in by_model.values())
+    rows = [(model, method) for model in by_model for method in METHODS]
     figure, axes = plt.subplots(
         len(rows), columns, figsize=(1.9 * columns, 7.6), sharey=True, layout="constrained"
     )
     for line, (model, method) in zip(axes, rows, strict=True):
-        histograms(line, found[model], method)
+        histograms(line, by_model[model], method)
         line[0].set_ylabel(f"{model}\n{method}")
     figure.savefig(path, dpi=110)
 
@@ -138,23 +138,23 @@ def histograms(line: Any, ranks: Ranks, method: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = hosts.parser(__doc__)
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--out", type=Path, help="folder of the picture and the ranks")
     options = parser.parse_args()
     torch.set_default_dtype(torch.double)
     torch.set_num_threads(1)
-    found = {}
+    by_model = {}
     for model in (regression, hierarchy):
-        found[model.__name__] = ranks = simulated(model, options.sets)
+        by_model[model.__name__] = ranks = simulated(model, options.sets)
         for method in METHODS:
             listed = "  ".join(f"{n} {p:.2g}" for n, p in ranks.p_values(method).items())
             print(f"{model.__name__:12s} {method:16s} p: {listed}", flush=True)
     if options.out:
-        draw(found, options.out / "simulation_based_calibration.png")
-        kept = {name: ranks.by_method for name, ranks in found.items()}
+        draw(by_model, options.out / "simulation_based_calibration.png")
+        ranks = {name: ranks.by_method for name, ranks in by_model.items()}
         path = options.out / "simulation_based_calibration.json"
-        path.write_text(json.dumps(kept) + "\n")
+        path.write_text(json.dumps(ranks) + "\n")
 
 
 if __name__ == "__main__":

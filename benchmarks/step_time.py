@@ -83,7 +83,7 @@ Steps = dict[str, tuple[Step, float]]  # with the seconds of compiling
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
     steps = hosts.load(options.host, "steps", options.threads)
-    with steps.host.own_parameters(), steps.host.validation(not options.no_validation):
+    with steps.host.own_parameters():
         report(tables(steps, options), options)
 
 
@@ -93,7 +93,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="PyTorch: 1 by default; XLA: all processors")
     parser.add_argument("--small-only", action="store_true", help="leave the classifier out")
     parser.add_argument("--no-compiled", action="store_true", help="Pyro: no compiled=True")
-    parser.add_argument("--no-validation", action="store_true", help="Pyro's validation off")
     return parser.parse_args(arguments)
 
 
@@ -139,32 +138,24 @@ def compiling(title: str, made: Steps, quick: list[str]) -> Iterator[Table]:
         yield Table(f"compiling, {title}", seconds, dict.fromkeys(quick, COMPILING))
 
 
-def reference(host: ModuleType, name: str) -> tuple[Any, Callable]:
-    """The objective and the guide that a name says."""
-    elbo, guide = name.split(" + ")
-    guides = host.package if guide == "DVIGuide" else host.infer.autoguide
-    return getattr(host.infer, elbo)(), getattr(guides, guide)
-
-
 def closed(host: ModuleType, covariance: str, compiled: bool) -> Contenders:
     """The closed form, in Pyro also compiled."""
-    elbo, name = host.package.DeterministicELBO, f"DeterministicELBO {covariance}"
-    result = {name: (elbo(covariance=covariance), host.package.DVIGuide)}
+    name = f"DeterministicELBO {covariance}"
+    result = {name: models.closed_form(host, covariance)}
     if compiled:
-        contender = elbo(covariance=covariance, compiled=True), host.package.DVIGuide
-        result[name + COMPILED] = contender
+        result[name + COMPILED] = models.closed_form(host, covariance, compiled=True)
     return result
 
 
 def analytic(host: ModuleType, plan: Plan, compiled: bool) -> Contenders:
-    references = {name: reference(host, name) for name in plan.references}
+    references = {name: models.reference(host, name) for name in plan.references}
     return references | closed(host, "full", compiled) | closed(host, "diagonal", compiled)
 
 
 def by_draws(host: ModuleType) -> Contenders:
     """The host's own draws, and those by rows."""
     elbo = host.package.DeterministicELBO(propagation="sampled")
-    return {SAMPLED: reference(host, SAMPLED), BY_DRAWS: (elbo, host.package.DVIGuide)}
+    return {SAMPLED: models.reference(host, SAMPLED), BY_DRAWS: (elbo, host.package.DVIGuide)}
 
 
 def energies(host: ModuleType, compiled: bool) -> Contenders:
@@ -194,7 +185,7 @@ def classifiers(steps: ModuleType, plan: Plan, compiled: bool, repeats: int) -> 
     images = generator.random((BATCH, CLASSIFIER[0])).astype(np.float32)
     data = host.array(images), host.array(generator.integers(10, size=BATCH))
     step = DIAGONAL + COMPILED if compiled else DIAGONAL
-    contenders = {plan.large_reference: reference(host, plan.large_reference)}
+    contenders = {plan.large_reference: models.reference(host, plan.large_reference)}
     contenders |= closed(host, "diagonal", compiled)
     for suffix, name in plan.activations.items():
         activation = steps.activation(name)

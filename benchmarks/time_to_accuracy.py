@@ -34,7 +34,7 @@ from typing import Any
 
 import hosts
 import numpy as np
-from models import perceptron, standard
+from models import closed_form, perceptron, reference, standard
 from time_to_accuracy_data import EVERY, HIDDEN, PRIORS, Split
 from timing import REFERENCE, empty_cache, processor_seconds
 
@@ -115,9 +115,8 @@ def objective(host: Any, contender: str) -> tuple[Any, Callable]:
     """The objective and the guide of a contender."""
     covariance, _, compiled = contender.partition(", ")
     if contender == REFERENCE:
-        return host.infer.TraceMeanField_ELBO(), host.infer.autoguide.AutoNormal
-    own = {"compiled": True} if compiled else {}
-    return host.package.DeterministicELBO(covariance=covariance, **own), host.package.DVIGuide
+        return reference(host, contender)
+    return closed_form(host, covariance, bool(compiled))
 
 
 def training(

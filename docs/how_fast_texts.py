@@ -53,9 +53,9 @@ DVI is a checkout of <https://github.com/markovalexander/DVI>, concrete.npz a fi
 export OMP_NUM_THREADS=1
 OUT=docs/experiments/how_fast
 for HOST in pyro numpyro; do
-  python benchmarks/net_speed.py --backend $HOST --port DVI --out $OUT/net_speed_$HOST.json
-  python benchmarks/step_time.py --backend $HOST --threads 1 --out $OUT/step_time_$HOST.json
-  python benchmarks/time_to_accuracy.py concrete.npz --backend $HOST --most 6000 \\
+  python benchmarks/net_speed.py --host $HOST --port DVI --out $OUT/net_speed_$HOST.json
+  python benchmarks/step_time.py --host $HOST --threads 1 --out $OUT/step_time_$HOST.json
+  python benchmarks/time_to_accuracy.py concrete.npz --host $HOST --most 6000 \\
     --out $OUT/time_to_accuracy_${HOST}_0.05.json
 done
 python docs/how_fast.py
