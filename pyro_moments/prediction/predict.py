@@ -68,7 +68,7 @@ def predict(
         covariance: ``"full"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
-        num_particles: number of draws of the latent sites where they are sampled.
+        num_particles: number of draws of the latent sites with ``propagation="sampled"``.
         categorical: rule for classes, ``"points"`` or ``"pairs"``.
         **kwargs: the model's keyword arguments.
 

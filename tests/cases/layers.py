@@ -10,16 +10,10 @@ from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise import arithmetic as ops
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear import reductions as sums
 from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear as gaussian_linear
 from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.operations.linear.reductions import (
-    cumulative_sum,
-    difference,
-    product,
-    reduce_mean,
-    reduce_sum,
-)
 from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
 from moment_calculus.operations.normalised.normalisation import normalise
 from moment_calculus.operations.shapes import permute, reshape, swap_last
@@ -33,12 +27,10 @@ from tests.cases.row_functions import fixed
 CHOSEN = [1, 0, 1]
 DIAGONAL = Propagation(covariance="diagonal")
 
-X = Operand((2, 2))
+X = WEIGHT = Operand((2, 2))
 JOINT = Operand((2, 2), "correlated")
 CERTAIN = Operand((2, 2), "certain")
-WEIGHT = Operand((2, 2))
-BIAS = Operand((2,))
-VECTOR = Operand((2,))
+BIAS = VECTOR = Operand((2,))
 CONSTANT = Operand((2,), "certain")
 
 
@@ -200,48 +192,50 @@ LAYERS = [
     LayerCase(
         "einsum_permutation", (Operand((1, 2, 2), "correlated"),), *einstein("bij->jbi"), batched=()
     ),
-    LayerCase("sum", (JOINT,), lambda x: reduce_sum(x, [1]), lambda x: x.sum(-1)),
+    LayerCase("sum", (JOINT,), lambda x: sums.reduce_sum(x, [1]), lambda x: x.sum(-1)),
     LayerCase(
         "sum_and_keep",
         (JOINT,),
-        lambda x: ops.subtract(x, reduce_sum(x, [1], keepdims=True)),
+        lambda x: ops.subtract(x, sums.reduce_sum(x, [1], keepdims=True)),
         lambda x: x - x.sum(-1, keepdim=True),
     ),
-    LayerCase("sum_of_all", (WEIGHT,), reduce_sum, torch.sum, batched=()),
+    LayerCase("sum_of_all", (WEIGHT,), sums.reduce_sum, torch.sum, batched=()),
     LayerCase(
-        "sum_of_independent", (WEIGHT,), lambda x: reduce_sum(x, [0]), lambda x: x.sum(0), ()
+        "sum_of_independent", (WEIGHT,), lambda x: sums.reduce_sum(x, [0]), lambda x: x.sum(0), ()
     ),
     LayerCase(
         "sum_of_leading_features",
         (JOINT,),
-        lambda x: reduce_sum(swap_last(x), [0]),
+        lambda x: sums.reduce_sum(swap_last(x), [0]),
         lambda x: x.mT.sum(0),
     ),
     LayerCase(
         "sum_diagonal",
         (X,),
-        lambda x: reduce_sum(x, [1]),
+        lambda x: sums.reduce_sum(x, [1]),
         lambda x: x.sum(-1),
         propagation=DIAGONAL,
     ),
     LayerCase(
         "centred",
         (JOINT,),
-        lambda x: ops.subtract(x, reduce_mean(x, [1], keepdims=True)),
+        lambda x: ops.subtract(x, sums.reduce_mean(x, [1], keepdims=True)),
         lambda x: x - x.mean(-1, keepdim=True),
     ),
-    LayerCase("cumulative_sum", (JOINT,), lambda x: cumulative_sum(x, 1), lambda x: x.cumsum(-1)),
+    LayerCase(
+        "cumulative_sum", (JOINT,), lambda x: sums.cumulative_sum(x, 1), lambda x: x.cumsum(-1)
+    ),
     LayerCase(
         "cumulative_sum_of_leading_features",
         (JOINT,),
-        lambda x: cumulative_sum(swap_last(x), 0),
+        lambda x: sums.cumulative_sum(swap_last(x), 0),
         lambda x: x.mT.cumsum(0),
         batched=(),
     ),
-    LayerCase("difference", (JOINT,), lambda x: difference(x, 1), lambda x: x.diff()),
-    LayerCase("product_of_two", (JOINT,), lambda x: product(x, 1), lambda x: x.prod(-1)),
+    LayerCase("difference", (JOINT,), lambda x: sums.difference(x, 1), lambda x: x.diff()),
+    LayerCase("product_of_two", (JOINT,), lambda x: sums.product(x, 1), lambda x: x.prod(-1)),
     LayerCase(
-        "product_of_batch", (WEIGHT,), lambda x: product(x, 0), lambda x: x.prod(0), batched=()
+        "product_of_batch", (WEIGHT,), lambda x: sums.product(x, 0), lambda x: x.prod(0), batched=()
     ),
     LayerCase(
         "where",

@@ -9,7 +9,6 @@ import warnings
 import jax
 import numpy as np
 import pyro
-import pyro.infer.autoguide as pyro_guides
 import pytest
 import torch
 
@@ -198,17 +197,6 @@ def test_of_many_rows_two_thousand_are_drawn(host, cut):
     assert found.loss == pytest.approx(fit.loss, rel=0.02 if cut else 1e-6)
 
 
-@pytest.mark.parametrize("name", ["MCDropoutGuide", "TridiagonalGuide"])
-@IN_PYRO
-def test_other_guides_of_the_house(host, name):
-    guide = getattr(host.package, name)()
-    data = host.array(INPUTS), host.array(CURVE.astype(np.float32))
-    model = network(host, lambda out: host.dist.Normal(out, 2.0))
-    found = host.package.fit(model, guide, *data, steps=20, progress_bar=False).by_draws
-    assert found.note == ""
-    assert abs(found.value - found.loss) < 4 * found.standard_error + 0.01 * found.loss
-
-
 @pytest.mark.parametrize("options", [{"kl_warm_up": 80}, {"held_out": 48}])
 @IN_PYRO
 def test_the_closed_form_is_that_of_the_parameters_which_are_kept(host, options):
@@ -270,9 +258,6 @@ def test_random_states_stay_as_they_were(host):
     assert states[0] == states[1]
 
 
-OWN_GUIDES = ["AutoNormal", "AutoDelta", "AutoDiagonalNormal"]
-
-
 @IN_PYRO
 def test_what_is_drawn_or_has_no_expectation_is_not_run(host):
     package = host.package
@@ -287,24 +272,6 @@ def test_what_is_drawn_or_has_no_expectation_is_not_run(host):
         assert "not run" in fit.by_draws.note
         assert type(objective).__name__ in fit.by_draws.note
         assert check_loss_by_draws(fit.by_draws).verdict is Verdict.UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [*(("pyro", name) for name in OWN_GUIDES), ("numpyro", "AutoNormal")],
-    indirect=["host"],
-)
-def test_guides_of_the_host(host, name):
-    if host.name == "pyro":
-        guide = getattr(pyro_guides, name)(host.regression)
-    else:
-        from numpyro.infer import autoguide
-
-        guide = getattr(autoguide, name)(host.regression)
-    fit = host.package.fit(host.regression, guide, host.x, host.y, steps=40, progress_bar=False)
-    found = fit.by_draws
-    assert found.note == ""
-    assert abs(found.value - found.loss) <= 4 * found.standard_error + 1e-4 * abs(found.loss)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from tests.project.counts import ROOT, SOURCE, documented, files
 
 # Base classes that contributors and users extend; those that derive from Protocol are found.
 PROTOCOLS = {"Step", "Activation", "Smooth", "PiecewiseLinear", "RuleBook", "Family", "Univariate"}
+PROTOCOLS |= {"init_to_network"}  # a default that users see in the signature of a guide
 TEMPLATE = re.compile(r"^ *\{\w+\}$", re.MULTILINE)
 ENTRY = re.compile(r"    (\*{0,2}\w+): (.*)")
 # Arguments that are not the same in Pyro and NumPyro.
@@ -52,7 +53,7 @@ def _place(item) -> tuple[str, str] | None:
 
 def _is_public(file: str, name: str, exported: set[tuple[str, str]]) -> bool:
     owner = name.split(".")[0]
-    return owner in PROTOCOLS or (file, owner) in exported
+    return owner in PROTOCOLS or not exported.isdisjoint({(file, owner), (file, name)})
 
 
 def _protocols(tree: ast.AST) -> set[str]:

@@ -218,7 +218,7 @@ def test_mnist_tridiagonal(backend, digits):
     import mnist_tridiagonal
 
     guides = ["mean field", "free scales", "proportional"]
-    options = f"--hidden 10 --steps 60 --images 30 --draws 10 --backend {backend}".split()
+    options = f"--hidden 20 --steps 60 --images 40 --draws 30 --backend {backend}".split()
     folders = ["--data", str(digits), "--out", str(digits)]
     mnist_tridiagonal.main([*folders, *options, "--guides", *guides])
     found = json.loads((digits / "mnist_tridiagonal.json").read_text())
@@ -227,7 +227,7 @@ def test_mnist_tridiagonal(backend, digits):
         assert guide["draws"]["accuracy"] > 0.5  # one in ten by chance
         assert 0 < guide["draws"]["calibration_error"] < 0.8
         assert 0 < guide["width"]["right"]["mean"] < 1
-    weights = 10 * (784 + 10 + 10 + 10) + 3 * 10 + 10
+    weights = 20 * (784 + 20 + 20 + 10) + 3 * 20 + 10
     counts = [found[name]["parameters"] for name in guides]
     assert counts == [2 * weights, 2 * weights + 8, weights + 16]  # eight sites
     assert (digits / "mnist_tridiagonal.png").is_file()

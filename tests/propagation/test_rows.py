@@ -68,7 +68,7 @@ def drawn_together(function, likelihood, y, elbo=None):
     guide, elbo = DVIGuide(model), elbo or DeterministicELBO(propagation="sampled")
     guide(X, y)
     elbo.loss(model, guide, X, y)
-    (together,) = elbo.vectorised.together.values()
+    (together,) = elbo.runner.shared_draws.values()
     return together
 
 
@@ -100,6 +100,6 @@ def test_what_was_found_of_one_call_is_not_believed_of_the_next():
     guide, elbo = DVIGuide(model), DeterministicELBO(propagation="sampled")
     guide(X, None, ONES)
     elbo.loss(model, guide, X, None, ONES)
-    assert all(not together for together in elbo.vectorised.together.values())
+    assert all(not together for together in elbo.runner.shared_draws.values())
     elbo.loss(model, guide, X, EYE, ONES)
-    assert any("vector" in together for together in elbo.vectorised.together.values())
+    assert any("vector" in together for together in elbo.runner.shared_draws.values())

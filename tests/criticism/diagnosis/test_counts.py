@@ -40,5 +40,5 @@ def test_counts_are_judged_by_draws(host, monkeypatch):
         found = host.package.diagnose(model, result, *data, **options)
     (prediction,) = judged
     assert isinstance(prediction, SampledSite)
-    assert prediction.marginal.random == 0
+    assert prediction.marginal.random_parameters == 0
     assert found["calibration of obs"].verdict is Verdict.GOOD

@@ -74,7 +74,7 @@ def test_together_as_the_host_has_them():
 
 def test_only_what_is_alike_is_computed_together():
     small, vector, _ = divergences()
-    assert small.kind == vector.kind
-    assert small._replace(mean=torch.zeros(2, 3)).kind is None
-    assert small._replace(prior_scale=torch.ones((), dtype=torch.double)).kind is None
-    assert Divergence(*[torch.ones(SMALL + 1)] * 4).kind is None
+    assert small.batch_key == vector.batch_key
+    assert small._replace(mean=torch.zeros(2, 3)).batch_key is None
+    assert small._replace(prior_scale=torch.ones((), dtype=torch.double)).batch_key is None
+    assert Divergence(*[torch.ones(SMALL + 1)] * 4).batch_key is None
