@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from numpyro_moments.objectives.elbo import elbo_terms
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.traces import moment_traces
 from tests.cases.hosts import models
+from tests.checks.general import QUICK
 
 X = np.random.default_rng(0).normal(size=(6, 3))
 Y = np.sin(X[:, 0])
@@ -71,8 +73,16 @@ def in_numpyro(model: Any = network, **options: Any) -> tuple[Any, dict, dict, A
         else part
         for name, part in params.items()
     }
-    traces = moment_traces(bound, guide, data, {}, params, jax.random.key(0), elbo.propagation)
-    assert any(is_random(site["value"]) for site in traces.guide.values())
-    with handlers.seed(rng_seed=0):
-        terms = {name: float(term) for name, term in elbo_terms(traces).items()}
-    return guide, params, terms, numpyro_moments.predict(bound, guide, params, data[0])["obs"]
+
+    def evaluate(params):
+        args = bound, guide, data, {}, params, jax.random.key(0), elbo.propagation
+        traces = moment_traces(*args)
+        assert any(is_random(site["value"]) for site in traces.guide.values())
+        with handlers.seed(rng_seed=0):
+            terms = dict(elbo_terms(traces))
+        found = numpyro_moments.predict(bound, guide, params, data[0])["obs"]
+        return terms, {"mean": found.mean, "epistemic_variance": found.epistemic_variance}
+
+    terms, moments = jax.jit(evaluate, compiler_options=QUICK)(params)
+    terms = {name: float(term) for name, term in terms.items()}
+    return guide, params, terms, SimpleNamespace(**moments)

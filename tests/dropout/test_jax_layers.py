@@ -128,8 +128,11 @@ def test_of_a_random_value(name, covariance):
     np.testing.assert_allclose(found.epistemic_variance, own + noise, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["flax", "equinox", "where", "mask of numbers", "negated"])
-@pytest.mark.parametrize("activation", [jax.nn.relu, jnp.tanh, jax.nn.gelu, jax.nn.silu])
+@pytest.mark.parametrize(
+    ("name", "activation"),
+    [("flax", jax.nn.relu), ("equinox", jax.nn.relu), ("where", jnp.tanh),
+     ("mask of numbers", jax.nn.relu), ("negated", jax.nn.silu)],
+)  # fmt: skip
 def test_a_function_of_a_layer(name, activation):
     """Over all masks, and over w: h = x w, then dropout, an activation and a map."""
 
