@@ -172,7 +172,7 @@ def test_rows_beyond_the_memory_are_computed_in_pieces(monkeypatch):
     mean, root, _ = problem(3, 2.0)
     label = np.arange(ROWS) % 3
     whole = RULES["points"].log_prob(label, value_of(mean, root))
-    monkeypatch.setattr(points, "AT_ONCE", 5 * 3 * 256)
+    monkeypatch.setattr(points, "MAX_LOGITS", 5 * 3 * 256)
     for like in (np.asarray, torch.tensor, jnp.asarray):
         with jax.enable_x64(True):
             arrays = [like(array) for array in (mean, root)]
@@ -180,7 +180,7 @@ def test_rows_beyond_the_memory_are_computed_in_pieces(monkeypatch):
         np.testing.assert_allclose(found, whole, rtol=1e-9)
     tensors = [torch.tensor(array, requires_grad=True) for array in (mean, root)]
     loss = RULES["points"].log_prob(torch.tensor(label), value_of(*tensors)).sum()
-    monkeypatch.setattr(points, "AT_ONCE", 1 << 22)
+    monkeypatch.setattr(points, "MAX_LOGITS", 1 << 22)
     other = RULES["points"].log_prob(torch.tensor(label), value_of(*tensors)).sum()
     pairs = zip(
         torch.autograd.grad(loss, tensors), torch.autograd.grad(other, tensors), strict=True
