@@ -1,6 +1,7 @@
 """Explain why an evaluation failed if the cause is outside the rules, such as the data.
 
-Only arrays with known values are checked: inside ``jax.jit`` arguments have shapes, but no values.
+Only arrays with known values are checked: inside ``jax.jit`` arguments have shapes, but
+no values.
 """
 
 from __future__ import annotations

@@ -25,10 +25,11 @@ class SVI(numpyro.infer.SVI):
         model: NumPyro model.
         guide: NumPyro guide.
         *optim_and_loss: an optimiser, a loss, or both in this order.
-        optim: optimiser, of NumPyro, JAX or Optax; by default Adam with learning rate 0.01.
+        optim: optimiser, of NumPyro, JAX or Optax; by default Adam with learning rate
+            0.01.
         loss: an ELBO; by default ``DeterministicELBO()``.
-        **static_kwargs: passed to :class:`numpyro.infer.SVI`: arguments of model and guide that
-            stay constant.
+        **static_kwargs: passed to :class:`numpyro.infer.SVI`: arguments of model and
+            guide that stay constant.
 
     Raises:
         TypeError: if an argument is neither an optimiser nor a loss, or is given twice.

@@ -1,9 +1,9 @@
 """Implement dropout as a posterior: q(W) = M diag(z), with a mask z of the inputs for every datum.
 
-Bernoulli masks are inverted, z ~ Bernoulli(k)/k with k = 1 − p, so that M is the mean of q;
-Gaussian noise has the same mean and variance; under DropConnect every weight has its own mask.
-Source: Gal and Ghahramani 2016; Li and Gal 2017, sections 2.3 and 3; Wan et al. 2013 (DropConnect);
-Gal, Hron and Kendall 2017 (learnt probabilities).
+Bernoulli masks are inverted, z ~ Bernoulli(k)/k with k = 1 − p, so that M is the mean of
+q; Gaussian noise has the same mean and variance; under DropConnect every weight has its
+own mask. Source: Gal and Ghahramani 2016; Li and Gal 2017, sections 2.3 and 3; Wan et al.
+2013 (DropConnect); Gal, Hron and Kendall 2017 (learnt probabilities).
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def bernoulli(uniform: Array, p: Any) -> Array:
 
 def relaxed(uniform: Array, p: Array, temperature: float) -> Array:
     """Return masks near 0 or 1/(1 − p) that are differentiable in p (the concrete distribution)."""
-    # Maddison, Mnih and Teh 2017; Gal, Hron and Kendall 2017, eq. 5. The draws are not 0 or 1.
+    # Maddison, Mnih and Teh 2017; Gal, Hron and Kendall 2017, eq. 5. The draws are not 0
+    # or 1.
     xp = namespace(uniform)
     log_odds = xp.log(uniform) - xp.log1p(-uniform) + xp.log1p(-p) - xp.log(p)
     return 1 / (1 + xp.exp(-xp.clip(log_odds / temperature, min=-80.0, max=80.0))) / (1 - p)
@@ -135,8 +136,8 @@ def squared_deviation(loc: Array, p: Any, centre: Any) -> Array:
 
 def normal_divergence(loc: Array, p: Any, prior_mean: Any, prior_variance: Any) -> Array:
     """Return E[(M z − μ)²]/(2λ) of every weight, for the prior mean μ and variance λ."""
-    # With a discrete q the KL divergence from the Normal prior is this but for a constant (Gal and
-    # Ghahramani 2016; Li and Gal 2017, section 3).
+    # With a discrete q the KL divergence from the Normal prior is this but for a constant
+    # (Gal and Ghahramani 2016; Li and Gal 2017, section 3).
     return squared_deviation(loc, p, prior_mean) / (2 * prior_variance)
 
 

@@ -36,9 +36,10 @@ def site(
 ) -> Gaussian:
     """Return the Gaussian value of a latent site with a Normal posterior.
 
-    A random location m is supported where it is Gaussian: x ~ N(m, s²) is m plus an independent
-    N(0, s²). Raises UnsupportedMoments for other random locations, for a random scale, and in
-    diagonal mode for a location that makes the components of a vector dependent.
+    A random location m is supported where it is Gaussian: x ~ N(m, s²) is m plus an
+    independent N(0, s²). Raises UnsupportedMoments for other random locations, for a
+    random scale, and in diagonal mode for a location that makes the components of a
+    vector dependent.
     """
     if hasattr(scale, "sites"):
         raise dependent_posterior(name, "scale", scale.sites)

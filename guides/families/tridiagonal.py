@@ -1,8 +1,9 @@
 """Compute with chains of Normals whose neighbours are correlated (tridiagonal covariance), in O(n).
 
-A chain is w_j = m_j + a_j u_j with signed scales a_j and a standard normal u whose neighbours have
-correlation ρ. The lower factor of its correlation matrix R has b_j on the diagonal, ρ/b_j below it,
-b_j² = (1 − q^{j+1})/((1 − q^j)(1 + q)), q = s², ρ = s/(1 + s²). R is positive definite for all n if
+A chain is w_j = m_j + a_j u_j with signed scales a_j and a standard normal u whose
+neighbours have correlation ρ. The lower factor of its correlation matrix R has b_j on the
+diagonal, ρ/b_j below it, b_j² = (1 − q^{j+1})/((1 − q^j)(1 + q)), q = s², ρ = s/(1 + s²).
+R is positive definite for all n if
 |ρ| < ½. Source: Posch and Pilz 2020 (scales τ m_j).
 """
 
@@ -78,7 +79,8 @@ def _geometric_sums(size: int, correlation: Array) -> Array:
 
 def _clip_below_and_above(correlation: Array) -> tuple[Array, Array]:
     """Return q clipped to at most ½, and to at least ½, for the two forms of 1 − q^j."""
-    # Below ½ high powers of q vanish; above, 1 − q^j has to be an expm1, or it would cancel.
+    # Below ½ high powers of q vanish; above, 1 − q^j has to be an expm1, or it would
+    # cancel.
     xp, q = namespace(correlation), geometric_ratio(correlation) ** 2
     half = xp.full_like(q, 0.5)
     return xp.where(q < 0.5, q, half), xp.where(q < 0.5, half, q)
@@ -124,7 +126,8 @@ def _whitened(standard: Array, correlation: Array) -> Array:
 def recursion(inputs: Array, gain: Array) -> Array:
     """Return h_j = x_j + c h_{j−1} with h_0 = 0 for inputs x [..., n] and a scalar gain |c| ≤ 1.
 
-    It multiplies matrices within blocks and recurs over the ends of the blocks: O(n), few steps.
+    It multiplies matrices within blocks and recurs over the ends of the blocks: O(n), few
+    steps.
     """
     xp, size = namespace(inputs), inputs.shape[-1]
     if size <= BLOCK:

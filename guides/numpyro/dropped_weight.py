@@ -18,8 +18,8 @@ from moment_calculus.operations.dropout.noise import variance_ratio
 class DroppedWeight(Distribution):
     """M diag(z) with an inverted mask z over the inputs, for M = loc; it has no density.
 
-    All rows of the inputs share the one mask of a draw. Propagated moments and draws have a mask
-    for every row instead: the marginals of each row are the same.
+    All rows of the inputs share the one mask of a draw. Propagated moments and draws have
+    a mask for every row instead: the marginals of each row are the same.
     """
 
     arg_constraints: dict = {}  # noqa: RUF012 (NumPyro's own convention)

@@ -30,15 +30,16 @@ from moment_calculus.likelihoods.divergences import (
 class EmpiricalBayesNormal(Distribution):
     """Zero-mean Normal prior of one set of weights, with an inverse-Gamma prior on its variance.
 
-    The analytic ELBO puts the variance λ* that is optimal for the current posterior into the KL
-    divergence (type-II maximum a posteriori). Everything else, NUTS and prior samples included,
-    sees the exact marginal: a multivariate Student-t with 2α degrees of freedom and squared scale
-    β/α. One instance is one set: give each weight matrix and each bias vector its own.
+    The analytic ELBO puts the variance λ* that is optimal for the current posterior into
+    the KL divergence (type-II maximum a posteriori). Everything else, NUTS and prior
+    samples included, sees the exact marginal: a multivariate Student-t with 2α degrees of
+    freedom and squared scale β/α. One instance is one set: give each weight matrix and
+    each bias vector its own.
 
     Args:
         shape: shape of the set of weights, which is the event shape.
-        alpha: shape of the inverse-Gamma hyperprior, positive; an array has one element for each
-            set of the batch.
+        alpha: shape of the inverse-Gamma hyperprior, positive; an array has one element
+            for each set of the batch.
         beta: its scale, positive, a number or an array like ``alpha``.
         batch_shape: shape of the batch of independent sets, or one that broadcasts to it.
         validate_args: whether observations are validated; by default as NumPyro is set.

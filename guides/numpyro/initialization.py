@@ -17,15 +17,16 @@ from guides.numpyro.supports import is_real
 def init_to_network(site: dict | None = None) -> Any:
     """Start at the prior mean; break the symmetry of weights and spread the kinks of ReLUs.
 
-    The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the symmetry
-    between hidden units whichever axis is the input; that of vectors ½, because units whose kinks
-    all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit.
-    Neither exceeds the prior's standard deviation. Scalars start at the prior mean, sites with
-    constrained support where their unconstrained value is zero.
+    The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the
+    symmetry between hidden units whichever axis is the input; that of vectors ½, because
+    units whose kinks all start at zero keep a network nearly linear until its noise has
+    absorbed what it cannot fit. Neither exceeds the prior's standard deviation. Scalars
+    start at the prior mean, sites with constrained support where their unconstrained
+    value is zero.
 
     Args:
-        site: NumPyro sample site; without one the function itself is returned, as NumPyro's
-            initialisers do.
+        site: NumPyro sample site; without one the function itself is returned, as
+            NumPyro's initialisers do.
 
     Returns:
         Initial value of the site; None for a site that is observed or discrete.

@@ -29,44 +29,47 @@ class MCDropoutGuide(DVIGuide):
 
     Args:
         model: the NumPyro model; by default that of the first ``SVI``.
-        p: probability to drop an input, as in the host's dropout layers: of all weights that the
-            model contracts with an input, or of sites by name.
+        p: probability to drop an input, as in the host's dropout layers: of all weights
+            that the model contracts with an input, or of sites by name.
         noise: ``"bernoulli"``, ``"gaussian"`` (of the same mean and variance), or
             ``"dropconnect"``, a Bernoulli mask for each weight.
-        others: what the sites are that are not masked, biases among them: ``"point"`` estimates, or
-            Gaussian, ``"mean_field"``.
-        learn_p: whether the probabilities are parameters, one for each masked site, that begin at
-            ``p``; the entropy of the masks is then part of the divergence.
-        temperature: of the relaxed masks that are drawn where the probabilities are learnt.
+        others: what the sites are that are not masked, biases among them: ``"point"``
+            estimates, or Gaussian, ``"mean_field"``.
+        learn_p: whether the probabilities are parameters, one for each masked site, that
+            begin at ``p``; the entropy of the masks is then part of the divergence.
+        temperature: of the relaxed masks that are drawn where the probabilities are
+            learnt.
         init_loc_fn: initial locations, a function of a site.
         init_scale: initial standard deviations, where ``others="mean_field"``.
         create_plates: optional function that makes the plates, as in NumPyro's guides.
         prefix: part of the parameters' names, as in NumPyro's guides.
 
-    Noise is inverted: M is the mean of q. Which sites are weights, and on which axis their inputs
-    are, is found in a run of the model: a site is one if a linear map (``F.linear``, ``x @ w``, an
-    Einstein sum) contracts it along one axis; a kernel of a convolution is none. Every datum has a
-    mask of its own: the rows of the inputs are elements of the plates around what is observed (or,
-    without a plate, of its axes), and other rows, or more than one axis of them, are refused.
+    Noise is inverted: M is the mean of q. Which sites are weights, and on which axis
+    their inputs are, is found in a run of the model: a site is one if a linear map
+    (``F.linear``, ``x @ w``, an Einstein sum) contracts it along one axis; a kernel of a
+    convolution is none. Every datum has a mask of its own: the rows of the inputs are
+    elements of the plates around what is observed (or, without a plate, of its axes), and
+    other rows, or more than one axis of them, are refused.
 
-    Functions of a map of at most three certain inputs are summed over all of their masks, exactly
-    where covariances are full; a map of more inputs, or of random ones, is taken as Gaussian.
+    Functions of a map of at most three certain inputs are summed over all of their masks,
+    exactly where covariances are full; a map of more inputs, or of random ones, is taken
+    as Gaussian.
 
-    The divergence from Normal priors N(0, λ) is ‖M‖²/(2kλ) for every masked site, k = 1 − p, but
-    for a constant, as a discrete q has none. Priors of which the scale is learnt or random, and
-    others than Normal ones, enter by E_q[log p], exactly.
+    The divergence from Normal priors N(0, λ) is ‖M‖²/(2kλ) for every masked site, k = 1 −
+    p, but for a constant, as a discrete q has none. Priors of which the scale is learnt
+    or random, and others than Normal ones, enter by E_q[log p], exactly.
 
     A guide by dropout has no density: ELBOs by log densities refuse it. Draws of the host
-    (``sample_posterior``, ``Predictive``, ``sample_sites``) have one mask for all rows: each row is
-    right, what mixes rows is not. ``propagation="sampled"`` draws a mask for each row, the same in
-    all maps of one site.
+    (``sample_posterior``, ``Predictive``, ``sample_sites``) have one mask for all rows:
+    each row is right, what mixes rows is not. ``propagation="sampled"`` draws a mask for
+    each row, the same in all maps of one site.
 
     Raises:
-        ValueError: if an option is unknown, or ``p``, ``init_scale`` or ``temperature`` out of
-            range.
+        ValueError: if an option is unknown, or ``p``, ``init_scale`` or ``temperature``
+            out of range.
         RuntimeError: when called without having met a model.
-        UnsupportedMoments: when called, if there is no site to mask, or ``p`` names one that is
-            none.
+        UnsupportedMoments: when called, if there is no site to mask, or ``p`` names one
+            that is none.
 
     Source: Gal and Ghahramani 2016; Li and Gal 2017, sections 2.3 and 3.
 

@@ -26,16 +26,17 @@ from guides.numpyro.supports import check_fixed_supports, is_latent, slope_sign
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
-    It differs from ``AutoNormal`` in three ways: the model may be given later (``DVIGuide()`` is
-    bound by the package's ``SVI``, or by ``bind``); the default initial locations suit networks;
-    and no data are kept, because a run of the model only decides what its latent sites are.
-    Initial locations are drawn anew at each start, from the key of that start.
+    It differs from ``AutoNormal`` in three ways: the model may be given later
+    (``DVIGuide()`` is bound by the package's ``SVI``, or by ``bind``); the default
+    initial locations suit networks; and no data are kept, because a run of the model only
+    decides what its latent sites are. Initial locations are drawn anew at each start,
+    from the key of that start.
 
     Args:
         model: the NumPyro model; by default that of the first ``SVI``.
         init_loc_fn: initial locations, a function of a site.
-        init_scale: initial standard deviation of every component, on the unconstrained space.
-            Small values matter: the default is far below usual priors.
+        init_scale: initial standard deviation of every component, on the unconstrained
+            space. Small values matter: the default is far below usual priors.
         create_plates: optional function that makes the plates, as in NumPyro's guides.
         prefix: part of the parameters' names, as in NumPyro's guides.
 
@@ -82,7 +83,8 @@ class DVIGuide(AutoGuide):
     def restore(self, params: Mapping[str, Any]) -> None:
         """Treat the sites that have parameters as the latent ones, unless the sites are known.
 
-        A guide that meets a model without observations cannot tell them from latent sites.
+        A guide that meets a model without observations cannot tell them from latent
+        sites.
 
         Args:
             params: trained parameters, from ``svi.get_params``.
@@ -219,7 +221,8 @@ class DVIGuide(AutoGuide):
             params: parameters, as ``svi.get_params`` gives them.
 
         Returns:
-            Distributions by site name, on the sites' supports; of all elements of the plates.
+            Distributions by site name, on the sites' supports; of all elements of the
+            plates.
         """
         return {site.name: self._posterior(site, *rest) for site, *rest in self._parameters(params)}
 

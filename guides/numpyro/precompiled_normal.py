@@ -22,9 +22,9 @@ class PrecompiledNormal(dist.Normal):
         is_concrete = all(map(_is_concrete, (key, self.loc, self.scale)))
         if not is_concrete or math.prod(shape) > BLOCK or not jax.threefry_partitionable.value:
             return super().sample(key, sample_shape)
-        # JAX compiles its generator for every shape, a quarter of a second each, so that to start a
-        # guide took longer than many updates. With jax_threefry_partitionable the first numbers of
-        # a longer array are those of a shorter one.
+        # JAX compiles its generator for every shape, a quarter of a second each, so that
+        # to start a guide took longer than many updates. With jax_threefry_partitionable
+        # the first numbers of a longer array are those of a shorter one.
         noise = np.asarray(jax.random.normal(key, (BLOCK,)))[: math.prod(shape)].reshape(shape)
         return jnp.asarray(np.asarray(self.loc) + noise * np.asarray(self.scale))
 

@@ -12,8 +12,9 @@ from numpyro.distributions.transforms import SoftplusTransform
 
 from moment_calculus.numerics.polynomials import polynomial
 
-# log(1 + e)/e for 0 ≤ e ≤ 1 as a quotient of polynomials, lowest powers first. Lawson's weighted
-# least squares make the largest relative error, 2e-8, as small as these degrees allow.
+# log(1 + e)/e for 0 ≤ e ≤ 1 as a quotient of polynomials, lowest powers first. Lawson's
+# weighted least squares make the largest relative error, 2e-8, as small as these degrees
+# allow.
 ABOVE = 0.99999998, 0.86719354, 0.123764323
 BELOW = 1.0, 1.36719159, 0.474058918, 0.0310945513
 
@@ -35,9 +36,9 @@ def softplus(x: jax.Array) -> jax.Array:
     """Return log(1 + eˣ); in float32 by a quotient of polynomials, relatively within 3e-7."""
     if jnp.result_type(x) != jnp.float32:
         return jax.nn.softplus(x)
-    # The error is measured for |x| ≤ 80. XLA's own softplus costs as much as a layer's matrix
-    # product. The quotient comes last: XLA computes it once, but sums and products anew for each
-    # element that they are broadcast to.
+    # The error is measured for |x| ≤ 80. XLA's own softplus costs as much as a layer's
+    # matrix product. The quotient comes last: XLA computes it once, but sums and products
+    # anew for each element that they are broadcast to.
     falling = jnp.exp(-jnp.abs(x))
     above, below = polynomial(ABOVE, falling), polynomial(BELOW, falling)
     return (jnp.maximum(x, 0) * below + falling * above) / below

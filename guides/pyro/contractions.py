@@ -47,8 +47,8 @@ class _Contractions(TorchFunctionMode):
     def __init__(self, sites: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
         self.contracted_axes: dict[str, int] = {}
-        # By id: the tensor, kept so that its id is not reused, the site, and which of the site's
-        # own axes is at each place.
+        # By id: the tensor, kept so that its id is not reused, the site, and which of the
+        # site's own axes is at each place.
         self.known = {
             id(value): (value, name, tuple(range(-value.dim(), 0))) for name, value in sites.items()
         }

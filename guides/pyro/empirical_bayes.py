@@ -20,12 +20,14 @@ from moment_calculus.likelihoods.divergences import (
 class EmpiricalBayesNormal(TorchDistribution):
     """Zero-mean Normal prior of one set of weights, with an inverse-Gamma prior on its variance.
 
-    The analytic ELBO puts the variance λ* that is optimal for the current posterior into the KL
-    divergence (type-II maximum a posteriori). Everything else, NUTS and prior samples included,
-    sees the exact marginal: a multivariate Student-t with 2α degrees of freedom and squared scale
-    β/α. One instance is one set: give each weight matrix and each bias vector its own.
+    The analytic ELBO puts the variance λ* that is optimal for the current posterior into
+    the KL divergence (type-II maximum a posteriori). Everything else, NUTS and prior
+    samples included, sees the exact marginal: a multivariate Student-t with 2α degrees of
+    freedom and squared scale β/α. One instance is one set: give each weight matrix and
+    each bias vector its own.
 
-    It holds no tensor, so samples are made on torch's default device, in its default dtype.
+    It holds no tensor, so samples are made on torch's default device, in its default
+    dtype.
 
     Args:
         shape: shape of the set of weights, which is the event shape.

@@ -14,11 +14,12 @@ from guides.pyro.supports import is_real
 def init_to_network(site: dict | None = None) -> object:
     """Start at the prior mean; break the symmetry of weights and spread the kinks of ReLUs.
 
-    The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the symmetry
-    between hidden units whichever axis is the input; that of vectors ½, because units whose kinks
-    all start at zero keep a network nearly linear until its noise has absorbed what it cannot fit.
-    Neither exceeds the prior's standard deviation. Scalars start at the prior mean, sites with
-    constrained support where their unconstrained value is zero.
+    The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the
+    symmetry between hidden units whichever axis is the input; that of vectors ½, because
+    units whose kinks all start at zero keep a network nearly linear until its noise has
+    absorbed what it cannot fit. Neither exceeds the prior's standard deviation. Scalars
+    start at the prior mean, sites with constrained support where their unconstrained
+    value is zero.
 
     Args:
         site: Pyro sample site; without one the function itself is returned, as Pyro's

@@ -28,15 +28,15 @@ from guides.pyro.supports import OnSupport, check_fixed_supports, is_real, slope
 class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
 
-    It differs from ``AutoNormal`` in two ways: a site is one Normal (or its transform to the
-    site's support) instead of an auxiliary Normal and a Delta, and the model may be given later:
-    ``DVIGuide()`` is bound by the first ELBO it meets.
+    It differs from ``AutoNormal`` in two ways: a site is one Normal (or its transform to
+    the site's support) instead of an auxiliary Normal and a Delta, and the model may be
+    given later: ``DVIGuide()`` is bound by the first ELBO it meets.
 
     Args:
         model: the Pyro model; by default that of the first evaluation.
         init_loc_fn: initial locations, a function of a site.
-        init_scale: initial standard deviation of every component, on the unconstrained space.
-            Small values matter: the default is far below usual priors.
+        init_scale: initial standard deviation of every component, on the unconstrained
+            space. Small values matter: the default is far below usual priors.
         create_plates: optional function that makes the plates, as in Pyro's guides.
 
     Raises:
@@ -123,8 +123,8 @@ class DVIGuide(AutoGuide):
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load parameters that :meth:`state_dict` gave, also into a guide that met no model yet.
 
-        Such a guide has no parameters before its first call; it loads these then, and treats the
-        sites that have parameters as the latent ones.
+        Such a guide has no parameters before its first call; it loads these then, and
+        treats the sites that have parameters as the latent ones.
 
         Args:
             state_dict: the parameters.
@@ -132,7 +132,8 @@ class DVIGuide(AutoGuide):
             **kwargs: passed to :meth:`torch.nn.Module.load_state_dict`.
 
         Raises:
-            RuntimeError: if they are not those of the guide; at its first call, if it had none.
+            RuntimeError: if they are not those of the guide; at its first call, if it had
+                none.
         """
         if self._sites is None:
             self._pending_state = state_dict, args, kwargs
@@ -150,7 +151,8 @@ class DVIGuide(AutoGuide):
     def restore(self, parameters: Iterable[str]) -> None:
         """Treat the sites that have parameters as the latent ones, unless the sites are known.
 
-        A guide that meets a model without observations cannot tell them from latent sites.
+        A guide that meets a model without observations cannot tell them from latent
+        sites.
 
         Args:
             parameters: names of trained parameters, as in Pyro's parameter store.
@@ -200,11 +202,12 @@ class DVIGuide(AutoGuide):
     def posteriors_alone(self) -> dict[str, dist.TorchDistribution] | None:
         """Return the posteriors that a call of the guide samples from, if it does nothing else.
 
-        Their parameters are not validated, to save time: a finite loss shows that they are valid.
+        Their parameters are not validated, to save time: a finite loss shows that they
+        are valid.
 
         Returns:
-            Distributions by site name; None before the first call, for a guide with plates or
-            hooks, and for a subclass with its own ``forward``.
+            Distributions by site name; None before the first call, for a guide with
+            plates or hooks, and for a subclass with its own ``forward``.
         """
         own = type(self).forward is not DVIGuide.forward
         hooked = self._forward_hooks or self._forward_pre_hooks
@@ -220,11 +223,12 @@ class DVIGuide(AutoGuide):
         """Return the posterior of every latent site.
 
         Args:
-            params: parameters of an earlier state, as ``fit`` returns them; by default the current
-                ones.
+            params: parameters of an earlier state, as ``fit`` returns them; by default
+                the current ones.
 
         Returns:
-            Distributions by site name, on the sites' supports; of all elements of the plates.
+            Distributions by site name, on the sites' supports; of all elements of the
+            plates.
         """
         return {
             site.name: self._posterior(site, *self._site_parameters(site.name, params))

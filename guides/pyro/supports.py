@@ -16,8 +16,8 @@ from guides.families.latent_site import varying_support_error
 class OnSupport(dist.TransformedDistribution):
     """A transformed distribution that knows its support.
 
-    torch takes the codomain of the last transform: for positive numbers (exp, then adding zero)
-    that would be all real numbers.
+    torch takes the codomain of the last transform: for positive numbers (exp, then adding
+    zero) that would be all real numbers.
     """
 
     def with_support(self, support: constraints.Constraint) -> OnSupport:

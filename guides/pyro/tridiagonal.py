@@ -35,47 +35,50 @@ class TridiagonalGuide(DVIGuide):
 
     Args:
         model: the Pyro model; by default that of the first evaluation.
-        groups: which sites have the same τ and ρ: lists of names, or a mapping of names to them; by
-            default each site is a group, so that the weights and the biases of each layer are two.
-        scales: ``"free"``, one standard deviation for each component, and the correlation ρ of
-            neighbours, so that ρ = 0 is mean field; or ``"proportional"``, the source paper's:
-            standard deviations τ |m| with one τ for a group, and the covariance ρ τ² m_j m_{j−1} of
-            neighbours, whose correlation is ρ sign(m_j m_{j−1}).
+        groups: which sites have the same τ and ρ: lists of names, or a mapping of names
+            to them; by default each site is a group, so that the weights and the biases
+            of each layer are two.
+        scales: ``"free"``, one standard deviation for each component, and the correlation
+            ρ of neighbours, so that ρ = 0 is mean field; or ``"proportional"``, the
+            source paper's: standard deviations τ |m| with one τ for a group, and the
+            covariance ρ τ² m_j m_{j−1} of neighbours, whose correlation is ρ sign(m_j
+            m_{j−1}).
         init_scale: initial standard deviations, or initial τ.
         correlation: initial ρ, in (−1/2, 1/2).
-        learn_correlation: whether ρ is a parameter; ``correlation=0`` that is none is the paper's
-            baseline of independent components.
+        learn_correlation: whether ρ is a parameter; ``correlation=0`` that is none is the
+            paper's baseline of independent components.
         init_loc_fn: initial locations, a function of a site.
         create_plates: optional function that makes the plates, as in Pyro's guides.
 
-    Each site is a chain through the event axes of its unconstrained value, element by element, the
-    axis fastest along which the model contracts it: row by row of a weight [out, in] as of torch's
-    layers, and the same order of the same weights [in, out] as of flax's. Different sites, and
-    elements of plates, are independent. Draws, log-densities and divergences take O(n); ρ = ½
-    tanh(r) is a correlation for chains of every length.
+    Each site is a chain through the event axes of its unconstrained value, element by
+    element, the axis fastest along which the model contracts it: row by row of a weight
+    [out, in] as of torch's layers, and the same order of the same weights [in, out] as of
+    flax's. Different sites, and elements of plates, are independent. Draws, log-densities
+    and divergences take O(n); ρ = ½ tanh(r) is a correlation for chains of every length.
 
-    Sites that are one number have a free standard deviation, as under ``DVIGuide``, and so have
-    those of a bounded support, where m = 0 is no special place. A proportional scale degenerates at
-    m = 0: at the start means below 1e-3 are replaced by fixed small numbers up to 0.01, and |m|
-    counts as 1e-6 at least (the source paper replaces them by random ones). A weight that the data
-    do not need then costs ½ log(1 + 1/τ²) at least, and log |τ m| may keep means from changing
-    their sign: on four regressions they predict worse than free scales and mean field by 0.4 to 2.7
-    in log-likelihood.
+    Sites that are one number have a free standard deviation, as under ``DVIGuide``, and
+    so have those of a bounded support, where m = 0 is no special place. A proportional
+    scale degenerates at m = 0: at the start means below 1e-3 are replaced by fixed small
+    numbers up to 0.01, and |m| counts as 1e-6 at least (the source paper replaces them by
+    random ones). A weight that the data do not need then costs ½ log(1 + 1/τ²) at least,
+    and log |τ m| may keep means from changing their sign: on four regressions they
+    predict worse than free scales and mean field by 0.4 to 2.7 in log-likelihood.
 
-    Linear maps take the covariances of neighbours into account in O(n), also that of the last
-    weight of a row with the first of the next, which makes two outputs dependent; under
-    ``covariance="diagonal"`` only what belongs to one output is kept, and of the inputs'
-    covariances nothing. Other operations need the covariance of all n elements, or are refused
-    (convolutions, weights that enter twice). Under ``propagation="sampled"`` a site is drawn once
-    for each particle. ``linear_response`` corrects ``scales="free"``; proportional scales are tied
-    to the means, which it cannot know.
+    Linear maps take the covariances of neighbours into account in O(n), also that of the
+    last weight of a row with the first of the next, which makes two outputs dependent;
+    under ``covariance="diagonal"`` only what belongs to one output is kept, and of the
+    inputs' covariances nothing. Other operations need the covariance of all n elements,
+    or are refused (convolutions, weights that enter twice). Under
+    ``propagation="sampled"`` a site is drawn once for each particle. ``linear_response``
+    corrects ``scales="free"``; proportional scales are tied to the means, which it cannot
+    know.
 
     Raises:
-        ValueError: if an option is unknown, ``init_scale`` not positive, ``correlation`` not in
-            (−1/2, 1/2), or ``groups`` has a site twice.
+        ValueError: if an option is unknown, ``init_scale`` not positive, ``correlation``
+            not in (−1/2, 1/2), or ``groups`` has a site twice.
         RuntimeError: when called without having met a model.
-        UnsupportedMoments: when called, if ``groups`` leaves a site out or names one that is no
-            chain.
+        UnsupportedMoments: when called, if ``groups`` leaves a site out or names one that
+            is no chain.
 
     Source: Posch and Pilz 2020, for ``scales="proportional"``.
 

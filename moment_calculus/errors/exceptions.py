@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Endings of remedies: drawn sites are plain numbers, so that every operation supports them.
+# Endings of remedies: drawn sites are plain numbers, so that every operation supports
+# them.
 OR_DRAW = ", or draw the sites by naming them in sample_sites="
 OR_DRAW_ALL = ", or draw all sites: propagation='sampled'"
 
@@ -17,15 +18,16 @@ OR_DRAW_ONE_MASK = (
 class UnsupportedMoments(TypeError):
     """No rule gives the moments; the message has cause, latent sites and remedy.
 
-    It derives from ``TypeError`` because Pyro rebuilds ``ValueError`` and ``RuntimeError``
-    from their message alone, which would lose the fields.
+    It derives from ``TypeError`` because Pyro rebuilds ``ValueError`` and
+    ``RuntimeError`` from their message alone, which would lose the fields.
 
     Args:
         cause: what is not supported, and why.
         sites: names of the latent sites that the operands depend on.
-        remedy: what the user can do about it. If it suggests to draw sites by ``sample_sites=``,
-            the advice to draw all of them is appended.
-        operation: the operation as the user called it; added later by the framework's code.
+        remedy: what the user can do about it. If it suggests to draw sites by
+            ``sample_sites=``, the advice to draw all of them is appended.
+        operation: the operation as the user called it; added later by the framework's
+            code.
         location: the user's file and line, and the enclosing module; added later.
         feeds: names of the sites that the result leads to; added later if known.
     """

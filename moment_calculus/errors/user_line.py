@@ -8,7 +8,8 @@ import sys
 import sysconfig
 from types import FrameType
 
-# Packages whose frames are not the user's: this one, the frameworks, libraries for networks.
+# Packages whose frames are not the user's: this one, the frameworks, libraries for
+# networks.
 LIBRARIES = frozenset(
     "beartype einops equinox flax functorch guides haiku jax jaxlib jaxtyping moment_calculus "
     "numpy numpyro numpyro_moments opt_einsum pyro pyro_moments torch torchvision".split()

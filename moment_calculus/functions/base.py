@@ -29,13 +29,13 @@ class Activation(ABC):
     name: str
     # Places around which f changes within a distance of one; quadrature refines there.
     knots: tuple[Any, ...] = (0.0,)
-    # Bounds of f. ``open_ended``: f never reaches a finite bound, and approaches it at most
-    # exponentially.
+    # Bounds of f. ``open_ended``: f never reaches a finite bound, and approaches it at
+    # most exponentially.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
     superlinear: bool = False  # whether f grows faster than linearly
-    # Whether the derivatives of Hermite coefficients by μ and v are exactly multiples of the next
-    # coefficients (Appell's property); no parameter of f may be an array then.
+    # Whether the derivatives of Hermite coefficients by μ and v are exactly multiples of
+    # the next coefficients (Appell's property); no parameter of f may be an array then.
     appell: bool = False
 
     @abstractmethod
@@ -71,7 +71,8 @@ class Activation(ABC):
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Orthonormal Hermite coefficients g_n = σⁿ E[f⁽ⁿ⁾(x)] / √n!, n = 1 … order.
 
-        They give Var f = Σ g_n² and, for correlation ρ, Cov(f(x), f(y)) = Σ ρⁿ g_n(x) g_n(y).
+        They give Var f = Σ g_n² and, for correlation ρ, Cov(f(x), f(y)) = Σ ρⁿ g_n(x)
+        g_n(y).
 
         Args:
             mean: mean of x.
@@ -119,15 +120,16 @@ class Activation(ABC):
             combine: combines arrays of x and y, such as the outer product.
 
         Returns:
-            Array of the shape of the covariance, or NotImplemented if there is no closed form.
+            Array of the shape of the covariance, or NotImplemented if there is no closed
+            form.
         """
         return NotImplemented
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
         """Known solutions x of f(x) = level, each with |dx/df| there.
 
-        A chain of functions takes the knots of its outer function from here; additional places do
-        no harm.
+        A chain of functions takes the knots of its outer function from here; additional
+        places do no harm.
 
         Args:
             level: the value, a number or an array.
@@ -154,8 +156,9 @@ class Activation(ABC):
 class Delegating(Activation):
     """Base of a function that replaces some methods of another activation and keeps the rest.
 
-    A subclass that changes the moments has to define gain, hermite and pair_covariance too.
-    Otherwise its covariances would not belong to its variances: full mode does not support it.
+    A subclass that changes the moments has to define gain, hermite and pair_covariance
+    too. Otherwise its covariances would not belong to its variances: full mode does not
+    support it.
     """
 
     def __init__(self, function: Any) -> None:
@@ -210,7 +213,8 @@ def normal_hermite(
 ) -> Sequence[Array]:
     """Return rⁿ He_n(h) φ(h) / √n! for n = 0 … order − 1, by a recursion that cannot overflow.
 
-    ``density`` is φ(h) or a multiple of it; ``reduce`` reduces every term, for example to a sum.
+    ``density`` is φ(h) or a multiple of it; ``reduce`` reduces every term, for example to
+    a sum.
     """
     # clipped where φ(h) = 0 already: the gradient would multiply that zero by hⁿ = ∞
     threshold = ratio * namespace(threshold).clip(threshold, min=-LIMIT, max=LIMIT)
@@ -250,8 +254,8 @@ def _upper_triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def over_pairs(function: Any, features: Any, matrix: Array) -> Array:
     """Evaluate a symmetric function of (a_i, a_j, M_ij) once for every pair i < j: [..., d, d].
 
-    The features a are [..., d], or a tuple of such arrays; the matrix M is symmetric, [..., d, d].
-    The diagonal of the result is unspecified.
+    The features a are [..., d], or a tuple of such arrays; the matrix M is symmetric,
+    [..., d, d]. The diagonal of the result is unspecified.
     """
     size, xp = matrix.shape[-1], namespace(matrix)
     if size < 2:

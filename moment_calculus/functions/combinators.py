@@ -1,7 +1,8 @@
 """Functions made of functions: scaled and shifted, composed, or combined elementwise.
 
-Each is integrated as one function of one variable. In programs that are traced once, its values
-are compared with the activations of the table, whose closed forms replace it where they agree.
+Each is integrated as one function of one variable. In programs that are traced once, its
+values are compared with the activations of the table, whose closed forms replace it where
+they agree.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ class Bounds:
 
     low: float = -math.inf
     high: float = math.inf
-    # Whether f never reaches a finite bound, and approaches it at most exponentially: powers of the
-    # distance to the bound then have moments.
+    # Whether f never reaches a finite bound, and approaches it at most exponentially:
+    # powers of the distance to the bound then have moments.
     open_ended: bool = False
 
     @property
@@ -70,7 +70,8 @@ def constants_of(function: Any) -> frozenset[float] | None:
 def chain_bounds(outer: Any, inner: Any) -> Bounds:
     """Return the bounds of outer(f(x)) for an activation ``outer`` and any function f."""
     outer_bounds, inner_bounds = bounds_of(outer), bounds_of(inner)
-    # behind e^{x²}, say, the outer function approaches its bound faster than exponentially
+    # behind e^{x²}, say, the outer function approaches its bound faster than
+    # exponentially
     finite = math.isfinite(inner_bounds.low) and math.isfinite(inner_bounds.high)
     slow = finite or not inner.superlinear
     return Bounds(outer_bounds.low, outer_bounds.high, outer_bounds.open_ended and slow)

@@ -25,17 +25,19 @@ NARROW = 1e-3  # below this standard deviation the points move, see _differentia
 class Integrated(Activation):
     """An elementwise function without closed form, integrated by quadrature in double precision."""
 
-    # The knots of a chain are those of its functions, mapped back through the inner ones. Measured
-    # relative errors of mean and variance for |μ/σ| ≤ 8, σ from 1e-3 to 1e2 (10 for powers of what
-    # grows exponentially): tanh(tanh x) 1e-11, |tanh x| 1e-12, 1/(0.1 + softplus x) 5e-10,
-    # x S(x) 1e-9; relu(mish x − 0.3) 1e-8 while the kink is within 6σ of μ, 4e-5 at 8σ and 2e-3
-    # at 11σ, where the mean is 1e-30. Single precision adds the rounding of the arguments.
-    # An unknown kink (behind a sum or product of two functions, or where an array shifts a function
-    # without known inverse) costs up to 1.4e-3 σ for a change of slope by one, and 4e-2 for a jump
-    # by one; the same in the variance, in units of σ² and one.
+    # The knots of a chain are those of its functions, mapped back through the inner ones.
+    # Measured relative errors of mean and variance for |μ/σ| ≤ 8, σ from 1e-3 to 1e2 (10
+    # for powers of what grows exponentially): tanh(tanh x) 1e-11, |tanh x| 1e-12, 1/(0.1
+    # + softplus x) 5e-10, x S(x) 1e-9; relu(mish x − 0.3) 1e-8 while the kink is within
+    # 6σ of μ, 4e-5 at 8σ and 2e-3 at 11σ, where the mean is 1e-30. Single precision adds
+    # the rounding of the arguments. An unknown kink (behind a sum or product of two
+    # functions, or where an array shifts a function without known inverse) costs up to
+    # 1.4e-3 σ for a change of slope by one, and 4e-2 for a jump by one; the same in the
+    # variance, in units of σ² and one.
 
     function: Callable[[Array], Array]
-    # knots, or a function that computes them; see moment_calculus.numerics.quadrature.nodes
+    # knots, or a function that computes them; see
+    # moment_calculus.numerics.quadrature.nodes
     places: tuple[Any, ...] | Callable[[], tuple[Any, ...]] = field(default=(0.0,), compare=False)
     # numbers by which a chain multiplies and shifts; None if some are arrays
     constants: frozenset[float] | None = field(default=frozenset(), compare=False)
@@ -105,8 +107,8 @@ class IntegratedWithInverse(Integrated):
 def _differentiable(mean: Array, scale: Array, z: Array, weights: Array) -> tuple[Array, ...]:
     """Return points, steps and weights that carry the derivatives by the mean and the scale.
 
-    Fixed points with a changing density give the right derivative even where f jumps. For a small σ
-    that cancels: there the points move, and the contribution of a jump is lost.
+    Fixed points with a changing density give the right derivative even where f jumps. For
+    a small σ that cancels: there the points move, and the contribution of a jump is lost.
     """
     xp = namespace(mean)
     moving = mean + scale * z

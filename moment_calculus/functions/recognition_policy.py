@@ -36,7 +36,8 @@ class RecognitionPolicy(NamedTuple):
     def preimages(self, function: Any, level: Any) -> Preimages:
         """Return where a function takes a value, and |dx/df| there.
 
-        If the function knows none, crossings of a number are searched for where that is permitted.
+        If the function knows none, crossings of a number are searched for where that is
+        permitted.
         """
         solutions = function.preimages(level)
         is_complete = solutions or isinstance(function, PreimagesFromParts)

@@ -1,7 +1,7 @@
 """Activations without closed form: a subclass gives f, f′ and its knots, quadrature the rest.
 
-The derivatives of the moments are computed explicitly (Stein's lemma), so that the backward pass
-stores no quadrature nodes.
+The derivatives of the moments are computed explicitly (Stein's lemma), so that the
+backward pass stores no quadrature nodes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CHUNK = 1024  # elements integrated together: about 2 MB for each array of nodes
 class Smooth(Activation):
     """A continuous function, integrated in double precision by the universal quadrature rule.
 
-    Moments and expected derivative have relative errors of 1e-9 for |μ/σ| ≤ 8 and σ from 1e-3 to
-    1e2 (measured; the variance of hardswish 2e-7); in single precision the rounding of the
-    arguments is added. A subclass overrides what it knows in closed form. JAX has double precision
-    only with ``jax_enable_x64``: without it, variances at σ < 1e-3 lose digits, as f(x) − f(μ)
-    rounds.
+    Moments and expected derivative have relative errors of 1e-9 for |μ/σ| ≤ 8 and σ from
+    1e-3 to 1e2 (measured; the variance of hardswish 2e-7); in single precision the
+    rounding of the arguments is added. A subclass overrides what it knows in closed form.
+    JAX has double precision only with ``jax_enable_x64``: without it, variances at σ <
+    1e-3 lose digits, as f(x) − f(μ) rounds.
     """
 
     appell = True

@@ -30,7 +30,8 @@ class Diagnosis(ABC):
     def indices_not_finite(self, data: Any) -> tuple[Sequence[Sequence[int]], int]:
         """Return the indices [count, axes] of NaN or infinite elements, and the number of elements.
 
-        Values that are random, or not known while a program is traced, have no such elements.
+        Values that are random, or not known while a program is traced, have no such
+        elements.
         """
 
     @abstractmethod

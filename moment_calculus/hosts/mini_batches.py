@@ -26,7 +26,8 @@ def priors_from_fit(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
             f"a {type(fit.guide).__name__} {reason}, which prior=... takes for the prior of new "
             "data: fit the earlier data with a DVIGuide"
         )
-    # Sites inside a plate of observations belong to its rows, and new data have other rows.
+    # Sites inside a plate of observations belong to its rows, and new data have other
+    # rows.
     rows = {plate for site in sites.values() if site["is_observed"] for plate in _plates(site)}
     return {
         name: posterior
@@ -55,7 +56,8 @@ class PlateScaling:
     """
 
     def __init__(self, rows: int | None, plate: str | None = None) -> None:
-        # ``rows`` of all data may be unknown; by default the plate is the one of the batch's size.
+        # ``rows`` of all data may be unknown; by default the plate is the one of the
+        # batch's size.
         self.rows, self.plate = rows, plate
         self._latent: dict[str, str] = {}  # by plate: a latent site inside it
         self._observes = False

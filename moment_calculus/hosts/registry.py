@@ -62,13 +62,14 @@ class LikelihoodTables:
     def expected_log_prob(self, *types: type) -> Callable[[Callable], Callable]:
         """Register the expected log-probability of distribution types.
 
-        The function is called with the distribution object, whose parameters may be random (in Pyro
-        :class:`~pyro_moments.MomentTensor`, in NumPyro values of :mod:`moment_calculus.values`),
-        and the site's value, which may be random too; it returns a tensor or an array of the
-        distribution's batch shape.
+        The function is called with the distribution object, whose parameters may be
+        random (in Pyro :class:`~pyro_moments.MomentTensor`, in NumPyro values of
+        :mod:`moment_calculus.values`), and the site's value, which may be random too; it
+        returns a tensor or an array of the distribution's batch shape.
 
         Args:
-            types: distribution classes; subclasses are served by the nearest registered one.
+            types: distribution classes; subclasses are served by the nearest registered
+                one.
 
         Returns:
             The decorator.
@@ -80,14 +81,16 @@ class LikelihoodTables:
     ) -> Callable[[Callable], Callable]:
         """Register predictive moments of distributions, in place of quadrature for univariate ones.
 
-        The function is called with the distribution object; it returns the mean, the epistemic and
-        the aleatoric variance, and a function from observations to their log predictive density,
-        or, for predictions that can be drawn, the framework's predictive distribution.
+        The function is called with the distribution object; it returns the mean, the
+        epistemic and the aleatoric variance, and a function from observations to their
+        log predictive density, or, for predictions that can be drawn, the framework's
+        predictive distribution.
 
         Args:
             types: distribution classes.
             marginal: from the name of a site and its distribution to what is known of the
-                predictive distribution of an element; by default only the moments are known.
+                predictive distribution of an element; by default only the moments are
+                known.
 
         Returns:
             The decorator.

@@ -76,7 +76,8 @@ class StoredTraining:
 
     def write(self, path: Any, tree: dict[str, Any], settings: dict[str, Any]) -> None:
         """Write a file with a tree of parameters; empty settings stand for no fit."""
-        # The tree has "parameters", and of a checkpoint also "course", "trainer" and "kept".
+        # The tree has "parameters", and of a checkpoint also "course", "trainer" and
+        # "kept".
         skeleton, arrays = pack(_plain(tree), self.to_array)
         header = {
             "versions": self.versions,

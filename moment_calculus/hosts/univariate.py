@@ -27,7 +27,8 @@ def check_unconstrained(
     link_names: str,  # names of functions with confined values, for the message
 ) -> None:
     """Raise UnsupportedMoments if a parameter is Gaussian although it has a constraint."""
-    # A Gaussian leaves every interval: mass outside would be integrated without a warning.
+    # A Gaussian leaves every interval: mass outside would be integrated without a
+    # warning.
     for name, value, constraint in parameters:
         if isinstance(value, Gaussian) and not is_real(constraint):
             raise gaussian_with_constraint(
@@ -37,7 +38,8 @@ def check_unconstrained(
 
 def fill_outside_support(support: Any, value: Any, results: Any, below: float, above: float) -> Any:
     """Return a function's results, replaced where the value is below or above the support."""
-    # Frameworks do not check this: a density formula goes on beyond an end that is a parameter.
+    # Frameworks do not check this: a density formula goes on beyond an end that is a
+    # parameter.
     low, high = support_bounds(support, lambda end: False)
     xp = namespace(results)
     return xp.where(value < low, below, xp.where(value > high, above, results))

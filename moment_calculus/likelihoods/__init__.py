@@ -1,7 +1,8 @@
 """Expected log-likelihoods E_q[log p(y | f)] and predictive moments of functions of Gaussians.
 
-A family is a function from an observation and its parameters (random values or certain arrays) to
-the expected log density. Parameters that depend on each other enter with their exact covariance.
+A family is a function from an observation and its parameters (random values or certain
+arrays) to the expected log density. Parameters that depend on each other enter with their
+exact covariance.
 """
 
 from moment_calculus.likelihoods.classes import one_hot_moments

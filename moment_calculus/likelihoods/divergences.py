@@ -36,7 +36,8 @@ def empirical_bayes_variance(
 ) -> Array:
     """Return the prior variance λ* = (Q + 2β)/(D + 2α + 2) of D weights, Q = Σ(v + m²).
 
-    α and β are shape and scale of its inverse-Gamma hyperprior (Wu et al. 2019, eqs. 11-13).
+    α and β are shape and scale of its inverse-Gamma hyperprior (Wu et al. 2019, eqs.
+    11-13).
     """
     xp = namespace(mean)
     total = xp.sum(variance + mean * mean, axis=axes, keepdims=True)
@@ -61,7 +62,8 @@ def student_t_log_prob(
     squared_norm: Array, count: int, alpha: Any, beta: Any, log_gamma: Callable[[Any], Any]
 ) -> Array:
     """Return the log density of D weights whose variance has an inverse-Gamma(α, β) hyperprior."""
-    # The marginal is a multivariate Student-t with 2α degrees of freedom and squared scale β/α.
+    # The marginal is a multivariate Student-t with 2α degrees of freedom and squared
+    # scale β/α.
     half = alpha + 0.5 * count
     log_beta = math.log(beta) if isinstance(beta, int | float) else namespace(beta).log(beta)
     constant = log_gamma(half) - log_gamma(alpha) - 0.5 * count * (math.log(2 * math.pi) + log_beta)
@@ -71,7 +73,8 @@ def student_t_log_prob(
 def uniform_prior(value: Any, low: Any, high: Any) -> Array:
     """Return E[log Uniform(x; low, high)], x = an affine map of a Gaussian's logistic function.
 
-    NotImplemented for any other value and for random ends; −∞ where x may leave the interval.
+    NotImplemented for any other value and for random ends; −∞ where x may leave the
+    interval.
     """
     sigmoid = isinstance(value, Deferred) and isinstance(unscaled(value.function), Sigmoid)
     if not sigmoid or _any_random(low, high):
@@ -89,7 +92,8 @@ def uniform_prior(value: Any, low: Any, high: Any) -> Array:
 def expected_log_slope(value: Any) -> Array | None:
     """Return E[log |f′(x)|] of a value f(x) in closed form; None if there is none.
 
-    log f′ is x for exp, log S(x) + log S(−x) for the logistic function S, log S(x) for softplus.
+    log f′ is x for exp, log S(x) + log S(−x) for the logistic function S, log S(x) for
+    softplus.
     """
     if not isinstance(value, Deferred):
         return None

@@ -42,7 +42,8 @@ def expected_value(operand: Any) -> Any:
     if isinstance(function, Scaled):
         return function.scale * expected_value(operand.of(function.inner)) + function.shift
     mean = operand.expectation if isinstance(operand, Deferred) else operand.gaussian().mean
-    # A mean of exponentials beyond the range of the dtype is infinite, without a gradient.
+    # A mean of exponentials beyond the range of the dtype is infinite, without a
+    # gradient.
     return infinite_where_capped(mean) if type(function) in _GROWING else mean
 
 
@@ -51,12 +52,13 @@ def expectation(
 ) -> Array:
     """Return E[f(a, b, …)] of values that at most two Gaussians drive, by (nested) quadrature.
 
-    f changes at ``knots`` of the first random argument's Gaussian. Two Gaussians need 20 000
-    evaluations of f per element.
+    f changes at ``knots`` of the first random argument's Gaussian. Two Gaussians need 20
+    000 evaluations of f per element.
     """
-    # Measured relative error for log densities: 1e-9 over one Gaussian, at standard deviations of
-    # 1e-3 to 1e2; over two (logistic density, softplus scale) 5e-11, 4e-6 and 8e-4 if the scale's
-    # Gaussian has a standard deviation of 0.1, 1 and 3: f is then sharper than the panels.
+    # Measured relative error for log densities: 1e-9 over one Gaussian, at standard
+    # deviations of 1e-3 to 1e2; over two (logistic density, softplus scale) 5e-11, 4e-6
+    # and 8e-4 if the scale's Gaussian has a standard deviation of 0.1, 1 and 3: f is then
+    # sharper than the panels.
     drivers = drivers_of(*arguments)
     if not drivers.gaussians:
         return function(*arguments)
@@ -84,7 +86,8 @@ def moments_of_observation(
 ) -> tuple[Array, Array, Array]:
     """Return predictive mean E[m], epistemic variance Var[m] and aleatoric variance E[s²].
 
-    The functions ``mean`` m and ``variance`` s² take the parameters (law of total variance).
+    The functions ``mean`` m and ``variance`` s² take the parameters (law of total
+    variance).
     """
     drivers = drivers_of(*arguments)
     if not drivers.gaussians:
@@ -115,10 +118,11 @@ def log_expectation(
 ) -> Array:
     """Return (1/a) log E[exp(a f)]: for a log density f and a = 1 the log predictive density.
 
-    Panels close in on the peak of exp(a f). Measured absolute error: 1e-7 over one Gaussian for
-    peaks of width 1e-5 to 36 and more within 10 standard deviations of its mean (beyond 14 the
-    result is too low); over two 5e-10 if the scale's Gaussian has a standard deviation up to 1,
-    and 6e-4 if it is 3. For small powers it tends to E[f] without cancellation.
+    Panels close in on the peak of exp(a f). Measured absolute error: 1e-7 over one
+    Gaussian for peaks of width 1e-5 to 36 and more within 10 standard deviations of its
+    mean (beyond 14 the result is too low); over two 5e-10 if the scale's Gaussian has a
+    standard deviation up to 1, and 6e-4 if it is 3. For small powers it tends to E[f]
+    without cancellation.
     """
     drivers = drivers_of(power, *arguments)
     if not drivers.gaussians:
@@ -142,10 +146,10 @@ def expected_probability(
 ) -> Array:
     """Return E[F(a, b, …)] of a distribution function F, which may be a sharp step, in float64.
 
-    F is monotone in its first random argument. Measured absolute error over one Gaussian: 1e-12
-    for steps wider than 1e-4 of its standard deviation, 1e-6 for sharper ones; over two (a
-    location, the logarithm of its scale) 1e-9 and 1e-6 if the second has a standard deviation
-    of 1 and 3.
+    F is monotone in its first random argument. Measured absolute error over one Gaussian:
+    1e-12 for steps wider than 1e-4 of its standard deviation, 1e-6 for sharper ones; over
+    two (a location, the logarithm of its scale) 1e-9 and 1e-6 if the second has a
+    standard deviation of 1 and 3.
     """
     drivers = drivers_of(*arguments)
     if not drivers.gaussians:

@@ -1,8 +1,8 @@
 """Table of families: which functions compute the expectations of which distribution.
 
-A front end looks up the class of each name in its framework, reads the parameters, and registers
-the functions on the class. Univariate distributions and random values that have no entry here are
-integrated by quadrature over their own density.
+A front end looks up the class of each name in its framework, reads the parameters, and
+registers the functions on the class. Univariate distributions and random values that have
+no entry here are integrated by quadrature over their own density.
 """
 
 from __future__ import annotations
@@ -68,22 +68,24 @@ class Family:
     Args:
         name: name of its class; if a framework has one class for logits and one for
             probabilities, the beginning of their names.
-        expected: takes an observation and the parameters, and returns the expected log density;
-            None for quadrature.
-        parameters: names of the attributes that hold the parameters, in the order in which
-            ``expected`` takes them, separated by spaces.
+        expected: takes an observation and the parameters, and returns the expected log
+            density; None for quadrature.
+        parameters: names of the attributes that hold the parameters, in the order in
+            which ``expected`` takes them, separated by spaces.
         odds: whether it also has logits or probabilities, which ``expected`` takes as
             ``logits=`` or ``probs=``.
-        latent: like ``expected``, for random values, those of latent sites; None, or a result
-            NotImplemented, selects quadrature.
-        predictive: takes the parameters, and returns the predictive mean, the epistemic and the
-            aleatoric variance, and the log predictive density; None for quadrature.
+        latent: like ``expected``, for random values, those of latent sites; None, or a
+            result NotImplemented, selects quadrature.
+        predictive: takes the parameters, and returns the predictive mean, the epistemic
+            and the aleatoric variance, and the log predictive density; None for
+            quadrature.
         marginal: takes the name of a site and the parameters, and returns the predictive
             distribution function and the like; required if ``predictive`` is given.
         tempered: takes a power a, a certain observation and the parameters, and returns
             (1/a) log E[pᵃ]; None for quadrature.
-        exists: name of the parameter that decides whether predictive moments exist, the bound
-            above which the mean exists, and that of the variance; None if both always exist.
+        exists: name of the parameter that decides whether predictive moments exist, the
+            bound above which the mean exists, and that of the variance; None if both
+            always exist.
     """
 
     name: str

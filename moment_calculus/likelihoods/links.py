@@ -34,7 +34,8 @@ LOG_NDTR = Integrated(log_ndtr)
 def log(operand: Any) -> Any:
     """Return the logarithm of a value, array or number; raise if a value may not be positive.
 
-    Logarithms of multiples of exp, softplus, sigmoid and Φ are recognised and do not underflow.
+    Logarithms of multiples of exp, softplus, sigmoid and Φ are recognised and do not
+    underflow.
     """
     if not is_value(operand):
         if hasattr(operand, "gaussian"):

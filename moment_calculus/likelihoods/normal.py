@@ -33,9 +33,9 @@ LOG_2PI = math.log(2 * math.pi)
 def normal(value: Any, loc: Any, scale: Any) -> Array:
     """Return E[log N(value; loc, scale)], any of the three random (Wu et al. 2019, eq. 8).
 
-    Closed form for a certain scale, and for scale = k·exp(rh) if h is Gaussian, jointly with the
-    location. Quadrature over the Gaussian behind another positive scale, and over a location that
-    is a function of a Gaussian and depends on the scale.
+    Closed form for a certain scale, and for scale = k·exp(rh) if h is Gaussian, jointly
+    with the location. Quadrature over the Gaussian behind another positive scale, and
+    over a location that is a function of a Gaussian and depends on the scale.
     """
     residual = difference(value, loc)
     if not is_value(scale):
@@ -126,9 +126,9 @@ def normal_predictive(loc: Any, scale: Any) -> tuple[Array, Array, Array]:
 def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.0) -> Array:
     """Return (1/a) log E_q[N(value; f, scale)ᵃ]: the log predictive density for ``power`` a = 1.
 
-    Exact for a certain scale s: (log N(y; m, v + s²/a) + ½ (1 − a) log 2πs² − ½ log a) / a,
-    written without cancellation for small a. Quadrature over a random scale, and over a location
-    that is a function of a Gaussian.
+    Exact for a certain scale s: (log N(y; m, v + s²/a) + ½ (1 − a) log 2πs² − ½ log a) /
+    a, written without cancellation for small a. Quadrature over a random scale, and over
+    a location that is a function of a Gaussian.
     """
     if is_not_gaussian(loc):
         check_positive(scale)

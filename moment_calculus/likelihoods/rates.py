@@ -1,7 +1,7 @@
 """Likelihoods of counts and waiting times, whose rate is a positive function of a Gaussian.
 
-All but the last two are linear in E[log rate] and E[rate], which the calculus has in closed form
-for exp(h) and by the universal rule for any other function.
+All but the last two are linear in E[log rate] and E[rate], which the calculus has in
+closed form for exp(h) and by the universal rule for any other function.
 """
 
 from __future__ import annotations

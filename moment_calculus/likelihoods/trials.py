@@ -40,8 +40,9 @@ def _expected(logits: Any, probs: Any, successes: Any, failures: Any, total: Any
 
 def bernoulli(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
     """Return E[log Bernoulli(value)] from ``logits`` or ``probs``, value or array."""
-    # Measured relative error for |μ/σ| ≤ 8: probit 1e-9 for σ from 1e-3 to 1e2; logit 1e-8 for σ up
-    # to 3, with an absolute error of 3e-10 at any σ (in single precision 5e-5 and 5e-7).
+    # Measured relative error for |μ/σ| ≤ 8: probit 1e-9 for σ from 1e-3 to 1e2; logit
+    # 1e-8 for σ up to 3, with an absolute error of 3e-10 at any σ (in single precision
+    # 5e-5 and 5e-7).
     return _expected(logits, probs, value, 1 - value, 1)
 
 
@@ -77,7 +78,8 @@ def ordered_logistic(value: Array, predictor: Any, cutpoints: Array) -> Array:
     """Return E[log OrderedLogistic(value; predictor, cutpoints)], exact (model: McCullagh 1980).
 
     With consecutive cut points b < a the probability S(a − f) − S(b − f) of a class is
-    S(a − f) S(f − b) (1 − e^{b − a}), so that its expected logarithm needs two softpluses only.
+    S(a − f) S(f − b) (1 − e^{b − a}), so that its expected logarithm needs two softpluses
+    only.
     """
     check_certain(cutpoints=cutpoints)
     xp, last = namespace(cutpoints), cutpoints.shape[-1] - 1

@@ -52,9 +52,10 @@ def density_entropy(
 ) -> Array:
     """Return −∫ p log p [*shape] in nats, by Gauss-Legendre on panels between ``edges``.
 
-    All of the mass is between the edges [edges, *shape], at most a tenth of it between two of them.
-    ``log_density`` maps values [values, *shape] to log densities. The result is NaN where the mass
-    is wrong by 1e-4: the density is narrower than the panels, or has jumps or atoms.
+    All of the mass is between the edges [edges, *shape], at most a tenth of it between
+    two of them. ``log_density`` maps values [values, *shape] to log densities. The result
+    is NaN where the mass is wrong by 1e-4: the density is narrower than the panels, or
+    has jumps or atoms.
     """
     xp = namespace(edges)
     edges, stretched = _coordinates(xp.sort(edges, axis=0), bounds)
@@ -89,8 +90,9 @@ Stretched = Callable[[Array], tuple[Array, Array]]
 
 def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, Stretched]:
     """Return edges in smooth coordinates, and the map from these to values and slopes."""
-    # Tails become exponential, and densities that are infinite at a bound too: c + w sinh t without
-    # bounds, b ± w exp t from one bound b, the logistic function of t between two bounds.
+    # Tails become exponential, and densities that are infinite at a bound too: c + w sinh
+    # t without bounds, b ± w exp t from one bound b, the logistic function of t between
+    # two bounds.
     xp, (low, high) = namespace(edges), bounds
     is_low, is_high = (not isinstance(end, int | float) or math.isfinite(end) for end in bounds)
     centre = edges[edges.shape[0] // 2, ...]
@@ -138,9 +140,10 @@ def sum_over_counts(
 ) -> Array:
     """Return Σ t(k) [*shape] over all counts k, of terms that vanish with their probabilities.
 
-    ``terms`` maps counts [counts, *shape] to their probabilities and terms. The sum ends at the
-    bound of Cantelli's inequality for 1e-4, or earlier where the rest is negligible; the work is
-    proportional to the largest count. NaN: no finite moments, or more than four million counts.
+    ``terms`` maps counts [counts, *shape] to their probabilities and terms. The sum ends
+    at the bound of Cantelli's inequality for 1e-4, or earlier where the rest is
+    negligible; the work is proportional to the largest count. NaN: no finite moments, or
+    more than four million counts.
     """
     xp = namespace(mean)
     first, last = bounds

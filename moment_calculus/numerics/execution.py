@@ -126,7 +126,8 @@ def scan(step: Callable[[Any, Any], tuple], numbers: np.ndarray, state: Any) -> 
 def in_cpu_chunks(function: Callable[..., tuple], size: int) -> Callable[..., tuple]:
     """Cut an elementwise function into pieces that stay in a CPU's cache, for JAX arrays."""
 
-    # XLA would store each intermediate result whole: on a million elements five times as slow.
+    # XLA would store each intermediate result whole: on a million elements five times as
+    # slow.
     def whole(*arrays: Array) -> tuple:
         return function(*arrays)
 

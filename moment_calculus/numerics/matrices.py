@@ -26,8 +26,8 @@ def squared(x: Array) -> Array:
 def _jax_squared() -> Callable[[Array], Array]:
     import jax
 
-    # XLA on a CPU takes a third of the time for a kernel with a constant in it, here a bound that
-    # holds anyway, than for a product of whole arrays alone.
+    # XLA on a CPU takes a third of the time for a kernel with a constant in it, here a
+    # bound that holds anyway, than for a product of whole arrays alone.
     bounded = jax.custom_jvp(lambda x: jax.numpy.maximum(abs(x), 0) * abs(x))
     bounded.defjvp(lambda primals, tangents: (bounded(*primals), 2 * primals[0] * tangents[0]))
     return bounded
@@ -44,7 +44,8 @@ def squared_products(x: Array, vector: Array) -> Array:
 def _jax_squared_products(x: Array, vector: Array, block: int) -> Array:
     import jax
 
-    # Squares of one block, also those of the backward pass, stay in the processor's cache.
+    # Squares of one block, also those of the backward pass, stay in the processor's
+    # cache.
     @jax.checkpoint
     def products(vector: Array, start: Array) -> Array:
         rows = jax.lax.dynamic_slice_in_dim(x, start, block)
@@ -72,7 +73,8 @@ def affine_squared(inputs: Array, matrix: Array) -> Array:
     """Return (M∘M) x, [..., out]: what M [..., out, in] does to variances x [..., in]."""
     if array_api_compat.is_torch_array(matrix):
         return affine(inputs, matrix * matrix)
-    # JAX models hold weights [in, out]: without the transposes XLA would copy the squares.
+    # JAX models hold weights [in, out]: without the transposes XLA would copy the
+    # squares.
     return _product(inputs, squared(matrix.mT).mT)
 
 

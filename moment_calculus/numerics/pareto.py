@@ -26,8 +26,8 @@ class ImportanceWeights:
     """
 
     log: np.ndarray  # normalised log weights, [..., draws]
-    # k̂ of the tails, [...]: zero of constant weights, infinite of up to 20 draws, and where nearly
-    # all weights vanish
+    # k̂ of the tails, [...]: zero of constant weights, infinite of up to 20 draws, and
+    # where nearly all weights vanish
     shape: np.ndarray
 
     @property
@@ -38,11 +38,12 @@ class ImportanceWeights:
     @property
     def is_reliable(self) -> np.ndarray:
         """Return whether expectations under the weights can be trusted, [...]."""
-        # k̂ alone does not decide. With a share s no weighted mean is further than √(1/s − 1)
-        # standard deviations from the plain mean, a third for s = 0.9: any tail is harmless then.
-        # And a proposal that is far too narrow never draws the tail: for mean-field guides of
-        # correlated regressions k̂ was 0.55 to 0.61 with shares of 0.02 to 0.06, where the weighted
-        # standard deviations were 0.58 to 0.69 of the right ones.
+        # k̂ alone does not decide. With a share s no weighted mean is further than √(1/s
+        # − 1) standard deviations from the plain mean, a third for s = 0.9: any tail is
+        # harmless then. And a proposal that is far too narrow never draws the tail: for
+        # mean-field guides of correlated regressions k̂ was 0.55 to 0.61 with shares of
+        # 0.02 to 0.06, where the weighted standard deviations were 0.58 to 0.69 of the
+        # right ones.
         return ~self.is_heavy & (self.share >= FEW)
 
     @property
@@ -147,8 +148,9 @@ def _quantiles(shapes: np.ndarray, scales: np.ndarray, levels: np.ndarray) -> np
 def _pareto(excess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fit generalised Pareto distributions to ascending excesses [rows, n]; return shape and scale.
 
-    The fit is the posterior mean of θ = −shape / scale on a grid; its prior is made of a quartile.
-    Source: Zhang and Stephens 2009; Vehtari et al. 2024, appendix C (prior of the shape).
+    The fit is the posterior mean of θ = −shape / scale on a grid; its prior is made of a
+    quartile. Source: Zhang and Stephens 2009; Vehtari et al. 2024, appendix C (prior of
+    the shape).
     """
     n = excess.shape[-1]
     size = 30 + int(np.sqrt(n))

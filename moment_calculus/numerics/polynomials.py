@@ -35,7 +35,8 @@ def _in_torch(coefficients: tuple[float, ...], x: Array) -> Array:
     """Evaluate a polynomial of a torch tensor with one operation per coefficient."""
     import torch
 
-    # The constants are tensors: a number would be copied into a new one by every operation.
+    # The constants are tensors: a number would be copied into a new one by every
+    # operation.
     *lower, total = _constants(coefficients, x.dtype)
     for coefficient in reversed(lower):
         total = torch.addcmul(coefficient, total, x)

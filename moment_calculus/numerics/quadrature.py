@@ -1,8 +1,9 @@
 """Compute Gaussian expectations of any elementwise function, at any scale: the universal rule.
 
-The window of ±REACH standard deviations is cut into panels, at fixed numbers of standard deviations
-(to resolve the Gaussian) and at fixed distances from the knots of the function (to resolve the
-function). Each panel has a Gauss-Legendre rule: a kink or jump at a knot costs no accuracy.
+The window of ±REACH standard deviations is cut into panels, at fixed numbers of standard
+deviations (to resolve the Gaussian) and at fixed distances from the knots of the function
+(to resolve the function). Each panel has a Gauss-Legendre rule: a kink or jump at a knot
+costs no accuracy.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ DEVIATIONS = (-REACH, -10.0, -7.0, -5.0, -3.5, -2.0, -0.7, 0.7, 2.0, 3.5, 5.0, 7
 DISTANCES = (0.0, 0.7, 1.5, 3.0, 6.0, 12.0, 20.0, 36.0)
 OFFSETS = (*(-distance for distance in DISTANCES[:0:-1]), *DISTANCES)
 POINTS = 10
-# Counts of evenly spaced points to try, and how many standard deviations they reach: both grow, so
-# that a tail that is cut off shows as a change.
+# Counts of evenly spaced points to try, and how many standard deviations they reach: both
+# grow, so that a tail that is cut off shows as a change.
 EVEN_RULES = (24, 6.5), (36, 8.5), (56, 10.5), (112, 12.5)
 
 
@@ -68,8 +69,9 @@ def low_discrepancy(count: int, axes: int) -> np.ndarray:
 
 def _near(knot: Any, mean: Array, scale: Array) -> Array:
     """Return panel edges around a knot, in standard deviations from the mean, [edges, ...]."""
-    # A knot is a place where f bends, jumps or leaves its asymptotes, at the scale of one, or a
-    # pair of a place and another scale; places are numbers or arrays broadcastable to the mean.
+    # A knot is a place where f bends, jumps or leaves its asymptotes, at the scale of
+    # one, or a pair of a place and another scale; places are numbers or arrays
+    # broadcastable to the mean.
     xp = namespace(mean)
     place, width = knot if isinstance(knot, tuple) else (knot, 1.0)
     edges = (place + _ramp(OFFSETS, mean) * width - mean) / scale
@@ -112,7 +114,8 @@ def nodes(
 ) -> tuple[Array, Array]:
     """Return x and w, [nodes, ...], with E[f(x)] = Σ w f(x) for x ~ N(mean, variance)."""
     scale = safe_scale(variance)
-    # Fixed panels leave the gradient, which flows through the points, exact for every continuous f.
+    # Fixed panels leave the gradient, which flows through the points, exact for every
+    # continuous f.
     found, mass = standard_nodes(mean, scale, knots, points)
     return mean + scale * found, mass
 
@@ -127,8 +130,8 @@ def even_nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
     rule = _RULE_ON_TRIAL.get()
     assert rule is not None, "a rule that is tried"
     rule.used = True
-    # The trapezoidal rule: for analytic functions its error falls exponentially with the number of
-    # points (Trefethen and Weideman 2014).
+    # The trapezoidal rule: for analytic functions its error falls exponentially with the
+    # number of points (Trefethen and Weideman 2014).
     places = np.linspace(-rule.edge, rule.edge, rule.count)
     weights = np.exp(-0.5 * places**2)
     parts = (places, weights / weights.sum())
@@ -141,9 +144,9 @@ def adaptive_integral(
 ) -> Array:
     """Compute integrals over Gaussians by few evenly spaced points where these suffice.
 
-    More points are tried until the result changes by no more than ``tolerance``, in float32 by
-    1e-5. Otherwise, and in traced programs, the integrals are by panels, which resolve anything
-    but take a hundred times as long for two Gaussians.
+    More points are tried until the result changes by no more than ``tolerance``, in
+    float32 by 1e-5. Otherwise, and in traced programs, the integrals are by panels, which
+    resolve anything but take a hundred times as long for two Gaussians.
     """
     if rule_on_trial() is not None:
         return compute()
@@ -182,9 +185,9 @@ def log_weights(weights: Array) -> Array:
 def log_mean_exp(exponents: Array, weights: Array, axes: int = 1) -> Array:
     """Return the log [*shape] of the weighted mean of e^g, relatively accurate for small g too.
 
-    The first ``axes`` axes of g [nodes, ..., *shape] are nodes; the weights need not sum to one.
-    Where no g exceeds the mean by more than one, it is log(1 + E[e^(g − E g) − 1]) + E g, in which
-    nothing cancels; elsewhere it is the logsumexp.
+    The first ``axes`` axes of g [nodes, ..., *shape] are nodes; the weights need not sum
+    to one. Where no g exceeds the mean by more than one, it is log(1 + E[e^(g − E g) −
+    1]) + E g, in which nothing cancels; elsewhere it is the logsumexp.
     """
     xp, places = namespace(exponents), tuple(range(axes))
     shares = weights / xp.sum(weights, axis=places, keepdims=True)

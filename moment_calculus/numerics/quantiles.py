@@ -36,8 +36,8 @@ def inverse(
 ) -> Array:
     """Return where an increasing function takes the values ``levels``; NaN where it is NaN.
 
-    A bracket around ``centre`` with half ``width`` is widened, then halved until the function is
-    within ``slack`` of the levels, by default as far as its precision goes.
+    A bracket around ``centre`` with half ``width`` is widened, then halved until the
+    function is within ``slack`` of the levels, by default as far as its precision goes.
     """
     xp = namespace(levels)
     centre = xp.where(xp.abs(centre) < FURTHEST, centre, xp.zeros_like(centre))
@@ -108,9 +108,10 @@ def count_quantile(
 ) -> Array:
     """Return the smallest counts [*shape] whose cumulative probabilities reach ``levels``.
 
-    ``probability`` maps counts [counts, *shape] to probabilities. Where rounding keeps their sum
-    below a level, the result is the bound of Cantelli's inequality. The work is proportional to
-    the largest count; the result is NaN beyond four millions, or where a probability is NaN.
+    ``probability`` maps counts [counts, *shape] to probabilities. Where rounding keeps
+    their sum below a level, the result is the bound of Cantelli's inequality. The work is
+    proportional to the largest count; the result is NaN beyond four millions, or where a
+    probability is NaN.
     """
     xp = namespace(levels)
     first, last = bounds
@@ -148,8 +149,9 @@ def count_cumulative(
 ) -> Array:
     """Return the probabilities [*shape] of counts up to real ``values`` [*shape], by summation.
 
-    ``probability`` maps counts [counts, *shape] to probabilities. The work is proportional to the
-    largest value; the result is NaN where a value is, or exceeds four millions but not the bound.
+    ``probability`` maps counts [counts, *shape] to probabilities. The work is
+    proportional to the largest value; the result is NaN where a value is, or exceeds four
+    millions but not the bound.
     """
     xp = namespace(values)
     first, last = float(bounds[0]), bounds[1] + xp.zeros_like(values)

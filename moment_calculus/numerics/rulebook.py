@@ -17,16 +17,16 @@ OPERATIONS = ("product", "linear")
 class RuleBook:
     """The rules by which moments are propagated; by default every operation has its own, exact one.
 
-    The step that applies a function asks the book for the function with its moments, gain and
-    pairs; an operation asks it for a rule that replaces its own. The books of the library are in
-    :mod:`moment_calculus.rulebooks`.
+    The step that applies a function asks the book for the function with its moments, gain
+    and pairs; an operation asks it for a rule that replaces its own. The books of the
+    library are in :mod:`moment_calculus.rulebooks`.
 
     Args:
         name: how users select it.
         mehler_order: number of terms of the Mehler series where that is used.
         operations: rules that replace those of operations, by the name of the operation:
-            ``product`` of two Gaussians, ``linear`` map of a Gaussian by Gaussian weights. Each
-            takes the arguments of the operation.
+            ``product`` of two Gaussians, ``linear`` map of a Gaussian by Gaussian
+            weights. Each takes the arguments of the operation.
     """
 
     name: str = "exact"
@@ -42,10 +42,12 @@ class RuleBook:
         """Return a function with the moments that this book gives it.
 
         Args:
-            function: an activation with its exact moments; a whole chain if it is part of one.
+            function: an activation with its exact moments; a whole chain if it is part of
+                one.
 
         Returns:
-            Another activation, such as a :class:`moment_calculus.functions.base.Delegating` one.
+            Another activation, such as a
+            :class:`moment_calculus.functions.base.Delegating` one.
         """
         return function
 

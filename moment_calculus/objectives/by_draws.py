@@ -88,9 +88,9 @@ class _Batch:
 def check_loss(fit: Fit, objective: Any, source: AllData, evaluations: Evaluations) -> ByDraws:
     """Return the loss by draws, within a tenth of the time of the fit, or one second.
 
-    More than 32 particles are drawn as long as three standard errors exceed one per cent of the
-    loss (for at most a tenth of the time), or as draws contradict the loss: with exact moments
-    three standard errors are exceeded once in 400 fits.
+    More than 32 particles are drawn as long as three standard errors exceed one per cent
+    of the loss (for at most a tenth of the time), or as draws contradict the loss: with
+    exact moments three standard errors are exceeded once in 400 fits.
     """
     call_counter = itertools.count()
     try:

@@ -63,8 +63,9 @@ class DataPlates:
     def share_per_datum(self, terms: Array, scale: Any, around: Sequence[Plate]) -> Array:
         """Return each datum's share of the log-density of a site, [data plates].
 
-        A site inside all data plates belongs to its datum. Any other is divided among all the data
-        of the full sizes that share it; its axes of plates that are not around it have size one.
+        A site inside all data plates belongs to its datum. Any other is divided among all
+        the data of the full sizes that share it; its axes of plates that are not around
+        it have size one.
         """
         names = {plate.name for plate in around}
         own_plates = DataPlates(tuple(plate for plate in self.plates if plate.name in names))

@@ -19,8 +19,8 @@ class ObservedPlates(NamedTuple):
 
     def possible_rows(self) -> set[int]:
         """Return the numbers of rows that the data may have."""
-        # Rows are elements of the plates around the site, or of some of them; of the subsample or
-        # of the full size. Without a plate the axes of the site serve.
+        # Rows are elements of the plates around the site, or of some of them; of the
+        # subsample or of the full size. Without a plate the axes of the site serve.
         axes = [{plate.size, plate.full_size} for plate in self.plates]
         axes = axes or [{size} for size in self.shape]
         chosen = set(product(*({None, *sizes} for sizes in axes))) - {(None,) * len(axes)}

@@ -15,8 +15,8 @@ def log_mean_power(values: Array, alpha: float, axis: int = 0) -> Array:
         return xp.mean(values, axis=axis)
     centre = stop_gradient(_centre(values, axis))  # the two parts of its gradient would cancel
     deviation = alpha * (values - centre)
-    # Under jax.jit the operands are computed again for the gradient. The maximum may then equal
-    # none of them, and its gradient would reach none.
+    # Under jax.jit the operands are computed again for the gradient. The maximum may then
+    # equal none of them, and its gradient would reach none.
     largest = stop_gradient(xp.max(deviation, axis=axis, keepdims=True))
     near = largest < _NEAR
     small = xp.log1p(xp.mean(xp.expm1(xp.where(near, deviation, 0.0)), axis=axis, keepdims=True))
@@ -27,8 +27,8 @@ def log_mean_power(values: Array, alpha: float, axis: int = 0) -> Array:
 def bb_alpha_energy(data: Array, latent: Array, scale: Array, alpha: float) -> Array:
     """Return the black-box α energy of particles; for α = 0 the negative ELBO."""
     xp = namespace(data)
-    # Log-densities of the data [particles, ...], contributions of the latent sites [particles], and
-    # the number of data that each datum stands for.
+    # Log-densities of the data [particles, ...], contributions of the latent sites
+    # [particles], and the number of data that each datum stands for.
     return -xp.sum(log_mean_power(data, alpha)) * scale[0] - xp.mean(latent)
 
 

@@ -39,8 +39,8 @@ class AllData:
 class ShuffledBatches(AllData):
     """Mini-batches of the rows of arrays, shuffled again in every epoch.
 
-    The order follows from the seed and the number of the epoch. Rows that fill no mini-batch are
-    left out of an epoch.
+    The order follows from the seed and the number of the epoch. Rows that fill no
+    mini-batch are left out of an epoch.
     """
 
     def __init__(

@@ -21,8 +21,8 @@ def newton_decrement(slope: np.ndarray, hessian: np.ndarray) -> float:
         return 0.5 * float(slope @ cho_solve(cho_factor(hessian), slope))
     except LinAlgError:
         values, directions = np.linalg.eigh(hessian)
-    # Directions that are nothing but rounding (redundant parameters) count with the smallest
-    # curvature that is more.
+    # Directions that are nothing but rounding (redundant parameters) count with the
+    # smallest curvature that is more.
     smallest = NULL * values[-1]
     if values[-1] <= 0 or values[0] < -smallest:
         return np.inf
@@ -37,13 +37,14 @@ def decrement_by_products(
 ) -> float:
     """Return ½ gᵀ H⁻¹ g by conjugate gradients; infinite if they meet a negative direction.
 
-    Source: Hestenes and Stiefel 1952, theorem 6:3; the estimate of what is left is that of
-    Strakoš and Tichý 2002, the gains of the last directions.
+    Source: Hestenes and Stiefel 1952, theorem 6:3; the estimate of what is left is that
+    of Strakoš and Tichý 2002, the gains of the last directions.
     """
     gained = _partial_decrement(slope, product, enough, precision)
     if gained > enough or gained == np.inf:
         return gained
-    # At a saddle the slope may be zero in the negative direction: look in any direction, too.
+    # At a saddle the slope may be zero in the negative direction: look in any direction,
+    # too.
     anywhere = np.random.default_rng(0).normal(size=slope.size)
     return gained if _partial_decrement(anywhere, product, np.inf, precision) < np.inf else np.inf
 
@@ -59,8 +60,8 @@ def _partial_decrement(
     residual, largest = -slope, 0.0
     direction = residual
     gains: list[float] = []
-    # The gains of the directions add up to the decrement from below: far from an optimum the
-    # first one is more than enough.
+    # The gains of the directions add up to the decrement from below: far from an optimum
+    # the first one is more than enough.
     while not _is_settled(gains, enough) and (squared := float(residual @ residual)) != 0:
         image, length = product(direction), float(direction @ direction)
         curvature = float(direction @ image)

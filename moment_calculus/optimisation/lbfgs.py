@@ -31,8 +31,8 @@ def lbfgs(
 ) -> Outcome:
     """Minimise a loss by L-BFGS (SciPy's ``L-BFGS-B``), from parameters or an earlier outcome.
 
-    Scales move more easily than locations at first: those of a network would go to the prior's,
-    where no data is explained, before its weights find any.
+    Scales move more easily than locations at first: those of a network would go to the
+    prior's, where no data is explained, before its weights find any.
     """
     steps, tolerance = with_defaults(steps, tolerance, 5000)
     outcome = initial_outcome(objective, start)
@@ -77,7 +77,8 @@ def _slope_is_negligible(
     if outcome.full_start is None:  # scales have not moved: the locations are good enough
         return bool(promised <= max(FLAT, seen))
     gained = outcome.losses[-2] - outcome.loss
-    # In single precision steps too small to be seen add up: the slope must be much smaller there.
+    # In single precision steps too small to be seen add up: the slope must be much
+    # smaller there.
     return bool(gained <= seen and promised <= min(tolerance, rounding) * abs(outcome.loss))
 
 

@@ -126,7 +126,8 @@ def _keeps_state(loader: Any) -> bool:
 
 def check_resumable(loader: Any, shuffles_globally: bool) -> None:
     """Raise ValueError if the order of a loader cannot be restored."""
-    # ``shuffles_globally``: the framework stores torch's global random state with a checkpoint.
+    # ``shuffles_globally``: the framework stores torch's global random state with a
+    # checkpoint.
     if _keeps_state(loader):
         return
     samplers = _samplers(loader)

@@ -33,8 +33,8 @@ def newton(
 ) -> Outcome:
     """Minimise a loss by Newton's method in a trust region, from parameters or an outcome.
 
-    Up to 1000 parameters it takes the dense Hessian (SciPy's ``trust-exact``), beyond that its
-    products with directions (``trust-ncg``).
+    Up to 1000 parameters it takes the dense Hessian (SciPy's ``trust-exact``), beyond
+    that its products with directions (``trust-ncg``).
     """
     steps, tolerance = with_defaults(steps, tolerance, 500)
     outcome = initial_outcome(objective, start)
@@ -50,10 +50,11 @@ def newton(
     if size <= DENSE:
         options = _trust_region_options(1.0, 0.0)
         return in_rounds(objective, outcome, steps, finished, "trust-exact", options, report)
-    # Why not trust-krylov: it takes as long (trust-ncg 2.6 and 17 seconds, trust-krylov 2.5 and 20,
-    # for logistic regressions of 1000 and 3000 covariates), finds higher optima of a network
-    # 13-50-1 for two seeds of three, and stores its directions, twice the squared number of
-    # parameters. The radius, a scale for each parameter, saves a quarter of the steps.
+    # Why not trust-krylov: it takes as long (trust-ncg 2.6 and 17 seconds, trust-krylov
+    # 2.5 and 20, for logistic regressions of 1000 and 3000 covariates), finds higher
+    # optima of a network 13-50-1 for two seeds of three, and stores its directions, twice
+    # the squared number of parameters. The radius, a scale for each parameter, saves a
+    # quarter of the steps.
     radius = float(np.sqrt(size))
     options = _trust_region_options(radius, np.finfo(float).tiny)
     in_rounds(objective, outcome, steps, finished, "trust-ncg", options, report)

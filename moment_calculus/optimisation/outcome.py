@@ -105,15 +105,18 @@ class Fit(Course):
         params: its parameters and the model's by name, in the framework's conventions.
         seconds: wall-clock time by part: ``"preparing"`` (initialising, compiling) and
             ``"fitting"``.
-        losses: negative ELBO at the start and after every step; with mini-batches before every
-            step, of its batch.
+        losses: negative ELBO at the start and after every step; with mini-batches before
+            every step, of its batch.
         steps: number of steps.
         converged: whether the training stopped because nothing was left to gain.
         reason: why it stopped, in words.
-        change: relative change of the loss at the end; None for methods that do not look at it.
-        decrement: Newton decrement at the end, in nats; None for methods that do not compute it.
+        change: relative change of the loss at the end; None for methods that do not look
+            at it.
+        decrement: Newton decrement at the end, in nats; None for methods that do not
+            compute it.
         held_out: held-out log-likelihood by the number of steps before it.
-        best: number of steps after which it was highest; ``params`` are those after these steps.
+        best: number of steps after which it was highest; ``params`` are those after these
+            steps.
         saddles: how many saddles the training stepped off, along a negative curvature.
         by_draws: the loss by draws of the trained guide, or why there is none.
     """
@@ -128,7 +131,8 @@ class Fit(Course):
     def rank(self) -> float:
         """Number by which fits of one model are compared: the best fit has the lowest.
 
-        The negative held-out log-likelihood, if there is one; else the mean of the last losses.
+        The negative held-out log-likelihood, if there is one; else the mean of the last
+        losses.
         """
         if self.best is not None:
             return -self.held_out[self.best]

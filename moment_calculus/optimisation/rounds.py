@@ -1,8 +1,9 @@
 """Rounds of a SciPy method, in units that follow the scales of the posterior.
 
-SciPy's methods take no preconditioner. The Fisher matrix of a mean-field Gaussian is diagonal,
-1/s² for locations and 2 for log s, so that locations in units of their scales serve as one. Scales
-change: when one has moved by more than a factor, a new round begins in new units.
+SciPy's methods take no preconditioner. The Fisher matrix of a mean-field Gaussian is
+diagonal, 1/s² for locations and 2 for log s, so that locations in units of their scales
+serve as one. Scales change: when one has moved by more than a factor, a new round begins
+in new units.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ class Round:
 
     def _along(self, place: np.ndarray, direction: np.ndarray) -> np.ndarray:
         product = self.units * self.objective.hessian_product(place, self.units * direction)
-        # With NaN SciPy's conjugate gradients would never end; with zero they go to the boundary.
+        # With NaN SciPy's conjugate gradients would never end; with zero they go to the
+        # boundary.
         return product if np.isfinite(product).all() else np.zeros_like(product)
 
     def units_changed(self, position: np.ndarray) -> bool:

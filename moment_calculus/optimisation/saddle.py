@@ -1,6 +1,7 @@
 """Saddles: places where a loss has no slope, but falls along a direction of negative curvature.
 
-A product of two sites has no slope where both means are zero, which is where guides begin.
+A product of two sites has no slope where both means are zero, which is where guides
+begin.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ def step_off_saddle(
 ) -> tuple[np.ndarray, float] | None:
     """Return a lower place beside a saddle, with its loss; None if ``place`` is no saddle.
 
-    It takes at most 24 slopes for the least curvature, and six losses if that is negative. A place
-    is a saddle only if the mean loss on both sides is lower by more than rounding, which excludes
-    flat directions.
+    It takes at most 24 slopes for the least curvature, and six losses if that is
+    negative. A place is a saddle only if the mean loss on both sides is lower by more
+    than rounding, which excludes flat directions.
     """
     current = Round(objective, place)
     origin = np.zeros_like(place)
@@ -55,8 +56,9 @@ def step_off_saddle(
 def negative_direction(product: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarray | None:
     """Return a unit direction along which a symmetric matrix is clearly negative; None if none.
 
-    Source: Lanczos 1950, with full orthogonalisation. The least eigenvalue that products show is
-    above the true one: no negative one is invented, but a small one may stay hidden.
+    Source: Lanczos 1950, with full orthogonalisation. The least eigenvalue that products
+    show is above the true one: no negative one is invented, but a small one may stay
+    hidden.
     """
     basis = [_unit(np.random.default_rng(0).normal(size=size))]
     diagonal: list[float] = []

@@ -56,7 +56,8 @@ class Progress:
 
     Args:
         course: its losses, steps and held-out log-likelihoods so far.
-        trainer: computes the parameters and the terms of the ELBO when they are asked for.
+        trainer: computes the parameters and the terms of the ELBO when they are asked
+            for.
     """
 
     course: Course
@@ -89,10 +90,11 @@ class Plan:
 
     steps: int  # largest number of steps
     every: int | None = None  # steps of a stretch; None for a single stretch
-    # Relative change of the mean loss between stretches at which training has converged; None if
-    # the method itself decides.
+    # Relative change of the mean loss between stretches at which training has converged;
+    # None if the method itself decides.
     tolerance: float | None = None
-    # Held-out evaluations without a rise after which training stops; None without held-out data.
+    # Held-out evaluations without a rise after which training stops; None without
+    # held-out data.
     patience: int | None = None
     callback: Callable[[Progress], Any] | None = None  # ends the training by returning True
     write: Callable[[Course, Any], None] | None = None  # stores course and best parameters

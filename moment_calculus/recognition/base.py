@@ -1,9 +1,9 @@
 """Values that remember which part of a composite function they are.
 
-Frameworks write softmax, logsumexp and normalisations in sums, differences, exponentials and
-quotients, which depend on each other. A part keeps the value and the elements that it was formed
-from, numbered as in the flat source in any layout, and the last operation recognises the function.
-A part that is used in another way has its own moments.
+Frameworks write softmax, logsumexp and normalisations in sums, differences, exponentials
+and quotients, which depend on each other. A part keeps the value and the elements that it
+was formed from, numbered as in the flat source in any layout, and the last operation
+recognises the function. A part that is used in another way has its own moments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Sums of squares that belong to no known normalisation; values are not divided by their roots.
 
-The root of a sum of squares that is matched by a Gaussian has moments, but they are far from those
-of a standard deviation: its reciprocal depends on where the sum is nearly zero.
+The root of a sum of squares that is matched by a Gaussian has moments, but they are far
+from those of a standard deviation: its reciprocal depends on where the sum is nearly
+zero.
 """
 
 from __future__ import annotations

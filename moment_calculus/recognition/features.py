@@ -1,7 +1,8 @@
 """The parts of a normalisation: first and second moments of features over groups.
 
-With M₁ = Σ x/n and M₂ = Σ x²/n, a centred feature is x − M₁, and a variance is M₂ − M₁². The parts
-keep their coefficients, so that one pass or two, any scale, and n or n − 1 are recognised.
+With M₁ = Σ x/n and M₂ = Σ x²/n, a centred feature is x − M₁, and a variance is M₂ − M₁².
+The parts keep their coefficients, so that one pass or two, any scale, and n or n − 1 are
+recognised.
 """
 
 from __future__ import annotations

@@ -24,8 +24,9 @@ def recognition_rule(
 ) -> Callable[[Callable], Callable]:
     """Return a decorator that registers the result of an operation on parts of these kinds.
 
-    The function takes the operands, and options by keyword. It returns another part, a value where
-    the composite is complete, or None. Values that are no other part are of kind ``View``.
+    The function takes the operands, and options by keyword. It returns another part, a
+    value where the composite is complete, or None. Values that are no other part are of
+    kind ``View``.
     """
 
     def register(function: Callable) -> Callable:

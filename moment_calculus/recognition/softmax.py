@@ -1,7 +1,8 @@
 """Recognition of softmax, log-softmax and logsumexp from their parts.
 
-exp(x − s) / Σ exp(x − s) does not depend on a stabiliser s that is the same for all classes, nor
-does s + log Σ exp(x − s). Frameworks choose the maximum, without its gradient.
+exp(x − s) / Σ exp(x − s) does not depend on a stabiliser s that is the same for all
+classes, nor does s + log Σ exp(x − s). Frameworks choose the maximum, without its
+gradient.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ class CorrectedMoments:
         """Corrected covariance on the unconstrained space.
 
         Args:
-            first: a latent site; by default all, in the order of ``sites``, as one vector.
+            first: a latent site; by default all, in the order of ``sites``, as one
+                vector.
             second: another; by default the same.
 
         Returns:
@@ -81,12 +82,12 @@ class CorrectedMoments:
             mass: probability inside, between 0 and 1.
 
         Returns:
-            Lower and upper ends by site, each of the site's shape: quantiles of the corrected
-            Gaussian on the unconstrained space, taken to the support.
+            Lower and upper ends by site, each of the site's shape: quantiles of the
+            corrected Gaussian on the unconstrained space, taken to the support.
 
         Raises:
-            ValueError: if ``mass`` is not between 0 and 1, or a site's coordinates are mixed on its
-                support, as those of a simplex.
+            ValueError: if ``mass`` is not between 0 and 1, or a site's coordinates are
+                mixed on its support, as those of a simplex.
         """
         intervals = self._intervals(mass).items()
         return {site: (self._array(low), self._array(high)) for site, (low, high) in intervals}
@@ -94,12 +95,13 @@ class CorrectedMoments:
     def narrower(self) -> dict[str, Any]:
         """Sites where corrected variances are smaller than the guide's.
 
-        With an exact ELBO there are none: at its optimum the curvature by a location is the inverse
-        of the guide's variance. Either the scales of the guide are not the best, or the ELBO is
-        approximate, as for a network.
+        With an exact ELBO there are none: at its optimum the curvature by a location is
+        the inverse of the guide's variance. Either the scales of the guide are not the
+        best, or the ELBO is approximate, as for a network.
 
         Returns:
-            By site, the ratios of corrected to the guide's variances, of the site's shape.
+            By site, the ratios of corrected to the guide's variances, of the site's
+            shape.
         """
         return {site: self._array(ratios) for site, ratios in self._narrower().items()}
 
@@ -113,8 +115,8 @@ class CorrectedMoments:
 
     def _ratios(self, site: str) -> np.ndarray | None:
         """Return corrected over guide's variances if one is below one, otherwise None."""
-        # Differences smaller than the distance to the optimum are ignored: near it the relative
-        # error of a scale is about the root of the decrement.
+        # Differences smaller than the distance to the optimum are ignored: near it the
+        # relative error of a scale is about the root of the decrement.
         distance = 2 * (2 * max(self._curvature.decrement, 0.0)) ** 0.5
         threshold = 1 - distance - 10 * self.problem.objective.precision**0.5
         variance, guides = self._variance(site), self._latent(site).scale ** 2
@@ -127,8 +129,8 @@ class CorrectedMoments:
             mass: probability inside the intervals.
 
         Returns:
-            Lines with location and standard deviations on the unconstrained space, the guide's and
-            the corrected ones, and the interval on the support.
+            Lines with location and standard deviations on the unconstrained space, the
+            guide's and the corrected ones, and the interval on the support.
         """
         ends = self._intervals(mass)
         deviations = {site: np.sqrt(self._variance(site)) for site in self.sites}
@@ -230,10 +232,12 @@ class CorrectedMoments:
             count: how many.
 
         Returns:
-            Arrays [count, ...] by latent site, and the log density on the supports, [count].
+            Arrays [count, ...] by latent site, and the log density on the supports,
+            [count].
 
         Raises:
-            ValueError: if there are too many coordinates for a dense covariance, or it is singular.
+            ValueError: if there are too many coordinates for a dense covariance, or it is
+                singular.
         """
         size = len(self._curvature.locations.value)
         if size > DENSE:

@@ -24,8 +24,9 @@ class Data:
     ) -> Data:
         """Return the data of a model from its sites; raise ValueError if they are not clear.
 
-        They are the elements of the plate ``datum``; without it, those of all plates around every
-        observation, or without plates those of the one observed site. Factors are no data.
+        They are the elements of the plate ``datum``; without it, those of all plates
+        around every observation, or without plates those of the one observed site.
+        Factors are no data.
         """
         observed = {
             name: site

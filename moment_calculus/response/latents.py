@@ -21,7 +21,8 @@ class Latent:
     name: str
     loc: np.ndarray  # mean of the coordinates, of the site's unconstrained shape
     scale: np.ndarray  # their standard deviation in the guide, of the same shape
-    # Makes values of the site from coordinates, arrays of the framework with further leading axes.
+    # Makes values of the site from coordinates, arrays of the framework with further
+    # leading axes.
     to_support: Callable[[Any], Any]
     log_slope: Callable[[Any], Any]  # log |derivative| or log |Jacobian determinant|
     plates: Mapping[str, int]  # axis of each plate around the site
@@ -86,7 +87,8 @@ class ParameterLayout:
 
     def partitions(self) -> list[Partition]:
         """Return the partitions by a plate of local latents, the one with fewest products first."""
-        # Axes of sites without a plate are tried as well: some models are written without plates.
+        # Axes of sites without a plate are tried as well: some models are written without
+        # plates.
         axes = dict.fromkeys(axis for latent in self.latents.values() for axis in latent.axes)
         candidates = [Partition.by(self._elements(axis)) for axis in axes]
         return sorted((part for part in candidates if part), key=lambda part: part.products)

@@ -97,7 +97,8 @@ class Problem(Protocol):
 
         Args:
             of: a site of the model, or the function.
-            args: positional arguments of the model; without any arguments those of the data.
+            args: positional arguments of the model; without any arguments those of the
+                data.
             named: its keyword arguments.
         """
 
@@ -105,7 +106,8 @@ class Problem(Protocol):
         """What the model observes with other arguments.
 
         Args:
-            args: positional arguments of the model; without any arguments those of the data.
+            args: positional arguments of the model; without any arguments those of the
+                data.
             named: its keyword arguments.
         """
 
@@ -124,19 +126,21 @@ class Problem(Protocol):
         Args:
             of: a site of the model, or the function.
             values: by site, as for ``log_joint``.
-            args: positional arguments of the model; without any arguments those of the data.
+            args: positional arguments of the model; without any arguments those of the
+                data.
             named: its keyword arguments.
 
         Returns:
-            Arrays [draws, ...], and a function that arranges one item for each array as the user's
-            function returns them.
+            Arrays [draws, ...], and a function that arranges one item for each array as
+            the user's function returns them.
         """
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """The perturbation of the weights of the data, under the key None.
 
         Args:
-            datum: the plate whose elements they are; by default all around every observation.
+            datum: the plate whose elements they are; by default all around every
+                observation.
         """
 
     def prior_parameters(self) -> Perturbation:

@@ -36,31 +36,35 @@ class Response(CorrectedMoments):
     ) -> Any:
         """Expectations under the guide with their corrected covariances G H⁻¹ Gᵀ.
 
-        Or, with importance weights, moments of the posterior itself by Pareto-smoothed weights
-        p / q of draws of the corrected Gaussian q, always the same draws. Measured on the eight
-        schools: standard deviations of the schools' effects and of τ are 0.96 to 1.02 of the
-        reference's by 10⁴ draws, and 0.78 to 0.89 without weights.
+        Or, with importance weights, moments of the posterior itself by Pareto-smoothed
+        weights p / q of draws of the corrected Gaussian q, always the same draws.
+        Measured on the eight schools: standard deviations of the schools' effects and of
+        τ are 0.96 to 1.02 of the reference's by 10⁴ draws, and 0.78 to 0.89 without
+        weights.
 
         Args:
-            of: a site of the model, latent, deterministic or observed (of these it is the mean of
-                what is observed that counts), or a function of a dictionary of the values of latent
-                and deterministic sites, of operations that moments propagate through.
+            of: a site of the model, latent, deterministic or observed (of these it is the
+                mean of what is observed that counts), or a function of a dictionary of
+                the values of latent and deterministic sites, of operations that moments
+                propagate through.
             *args: of the model, if they differ from its data, such as new inputs.
-            importance_weights: whether the moments are those of weighted draws; the function may
-                then have any operations.
+            importance_weights: whether the moments are those of weighted draws; the
+                function may then have any operations.
             num_samples: how many weighted draws.
             **named: arguments of the model by name.
 
         Returns:
-            :class:`Moments`, with the covariance over the trailing axis unless that were more than
-            2²³ numbers; a dictionary or tuple of them if the function returns one of arrays.
+            :class:`Moments`, with the covariance over the trailing axis unless that were
+            more than 2²³ numbers; a dictionary or tuple of them if the function returns
+            one of arrays.
 
         Raises:
-            UnsupportedMoments: if moments do not propagate through the function, which can be
-                applied to draws instead, or if importance weights cannot be trusted; the message
-                gives k̂.
+            UnsupportedMoments: if moments do not propagate through the function, which
+                can be applied to draws instead, or if importance weights cannot be
+                trusted; the message gives k̂.
 
-        Source: Giordano, Broderick and Jordan 2018, section 3; Vehtari et al. 2024 (weights).
+        Source: Giordano, Broderick and Jordan 2018, section 3; Vehtari et al. 2024
+            (weights).
         """
         if importance_weights:
             return self._weighted(of, args, named, checked_count(num_samples))
@@ -72,17 +76,18 @@ class Response(CorrectedMoments):
     def predict(self, *args: Any, **named: Any) -> dict[str, Any]:
         """Predict what the model observes, with the corrected variances G H⁻¹ Gᵀ.
 
-        The Gaussians of which a likelihood's parameters are made, such as the predictor of a
-        regression and the logarithm of a scale, get their corrected joint covariance for each
-        element of the site; where a parameter is a vector (logits of classes), over its components.
+        The Gaussians of which a likelihood's parameters are made, such as the predictor
+        of a regression and the logarithm of a scale, get their corrected joint covariance
+        for each element of the site; where a parameter is a vector (logits of classes),
+        over its components.
 
-        Measured against 40 000 draws of ``sample``: moments, densities and quantiles of Gamma,
-        InverseGamma, GammaPoisson and Normal, with a random scale or shape, agree within the
-        standard errors of the draws.
+        Measured against 40 000 draws of ``sample``: moments, densities and quantiles of
+        Gamma, InverseGamma, GammaPoisson and Normal, with a random scale or shape, agree
+        within the standard errors of the draws.
 
         Args:
-            *args: of the model, with new inputs and, usually, without observations; by default
-                those of the data.
+            *args: of the model, with new inputs and, usually, without observations; by
+                default those of the data.
             **named: arguments of the model by name.
 
         Returns:
@@ -90,7 +95,8 @@ class Response(CorrectedMoments):
             deterministic site.
 
         Raises:
-            ValueError: if the covariances are more than 2²⁷ numbers: predict fewer rows at once.
+            ValueError: if the covariances are more than 2²⁷ numbers: predict fewer rows
+                at once.
         """
         predictive = self.problem.predictive(args, named)
         for shape, joint in zip(predictive.sources.shapes, predictive.joint, strict=True):
@@ -104,18 +110,19 @@ class Response(CorrectedMoments):
         Args:
             of: as for ``moments``, and so are the model's arguments.
             *args: of the model.
-            datum: the plate whose elements are the data; by default all plates that are around
-                every observation together, and without plates the elements of the one observed
-                site.
+            datum: the plate whose elements are the data; by default all plates that are
+                around every observation together, and without plates the elements of the
+                one observed site.
             **named: arguments of the model by name.
 
         Returns:
-            Array of the quantity's shape, then the data's: the derivative by the weight of a
-            datum at one. Latent sites inside its plates belong to a datum. Minus this approximates
-            what leaving it out changes.
+            Array of the quantity's shape, then the data's: the derivative by the weight
+            of a datum at one. Latent sites inside its plates belong to a datum. Minus
+            this approximates what leaving it out changes.
 
         Raises:
-            ValueError: if it is not clear what one datum is, or what a guide adds to each.
+            ValueError: if it is not clear what one datum is, or what a guide adds to
+                each.
         """
         quantities, derivatives = self._derivatives(
             of, args, named, self.problem.weights_of_data(datum)
@@ -129,8 +136,8 @@ class Response(CorrectedMoments):
     ) -> Any:
         """Frequentist standard errors of posterior expectations, by the infinitesimal jackknife.
 
-        They hold even if the model is wrong: they are how much the expectation would vary between
-        data sets of the same kind, if the data are independent.
+        They hold even if the model is wrong: they are how much the expectation would vary
+        between data sets of the same kind, if the data are independent.
 
         Args:
             of: as for ``moments``, and so are the model's arguments.
@@ -159,9 +166,9 @@ class Response(CorrectedMoments):
             **named: arguments of the model by name.
 
         Returns:
-            By site and parameter of its prior's distribution, an array of the quantity's shape,
-            then the parameter's as the model wrote it. Parameters that depend on other latent
-            sites are left out.
+            By site and parameter of its prior's distribution, an array of the quantity's
+            shape, then the parameter's as the model wrote it. Parameters that depend on
+            other latent sites are left out.
         """
         quantities, derivatives = self._derivatives(
             of, args, named, self.problem.prior_parameters()
@@ -223,7 +230,8 @@ class Response(CorrectedMoments):
 
         Args:
             generator: of NumPy.
-            count: how many; drawn with replacement from twice as many proposals, 4000 at least.
+            count: how many; drawn with replacement from twice as many proposals, 4000 at
+                least.
         """
         values, weights = self._proposals(generator, max(PROPOSALS_PER_DRAW * count, MIN_PROPOSALS))
         chosen = weights.resample_indices(generator, count)

@@ -1,9 +1,10 @@
 """The rule book ``first_order``, the delta method: linearise functions and products at the means.
 
-The covariance of a program is J Σ Jᵀ with its Jacobian J at the means of the latent sites, as in
-the extended Kalman filter and linearised Laplace. Softmax, logsumexp, normalisations, maxima and
-convolutions keep their own rules. For N(0.5, 1) standard deviations of tanh, relu, GELU, softplus
-and exp are 1.33, 1.34, 1.14, 1.01 and 0.46 times the exact ones.
+The covariance of a program is J Σ Jᵀ with its Jacobian J at the means of the latent
+sites, as in the extended Kalman filter and linearised Laplace. Softmax, logsumexp,
+normalisations, maxima and convolutions keep their own rules. For N(0.5, 1) standard
+deviations of tanh, relu, GELU, softplus and exp are 1.33, 1.34, 1.14, 1.01 and 0.46 times
+the exact ones.
 """
 
 from __future__ import annotations

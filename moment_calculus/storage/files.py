@@ -1,7 +1,8 @@
 """Write and read one safetensors file with arrays and a header.
 
-The header is JSON under one key of the file's ``__metadata__``, with the version of the format
-and a digest of everything. Other programs can read the arrays with safetensors alone.
+The header is JSON under one key of the file's ``__metadata__``, with the version of the
+format and a digest of everything. Other programs can read the arrays with safetensors
+alone.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from moment_calculus.storage.unreadable import SAVE_AGAIN, diagnosis
 FORMAT = 1
 KEY = "pyro_moments"
 
-# What all supported versions of safetensors store and load: complex64 came later, and float8 is
-# loaded for torch only.
+# What all supported versions of safetensors store and load: complex64 came later, and
+# float8 is loaded for torch only.
 INTEGERS = frozenset("int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
 DTYPES = INTEGERS | {"bool", "float16", "bfloat16", "float32", "float64"}
 
@@ -198,8 +199,8 @@ def _array(path: str | os.PathLike[str], stored: Any, name: str) -> np.ndarray:
 def canonical(value: Any) -> str:
     """Return JSON in the one form that enters the digest: sorted keys, no spaces, ASCII.
 
-    Floats have Python's ``repr``, which is read back bit for bit; ``Infinity`` and ``NaN`` are not
-    standard JSON, but Python reads them.
+    Floats have Python's ``repr``, which is read back bit for bit; ``Infinity`` and
+    ``NaN`` are not standard JSON, but Python reads them.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 

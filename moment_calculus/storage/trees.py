@@ -1,8 +1,8 @@
 """Split nested dicts, lists and tuples into JSON and named arrays, and join them again.
 
-None, bool, int, float, str and lists stand for themselves. Anything else is an object with one
-key: ``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}`` (in order; keys may be integers) and
-``{"array": name}``.
+None, bool, int, float, str and lists stand for themselves. Anything else is an object
+with one key: ``{"tuple": [...]}``, ``{"dict": [[key, value], ...]}`` (in order; keys may
+be integers) and ``{"array": name}``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 from moment_calculus.storage.errors import StoredFileError
 from moment_calculus.storage.unreadable import SAVE_AGAIN
 
-# Far above what programs nest, far below Python's recursion limit, which the JSON encoder reaches.
+# Far above what programs nest, far below Python's recursion limit, which the JSON encoder
+# reaches.
 DEEPEST = 100
 
 PLAIN = (bool, int, float, str)
@@ -29,8 +30,8 @@ def pack(
 ) -> tuple[Any, dict[str, np.ndarray]]:
     """Split a tree into JSON and its arrays by path-like names such as ``layers/0/weight``.
 
-    Subclasses of the containers (named tuples, ordered dicts) raise TypeError, since they would be
-    read back as something else.
+    Subclasses of the containers (named tuples, ordered dicts) raise TypeError, since they
+    would be read back as something else.
     """
     arrays: dict[str, np.ndarray] = {}
     return _Packer(to_array, arrays).pack_tree(tree, ()), arrays

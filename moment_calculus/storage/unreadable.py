@@ -10,7 +10,8 @@ LONGEST_HEADER = 100_000_000
 SAVE_AGAIN = "save it again, or fetch an intact copy"
 OWN_FORMAT = "name a file that this library saved; other formats are not converted"
 
-# First bytes, cause and remedy. The oldest pickles have no magic bytes: "no safetensors file".
+# First bytes, cause and remedy. The oldest pickles have no magic bytes: "no safetensors
+# file".
 KINDS = (
     (b"PK\x03\x04", "is a zip archive, as torch.save and numpy.savez write", OWN_FORMAT),
     (b"\x93NUMPY", "is an array of numpy.save", OWN_FORMAT),

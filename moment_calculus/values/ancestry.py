@@ -2,7 +2,8 @@
 
 With a mask m of zeros and ones that is independent of two values a and b,
     y = m ∘ a + (1 − m) ∘ b,    f(y) = m ∘ f(a) + (1 − m) ∘ f(b)
-for every function f of each component: exact, though y is far from Gaussian. Dropout has b = 0.
+for every function f of each component: exact, though y is far from Gaussian. Dropout has
+b = 0.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def _expands_to(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
 def is_rearranged(left: Gaussian, right: Gaussian) -> bool:
     """Return whether two dependent values have elements of a common site in different places.
 
-    Then an element of the batch of one depends on another element of the batch of the other, as in
-    ``z[1:] - z[:-1]``.
+    Then an element of the batch of one depends on another element of the batch of the
+    other, as in ``z[1:] - z[:-1]``.
     """
     shared = overlap(left, right)
     if not shared:
@@ -89,8 +90,9 @@ def _last_rearrangements(value: Gaussian, sites: frozenset[str]) -> set[tuple[st
 class Branches:
     """A mask, and the value where it is one and where it is zero."""
 
-    # mask: of the shape of the value. join: computes a value from a mask and two branches.
-    # make: computes a branch, given a choice between the branches of other values.
+    # mask: of the shape of the value. join: computes a value from a mask and two
+    # branches. make: computes a branch, given a choice between the branches of other
+    # values.
     def __init__(self, mask: Gaussian, join: Callable, make: Callable[[Choice], Any]) -> None:
         self.mask, self.join, self._make = mask, join, make
 
@@ -138,8 +140,9 @@ def _mask_depth(part: Any) -> int:
 def branches_of(value: Gaussian) -> Branches | None:
     """Return the branches of a value that a mask switches; None of any other value.
 
-    They are known where the value is computed from a mask by operations on single components. A
-    linear map ends them: its outputs see many masks, and are taken as Gaussian.
+    They are known where the value is computed from a mask by operations on single
+    components. A linear map ends them: its outputs see many masks, and are taken as
+    Gaussian.
     """
     waiting = [value]
     while waiting:

@@ -1,9 +1,9 @@
 """Cross-covariances of values, from the steps that computed them.
 
-The newer of two values is replaced by its inputs until a common ancestor is reached, unless its
-step knows more. Second-order terms of products add covariances with products and functions that
-are not among their ancestors: that of (x − E x)(y − E y) and f(u) is C_xu C_yu E f″ for jointly
-Gaussian x, y and u; terms of higher order contribute nothing.
+The newer of two values is replaced by its inputs until a common ancestor is reached,
+unless its step knows more. Second-order terms of products add covariances with products
+and functions that are not among their ancestors: that of (x − E x)(y − E y) and f(u) is
+C_xu C_yu E f″ for jointly Gaussian x, y and u; terms of higher order contribute nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from moment_calculus.values.support import overlap
 
 def cross_covariance(left: Gaussian, right: Gaussian) -> Array | None:
     """Return Cov(left, right), ``batch + [d, e]``: [[0]] without a common site, None if unknown."""
-    # Exact, for jointly Gaussian inputs of every step, where the steps between the values are
-    # linear, products of Gaussians, one activation (Stein's lemma), or one on either side (Mehler's
-    # formula). In diagonal mode the inputs of a linear map count as independent, as in its
-    # variance.
+    # Exact, for jointly Gaussian inputs of every step, where the steps between the values
+    # are linear, products of Gaussians, one activation (Stein's lemma), or one on either
+    # side (Mehler's formula). In diagonal mode the inputs of a linear map count as
+    # independent, as in its variance.
     return Query().cross(left, right)
 
 
@@ -52,8 +52,8 @@ class Query:
 
     def __init__(self, answers: _Answers | None = None, is_mixed: bool = False) -> None:
         self.answers = _Answers() if answers is None else answers
-        # whether features entered a map as independent on the way (diagonal mode); then the
-        # covariance of a value with itself is that of independent components
+        # whether features entered a map as independent on the way (diagonal mode); then
+        # the covariance of a value with itself is that of independent components
         self.is_mixed = is_mixed
 
     @property
@@ -120,7 +120,8 @@ class Query:
 
     def _pairs(self, left: Gaussian, right: Gaussian) -> Array | float | None:
         step = right.step
-        # the factors of a product of functions count as Gaussian: no second order with curved ones
+        # the factors of a product of functions count as Gaussian: no second order with
+        # curved ones
         bends = step.quadratic and (step.function is None or not _has_nonlinear_factors(left))
         total: Any = self._isserlis(left, right) if bends else 0.0
         for place, source in enumerate(step.inputs if total is not None else ()):
@@ -174,8 +175,8 @@ def _drop_leading_axes(cross: Array | None, left: Gaussian, right: Gaussian) -> 
 def elementwise_covariance(left: Gaussian, right: Gaussian) -> Array | float | None:
     """Return the covariance of equal components, 0.0 without a common site, None if unknown.
 
-    In diagonal mode the variances ignore correlations that the covariance may contain: it is
-    clipped to the product of the standard deviations.
+    In diagonal mode the variances ignore correlations that the covariance may contain: it
+    is clipped to the product of the standard deviations.
     """
     if not overlap(left, right):
         return 0.0

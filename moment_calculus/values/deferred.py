@@ -1,8 +1,8 @@
 """Elementwise functions of a Gaussian whose moments are computed only where they are needed.
 
-A chain of functions is composed first and integrated once, so that it stays recognisable (as the
-scale of a likelihood, say). A shape operation rearranges the Gaussian, and the moments if they are
-known already.
+A chain of functions is composed first and integrated once, so that it stays recognisable
+(as the scale of a likelihood, say). A shape operation rearranges the Gaussian, and the
+moments if they are known already.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rearranged entries of a latent site, whose covariances need no Jacobian.
 
-A slice, a gather or a reshape of a site with independent components consists of entries of that
-site. The covariance of two such values, however their batches and features are arranged, is the
-variance where both have the same entry, and zero elsewhere.
+A slice, a gather or a reshape of a site with independent components consists of entries
+of that site. The covariance of two such values, however their batches and features are
+arranged, is the variance where both have the same entry, and zero elsewhere.
 """
 
 from __future__ import annotations

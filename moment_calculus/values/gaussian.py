@@ -1,9 +1,10 @@
 """A Gaussian value: its moments, and the step that computed it.
 
-The steps link the live values to a graph, from which the cross-covariance of any two is computed on
-demand. ``mean`` has the program's shape, of which one axis may be the *feature axis*; covariances
-have it moved to the end and doubled, ``batch + [d, d]``. A value with ``axis=None`` is a batch of
-scalars, d = 1. Components without a stored covariance are propagated as independent.
+The steps link the live values to a graph, from which the cross-covariance of any two is
+computed on demand. ``mean`` has the program's shape, of which one axis may be the
+*feature axis*; covariances have it moved to the end and doubled, ``batch + [d, d]``. A
+value with ``axis=None`` is a batch of scalars, d = 1. Components without a stored
+covariance are propagated as independent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Covariance of components of one array that lie at an offset from each other.
 
-Outputs of a convolution at two positions share its weights, and the windows of a pool overlap.
-Steps that keep positions (activations, affine maps, biases) are followed back to the step that
-knows the covariance.
+Outputs of a convolution at two positions share its weights, and the windows of a pool
+overlap. Steps that keep positions (activations, affine maps, biases) are followed back to
+the step that knows the covariance.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ def lag_covariance(value: Gaussian, offset: Sequence[int]) -> Array | None:
     """Return Cov(x_p, x_{p + offset}) for all p for which both exist; None if it is unknown.
 
     Each axis is shorter by the size of its offset. Exact where the value is computed from
-    independent components, or convolutions of data or of independent values, by sums of independent
-    terms and affine maps. Activations use eight terms of Mehler's series, maxima of windows one.
+    independent components, or convolutions of data or of independent values, by sums of
+    independent terms and affine maps. Activations use eight terms of Mehler's series,
+    maxima of windows one.
     """
-    # For ρ > 0 the rest of the series counts as one term, so that ρ = 1 is exact. Largest error
-    # measured for |μ| ≤ 2σ and σ = 1, in units of the variance: 0.012 for relu, 0.0013 for tanh,
-    # 1e-5 for sigmoid.
+    # For ρ > 0 the rest of the series counts as one term, so that ρ = 1 is exact. Largest
+    # error measured for |μ| ≤ 2σ and σ = 1, in units of the variance: 0.012 for relu,
+    # 0.0013 for tanh, 1e-5 for sigmoid.
     offset = tuple(offset)
     if not any(offset):
         return value.variance

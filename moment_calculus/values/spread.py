@@ -14,9 +14,10 @@ Lazy = Array | Callable[[], Array] | None
 class Spread:
     """Variance and covariances of a value, each computed when it is first needed."""
 
-    # variance: of the value's shape; may be omitted beside a covariance. covariance: batch + [d, d]
-    # over the feature axis, or a callable that computes it; None if components are propagated as
-    # independent. joint: the same for a value in diagonal mode, for covariances of its slices.
+    # variance: of the value's shape; may be omitted beside a covariance. covariance:
+    # batch + [d, d] over the feature axis, or a callable that computes it; None if
+    # components are propagated as independent. joint: the same for a value in diagonal
+    # mode, for covariances of its slices.
     __slots__ = ("covariance", "joint", "variance")
 
     def __init__(

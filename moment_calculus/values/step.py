@@ -1,9 +1,9 @@
 """A step records how a value was computed, to answer how the value depends on other values.
 
-Every operation gives its result a subclass of :class:`Step`, defined beside the operation.
-Covariances, lags, vectors and functions of one Gaussian call its methods and know no subclass by
-name. The defaults claim nothing: the components may depend on each other, and covariances with
-other values are unknown.
+Every operation gives its result a subclass of :class:`Step`, defined beside the
+operation. Covariances, lags, vectors and functions of one Gaussian call its methods and
+know no subclass by name. The defaults claim nothing: the components may depend on each
+other, and covariances with other values are unknown.
 """
 
 from __future__ import annotations
@@ -18,31 +18,36 @@ from moment_calculus.values.entries import Entries
 class Step:
     """How a value was computed; every kind of operation has a subclass, defined beside it.
 
-    A step never holds the value itself, so that no reference cycle outlives its use. A dataclass
-    that takes ``inputs`` as an argument declares them with ``field()``, without the default here.
+    A step never holds the value itself, so that no reference cycle outlives its use. A
+    dataclass that takes ``inputs`` as an argument declares them with ``field()``, without
+    the default here.
 
     Attributes:
         inputs: values from which the value was computed.
         identity: whether the components are those of the inputs, or sums of them.
-        componentwise: whether component i depends on component i of the inputs alone, and the
-            inputs are, in the same sense, functions of one value.
-        assumes_independence: whether the features of the inputs were treated as independent
-            (diagonal mode).
-        affine: the only input x, a scale and a shift (arrays or numbers that are not random), if
-            the value is scale · x + shift component by component.
-        nonlinear: whether the value is a nonlinear function or a product, known by its moments
-            alone.
+        componentwise: whether component i depends on component i of the inputs alone, and
+            the inputs are, in the same sense, functions of one value.
+        assumes_independence: whether the features of the inputs were treated as
+            independent (diagonal mode).
+        affine: the only input x, a scale and a shift (arrays or numbers that are not
+            random), if the value is scale · x + shift component by component.
+        nonlinear: whether the value is a nonlinear function or a product, known by its
+            moments alone.
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
         factors: the two factors, if the value is a product of two values.
-        quadratic: values x and y and a weight, an array of the value's shape or None for one, if
-            the second-order part of the value is weight · ((x − E x)(y − E y) − Cov(x, y)).
-        weight: whether the value is a latent matrix as a whole, not a batch of latent vectors; its
-            product with columns that are not random then has the rows as features.
-        data: whether the value is data with noise of their own: input of a map, never its weight.
-        linear_in_chains: whether the value is linear in latent chains and its components depend on
-            each other in no other way; then sums and maps use its covariance in diagonal mode too.
-        elementwise: whether every component is computed from single components of the inputs, so
-            that :meth:`branches` are known.
+        quadratic: values x and y and a weight, an array of the value's shape or None for
+            one, if the second-order part of the value is weight · ((x − E x)(y − E y) −
+            Cov(x, y)).
+        weight: whether the value is a latent matrix as a whole, not a batch of latent
+            vectors; its product with columns that are not random then has the rows as
+            features.
+        data: whether the value is data with noise of their own: input of a map, never its
+            weight.
+        linear_in_chains: whether the value is linear in latent chains and its components
+            depend on each other in no other way; then sums and maps use its covariance in
+            diagonal mode too.
+        elementwise: whether every component is computed from single components of the
+            inputs, so that :meth:`branches` are known.
     """
 
     inputs: tuple[Any, ...] = ()
@@ -110,7 +115,8 @@ class Step:
             query: computes covariances of other pairs.
 
         Returns:
-            Array of the shape of the value, or None to take the diagonal of the whole covariance.
+            Array of the shape of the value, or None to take the diagonal of the whole
+            covariance.
         """
         return None
 
@@ -123,7 +129,8 @@ class Step:
             columns: another slice, without a feature in common.
 
         Returns:
-            ``batch + [r, c]``, or what broadcasts to it; None to take it from the whole covariance.
+            ``batch + [r, c]``, or what broadcasts to it; None to take it from the whole
+            covariance.
         """
         return None
 
@@ -146,8 +153,8 @@ class Step:
             offset: along each axis.
 
         Returns:
-            Array of the covariances, or NotImplemented to take it from the covariance of the
-            features, or from the inputs.
+            Array of the covariances, or NotImplemented to take it from the covariance of
+            the features, or from the inputs.
         """
         return NotImplemented
 

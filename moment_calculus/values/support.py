@@ -1,8 +1,8 @@
 """Which elements of latent sites a value depends on; different elements are independent.
 
-The names of sites alone would make ``w[0]`` depend on ``w[1]``, and layers whose weights are
-stacked in one site would be impossible. Elements are counted along the leading axis of the site; a
-set of them is a bit mask.
+The names of sites alone would make ``w[0]`` depend on ``w[1]``, and layers whose weights
+are stacked in one site would be impossible. Elements are counted along the leading axis
+of the site; a set of them is a bit mask.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A batch of dependent scalars as one vector, with the covariance that a contraction needs.
 
-Dependence between elements of a batch is not stored, for there may be many: the effects of a plate
-that share a mean and a scale. Where they are summed with weights after all, the value is computed
-again from its independent components, with the trailing axis as the feature axis.
+Dependence between elements of a batch is not stored, for there may be many: the effects
+of a plate that share a mean and a scale. Where they are summed with weights after all,
+the value is computed again from its independent components, with the trailing axis as the
+feature axis.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from moment_calculus.values.spread import Spread
 def as_vector(value: Gaussian) -> Gaussian | None:
     """Return a batch of scalars with its trailing axis as feature axis; None if that is unknown.
 
-    Exact where the value is computed from independent components and scalars by sums, products and
-    functions of each component. A component used twice is one vector used twice.
+    Exact where the value is computed from independent components and scalars by sums,
+    products and functions of each component. A component used twice is one vector used
+    twice.
     """
     vector = value.memo.values.get("vector")
     if vector is None:

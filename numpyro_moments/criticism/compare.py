@@ -43,10 +43,10 @@ def compare_with_nuts(
 ) -> Comparison:
     """Compare a trained guide and its linear response with NUTS on the same model.
 
-    The latent sites are compared on the unconstrained space, where a guide is Gaussian: differences
-    of means in standard deviations of the chains, ratios of standard deviations of the guide and of
-    its linear response. Predictions are those in closed form, and of the chains the mixture over
-    all draws.
+    The latent sites are compared on the unconstrained space, where a guide is Gaussian:
+    differences of means in standard deviations of the chains, ratios of standard
+    deviations of the guide and of its linear response. Predictions are those in closed
+    form, and of the chains the mixture over all draws.
 
     Args:
         model: NumPyro model, unmodified: NUTS takes it as it is.
@@ -54,11 +54,12 @@ def compare_with_nuts(
         *data: what it was trained on, arguments of the model.
         params: trained parameters of guide and model, unless ``guide`` is a ``Fit``.
         reference: finished chains of the same model and data: a NumPyro ``MCMC``, or an
-            ``InferenceData`` with the group ``posterior``, as of another program; by default NUTS
-            runs now.
-        test: other arguments of the model for which predictions are compared, a tuple, as new
-            inputs without observations; by default the data.
-        objective: the loss that the guide was trained by; by default ``DeterministicELBO()``.
+            ``InferenceData`` with the group ``posterior``, as of another program; by
+            default NUTS runs now.
+        test: other arguments of the model for which predictions are compared, a tuple, as
+            new inputs without observations; by default the data.
+        objective: the loss that the guide was trained by; by default
+            ``DeterministicELBO()``.
         num_warmup: steps of each chain before its draws.
         num_samples: draws of each chain.
         num_chains: chains.
@@ -68,14 +69,15 @@ def compare_with_nuts(
         **named: arguments of the model by name.
 
     Returns:
-        The numbers: a ``Comparison``, which prints as tables; ``table()`` is a data frame of all
-        coordinates, ``plot()`` draws them, ``inference_data`` has the containers of ArviZ by
-        source. Where linear response or leave-one-out is not possible, ``notes`` say why.
+        The numbers: a ``Comparison``, which prints as tables; ``table()`` is a data frame
+        of all coordinates, ``plot()`` draws them, ``inference_data`` has the containers
+        of ArviZ by source. Where linear response or leave-one-out is not possible,
+        ``notes`` say why.
 
     Raises:
         ImportError: if ArviZ is not there.
-        ValueError: if the model draws random numbers that belong to no site, as masks of dropout:
-            NUTS would take those of one draw for ever.
+        ValueError: if the model draws random numbers that belong to no site, as masks of
+            dropout: NUTS would take those of one draw for ever.
         TypeError: if ``reference`` is something else.
 
     Example:

@@ -43,7 +43,8 @@ class Note(NamedTuple):
 class Recorder(Interpreter):
     """Evaluates a program with moments, and records results.
 
-    Equations in the bodies of loops and branches are not recorded, only the results of these.
+    Equations in the bodies of loops and branches are not recorded, only the results of
+    these.
     """
 
     def __init__(self, rules: Mapping[str, Any], outputs: Sequence[str] = ()) -> None:

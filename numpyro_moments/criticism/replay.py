@@ -87,7 +87,8 @@ def drawer(
 ) -> Callable[[int, Sequence[int]], list[Any]]:
     """Return a function that runs a recorded program: (count, indices) -> arrays [count, ...].
 
-    The indices are of the recorded results of equations, followed by the program's ``outputs``.
+    The indices are of the recorded results of equations, followed by the program's
+    ``outputs``.
     """
     frame = recorder.frames[0]
     compiled: dict[tuple[int, ...], Callable] = {}

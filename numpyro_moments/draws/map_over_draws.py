@@ -20,8 +20,8 @@ class Each:
     """Runs functions of one draw for all draws, compiled once for each function and count."""
 
     def __init__(self, key: Any, precision: Precision, batch_size: int | None, inputs: int) -> None:
-        # Without a batch size, as many draws run at once as fit into memory; ``inputs`` is the size
-        # of the largest array that the functions read besides the draws.
+        # Without a batch size, as many draws run at once as fit into memory; ``inputs``
+        # is the size of the largest array that the functions read besides the draws.
         self.key, self.precision, self.batch_size, self.inputs = key, precision, batch_size, inputs
         self._compiled: dict[tuple[str, int], Callable] = {}
 
@@ -30,8 +30,8 @@ class Each:
     ) -> Any:
         """Return the results of a function for draws [draws, ...] by site, as arrays of NumPy.
 
-        The name identifies the function, which takes one draw by site and a key. A count is needed
-        if there are no draws.
+        The name identifies the function, which takes one draw by site and a key. A count
+        is needed if there are no draws.
         """
         with self.precision():
             given = {site: jnp.asarray(value) for site, value in values.items()}

@@ -16,7 +16,8 @@ def is_latent_draw(site: dict) -> bool:
 
 def log_density(trace: dict) -> jax.Array:
     """Return the log density of all sites, with scales and masks, as partial sums [parts]."""
-    # To be added in double precision: over 10⁵ data, single precision loses hundredths of nats.
+    # To be added in double precision: over 10⁵ data, single precision loses hundredths of
+    # nats.
     sites = [site for site in trace.values() if site["type"] == "sample"]
     return jnp.concatenate([jnp.zeros(1), *map(_partial_sums, sites)])
 

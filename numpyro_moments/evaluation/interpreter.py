@@ -1,7 +1,7 @@
 """Evaluate a jaxpr with moments: a moment rule serves each equation with random operands.
 
-JAX traces a program once; the jaxpr lists its primitives. Equations whose operands are certain are
-evaluated as they are.
+JAX traces a program once; the jaxpr lists its primitives. Equations whose operands are
+certain are evaluated as they are.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from moment_calculus.optimisation.outcome import ByDraws, Fit
 from numpyro_moments.fitting.problem import Problem, Static, apart
 from numpyro_moments.objectives.base import Program
 
-# Compilation takes longer than the run: with these options 0.3 instead of 3.4 s for a network of
-# two layers.
+# Compilation takes longer than the run: with these options 0.3 instead of 3.4 s for a
+# network of two layers.
 QUICK = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,

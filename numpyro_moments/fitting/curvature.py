@@ -15,7 +15,8 @@ BATCH_ROOM = 1 << 27  # bytes of intermediate results of concurrent products; mo
 class Curvature:
     """The Hessian of a function, from its slope, which is a function of parameters [n].
 
-    What does not depend on the direction is computed once for a place, and kept for the last one.
+    What does not depend on the direction is computed once for a place, and kept for the
+    last one.
     """
 
     def __init__(self, slope: Callable[[jax.Array], jax.Array]) -> None:

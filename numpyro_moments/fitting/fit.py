@@ -75,57 +75,67 @@ def fit(
 
     Args:
         model: the model.
-        guide: a guide, also one without a model; its scales set the units of the steps, where they
-            are named like those of ``DVIGuide`` and ``AutoNormal``.
-        *data: arguments of model and guide: arrays, or dictionaries and tuples of arrays. Or a
-            loader of mini-batches (a DataLoader, an iterable for each epoch, or an iterator), which
-            gives the arguments by name if a mini-batch is a dictionary, in order if it is a list.
+        guide: a guide, also one without a model; its scales set the units of the steps,
+            where they are named like those of ``DVIGuide`` and ``AutoNormal``.
+        *data: arguments of model and guide: arrays, or dictionaries and tuples of arrays.
+            Or a loader of mini-batches (a DataLoader, an iterable for each epoch, or an
+            iterator), which gives the arguments by name if a mini-batch is a dictionary,
+            in order if it is a list.
         objective: an ELBO; by default ``DeterministicELBO()``.
-        method: ``"adam"``; or, for a deterministic loss of all data, ``"lbfgs"``, or ``"newton"``
-            with the dense Hessian of up to 1000 parameters, and Hessian–vector products beyond,
-            both by SciPy.
+        method: ``"adam"``; or, for a deterministic loss of all data, ``"lbfgs"``, or
+            ``"newton"`` with the dense Hessian of up to 1000 parameters, and
+            Hessian–vector products beyond, both by SciPy.
         steps: largest number of steps; by default 2000, 5000 and 500.
-        tolerance: where a deterministic method has converged: for ``"newton"`` the Newton decrement
-            ½ gᵀ H⁻¹ g in nats, for ``"lbfgs"`` the relative change of the loss in ten steps; by
-            default 1e-9, and never below what the precision of the loss shows. For ``"adam"`` the
-            relative change of the mean loss from ``every`` steps to the next; by default none.
-            ``"lbfgs"`` and ``"adam"`` on all data look at the least curvature where they come to
-            rest, by at most 24 slopes: they step off a saddle, and go on.
-        learning_rate: of Adam, by default 0.01; or a function of the number of steps made before.
-        optimiser: in place of Adam one of NumPyro's, with its schedule and gradient clipping, or
-            one of Optax (NumPyro), or a function that makes one of torch of the parameters (Pyro).
-        batch_size: rows of a mini-batch. All arguments are cut along their first axis, shuffled
-            anew in every epoch by the seed; rows that fill no mini-batch are left out of an epoch.
+        tolerance: where a deterministic method has converged: for ``"newton"`` the Newton
+            decrement ½ gᵀ H⁻¹ g in nats, for ``"lbfgs"`` the relative change of the loss
+            in ten steps; by default 1e-9, and never below what the precision of the loss
+            shows. For ``"adam"`` the relative change of the mean loss from ``every``
+            steps to the next; by default none. ``"lbfgs"`` and ``"adam"`` on all data
+            look at the least curvature where they come to rest, by at most 24 slopes:
+            they step off a saddle, and go on.
+        learning_rate: of Adam, by default 0.01; or a function of the number of steps made
+            before.
+        optimiser: in place of Adam one of NumPyro's, with its schedule and gradient
+            clipping, or one of Optax (NumPyro), or a function that makes one of torch of
+            the parameters (Pyro).
+        batch_size: rows of a mini-batch. All arguments are cut along their first axis,
+            shuffled anew in every epoch by the seed; rows that fill no mini-batch are
+            left out of an epoch.
         epochs: how often to go through all mini-batches, in place of ``steps``.
         rows: rows of all data, where a loader does not tell.
-        plate: the plate of the rows, where it is not the only one of the mini-batch's size. What is
-            observed in it counts as much as all rows do; a model that scales itself, by a
-            subsampled plate or a handler, is left as it is.
-        kl_warm_up: number of steps in which the weight of the KL divergence rises to one; or a
-            tuple, steps without it and steps of the rise.
-        held_out: arguments of the model, with observations, that are not trained on. The parameters
-            with the highest log predictive density of these are kept.
+        plate: the plate of the rows, where it is not the only one of the mini-batch's
+            size. What is observed in it counts as much as all rows do; a model that
+            scales itself, by a subsampled plate or a handler, is left as it is.
+        kl_warm_up: number of steps in which the weight of the KL divergence rises to one;
+            or a tuple, steps without it and steps of the rise.
+        held_out: arguments of the model, with observations, that are not trained on. The
+            parameters with the highest log predictive density of these are kept.
         patience: evaluations of it without a rise after which the training stops.
-        every: steps between two looks at what is held out, of the callback, and two checkpoints; by
-            default 100. A deterministic method begins a new round with each.
-        callback: called with the :class:`Progress`; it ends the training by returning True.
+        every: steps between two looks at what is held out, of the callback, and two
+            checkpoints; by default 100. A deterministic method begins a new round with
+            each.
+        callback: called with the :class:`Progress`; it ends the training by returning
+            True.
         progress_bar: whether a bar shows the ELBO and its parts; by default on terminals.
-        checkpoint: path of a file that is written all along; if it exists, the fit goes on from it
-            and ends as if it had never been interrupted, on the same machine bit for bit.
-        prior: an earlier fit with a ``DVIGuide``, on other data: its posterior takes the place of
-            the model's prior. Sites in a plate with what is observed are of the rows, and keep
-            theirs.
+        checkpoint: path of a file that is written all along; if it exists, the fit goes
+            on from it and ends as if it had never been interrupted, on the same machine
+            bit for bit.
+        prior: an earlier fit with a ``DVIGuide``, on other data: its posterior takes the
+            place of the model's prior. Sites in a plate with what is observed are of the
+            rows, and keep theirs.
         restarts: trainings from different starts, the best of which is kept.
-        float64: whether to compute in double precision, with doubles of the arrays among the
-            arguments; those that the model has elsewhere, such as in closures, are the model's own.
-        by_draws: whether to evaluate a closed-form loss once more at the end by draws of the guide,
-            and to warn where they contradict it. 32 particles are drawn, up to 1024 where fewer do
-            not tell one per cent of the loss. Of more than 2000 rows both are of that many, drawn
-            at random and scaled up as a mini-batch is; of all where the arguments have not the same
-            rows, or the model does not run on fewer. It takes at most a tenth of the time of the
-            fit, but up to one second or eight particles for the first 32, and for more where these
-            contradict the loss; in NumPyro it is compiled before. Random states of the user are
-            left as they are.
+        float64: whether to compute in double precision, with doubles of the arrays among
+            the arguments; those that the model has elsewhere, such as in closures, are
+            the model's own.
+        by_draws: whether to evaluate a closed-form loss once more at the end by draws of
+            the guide, and to warn where they contradict it. 32 particles are drawn, up to
+            1024 where fewer do not tell one per cent of the loss. Of more than 2000 rows
+            both are of that many, drawn at random and scaled up as a mini-batch is; of
+            all where the arguments have not the same rows, or the model does not run on
+            fewer. It takes at most a tenth of the time of the fit, but up to one second
+            or eight particles for the first 32, and for more where these contradict the
+            loss; in NumPyro it is compiled before. Random states of the user are left as
+            they are.
         seed: of the order of mini-batches, and in NumPyro of the random key.
         params: parameters to begin with, of an earlier fit; by default initial ones.
         **named: arguments of model and guide by name.
@@ -135,15 +145,16 @@ def fit(
         ``predict`` and NumPyro's ``Predictive`` take.
 
     Raises:
-        ValueError: if options are unknown or do not go together, the method needs a deterministic
-            loss and this one is not, or a finite loss at the start; if it is not
-            clear how a mini-batch is to be scaled; if the order of a loader cannot be restored.
+        ValueError: if options are unknown or do not go together, the method needs a
+            deterministic loss and this one is not, or a finite loss at the start; if it
+            is not clear how a mini-batch is to be scaled; if the order of a loader cannot
+            be restored.
         StoredFileError: if the checkpoint is damaged, or of another fit.
         UnsupportedMoments: if the model leaves the supported operations.
 
     Warns:
-        LossByDrawsWarning: if the loss by draws is another one, by three standard errors and by one
-            per cent of the loss.
+        LossByDrawsWarning: if the loss by draws is another one, by three standard errors
+            and by one per cent of the loss.
 
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP

@@ -1,7 +1,8 @@
 """Remove from distributions what NumPyro derives from their parameters, and derive it again.
 
-Some hold the same numbers in a form without moments, such as the stacked parameters of a Beta. They
-are not needed while the parameters are random: they are made from arrays afterwards.
+Some hold the same numbers in a form without moments, such as the stacked parameters of a
+Beta. They are not needed while the parameters are random: they are made from arrays
+afterwards.
 """
 
 from __future__ import annotations

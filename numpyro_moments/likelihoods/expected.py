@@ -27,8 +27,9 @@ from numpyro_moments.likelihoods.table import EXPECTED_LOG_PROB
 def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
     """Return E_q[log p(value)] of one site, of the distribution's batch shape.
 
-    The result has the additional axes of an observation, as in NumPyro's ``log_prob``. It is zero
-    where a mask excludes, even for NaN. Outside the support it is −∞, after NumPyro's own warning.
+    The result has the additional axes of an observation, as in NumPyro's ``log_prob``. It
+    is zero where a mask excludes, even for NaN. Outside the support it is −∞, after
+    NumPyro's own warning.
     """
     if not is_random(value):
         value = jnp.asarray(value)

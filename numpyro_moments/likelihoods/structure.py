@@ -1,7 +1,8 @@
 """Find random values inside a distribution object, and rebuild it with arrays in their place.
 
-NumPyro's distributions are trees whose leaves are the parameters and what is derived from them. A
-leaf that is a value of the calculus is random. Other leaves can replace it without a constructor.
+NumPyro's distributions are trees whose leaves are the parameters and what is derived from
+them. A leaf that is a value of the calculus is random. Other leaves can replace it
+without a constructor.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def _constraints(fn: Any) -> dict[str, Constraint]:
 def replaced(fn: Any) -> tuple[list[Any], Callable[..., Any]]:
     """Return the random values of a distribution, and the distribution as a function of them.
 
-    The function takes arrays of their shapes, and makes the distribution in double precision
-    (where JAX has it) without validation.
+    The function takes arrays of their shapes, and makes the distribution in double
+    precision (where JAX has it) without validation.
     """
     leaves, tree = jax.tree.flatten(stripped(fn), is_leaf=is_random)
 

@@ -42,7 +42,8 @@ def observed(
     name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
 ) -> ObservedSite:
     """Return an observed site as a product of densities of its elements."""
-    # The scale multiplies the log density. Elements of the plates, given by name, are no data.
+    # The scale multiplies the log density. Elements of the plates, given by name, are no
+    # data.
     value = value if is_random(value) else jnp.asarray(value)
     shape = shape_with(fn, value)
     if 0 in shape or not (is_random(value) or has_moments(fn)):

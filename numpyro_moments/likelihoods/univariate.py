@@ -42,8 +42,8 @@ def expected(fn: Any, value: Any) -> jax.Array:
 
     For the error see :func:`moment_calculus.likelihoods.expectation`.
     """
-    # Nodes are float64 if JAX allows it. In float32 the error is that of NumPyro's density: 1e-6,
-    # relative or absolute, measured over ten families.
+    # Nodes are float64 if JAX allows it. In float32 the error is that of NumPyro's
+    # density: 1e-6, relative or absolute, measured over ten families.
     _, arguments = _as_function(fn)
     return likelihoods.expectation(
         _density(fn, value), _double(value), *arguments, knots=_knots(fn, value)

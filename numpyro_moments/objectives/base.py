@@ -64,7 +64,8 @@ class Objective(ELBO):
             program: model and guide.
 
         Returns:
-            These arrays, with a leading axis of particles; the new values of the mutable sites.
+            These arrays, with a leading axis of particles; the new values of the mutable
+            sites.
         """
         raise NotImplementedError
 
@@ -92,8 +93,8 @@ class Objective(ELBO):
                 :class:`numpyro_moments.sites.drawn_traces.Drawing`.
 
         Returns:
-            What ``consume`` returns, on a leading axis of particles; the new values of the mutable
-            sites, from the last particle.
+            What ``consume`` returns, on a leading axis of particles; the new values of
+            the mutable sites, from the last particle.
         """
         return vectorised(self, key, program, partial(self._particle, consume=consume, data=data))
 
@@ -137,7 +138,8 @@ def vectorised(
     particle: Callable[[Program, Any], tuple[Any, dict[str, Any]]],
 ) -> tuple[Any, dict[str, Any] | None]:
     """Return what ``particle`` makes of each particle, all with the same subsamples."""
-    # Arrays have a leading axis of particles; mutable sites have the values of the last particle.
+    # Arrays have a leading axis of particles; mutable sites have the values of the last
+    # particle.
     bind(program.guide, program.model)
     if objective.num_particles == 1:
         found, state = particle(program, key)

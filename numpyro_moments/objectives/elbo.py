@@ -20,44 +20,51 @@ from numpyro_moments.sites.traces import Traces
 class DeterministicELBO(Objective):
     """ELBO by analytic moment propagation: no samples, no gradient noise.
 
-    Gaussian latent sites flow through the model as moments; the expected log-likelihood of every
-    observed site and the KL divergence of every latent site are taken in closed form. Each site
-    contributes s_model (−KL − H) + s_guide H, with the scales and masks of model and guide, so
-    the result equals NumPyro's ``Trace_ELBO`` in expectation. Beyond the first random layer the
-    activations are matched by Gaussians, which is the approximation of the source paper.
+    Gaussian latent sites flow through the model as moments; the expected log-likelihood
+    of every observed site and the KL divergence of every latent site are taken in closed
+    form. Each site contributes s_model (−KL − H) + s_guide H, with the scales and masks
+    of model and guide, so the result equals NumPyro's ``Trace_ELBO`` in expectation.
+    Beyond the first random layer the activations are matched by Gaussians, which is the
+    approximation of the source paper.
 
-    Guides may be hand-written or NumPyro's own, as long as every site is Gaussian, an elementwise
-    transform of a Gaussian, a point estimate, or linear in such sites: ``DVIGuide``,
-    ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoDelta``, multivariate Normals with full
-    covariance. The loss is a function of arrays like any other: under ``jax.jit``, ``jax.grad``,
-    ``jax.vmap`` and on a device mesh.
+    Guides may be hand-written or NumPyro's own, as long as every site is Gaussian, an
+    elementwise transform of a Gaussian, a point estimate, or linear in such sites:
+    ``DVIGuide``, ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoDelta``, multivariate
+    Normals with full covariance. The loss is a function of arrays like any other: under
+    ``jax.jit``, ``jax.grad``, ``jax.vmap`` and on a device mesh.
 
     Args:
-        covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
-            variances only (O(d) instead of O(d²) memory for each element of the batch).
-        rules: rule book: ``"exact"`` (covariances of activations without closed pairs by 32 terms
-            of a series, see :func:`moment_calculus.functions.pairs.covariance.covariance`),
-            ``"dvi"`` for the source paper's approximate covariances, ``"first_order"`` for the
-            delta method, or a rule book of your own.
-        categorical: rule for classes with Gaussian logits, whose joint covariance is used in
-            diagonal mode too: ``"points"`` (fixed points, 2 to 3 % off at the optimum of a network
-            with one hidden layer), ``"pairs"`` (pairwise logsumexp, 2 to 6 %), the lower bounds
-            ``"tilted"`` and ``"jensen"``, ``"delta"`` (the source papers', wrong by factors once it
-            is trained) or ``"sample"`` (unbiased: the logits alone are drawn). BB-α knows the means
-            of powers by points, pairs and draws.
+        covariance: ``"full"`` carries the covariance over the feature axis,
+            ``"diagonal"`` the variances only (O(d) instead of O(d²) memory for each
+            element of the batch).
+        rules: rule book: ``"exact"`` (covariances of activations without closed pairs by
+            32 terms of a series, see
+            :func:`moment_calculus.functions.pairs.covariance.covariance`), ``"dvi"`` for
+            the source paper's approximate covariances, ``"first_order"`` for the delta
+            method, or a rule book of your own.
+        categorical: rule for classes with Gaussian logits, whose joint covariance is used
+            in diagonal mode too: ``"points"`` (fixed points, 2 to 3 % off at the optimum
+            of a network with one hidden layer), ``"pairs"`` (pairwise logsumexp, 2 to 6
+            %), the lower bounds ``"tilted"`` and ``"jensen"``, ``"delta"`` (the source
+            papers', wrong by factors once it is trained) or ``"sample"`` (unbiased: the
+            logits alone are drawn). BB-α knows the means of powers by points, pairs and
+            draws.
         categorical_draws: number of draws of the logits for ``categorical="sample"``.
         sample_sites: names of latent sites that are drawn by reparameterisation instead.
-        num_particles: number of draws of the ``sample_sites``; one pass suffices without them.
-        memory_limit: bytes that one covariance may take, checked before it is computed; by
-            default half of the physical memory.
-        sum_sites: whether the loss is one number, or a dictionary of what each site contributes.
+        num_particles: number of draws of the ``sample_sites``; one pass suffices without
+            them.
+        memory_limit: bytes that one covariance may take, checked before it is computed;
+            by default half of the physical memory.
+        sum_sites: whether the loss is one number, or a dictionary of what each site
+            contributes.
         **options: passed to :class:`numpyro.infer.elbo.ELBO`.
 
     Raises:
-        ValueError: if ``covariance``, ``rules`` or ``categorical`` is unknown, or an option is out
-            of range.
-        UnsupportedMoments: when evaluated, if the model or the guide uses an operation that is
-            not supported; the message names the operation, the line, the sites and the remedy.
+        ValueError: if ``covariance``, ``rules`` or ``categorical`` is unknown, or an
+            option is out of range.
+        UnsupportedMoments: when evaluated, if the model or the guide uses an operation
+            that is not supported; the message names the operation, the line, the sites
+            and the remedy.
 
     Source: Wu et al. 2019 (DVI).
 
@@ -81,7 +88,8 @@ class DeterministicELBO(Objective):
         """Return the negative ELBO, and the new values of the mutable sites.
 
         Args:
-            rng_key: random key for subsamples, the ``sample_sites``, the model's own draws.
+            rng_key: random key for subsamples, the ``sample_sites``, the model's own
+                draws.
             param_map: values of the ``param`` and ``mutable`` sites by name.
             model: NumPyro model.
             guide: NumPyro guide; one without a model is bound to ``model``.

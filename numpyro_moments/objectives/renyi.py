@@ -23,11 +23,11 @@ class RenyiELBO(ELBO):
     """Rényi bound (1/(1 − α)) log E_q[(p(y, θ) / q(θ))^(1 − α)] of the log evidence.
 
     Its order is opposite to that of :class:`BBAlphaELBO`: α → 1 is the ELBO, α = 0 the
-    importance-weighted bound, and the bound falls as α grows. The expectation is a mean over K
-    draws of all latent sites, each drawn once for all rows: the ratio needs the density of the
-    guide. Elements of the plates around all sites are bounded one by one, and the scale of a
-    subsample of such a plate multiplies the bound, as in NumPyro; Pyro's own puts it inside the
-    power. NumPyro draws the sites.
+    importance-weighted bound, and the bound falls as α grows. The expectation is a mean
+    over K draws of all latent sites, each drawn once for all rows: the ratio needs the
+    density of the guide. Elements of the plates around all sites are bounded one by one,
+    and the scale of a subsample of such a plate multiplies the bound, as in NumPyro;
+    Pyro's own puts it inside the power. NumPyro draws the sites.
 
     Args:
         alpha: the order α, not negative and not 1.
@@ -37,11 +37,11 @@ class RenyiELBO(ELBO):
 
     Raises:
         TypeError: if ``alpha`` is no number.
-        ValueError: if ``alpha`` is negative or 1, ``propagation`` is another one, or (when
-            evaluated) a plate is subsampled that is not around every site: use
+        ValueError: if ``alpha`` is negative or 1, ``propagation`` is another one, or
+            (when evaluated) a plate is subsampled that is not around every site: use
             :class:`BBAlphaELBO`.
-        UnsupportedMoments: when evaluated, if a site of the guide has no density (dropout, a
-            Delta), or its draws no gradient (discrete ones).
+        UnsupportedMoments: when evaluated, if a site of the guide has no density
+            (dropout, a Delta), or its draws no gradient (discrete ones).
 
     Warns:
         UserWarning: for one particle.

@@ -1,9 +1,10 @@
 """Evaluate a jaxpr whose Normal sites are drawn, with noise for each row of data if possible.
 
-If nothing else uses W, a map x W + b of rows is Normal in every row: with noise of its own in each
-row a sum over rows has the same expectation and less variance (Kingma, Salimans and Welling 2015;
-Li and Gal 2017, section 2). If rows are mixed afterwards (see :mod:`.rows`) or a site is used
-again, the evaluation starts anew with one draw of that site.
+If nothing else uses W, a map x W + b of rows is Normal in every row: with noise of its
+own in each row a sum over rows has the same expectation and less variance (Kingma,
+Salimans and Welling 2015; Li and Gal 2017, section 2). If rows are mixed afterwards (see
+:mod:`.rows`) or a site is used again, the evaluation starts anew with one draw of that
+site.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Evaluation:
     def __init__(
         self, shared_draws: Collection[str] = (), is_mean: bool = False, by_rows: bool = True
     ) -> None:
-        # Names of the sites that are drawn once for all rows; whether means replace draws.
+        # Names of the sites that are drawn once for all rows; whether means replace
+        # draws.
         self.shared_draws, self.is_mean = frozenset(shared_draws), is_mean
         self.by_rows = by_rows and not is_mean  # whether rows may have noise of their own
 

@@ -51,8 +51,9 @@ def predict_by_particles(
 
 def of_particles(fn: Any) -> Any:
     """Return a distribution from ``jax.vmap`` with the axis of particles in its batch shape."""
-    # NumPyro enlarges the batch shape of a distribution, but not those of inner ones from which it
-    # draws, such as the Chi2 of a StudentT: all particles would have the same noise.
+    # NumPyro enlarges the batch shape of a distribution, but not those of inner ones from
+    # which it draws, such as the Chi2 of a StudentT: all particles would have the same
+    # noise.
     if isinstance(fn, ExpandedDistribution):
         return of_particles(_aligned(fn.base_dist, fn)).expand(_batch_shape(fn))
     new = promote_batch_shape(fn)

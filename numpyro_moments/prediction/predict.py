@@ -54,15 +54,17 @@ def predict(
         **kwargs: the model's keyword arguments.
 
     Returns:
-        A :class:`Prediction` for every site that is not latent: ``mean``, ``epistemic_variance``
-        (of the location), ``aleatoric_variance`` (of the noise), ``variance``, ``log_prob``,
-        ``quantile`` and ``interval``, ``probs`` and ``variation_ratio`` of classes, ``entropy`` and
-        ``mutual_information``, ``credible_interval`` of the mean, and ``sample``;
+        A :class:`Prediction` for every site that is not latent: ``mean``,
+        ``epistemic_variance`` (of the location), ``aleatoric_variance`` (of the noise),
+        ``variance``, ``log_prob``, ``quantile`` and ``interval``, ``probs`` and
+        ``variation_ratio`` of classes, ``entropy`` and ``mutual_information``,
+        ``credible_interval`` of the mean, and ``sample``;
         :class:`~moment_calculus.hosts.moments.Moments` for every deterministic site.
 
     Raises:
-        UnsupportedMoments: if the model leaves the supported operations, a site's distribution
-            has no predictive moments, or the model draws random numbers that belong to no site.
+        UnsupportedMoments: if the model leaves the supported operations, a site's
+            distribution has no predictive moments, or the model draws random numbers that
+            belong to no site.
 
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """

@@ -26,10 +26,11 @@ _CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 class Prediction(PredictedSite):
     """Predictive distribution of one site, as moments, a log density, quantiles and draws.
 
-    For classes the moments are those of the one-hot outcome: ``mean`` holds the probabilities,
-    ``epistemic_variance`` what of p(1 − p) comes from not knowing the weights. Moments that do not
-    exist are NaN or infinite: a Cauchy or a Student with one degree of freedom or less has no mean,
-    and with two or less infinite ``aleatoric_variance``; it has quantiles.
+    For classes the moments are those of the one-hot outcome: ``mean`` holds the
+    probabilities, ``epistemic_variance`` what of p(1 − p) comes from not knowing the
+    weights. Moments that do not exist are NaN or infinite: a Cauchy or a Student with one
+    degree of freedom or less has no mean, and with two or less infinite
+    ``aleatoric_variance``; it has quantiles.
 
     Args:
         name: the site.
@@ -61,11 +62,12 @@ class Prediction(PredictedSite):
         """Draw from the predictive distribution of every element.
 
         What an element depends on is drawn from the posterior, then the element from the
-        likelihood: exact draws of its own predictive distribution, epistemic and aleatoric
+        likelihood: exact draws of its own predictive distribution, epistemic and
+        aleatoric
             together. They are not
-        joint draws of several elements: what two rows share, because one set of weights predicts
-        both, is not in them. For functions of several rows (sums, maxima, paths) draw the weights
-        with NumPyro's ``Predictive``.
+        joint draws of several elements: what two rows share, because one set of weights
+        predicts both, is not in them. For functions of several rows (sums, maxima, paths)
+        draw the weights with NumPyro's ``Predictive``.
 
         Args:
             n: how many draws.
@@ -77,8 +79,8 @@ class Prediction(PredictedSite):
         Raises:
             ValueError: if ``n`` is not a positive number.
             TypeError: if ``key`` is no key.
-            UnsupportedMoments: if the predictive moments are of a rule of your own that returns a
-                log density, not a distribution.
+            UnsupportedMoments: if the predictive moments are of a rule of your own that
+                returns a log density, not a distribution.
         """
         with self._context():
             return self._drawn(checked_count(n), checked_key("key", key))

@@ -59,17 +59,20 @@ def propagate(
         rng_key: random key, which sampling needs.
 
     Returns:
-        What ``fn`` returns, every array replaced by its :class:`Moments`; pytrees keep their form.
+        What ``fn`` returns, every array replaced by its :class:`Moments`; pytrees keep
+        their form.
 
-    Different inputs are independent of each other; within one input the components have the
-    covariance given, or are independent.
+    Different inputs are independent of each other; within one input the components have
+    the covariance given, or are independent.
 
-    ``propagation="sampled"`` draws the inputs ``num_particles`` times from Gaussians with these
-    moments, and gives moments over what ``fn`` makes of them: any operation will do, and the error
-    is a Monte Carlo one. ``propagation="mean"`` evaluates ``fn`` at the means, with variance zero.
+    ``propagation="sampled"`` draws the inputs ``num_particles`` times from Gaussians with
+    these moments, and gives moments over what ``fn`` makes of them: any operation will
+    do, and the error is a Monte Carlo one. ``propagation="mean"`` evaluates ``fn`` at the
+    means, with variance zero.
 
     Raises:
-        ValueError: if an option is unknown, or there are fewer than two particles to sample.
+        ValueError: if an option is unknown, or there are fewer than two particles to
+            sample.
         UnsupportedMoments: if ``fn`` uses an operation without a rule (analytic).
 
     Source: Shekhovtsov et al. 2018.

@@ -19,18 +19,19 @@ class SampledPrediction(SampledSite):
     """Predictive distribution of one site by particles, with the interface of ``Prediction``.
 
     A mixture with equal weights: ``mean`` is the mean of the particles' means and
-    ``epistemic_variance`` their variance, ``aleatoric_variance`` the mean of the particles'
-    variances. ``log_prob`` is the logarithm of the mean density, of all elements of an event
-    together. Quantiles invert the mixture's own distribution function; ``credible_interval`` is
-    between quantiles of the particles' means, by Hazen's rule, and no wider than these.
+    ``epistemic_variance`` their variance, ``aleatoric_variance`` the mean of the
+    particles' variances. ``log_prob`` is the logarithm of the mean density, of all
+    elements of an event together. Quantiles invert the mixture's own distribution
+    function; ``credible_interval`` is between quantiles of the particles' means, by
+    Hazen's rule, and no wider than these.
 
     Args:
         name: the site.
         fn: its distribution, whose batch shape begins with the particles.
 
     Raises:
-        ValueError: if the batch shape is empty, or a parameter is random: then there are no
-            particles.
+        ValueError: if the batch shape is empty, or a parameter is random: then there are
+            no particles.
         UnsupportedMoments: if there are no predictive moments for the distribution.
     """
 
@@ -42,8 +43,9 @@ class SampledPrediction(SampledSite):
     def sample(self, n: int, key: jax.Array) -> jax.Array:
         """Draw from the predictive distribution.
 
-        A draw is of one particle in all its elements, and so a joint draw of several rows. Every
-        particle has equally many draws, or one more than others, in random order.
+        A draw is of one particle in all its elements, and so a joint draw of several
+        rows. Every particle has equally many draws, or one more than others, in random
+        order.
 
         Args:
             n: how many draws.

@@ -26,14 +26,15 @@ from numpyro_moments.svi import SVI
 class LinearResponse(Response):
     """Corrected moments of a posterior, and how they depend on priors and data.
 
-    Sites are named as in the model. Standard deviations, covariances and correlations are those of
-    the sites on the unconstrained space, where a guide is Gaussian: of logarithms for positive
-    sites. ``interval``, ``sample`` and ``moments`` are on the sites' supports.
+    Sites are named as in the model. Standard deviations, covariances and correlations are
+    those of the sites on the unconstrained space, where a guide is Gaussian: of
+    logarithms for positive sites. ``interval``, ``sample`` and ``moments`` are on the
+    sites' supports.
 
-    Where a scale is hardly known, its logarithm is skewed, and draws have the long tail of a
-    log-normal. Measured on the eight schools: deviations of μ and log τ are 0.98 and 0.97 of the
-    reference's, those of the schools' effects μ + τ z 1.5 by draws and 0.8 to 0.9 by ``moments``;
-    with ``importance_weights=True`` 0.96 to 1.02 by both.
+    Where a scale is hardly known, its logarithm is skewed, and draws have the long tail
+    of a log-normal. Measured on the eight schools: deviations of μ and log τ are 0.98 and
+    0.97 of the reference's, those of the schools' effects μ + τ z 1.5 by draws and 0.8 to
+    0.9 by ``moments``; with ``importance_weights=True`` 0.96 to 1.02 by both.
     """
 
     def sample(
@@ -44,19 +45,22 @@ class LinearResponse(Response):
         Args:
             n: how many draws.
             key: random key.
-            importance_weights: whether draws are resampled by Pareto-smoothed importance weights
-                p / q, with replacement from twice as many, so that they are draws of the posterior
-                itself. Measured on the eight schools: standard deviations of the schools' effects
-                and of τ are 0.98 to 1.03 of the reference's with weights, 1.41 to 2.05 without.
+            importance_weights: whether draws are resampled by Pareto-smoothed importance
+                weights p / q, with replacement from twice as many, so that they are draws
+                of the posterior itself. Measured on the eight schools: standard
+                deviations of the schools' effects and of τ are 0.98 to 1.03 of the
+                reference's with weights, 1.41 to 2.05 without.
 
         Returns:
-            Arrays [n, ...] by latent site on their supports, as NumPyro's ``Predictive`` takes
-            for its ``posterior_samples``: draws of the corrected Gaussian on the unconstrained
-            space; in single precision unless JAX has doubles where this is called.
+            Arrays [n, ...] by latent site on their supports, as NumPyro's ``Predictive``
+            takes for its ``posterior_samples``: draws of the corrected Gaussian on the
+            unconstrained space; in single precision unless JAX has doubles where this is
+            called.
 
         Raises:
             ValueError: if ``n`` is not a positive number.
-            UnsupportedMoments: if importance weights cannot be trusted: the message tells k̂.
+            UnsupportedMoments: if importance weights cannot be trusted: the message tells
+                k̂.
             TypeError: if ``key`` is no key.
         """
         count = checked_count(n)
@@ -78,28 +82,31 @@ def linear_response(
 ) -> LinearResponse:
     """Correct the moments of a trained guide by linear response.
 
-    The moments of a mean-field guide are those of a posterior whose dependences are ignored: of
-    regression coefficients the standard deviations may be too small by two orders of magnitude,
-    while the means are right. How these means respond to a tilt of the posterior is its covariance:
-    with H the Hessian of the loss by the guide's parameters, and G the derivative of any
-    expectation by them, it is G H⁻¹ Gᵀ. It is exact where the posterior is Gaussian. Of guides with
-    a full covariance it equals theirs there, and adds the skewness of the posterior elsewhere.
+    The moments of a mean-field guide are those of a posterior whose dependences are
+    ignored: of regression coefficients the standard deviations may be too small by two
+    orders of magnitude, while the means are right. How these means respond to a tilt of
+    the posterior is its covariance: with H the Hessian of the loss by the guide's
+    parameters, and G the derivative of any expectation by them, it is G H⁻¹ Gᵀ. It is
+    exact where the posterior is Gaussian. Of guides with a full covariance it equals
+    theirs there, and adds the skewness of the posterior elsewhere.
 
-    Up to 3000 parameters H is dense. Beyond, where parameters of the elements of a plate meet
-    through those of a few other sites alone, H is an arrow, and everything is linear in their
-    number; otherwise each quantity takes a solution by conjugate gradients. Parameters of the model
-    that are trained, ``param`` sites, respond like latent sites.
+    Up to 3000 parameters H is dense. Beyond, where parameters of the elements of a plate
+    meet through those of a few other sites alone, H is an arrow, and everything is linear
+    in their number; otherwise each quantity takes a solution by conjugate gradients.
+    Parameters of the model that are trained, ``param`` sites, respond like latent sites.
 
     Args:
         model: NumPyro model.
-        guide: trained guide with Gaussian sites: ``DVIGuide``, the host's automatic Gaussian
-            guides, point estimates (whose response is Laplace's approximation), or your own.
+        guide: trained guide with Gaussian sites: ``DVIGuide``, the host's automatic
+            Gaussian guides, point estimates (whose response is Laplace's approximation),
+            or your own.
         *data: what it was trained on, arguments of model and guide.
         objective: the loss that it was trained by; by default ``DeterministicELBO()``.
-        tolerance: Newton decrement in nats up to which the parameters count as an optimum: every
-            mean is within sqrt(2 · decrement) corrected standard deviations of its own there.
-        float64: whether to compute in double precision; so it is anyway where parameters are
-            doubles.
+        tolerance: Newton decrement in nats up to which the parameters count as an
+            optimum: every mean is within sqrt(2 · decrement) corrected standard
+            deviations of its own there.
+        float64: whether to compute in double precision; so it is anyway where parameters
+            are doubles.
         params: trained parameters of guide and model, from ``fit`` or ``svi.get_params``.
         **named: arguments of model and guide by name.
 
@@ -107,16 +114,17 @@ def linear_response(
         The corrected moments: a ``LinearResponse``.
 
     Raises:
-        NotAnOptimum: if the parameters are none; the message names the sites, the Newton decrement
-            or the direction of negative curvature, and the remedy.
-        ValueError: if the loss is random, by draws, sampled sites or subsamples, or ``params`` are
-            not those of model and guide.
+        NotAnOptimum: if the parameters are none; the message names the sites, the Newton
+            decrement or the direction of negative curvature, and the remedy.
+        ValueError: if the loss is random, by draws, sampled sites or subsamples, or
+            ``params`` are not those of model and guide.
         UnsupportedMoments: if a site has no Gaussian coordinates.
 
     Warns:
         NarrowerVarianceWarning: where corrected variances are smaller than the guide's.
 
-    Source: Giordano, Broderick and Jordan 2018, Covariances, robustness, and variational Bayes.
+    Source: Giordano, Broderick and Jordan 2018, Covariances, robustness, and variational
+        Bayes.
 
     Example:
         >>> result = fit(model, guide, x, y, method="newton")  # doctest: +SKIP

@@ -17,8 +17,8 @@ from numpyro_moments.rules.table import is_random
 def location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable, Callable]:
     """Return mean and scale of a site's coordinates, the map to its support, its log-slope.
 
-    The log-slope is the log of the absolute determinant of the map's Jacobian, by element if the
-    map works by element.
+    The log-slope is the log of the absolute determinant of the map's Jacobian, by element
+    if the map works by element.
     """
     if not is_random(value):
         transform = biject_to(site["fn"].support)

@@ -67,7 +67,8 @@ class PerturbedLoss:
 
 def data_weights(sites: Mapping[str, dict], guide: Mapping[str, dict], datum: str | None) -> Change:
     """Return the change by weights of the data, as differences from one."""
-    # A datum is an element of a plate; without a name, of all plates around every observation.
+    # A datum is an element of a plate; without a name, of all plates around every
+    # observation.
     data = Data.from_sites(sites, is_factor, datum)
     data.check_guide(guide)
 

@@ -14,11 +14,11 @@ from moment_calculus.values import Deferred, Gaussian
 
 RULES: dict[str, Callable] = {}
 PROGRAMS: Table[str] = Table()  # called with interpreter, equation, operands; they return lists
-# Programs that are evaluated once, by ``interpreter.inline``: composites are recognised across
-# their border.
+# Programs that are evaluated once, by ``interpreter.inline``: composites are recognised
+# across their border.
 INLINED: set[str] = set()
-# Called with the moment rule (of the operands alone), the operands and, by keyword, the parameters;
-# they return a part, a value, or None if they recognise nothing.
+# Called with the moment rule (of the operands alone), the operands and, by keyword, the
+# parameters; they return a part, a value, or None if they recognise nothing.
 PARTS: Table[str] = Table()
 
 
@@ -32,16 +32,17 @@ def moment_rule(
 ) -> Callable[[Callable], Callable]:
     """Register a rule for JAX primitives.
 
-    The rule is called with the primitive's operands and, by keyword, its parameters. Operands are
-    certain arrays or numbers, or the values of :mod:`moment_calculus.values`. It returns a value
-    or array, a list of them for a primitive with several results.
+    The rule is called with the primitive's operands and, by keyword, its parameters.
+    Operands are certain arrays or numbers, or the values of
+    :mod:`moment_calculus.values`. It returns a value or array, a list of them for a
+    primitive with several results.
 
     Args:
         primitives: names of primitives as a jaxpr prints them, e.g. ``"dot_general"``.
         takes: types of composites (functions of logits and the like) that the rule gets
             unchanged; it gets the moments of others.
-        numbers: whether the rule may get a number in place of a certain array that holds this
-            number everywhere; rules that are not elementwise need the shape.
+        numbers: whether the rule may get a number in place of a certain array that holds
+            this number everywhere; rules that are not elementwise need the shape.
 
     Returns:
         The decorator.

@@ -50,10 +50,11 @@ class Drawing:
     """How latent sites get their values in one run."""
 
     is_mean: bool = False  # whether means replace draws
-    # Finds the plates of the data, whose rows may have their own noise; by default any axis may.
+    # Finds the plates of the data, whose rows may have their own noise; by default any
+    # axis may.
     data: Callable[[dict[str, Any]], DataPlates] | None = None
-    # Observed sites keep their distribution, sites without observations are not drawn, and each
-    # latent site is drawn once for all rows.
+    # Observed sites keep their distribution, sites without observations are not drawn,
+    # and each latent site is drawn once for all rows.
     predicting: bool = False
 
 
@@ -100,9 +101,9 @@ def drawn_traces(
 ) -> Any:
     """Run guide and model as NumPyro's ELBOs do, with Normal sites drawn late; consume the traces.
 
-    ``consume`` makes the result from the traces. Observed sites have their ``log_prob`` [*batch]
-    beside a distribution that was only traced. A Normal latent site has the moments of its
-    posterior as value, and what draws it as ``undrawn``.
+    ``consume`` makes the result from the traces. Observed sites have their ``log_prob``
+    [*batch] beside a distribution that was only traced. A Normal latent site has the
+    moments of its posterior as value, and what draws it as ``undrawn``.
     """
     details: dict[str, Any] = {}
 

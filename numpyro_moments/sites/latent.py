@@ -129,8 +129,8 @@ def _entropy(name: str, value: Any, guide_site: Site) -> jax.Array:
     fn = guide_site["fn"]
     if "log_prob" in guide_site:
         return -guide_site["log_prob"]
-    # NumPyro's guides record a function of other sites as a Delta: the entropy is counted with
-    # those sites, and the Delta holds the log-determinant.
+    # NumPyro's guides record a function of other sites as a Delta: the entropy is counted
+    # with those sites, and the Delta holds the log-determinant.
     if isinstance(without_wrappers(fn), dist.Delta) or not is_random(value):
         return -evaluate(name, fn, value)
     return entropy(value, fn)

@@ -29,8 +29,8 @@ _GAUSSIAN = (AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoMultiv
 class LatentVectors:
     """The latent vectors of a guide, which are split if their sites are independent.
 
-    Each site of ``AutoDiagonalNormal`` gets a value of its own and can be drawn by itself. Vectors
-    of other guides are Gaussian, or drawn, as a whole.
+    Each site of ``AutoDiagonalNormal`` gets a value of its own and can be drawn by
+    itself. Vectors of other guides are Gaussian, or drawn, as a whole.
     """
 
     def __init__(self, guide: Any, sample_sites: Collection[str]) -> None:

@@ -42,8 +42,8 @@ def dropout_value(name: str, fn: DroppedWeight, propagation: Propagation) -> Mas
 def dropout_terms(name: str, site: Any, fn: DroppedWeight) -> tuple[jax.Array, Any]:
     """Return E_q[log p] of a masked site up to a constant, and its entropy, both [*batch].
 
-    The entropy is None if probabilities are fixed. UnsupportedMoments is raised if the model does
-    not contract the site, or the elements of its prior are dependent.
+    The entropy is None if probabilities are fixed. UnsupportedMoments is raised if the
+    model does not contract the site, or the elements of its prior are dependent.
     """
     value = site["value"]
     if isinstance(value, MaskedWeight) and not value.mask.uses:

@@ -26,8 +26,8 @@ latent_p.def_abstract_eval(lambda *_, shape, dtype, **__: jax.core.ShapedArray(s
 class MomentMessenger(Messenger):
     """Replaces the draw of every Gaussian latent site by the primitive ``latent``.
 
-    It has to be the outermost handler of the guide, so that it sees a site's distribution after
-    plates have expanded it. Sites named in ``sample_sites`` are drawn as usual.
+    It has to be the outermost handler of the guide, so that it sees a site's distribution
+    after plates have expanded it. Sites named in ``sample_sites`` are drawn as usual.
     """
 
     def __init__(self, fn: Callable, sample_sites: Collection[str] = ()) -> None:

@@ -1,8 +1,8 @@
 """Find the uniform random numbers that a model draws from its own key, such as those of dropout.
 
-``jax.random.uniform``, which ``bernoulli`` uses, is replaced in the traced program by the primitive
-``noise``, which has moments. Draws with equal keys are the same noise: to compare the keys, they
-are computed from a fixed number in place of the model's key.
+``jax.random.uniform``, which ``bernoulli`` uses, is replaced in the traced program by the
+primitive ``noise``, which has moments. Draws with equal keys are the same noise: to
+compare the keys, they are computed from a fixed number in place of the model's key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Detect random numbers that a model draws outside its sites: its ELBO would be random.
 
-The keys with which sites are drawn are marked. In a program that is cut at the marks, no output may
-depend on the model's key.
+The keys with which sites are drawn are marked. In a program that is cut at the marks, no
+output may depend on the model's key.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Declared(Messenger):
 def refuse_silent_draws(program: Any, outputs: Collection[int]) -> None:
     """Raise if outputs depend on a program's key other than through sites.
 
-    ``program`` is an open jaxpr whose first input is the model's key; ``outputs`` are the indices
-    of the outputs that must not be random, given the sites.
+    ``program`` is an open jaxpr whose first input is the model's key; ``outputs`` are the
+    indices of the outputs that must not be random, given the sites.
     """
     wanted = [place in outputs for place in range(len(program.outvars))]
     live, used = dce_jaxpr(_cut(program), wanted)

@@ -1,7 +1,7 @@
 """Run a guide and a model as NumPyro's ELBOs do, with moments in place of samples.
 
-Both are traced to one jaxpr, in which the primitive ``latent`` stands for the draw of a site from
-its posterior. The parameters of every site's distribution are outputs.
+Both are traced to one jaxpr, in which the primitive ``latent`` stands for the draw of a
+site from its posterior. The parameters of every site's distribution are outputs.
 """
 
 from __future__ import annotations
@@ -184,8 +184,9 @@ def _names(shapes: Any) -> Sequence[str]:
 def certain_outputs(shapes: Any, model: dict[str, dict], predicting: bool) -> set[int]:
     """Return the indices of the outputs that have to be certain, given the sites.
 
-    For an ELBO these are all parts of the random variables. For predictions they are the parameters
-    of the random variables, whose values (drawn by loops) are not used, and deterministic values.
+    For an ELBO these are all parts of the random variables. For predictions they are the
+    parameters of the random variables, whose values (drawn by loops) are not used, and
+    deterministic values.
     """
     guide, sites = shapes
     place, found = len(jax.tree.leaves(guide)), set()

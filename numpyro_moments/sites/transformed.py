@@ -30,8 +30,8 @@ def gaussian_base(
 ) -> tuple[Any, list[numpyro_transforms.Transform]]:
     """Return the Normal behind a distribution, and its transforms in order of application.
 
-    Masks, expansions and independent dimensions are ignored. The Normal is None if there is none,
-    or if a transform mixes components.
+    Masks, expansions and independent dimensions are ignored. The Normal is None if there
+    is none, or if a transform mixes components.
     """
     transforms: list[numpyro_transforms.Transform] = []
     while type(fn) not in kinds:
@@ -70,8 +70,9 @@ def mixes_elements(transform: numpyro_transforms.Transform) -> bool:
 
 def image_of(base: Gaussian, transforms: Sequence[numpyro_transforms.Transform]) -> Value:
     """Return the image of a Gaussian under elementwise transforms, in order of application."""
-    # Other transforms are integrated at once, as one function. Affine maps stay separate, so that
-    # their arrays move with the value and the bounds of a recognised function are known.
+    # Other transforms are integrated at once, as one function. Affine maps stay separate,
+    # so that their arrays move with the value and the bounds of a recognised function are
+    # known.
     value: Value = base
     run: list[numpyro_transforms.Transform] = []
     for transform in transforms:

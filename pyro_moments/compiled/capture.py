@@ -27,8 +27,8 @@ class Uncapturable(Exception):
 def run_eagerly(loss: Callable[[], Any]) -> dict[str, Any]:
     """Run a program once with Pyro's validation, and return its parameter sites by name.
 
-    This also makes lazy parameters. It raises Uncapturable if the program draws random numbers
-    that the graph would not draw again.
+    This also makes lazy parameters. It raises Uncapturable if the program draws random
+    numbers that the graph would not draw again.
     """
     before = _foreign_random_state()
     with poutine.block(), poutine.trace(param_only=True) as parameters:
@@ -53,7 +53,8 @@ def outside_tensors(
         with _WithoutNumPy(), value_reads:
             return loss()
 
-    # The program reads these very arguments: other tensors appear as constants of the graph.
+    # The program reads these very arguments: other tensors appear as constants of the
+    # graph.
     graph = _trace_graph(observed, arguments)
     nodes = [node for node in graph.graph.nodes if node.op == "get_attr" and not _is_literal(node)]
     tensors = [*value_reads.tensors, *(getattr(graph, str(node.target)) for node in nodes)]
@@ -139,7 +140,8 @@ def _constrained(sites: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _trace_graph(function: Callable, inputs: Sequence[torch.Tensor]) -> GraphModule:
-    # Without a shared mode the tracer makes one for every tensor, in half of the capture's time.
+    # Without a shared mode the tracer makes one for every tensor, in half of the
+    # capture's time.
     shared = tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True)))
     try:
         with pyro.validation_enabled(False), _Valid(), poutine.block(), shared:

@@ -1,7 +1,8 @@
 """Keep chains of slow functions of large arrays, such as log(1 + exp(x)), in loops of their own.
 
-The compiler fuses what it can into one loop. If each function in it waits for the one before, the
-processor is idle: softplus and log of a scale take twice as long in one loop as in two.
+The compiler fuses what it can into one loop. If each function in it waits for the one
+before, the processor is idle: softplus and log of a scale take twice as long in one loop
+as in two.
 """
 
 from __future__ import annotations

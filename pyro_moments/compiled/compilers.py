@@ -44,7 +44,8 @@ def inductor(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[...
 def _lowered(graph: GraphModule, examples: Sequence[torch.Tensor]) -> GraphModule:
     """Return the same program in operations that the compiler knows, none of them in place.
 
-    ``torch.compile`` would also trace and wrap for autograd and mutated inputs: there are none.
+    ``torch.compile`` would also trace and wrap for autograd and mutated inputs: there are
+    none.
     """
     from torch._inductor.decomposition import select_decomp_table
 
@@ -62,7 +63,8 @@ def _options(graph: GraphModule) -> dict[str, Any]:
 
     from pyro_moments.compiled.chains import UnfusedChains
 
-    # The compiler asks for the processor's vector instructions anyway; a trial takes seconds.
+    # The compiler asks for the processor's vector instructions anyway; a trial takes
+    # seconds.
     vec_isa_ok = True if config.cpp.vec_isa_ok is None else config.cpp.vec_isa_ok
     options: dict[str, Any] = {
         "fallback_random": True,

@@ -41,7 +41,8 @@ class Program:
     ) -> None:
         sites = run_eagerly(lambda: eager(model, guide, *args, **kwargs))
         self.read_state = ReadState((model, guide), tuple(sites))
-        # The same tensor may be an argument and be read elsewhere: aliases tell the two apart.
+        # The same tensor may be an argument and be read elsewhere: aliases tell the two
+        # apart.
         tensors: list[torch.Tensor] = []
         args, kwargs = _aliased((args, kwargs), tensors)
         loss = functools.partial(eager, model, guide, *args, **kwargs)

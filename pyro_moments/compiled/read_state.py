@@ -1,7 +1,8 @@
 """Find what a program reads besides its arguments: attributes, closures, globals, parameters.
 
-A captured program is a function of tensors alone. Tensors from elsewhere are looked up again at
-every call, where they were; if anything else there has changed, the program is captured anew.
+A captured program is a function of tensors alone. Tensors from elsewhere are looked up
+again at every call, where they were; if anything else there has changed, the program is
+captured anew.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ Entry = tuple[Any, Any, Any, bool]  # slot, what was there, whether the user own
 class ReadState:
     """Places from which programs can read, and what was there.
 
-    Modules, functions, methods, handlers, classes, the user's Python modules, and the containers,
-    arrays and objects that they hold are searched. The contents of NumPy arrays above a mebibyte
-    and objects of other packages are not.
+    Modules, functions, methods, handlers, classes, the user's Python modules, and the
+    containers, arrays and objects that they hold are searched. The contents of NumPy
+    arrays above a mebibyte and objects of other packages are not.
     """
 
     def __init__(self, roots: tuple[Any, ...], parameters: tuple[str, ...] = ()) -> None:

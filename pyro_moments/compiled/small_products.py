@@ -1,7 +1,8 @@
 """Replace small matrix products by sums, which a compiler fuses with the operations around them.
 
-Each remaining product is a call of a library, and what lies between two calls is compiled and run
-as a file of its own: a step of a small network would spend most of its time on such calls.
+Each remaining product is a call of a library, and what lies between two calls is compiled
+and run as a file of its own: a step of a small network would spend most of its time on
+such calls.
 """
 
 from __future__ import annotations

@@ -33,24 +33,26 @@ def compare_with_nuts(
 ) -> Comparison:
     """Compare a trained guide and its linear response with NUTS on the same model.
 
-    Pyro runs several chains in separate processes; for a single chain, R-hat compares its halves.
-    NUTS takes hours for networks in Pyro: run the chains before, and pass them as ``reference``.
+    Pyro runs several chains in separate processes; for a single chain, R-hat compares its
+    halves. NUTS takes hours for networks in Pyro: run the chains before, and pass them as
+    ``reference``.
 
-    The latent sites are compared on the unconstrained space, where a guide is Gaussian: differences
-    of means in standard deviations of the chains, ratios of standard deviations of the guide and of
-    its linear response. Predictions are those in closed form, and of the chains the mixture over
-    all draws.
+    The latent sites are compared on the unconstrained space, where a guide is Gaussian:
+    differences of means in standard deviations of the chains, ratios of standard
+    deviations of the guide and of its linear response. Predictions are those in closed
+    form, and of the chains the mixture over all draws.
 
     Args:
         model: Pyro model, unmodified: NUTS takes it as it is.
         guide: trained guide, or what ``fit`` returned, whose time is then told.
         *data: what it was trained on, arguments of the model.
         reference: finished chains of the same model and data: a Pyro ``MCMC``, or an
-            ``InferenceData`` with the group ``posterior``, as of another program; by default NUTS
-            runs now.
-        test: other arguments of the model for which predictions are compared, a tuple, as new
-            inputs without observations; by default the data.
-        objective: the loss that the guide was trained by; by default ``DeterministicELBO()``.
+            ``InferenceData`` with the group ``posterior``, as of another program; by
+            default NUTS runs now.
+        test: other arguments of the model for which predictions are compared, a tuple, as
+            new inputs without observations; by default the data.
+        objective: the loss that the guide was trained by; by default
+            ``DeterministicELBO()``.
         num_warmup: steps of each chain before its draws.
         num_samples: draws of each chain.
         num_chains: chains.
@@ -59,14 +61,15 @@ def compare_with_nuts(
         **named: arguments of the model by name.
 
     Returns:
-        The numbers: a ``Comparison``, which prints as tables; ``table()`` is a data frame of all
-        coordinates, ``plot()`` draws them, ``inference_data`` has the containers of ArviZ by
-        source. Where linear response or leave-one-out is not possible, ``notes`` say why.
+        The numbers: a ``Comparison``, which prints as tables; ``table()`` is a data frame
+        of all coordinates, ``plot()`` draws them, ``inference_data`` has the containers
+        of ArviZ by source. Where linear response or leave-one-out is not possible,
+        ``notes`` say why.
 
     Raises:
         ImportError: if ArviZ is not there.
-        ValueError: if the model draws random numbers that belong to no site, as masks of dropout:
-            NUTS would take those of one draw for ever.
+        ValueError: if the model draws random numbers that belong to no site, as masks of
+            dropout: NUTS would take those of one draw for ever.
         TypeError: if ``reference`` is something else.
 
     Example:

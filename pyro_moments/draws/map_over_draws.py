@@ -24,13 +24,14 @@ def map_over_draws(
 ) -> Any:
     """Return what a program returns for each of ``count`` draws, a pytree of arrays [draws, ...].
 
-    The first draw runs alone, with Pyro's validation. The others run by vmap, or one after the
-    other if vmap fails, as it does if values decide what runs.
+    The first draw runs alone, with Pyro's validation. The others run by vmap, or one
+    after the other if vmap fails, as it does if values decide what runs.
     """
     first = program({name: value[0] for name, value in values.items()})
     result, tree = pytree.tree_flatten(first)
     arrays = [np.empty((count, *part.shape), _as_array(part).dtype) for part in result]
-    # Without a size: as many draws as fit into memory, beside the inputs that the program reads.
+    # Without a size: as many draws as fit into memory, beside the inputs that the program
+    # reads.
     size = size or _batch_size(
         result, max([inputs, *(part[0].numel() for part in values.values())])
     )

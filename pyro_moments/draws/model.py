@@ -165,8 +165,8 @@ class PyroModel:
     def quantity(self, of: str | Callable, values: Arrays) -> tuple[list[np.ndarray], Any]:
         """Return a site, or a function of sites, for each draw: arrays [draws, ...] and their tree.
 
-        Of an observed site it is the mean. A function gets the latent and the deterministic sites.
-        The tree is None for a single site.
+        Of an observed site it is the mean. A function gets the latent and the
+        deterministic sites. The tree is None for a single site.
         """
         if (
             isinstance(of, str)
@@ -226,7 +226,8 @@ class PyroModel:
 
         count = len(next(iter(values.values())))
         parameters = self._map_draws(run, values)
-        # This run without vmap leaves plain distributions in kinds, none with vmap's tensors.
+        # This run without vmap leaves plain distributions in kinds, none with vmap's
+        # tensors.
         run({name: torch.as_tensor(value[0]) for name, value in values.items()})
         return {
             name: SampledPrediction(

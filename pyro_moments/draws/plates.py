@@ -18,8 +18,8 @@ SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, b
 def without_subsampling() -> Iterator[SubsampledPlates]:
     """Give plates all their elements in a context, which yields those that took a subsample.
 
-    Pyro's handlers can choose the elements of a subsample but not their number, so the method
-    that decides both is replaced.
+    Pyro's handlers can choose the elements of a subsample but not their number, so the
+    method that decides both is replaced.
     """
     subsampled: SubsampledPlates = {}
     subsample = SubsampleMessenger._subsample

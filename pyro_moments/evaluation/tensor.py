@@ -1,7 +1,7 @@
 """MomentTensor: a random value where Pyro and torch.nn expect a tensor.
 
-It has no storage: an operation finds its moment rule in ``__torch_function__``, or it raises
-UnsupportedMoments, in ``__torch_dispatch__`` at the latest.
+It has no storage: an operation finds its moment rule in ``__torch_function__``, or it
+raises UnsupportedMoments, in ``__torch_dispatch__`` at the latest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
 
-# Called with every operation on random tensors and its result while a program is recorded.
+# Called with every operation on random tensors and its result while a program is
+# recorded.
 OBSERVER: ContextVar[Callable[[Callable, Any], None] | None] = ContextVar("observer", default=None)
 
 

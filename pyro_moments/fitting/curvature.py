@@ -13,7 +13,8 @@ from pyro_moments.fitting.graphs import CachedGraph, JacobianProducts
 class Curvature:
     """The Hessian of a loss at the current parameters [n].
 
-    The graph of the gradient is kept for the last place, because many products are computed there.
+    The graph of the gradient is kept for the last place, because many products are
+    computed there.
     """
 
     def __init__(self, loss: Callable[[], torch.Tensor], leaves: list[torch.Tensor]) -> None:

@@ -27,7 +27,8 @@ class TorchOptimiser:
     def __init__(
         self, optimiser: Callable, scheduler: Callable | None, rate: Callable | None
     ) -> None:
-        # The rate is a function of the number of earlier steps; None: the optimiser's own rate.
+        # The rate is a function of the number of earlier steps; None: the optimiser's own
+        # rate.
         self.make, self.make_scheduler, self.rate = optimiser, scheduler, rate
         self.optimiser: Any = None
         self.scheduler: Any = None

@@ -37,7 +37,8 @@ def to_float64(data: Any) -> Any:
 def convert_parameters(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Turn the parameters that an evaluation uses into float64; return them with their old data.
 
-    Single precision may end an evaluation before it has used all of them, so it is repeated.
+    Single precision may end an evaluation before it has used all of them, so it is
+    repeated.
     """
     single, failure = [torch.empty(0)], None
     changed: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -42,16 +42,16 @@ def save(
 ) -> None:
     """Write the trained parameters of model and guide into one file.
 
-    The file holds the parameters as safetensors, and a header of JSON: the version of its format
-    and of the libraries, the guide, and the model's sites with their distributions and shapes.
-    Nothing in it is executed when it is loaded.
+    The file holds the parameters as safetensors, and a header of JSON: the version of its
+    format and of the libraries, the guide, and the model's sites with their distributions
+    and shapes. Nothing in it is executed when it is loaded.
 
     Args:
         path: the file; one that exists is replaced at once, and never left half written.
         model: the model.
         guide: the trained guide.
-        *data: arguments of model and guide, as in training; the model is run on them once, to know
-            its sites.
+        *data: arguments of model and guide, as in training; the model is run on them
+            once, to know its sites.
         **named: likewise, by name.
 
     Example:
@@ -71,16 +71,18 @@ def load(
 ) -> Fit:
     """Read trained parameters from a file of :func:`save`, or of a checkpoint of :func:`fit`.
 
-    Pyro stores parameters by name: guides of the same class share them, and those of the file
-    replace those in the store, unless ``pyro.clear_param_store()`` is called in between.
+    Pyro stores parameters by name: guides of the same class share them, and those of the
+    file replace those in the store, unless ``pyro.clear_param_store()`` is called in
+    between.
 
     Args:
         path: the file.
         model: the model that it was trained with.
-        guide: a guide of the same class, and with the same settings where the posterior has some
-            beside its parameters (``p`` and ``noise`` of ``MCDropoutGuide``); it may be a new one.
-        *data: arguments of model and guide: new inputs suffice for ``DVIGuide``, others need the
-            observations, as they take what is not observed for latent.
+        guide: a guide of the same class, and with the same settings where the posterior
+            has some beside its parameters (``p`` and ``noise`` of ``MCDropoutGuide``); it
+            may be a new one.
+        *data: arguments of model and guide: new inputs suffice for ``DVIGuide``, others
+            need the observations, as they take what is not observed for latent.
         **named: likewise, by name.
 
     Returns:
@@ -88,8 +90,8 @@ def load(
 
     Raises:
         FileNotFoundError: if there is no file.
-        StoredFileError: if it is truncated, damaged, foreign, of a newer version, of another host,
-            guide or model; the message names the cause and the remedy.
+        StoredFileError: if it is truncated, damaged, foreign, of a newer version, of
+            another host, guide or model; the message names the cause and the remedy.
 
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP

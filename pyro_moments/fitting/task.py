@@ -169,8 +169,8 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
 def best_of(task: FitTask, guide: Callable, restarts: int) -> Fit:
     """Return the best of several fits, whose parameters the guide then has.
 
-    Pyro stores parameters by name, so that a copy of the guide would continue with those of the
-    last training: every training has a store of its own.
+    Pyro stores parameters by name, so that a copy of the guide would continue with those
+    of the last training: every training has a store of its own.
     """
     if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is not None:
         raise ValueError(
@@ -193,7 +193,8 @@ def best_of(task: FitTask, guide: Callable, restarts: int) -> Fit:
 def _copied(guide: Any) -> Any:
     """Return a copy of a guide that has not been called.
 
-    Guides of Pyro lose their model when they are copied, the original as well as the copy.
+    Guides of Pyro lose their model when they are copied, the original as well as the
+    copy.
     """
     parts = list(guide.modules()) if isinstance(guide, torch.nn.Module) else []
     models: list[Any] = [getattr(part, "_model", None) for part in parts]

@@ -55,7 +55,8 @@ def constrained_tensors(
 
 def with_plain_tensors(fn: Any, tensors: Mapping[int, torch.Tensor], shape: torch.Size) -> Any:
     """Return a float64 copy of a distribution with plain tensors for random ones."""
-    # The keys of tensors are ids of random ones. The shape is that of the nodes and the batch.
+    # The keys of tensors are ids of random ones. The shape is that of the nodes and the
+    # batch.
     return _Copy(tensors, fn.batch_shape, shape).copy_part(fn)
 
 

@@ -16,6 +16,6 @@ expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predi
 predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
 moments_and_law, marginal = _TABLES.moments_and_law, _TABLES.marginal
 
-# Functions of the distribution, the observation and a power a, which return (1/a) log E[pᵃ] of the
-# batch shape. Each is for a class that also has an expected log-probability.
+# Functions of the distribution, the observation and a power a, which return (1/a) log
+# E[pᵃ] of the batch shape. Each is for a class that also has an expected log-probability.
 TEMPERED = ClassTable()

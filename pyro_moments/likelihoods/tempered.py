@@ -40,7 +40,8 @@ def tempered_jointly(
 def observed(
     name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
 ) -> ObservedSite:
-    # The scale multiplies the log density. Elements of the plates, given by name, are no data.
+    # The scale multiplies the log density. Elements of the plates, given by name, are no
+    # data.
     """Return an observed site as a product of densities of its elements."""
     if (log_prob := certain_log_prob(fn, value)) is not None:
         shape = tuple(log_prob.shape)

@@ -24,58 +24,70 @@ from pyro_moments.sites.observed import is_latent, is_observation, observed_term
 class DeterministicELBO(Objective):
     """ELBO by analytic moment propagation: no samples, no gradient noise.
 
-    Gaussian latent sites flow through the model as moments; the expected log-likelihood of every
-    observed site and the KL divergence of every latent site are taken in closed form. Each site
-    contributes s_model (−KL − H) + s_guide H, with the scales and masks of model and guide, so
-    the result equals Pyro's ``Trace_ELBO`` in expectation. Beyond the first random layer the
-    activations are matched by Gaussians, which is the approximation of the source paper.
+    Gaussian latent sites flow through the model as moments; the expected log-likelihood
+    of every observed site and the KL divergence of every latent site are taken in closed
+    form. Each site contributes s_model (−KL − H) + s_guide H, with the scales and masks
+    of model and guide, so the result equals Pyro's ``Trace_ELBO`` in expectation. Beyond
+    the first random layer the activations are matched by Gaussians, which is the
+    approximation of the source paper.
 
-    Guides may be hand-written or Pyro's own, as long as every site is Gaussian, an elementwise
-    transform of a Gaussian, a point estimate, or linear in such sites: ``DVIGuide``,
-    ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoNormalMessenger``, ``AutoStructured`` with normal
-    conditionals, ``AutoDelta``, lists of these; multivariate Normals of scalars and vectors with
-    full covariance. Under autocast the moments stay in full precision.
+    Guides may be hand-written or Pyro's own, as long as every site is Gaussian, an
+    elementwise transform of a Gaussian, a point estimate, or linear in such sites:
+    ``DVIGuide``, ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoNormalMessenger``,
+    ``AutoStructured`` with normal conditionals, ``AutoDelta``, lists of these;
+    multivariate Normals of scalars and vectors with full covariance. Under autocast the
+    moments stay in full precision.
 
     Args:
-        covariance: ``"full"`` carries the covariance over the feature axis, ``"diagonal"`` the
-            variances only (O(d) instead of O(d²) memory for each element of the batch).
-        rules: rule book: ``"exact"`` (covariances of activations without closed pairs by 32 terms
-            of a series, see :func:`moment_calculus.functions.pairs.covariance.covariance`),
-            ``"dvi"`` for the source paper's approximate covariances, ``"first_order"`` for the
-            delta method, or a rule book of your own.
-        categorical: rule for classes with Gaussian logits, whose joint covariance is used in
-            diagonal mode too: ``"points"`` (fixed points, 2 to 3 % off at the optimum of a network
-            with one hidden layer), ``"pairs"`` (pairwise logsumexp, 2 to 6 %), the lower bounds
-            ``"tilted"`` and ``"jensen"``, ``"delta"`` (the source papers', wrong by factors once it
-            is trained) or ``"sample"`` (unbiased: the logits alone are drawn). BB-α knows the means
-            of powers by points, pairs and draws.
+        covariance: ``"full"`` carries the covariance over the feature axis,
+            ``"diagonal"`` the variances only (O(d) instead of O(d²) memory for each
+            element of the batch).
+        rules: rule book: ``"exact"`` (covariances of activations without closed pairs by
+            32 terms of a series, see
+            :func:`moment_calculus.functions.pairs.covariance.covariance`), ``"dvi"`` for
+            the source paper's approximate covariances, ``"first_order"`` for the delta
+            method, or a rule book of your own.
+        categorical: rule for classes with Gaussian logits, whose joint covariance is used
+            in diagonal mode too: ``"points"`` (fixed points, 2 to 3 % off at the optimum
+            of a network with one hidden layer), ``"pairs"`` (pairwise logsumexp, 2 to 6
+            %), the lower bounds ``"tilted"`` and ``"jensen"``, ``"delta"`` (the source
+            papers', wrong by factors once it is trained) or ``"sample"`` (unbiased: the
+            logits alone are drawn). BB-α knows the means of powers by points, pairs and
+            draws.
         categorical_draws: number of draws of the logits for ``categorical="sample"``.
         sample_sites: names of latent sites that are drawn by reparameterisation instead.
-        num_particles: number of draws of the ``sample_sites``; one pass suffices without them.
-        memory_limit: bytes that one covariance may take, checked before it is computed; by
-            default half of the physical memory.
-        compiled: capture the whole program, gradients included, and compile it; see below.
+        num_particles: number of draws of the ``sample_sites``; one pass suffices without
+            them.
+        memory_limit: bytes that one covariance may take, checked before it is computed;
+            by default half of the physical memory.
+        compiled: capture the whole program, gradients included, and compile it; see
+            below.
         **options: passed to :class:`pyro.infer.ELBO`.
 
     Raises:
-        ValueError: if ``covariance``, ``rules`` or ``categorical`` is unknown, an option is out
-            of range, or particles are to be vectorised.
-        UnsupportedMoments: when evaluated, if the model or the guide uses an operation that is
-            not supported; the message names the operation, the line, the sites and the remedy.
+        ValueError: if ``covariance``, ``rules`` or ``categorical`` is unknown, an option
+            is out of range, or particles are to be vectorised.
+        UnsupportedMoments: when evaluated, if the model or the guide uses an operation
+            that is not supported; the message names the operation, the line, the sites
+            and the remedy.
 
-    With ``compiled=True`` the first call for each signature (shapes, strides, dtypes and devices of
-    the tensors, values of the other arguments) runs model and guide a few times, captures what they
-    compute and compiles it, which takes seconds; later calls run the compiled result. Tensors are
-    inputs: parameters, arguments, and tensors in attributes, closures and globals are read anew at
-    every call; random draws and subsamples are made anew. If a number or flag in such a place
-    changes, the program is captured again, up to eight times in all. It is assumed that the
-    structure of the program does not depend on the values of tensors, that the contents of NumPy
-    arrays do not change, and that Pyro's validation is needed in the first call only. The loss is
-    differentiable once. If capture is impossible, the loss is evaluated eagerly; if no C++ compiler
-    works, the captured operations are replayed; both after one :class:`CaptureWarning`. Sigmoid and
-    tanh take the covariances of small layers from the fixed series of
-    :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error is stated there;
-    covariances of large layers are computed as in eager programs, by operations of their own.
+    With ``compiled=True`` the first call for each signature (shapes, strides, dtypes and
+    devices of the tensors, values of the other arguments) runs model and guide a few
+    times, captures what they compute and compiles it, which takes seconds; later calls
+    run the compiled result. Tensors are
+    inputs: parameters, arguments, and tensors in attributes, closures and globals are
+        read anew at
+    every call; random draws and subsamples are made anew. If a number or flag in such a
+    place changes, the program is captured again, up to eight times in all. It is assumed
+    that the structure of the program does not depend on the values of tensors, that the
+    contents of NumPy arrays do not change, and that Pyro's validation is needed in the
+    first call only. The loss is differentiable once. If capture is impossible, the loss
+    is evaluated eagerly; if no C++ compiler works, the captured operations are replayed;
+    both after one :class:`CaptureWarning`. Sigmoid and tanh take the covariances of small
+    layers from the fixed series of
+    :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error is stated
+    there; covariances of large layers are computed as in eager programs, by operations of
+    their own.
 
     Source: Wu et al. 2019 (DVI).
 
@@ -155,7 +167,8 @@ def latent_terms(
 def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
     """Return the sum of the terms of all latent sites.
 
-    The divergences of small sites are computed together, because their number costs the time.
+    The divergences of small sites are computed together, because their number costs the
+    time.
     """
     divergences = {
         name: divergence_of(name, site, guide_trace)

@@ -29,8 +29,9 @@ class Program(NamedTuple):
     guide: Any
     args: tuple
     kwargs: dict[str, Any]
-    # Finds the plates of the data in the model's trace, along which rows may have noise of their
-    # own. If None, these may be all axes of a site's log-density, as in a sum of expectations.
+    # Finds the plates of the data in the model's trace, along which rows may have noise
+    # of their own. If None, these may be all axes of a site's log-density, as in a sum of
+    # expectations.
     data: Callable[[Trace], DataPlates] | None = None
 
     def run(self, particle: Particle, seed: int | None = None) -> tuple[Trace, Trace]:
@@ -76,8 +77,9 @@ class ValidateOnce:
 class ParticleRunner:
     """Runs programs with draws of their latent sites.
 
-    A run finds out which sites have to be drawn once for all rows, and whether particles fill
-    arrays. This is remembered for each structure, so that later runs need no second attempt.
+    A run finds out which sites have to be drawn once for all rows, and whether particles
+    fill arrays. This is remembered for each structure, so that later runs need no second
+    attempt.
     """
 
     def __init__(self, is_mean: bool) -> None:

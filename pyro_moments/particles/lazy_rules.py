@@ -1,9 +1,9 @@
 """Rules for torch functions that need no draw of a latent site yet.
 
-They move elements, or map rows of data by x W + b. If nothing else uses W, the map is Normal in
-every row: with noise of its own in each row a sum over rows has the same expectation and less
-variance (Kingma, Salimans and Welling 2015; Li and Gal 2017, section 2). :mod:`.rows` then
-follows whether rows are mixed.
+They move elements, or map rows of data by x W + b. If nothing else uses W, the map is
+Normal in every row: with noise of its own in each row a sum over rows has the same
+expectation and less variance (Kingma, Salimans and Welling 2015; Li and Gal 2017, section
+2). :mod:`.rows` then follows whether rows are mixed.
 """
 
 from __future__ import annotations

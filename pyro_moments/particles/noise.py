@@ -19,7 +19,8 @@ from pyro_moments.evaluation.precision import full_precision
 class OutOfPlace(TorchFunctionMode):
     """Replaces in-place draws of torch's distributions, which vmap does not support, by others.
 
-    The distributions use only what these functions return, and fill only tensors that they made.
+    The distributions use only what these functions return, and fill only tensors that
+    they made.
     """
 
     def __torch_function__(

@@ -1,7 +1,7 @@
 """Rules that give the axis of the rows of data in the result of a torch function.
 
-Axes are negative, because broadcasting keeps these. A function without a rule may mix rows, and
-so may one that works in place.
+Axes are negative, because broadcasting keeps these. A function without a rule may mix
+rows, and so may one that works in place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draw from Beta and Dirichlet distributions under vmap, which does not support torch's draws.
 
-Gamma variables divided by their sum have the same distribution. vmap can draw them, with pathwise
-gradients.
+Gamma variables divided by their sum have the same distribution. vmap can draw them, with
+pathwise gradients.
 """
 
 from __future__ import annotations

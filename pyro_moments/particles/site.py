@@ -21,16 +21,16 @@ class Particle:
     def __init__(
         self, shared_draws: Collection[str] = (), is_mean: bool = False, *, by_rows: bool = True
     ) -> None:
-        # Names of sites drawn once for all rows; whether means replace draws; whether rows may
-        # have noise of their own at all.
+        # Names of sites drawn once for all rows; whether means replace draws; whether
+        # rows may have noise of their own at all.
         self.shared_draws, self.is_mean, self.by_rows = frozenset(shared_draws), is_mean, by_rows
 
 
 class SharedDrawNeeded(Exception):
     """Raised if sites have to be drawn once for all rows: the program then runs again.
 
-    It is a plain Exception, because Pyro's handlers rebuild ValueErrors and RuntimeErrors without
-    their attributes, and torch's operators turn a TypeError into NotImplemented.
+    It is a plain Exception, because Pyro's handlers rebuild ValueErrors and RuntimeErrors
+    without their attributes, and torch's operators turn a TypeError into NotImplemented.
     """
 
     def __init__(self, sites: Collection[str]) -> None:

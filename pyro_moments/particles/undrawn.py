@@ -1,7 +1,7 @@
 """Tensor-like objects for latent sites that are not drawn yet and for draws that differ by row.
 
-The functions of :mod:`.lazy_rules` keep values undrawn; every other function draws. The axis of
-rows is tracked by the rules of :mod:`.rows`.
+The functions of :mod:`.lazy_rules` keep values undrawn; every other function draws. The
+axis of rows is tracked by the rules of :mod:`.rows`.
 """
 
 from __future__ import annotations

@@ -45,18 +45,20 @@ def propagate(
         num_particles: number of draws of the inputs with ``propagation="sampled"``.
 
     Returns:
-        What ``fn`` returns, every tensor replaced by its :class:`Moments`; tuples, lists and
-        dicts keep their form.
+        What ``fn`` returns, every tensor replaced by its :class:`Moments`; tuples, lists
+        and dicts keep their form.
 
-    Different inputs are independent of each other; within one input the components have the
-    covariance given, or are independent.
+    Different inputs are independent of each other; within one input the components have
+    the covariance given, or are independent.
 
-    ``propagation="sampled"`` draws the inputs ``num_particles`` times from Gaussians with these
-    moments, and gives moments over what ``fn`` makes of them: any operation will do, and the error
-    is a Monte Carlo one. ``propagation="mean"`` evaluates ``fn`` at the means, with variance zero.
+    ``propagation="sampled"`` draws the inputs ``num_particles`` times from Gaussians with
+    these moments, and gives moments over what ``fn`` makes of them: any operation will
+    do, and the error is a Monte Carlo one. ``propagation="mean"`` evaluates ``fn`` at the
+    means, with variance zero.
 
     Raises:
-        ValueError: if an option is unknown, or there are fewer than two particles to sample.
+        ValueError: if an option is unknown, or there are fewer than two particles to
+            sample.
         UnsupportedMoments: if ``fn`` uses an operation without a rule (analytic).
 
     Source: Shekhovtsov et al. 2018.

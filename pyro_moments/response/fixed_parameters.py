@@ -21,8 +21,8 @@ from pyro_moments.sites.latent_vector import modules_of
 class FixedParameters:
     """Parameters at one place, and a context in which Pyro has them there.
 
-    Pyro trains parameters in place, so each gets the data of this place in the context and its
-    own again afterwards. Random states are restored, too.
+    Pyro trains parameters in place, so each gets the data of this place in the context
+    and its own again afterwards. Random states are restored, too.
     """
 
     def __init__(

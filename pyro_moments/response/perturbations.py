@@ -65,7 +65,8 @@ class PerturbedLoss:
 
 def data_weights(sites: Mapping[str, dict], guide: Mapping[str, Any], datum: str | None) -> Change:
     """Return the change by weights of the data, as differences from one."""
-    # A datum is an element of a plate; without a name, of all plates around every observation.
+    # A datum is an element of a plate; without a name, of all plates around every
+    # observation.
     data = Data.from_sites(sites, lambda site: is_factor(site["fn"]), datum)
     data.check_guide(guide)
 

@@ -228,8 +228,8 @@ def _is_random_delta(site: Any) -> bool:
 def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callable, Callable]:
     """Return mean and scale of a site's coordinates, the map to its support, its log-slope.
 
-    The log-slope is the log of the absolute determinant of the map's Jacobian, by element if the
-    map works by element.
+    The log-slope is the log of the absolute determinant of the map's Jacobian, by element
+    if the map works by element.
     """
     if not isinstance(value, MomentTensor):
         transform = biject_to(site["fn"].support)

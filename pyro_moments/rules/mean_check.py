@@ -12,8 +12,8 @@ from moment_calculus.errors.exceptions import UnsupportedMoments
 class MeanCheck:
     """The outcome of a comparison of random values, evaluated at their means.
 
-    Only the validation of distributions may use it: a program that branches on a random value has
-    no moments.
+    Only the validation of distributions may use it: a program that branches on a random
+    value has no moments.
     """
 
     __slots__ = ("outcome", "sites")

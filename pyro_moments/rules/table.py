@@ -26,16 +26,17 @@ def moment_rule(
     """Register a rule for torch functions.
 
     The rule is called with the arguments of the function, and with the value of every
-    :class:`~pyro_moments.MomentTensor` in its place; it returns a value, a tuple of values, or a
-    plain tensor.
+    :class:`~pyro_moments.MomentTensor` in its place; it returns a value, a tuple of
+    values, or a plain tensor.
 
     Args:
         functions: as ``__torch_function__`` receives them, e.g. ``torch.relu`` and
             ``torch.Tensor.relu``; see :func:`named`.
-        takes: types of outcomes of comparisons and of functions of logits that the rule gets
-            unchanged. It gets the moments of other functions of logits; for other outcomes
-            UnsupportedMoments is raised.
-        in_place: whether the functions change their first argument; the rule itself does not.
+        takes: types of outcomes of comparisons and of functions of logits that the rule
+            gets unchanged. It gets the moments of other functions of logits; for other
+            outcomes UnsupportedMoments is raised.
+        in_place: whether the functions change their first argument; the rule itself does
+            not.
         view: whether the result shares its memory with the first argument.
 
     Returns:

@@ -15,8 +15,8 @@ from pyro_moments.sites.messenger import MomentMessenger
 def direct_guide_trace(guide: Any, messenger: Any) -> Trace | None:
     """Build the guide's trace without running Pyro's handlers; None if the guide has to be run.
 
-    Handling the sites takes a tenth of a step of a small network. Only SVI's tracer of parameters
-    may be active, which sees the parameters when the posteriors are made.
+    Handling the sites takes a tenth of a step of a small network. Only SVI's tracer of
+    parameters may be active, which sees the parameters when the posteriors are made.
     """
     if not isinstance(guide, DVIGuide) or not isinstance(messenger, MomentMessenger):
         return None

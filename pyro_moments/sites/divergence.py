@@ -30,7 +30,8 @@ class Divergence(NamedTuple):
     @property
     def batch_key(self) -> Any:
         """Return what small divergences that are computed together share; None for others."""
-        # A compiler fuses a traced program better without the copies that ``summed`` makes.
+        # A compiler fuses a traced program better without the copies that ``summed``
+        # makes.
         if self.mean.numel() > SMALL or _get_current_dispatch_mode() is not None:
             return None
         first, *others = ((part.shape, part.dtype, part.device) for part in self)

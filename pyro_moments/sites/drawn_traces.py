@@ -65,8 +65,9 @@ class PyroDraws(SharedSubsamples):
 class DrawingMessenger(SharedSubsamples):
     """Gives latent sites a draw; Normal ones a value that is drawn as late as possible.
 
-    It has to be the outermost handler of the guide, so that it sees the site's distribution after
-    plates have expanded it. Latent vectors of Pyro's automatic guides are looked up in the guide.
+    It has to be the outermost handler of the guide, so that it sees the site's
+    distribution after plates have expanded it. Latent vectors of Pyro's automatic guides
+    are looked up in the guide.
     """
 
     def __init__(self, particle: Particle, guide: Any, seed: int | None = None) -> None:
@@ -111,14 +112,15 @@ def drawn_traces(
     seed: int | None = None,  # seed of the subsamples
     # Around the model alone, for predictions without log_prob.
     model_handler: Messenger | None = None,
-    # Finds the plates of the data, whose rows may have their own noise; by default any axis may.
+    # Finds the plates of the data, whose rows may have their own noise; by default any
+    # axis may.
     data: Callable[[Trace], DataPlates] | None = None,
 ) -> tuple[Trace, Trace]:
     """Run guide and model as Pyro's ELBOs do, with Normal sites drawn late; return both traces.
 
-    Observed sites get their ``log_prob`` [*batch]. A Normal latent site gets the moments of its
-    posterior as value, and what draws it as ``undrawn``. SharedDrawNeeded is raised if
-    sites have to be drawn once for all rows.
+    Observed sites get their ``log_prob`` [*batch]. A Normal latent site gets the moments
+    of its posterior as value, and what draws it as ``undrawn``. SharedDrawNeeded is
+    raised if sites have to be drawn once for all rows.
     """
     messenger = DrawingMessenger(particle, guide, seed)
     with pyro.validation_enabled(False):

@@ -133,8 +133,8 @@ def _entropy(value: Any, guide_site: Any) -> torch.Tensor:
     if not isinstance(value, MomentTensor):
         return -fn.log_prob(value)
     if isinstance(fn, dist.Delta):
-        # Pyro's guides record a function of other sites as a Delta: the entropy is counted with
-        # those sites, and the Delta holds the log-determinant.
+        # Pyro's guides record a function of other sites as a Delta: the entropy is
+        # counted with those sites, and the Delta holds the log-determinant.
         return -_mean(fn.log_density)
     moments: Any = value.value
     return entropy(moments, fn)

@@ -58,8 +58,8 @@ def _parts(guide: AutoContinuous) -> Iterator[Part]:
 class LatentVector:
     """A latent vector with independent components, which is only available by site.
 
-    It is no tensor: every part is an independent value named by its site, and an operation on the
-    whole vector would depend on all of them without a warning.
+    It is no tensor: every part is an independent value named by its site, and an
+    operation on the whole vector would depend on all of them without a warning.
     """
 
     def __init__(

@@ -33,8 +33,9 @@ _AUXILIARY_SUFFIXES = ("_unconstrained", "_aux")  # AutoNormal's, AutoStructured
 class MomentMessenger(Messenger):
     """Replaces the draw of every Gaussian latent site by its moments.
 
-    It has to be the outermost handler of the guide, so that it sees the site's distribution after
-    plates have expanded it. Latent vectors of Pyro's automatic guides are looked up in the guide.
+    It has to be the outermost handler of the guide, so that it sees the site's
+    distribution after plates have expanded it. Latent vectors of Pyro's automatic guides
+    are looked up in the guide.
     """
 
     def __init__(

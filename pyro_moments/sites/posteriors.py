@@ -40,8 +40,9 @@ _FULL_RANK = (
 def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
     """Return the value of a latent site with the posterior ``fn``; raise if it has no moments.
 
-    The posterior is a Normal with independent components given its location, or a chain; an
-    elementwise transform of one; in full mode a multivariate Normal; or a dropped weight.
+    The posterior is a Normal with independent components given its location, or a chain;
+    an elementwise transform of one; in full mode a multivariate Normal; or a dropped
+    weight.
     """
     if (dropped := dropout_posterior(fn)) is not None:
         return dropout_value(name, dropped, propagation)

@@ -40,8 +40,8 @@ def _same(first: State, second: State) -> bool:
 class GeneratorWatch:
     """Watches whether random generators move other than for sites and initial parameters.
 
-    Most programs draw nothing: states are noted, and compared only if the last differs from the
-    first. Nothing is noted before the start, because the guide may draw.
+    Most programs draw nothing: states are noted, and compared only if the last differs
+    from the first. Nothing is noted before the start, because the guide may draw.
     """
 
     def __init__(self) -> None:
@@ -134,9 +134,10 @@ def run_watched(
 ) -> Any:
     """Run a program that may draw only sites, and noise that has moments; raise if it draws more.
 
-    A program that draws runs again, with dropout of certain tensors as a random value, and, if it
-    still draws, once more to find the line. Models with such dropout are remembered. A captured
-    program runs in this way at once, because its generators cannot be observed.
+    A program that draws runs again, with dropout of certain tensors as a random value,
+    and, if it still draws, once more to find the line. Models with such dropout are
+    remembered. A captured program runs in this way at once, because its generators cannot
+    be observed.
     """
     captured = _get_current_dispatch_mode() is not None
     if not captured and not _has_dropout(program_of):

@@ -37,7 +37,8 @@ WRAPPERS = (torch.distributions.Independent, ExpandedDistribution)
 def gaussian_base(fn: Any, kinds: tuple[type, ...] = NORMALS) -> tuple[Any, list[Transform]]:
     """Return the Normal inside a distribution, and its transforms, the first to apply first.
 
-    The Normal is None if there is none, or a transform mixes components or is not one to one.
+    The Normal is None if there is none, or a transform mixes components or is not one to
+    one.
     """
     transforms: list[Transform] = []
     while type(fn) not in kinds:
@@ -79,7 +80,8 @@ def image_of(base: Gaussian, transforms: Sequence[Transform]) -> Value:
         if isinstance(transform, AffineTransform):
             value = scale_shift(value, transform.scale, transform.loc)
         else:
-            # By a known activation, bounds are known and later functions can be joined to it.
+            # By a known activation, bounds are known and later functions can be joined to
+            # it.
             value = apply(_function(transform), value)
     return value
 

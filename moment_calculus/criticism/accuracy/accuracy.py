@@ -25,8 +25,8 @@ class AccuracyRow:
     operation: str  # name in the framework
     line: str  # the user's file and line, or empty
     measures: ErrorMeasures
-    # Bound on the error of any correlation by the truncation of its series, in standard deviations
-    # of both features; None if there is none.
+    # Bound on the error of any correlation by the truncation of its series, in standard
+    # deviations of both features; None if there is none.
     certificate: float | None
     reason: str  # why the moments may be wrong; empty if no approximation is known
     mean: np.ndarray  # propagated, of the layer's shape
@@ -63,8 +63,8 @@ class MomentAccuracy:
     """The accuracy of the moments of a model and a guide, layer by layer, against draws.
 
     Args:
-        rows: one for each layer, in the order of the program; sites that are not the result of an
-            operation come last.
+        rows: one for each layer, in the order of the program; sites that are not the
+            result of an operation come last.
         num_samples: number of draws.
         left_out: what is random but has no moments of its own, in words.
     """

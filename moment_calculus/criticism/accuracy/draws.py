@@ -21,7 +21,8 @@ Draw = Callable[[int], Sequence[Any]]  # from a number of draws to one [draws, .
 class LayerSums:
     """Sums of powers of the draws of one layer.
 
-    The first draw is subtracted from all, so that values that do not vary have variance zero.
+    The first draw is subtracted from all, so that values that do not vary have variance
+    zero.
     """
 
     layer: Layer

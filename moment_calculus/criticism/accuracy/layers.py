@@ -45,9 +45,9 @@ class Layer:
     shape: tuple[int, ...]
     axis: int | None  # the feature axis, negative; None for a batch of scalars
     reason: str  # why the moments may differ from those of draws; empty if unknown
-    # Mean and variance, of the value's shape; covariance of the features of the first batch
-    # elements, [batch, d, d], or None; bound on the error of any correlation by the truncation of
-    # its series, or None.
+    # Mean and variance, of the value's shape; covariance of the features of the first
+    # batch elements, [batch, d, d], or None; bound on the error of any correlation by the
+    # truncation of its series, or None.
     arrays: tuple[Any, Any, Any, Any]
 
     @property
@@ -112,7 +112,8 @@ def layers_of(recorded: Sequence[RecordedOperation]) -> tuple[list[Layer], list[
     for item in recorded:
         if item.site and hasattr(item.value, "gaussian"):
             _matched(item)  # computes the moments of all inputs, which has_moments then reports
-    # By serial number: a value that appears again, as a site, names the layer that it already is.
+    # By serial number: a value that appears again, as a site, names the layer that it
+    # already is.
     layers: dict[int, Layer] = {}
     left_out: list[str] = []
     for index, item in [pair for pair in enumerate(recorded) if _has_moments(pair[1])]:

@@ -48,8 +48,8 @@ class ErrorMeasures:
 
     mean_error: Estimate  # ε_μ = mean |μ − μ*| / mean σ*
     noise: float  # expected ε_μ of exact moments: √(2 / πn)
-    # ε_σ: geometric mean of σ / σ* over the counted elements, those whose σ* half of the draws give
-    # to 15 %; one if none counts.
+    # ε_σ: geometric mean of σ / σ* over the counted elements, those whose σ* half of the
+    # draws give to 15 %; one if none counts.
     deviation_ratio: Estimate
     share: float  # share of the counted elements
     worst_mean: Worst  # largest (μ − μ*) / σ* of counted elements
@@ -98,8 +98,9 @@ def error_measures(
 def _deviation_ratio(propagated: np.ndarray, sums: LayerSums) -> tuple[Estimate, np.ndarray]:
     """Return the geometric mean of σ / σ*, and which elements it includes.
 
-    A few draws decide σ* of units that rarely fire, so such elements are excluded. Each half of the
-    draws selects elements for the other half: no element is selected by its own chance error.
+    A few draws decide σ* of units that rarely fire, so such elements are excluded. Each
+    half of the draws selects elements for the other half: no element is selected by its
+    own chance error.
     """
     halves = [sums.half_deviations(start) for start in (0, 1)]
     limit = max(MAX_RELATIVE_ERROR, 2 / math.sqrt(sums.count))

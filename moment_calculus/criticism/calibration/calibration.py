@@ -51,18 +51,18 @@ class Sharpness(NamedTuple):
 class Calibration:
     """Predictions of continuous quantities or counts compared with observations.
 
-    Every element of a vector or an event counts on its own. Tests and standard errors assume that
-    observations are independent given their predictions. Since one posterior of the weights
-    predicts all of them, errors are larger on few rows far from the training data. On training
-    rows predictions look better calibrated than on others.
+    Every element of a vector or an event counts on its own. Tests and standard errors
+    assume that observations are independent given their predictions. Since one posterior
+    of the weights predicts all of them, errors are larger on few rows far from the
+    training data. On training rows predictions look better calibrated than on others.
 
     Args:
         prediction: prediction of the site.
         observed: observations, of the shape of the predictions.
         below: P(Y < y) of every observation under its prediction, of the same shape.
         up_to: P(Y ≤ y), of the same shape; equal to ``below`` for continuous quantities.
-        log_score: mean of ``prediction.log_prob`` at the observations, where all elements of an
-            event count together. Larger is better.
+        log_score: mean of ``prediction.log_prob`` at the observations, where all elements
+            of an event count together. Larger is better.
         seed: seed of the randomised transform of counts.
 
     Source: Gneiting, Balabdaoui and Raftery 2007: sharpness subject to calibration.
@@ -102,8 +102,9 @@ class Calibration:
         """Return the shares of observations inside central predictive intervals.
 
         Args:
-            masses: nominal probabilities of the intervals, between 0 and 1. Intervals of counts
-                have at least these; ``expected`` of the result has the actual probabilities.
+            masses: nominal probabilities of the intervals, between 0 and 1. Intervals of
+                counts have at least these; ``expected`` of the result has the actual
+                probabilities.
 
         Raises:
             ValueError: if a mass is not between 0 and 1.
@@ -164,13 +165,15 @@ class Calibration:
     def plot_pit(self, axes: Any = None, *, bins: int | None = None) -> Any:
         """Plot a histogram of the probability integral transform with the band of a uniform one.
 
-        A hill says that predictions are too wide, a valley that they are too narrow, a slope that
-        they are too low (rising) or too high (falling). Counts have the non-randomised histogram,
-        whose bars vary less than the band, which holds for continuous quantities.
+        A hill says that predictions are too wide, a valley that they are too narrow, a
+        slope that they are too low (rising) or too high (falling). Counts have the
+        non-randomised histogram, whose bars vary less than the band, which holds for
+        continuous quantities.
 
         Args:
             axes: axes of matplotlib; by default new ones.
-            bins: number of bins; by default one for every twenty observations, from five to twenty.
+            bins: number of bins; by default one for every twenty observations, from five
+                to twenty.
 
         Returns:
             The axes.
@@ -188,8 +191,8 @@ class Calibration:
     def plot_coverage(self, axes: Any = None) -> Any:
         """Plot shares of observations inside central intervals against predicted probabilities.
 
-        Below the diagonal intervals are too narrow, above it too wide; the band is what chance
-        allows.
+        Below the diagonal intervals are too narrow, above it too wide; the band is what
+        chance allows.
 
         Args:
             axes: axes of matplotlib; by default new ones.
@@ -261,19 +264,20 @@ def calibration(prediction: Any, y: Any, *, seed: int = 0) -> Calibration | Clas
     """Compare the prediction of a site with observations.
 
     Args:
-        prediction: prediction of one site, ``predict(…)[name]``, by moments or by particles.
-        y: observations of the prediction's shape, or indices of classes; an array of any framework.
-            Rows that were not trained on are the most informative.
+        prediction: prediction of one site, ``predict(…)[name]``, by moments or by
+            particles.
+        y: observations of the prediction's shape, or indices of classes; an array of any
+            framework. Rows that were not trained on are the most informative.
         seed: seed of the randomised probability integral transform of counts.
 
     Returns:
-        A :class:`Calibration` of continuous quantities and of counts; a :class:`ClassCalibration`
-        of Bernoulli, Categorical and OrderedLogistic sites.
+        A :class:`Calibration` of continuous quantities and of counts; a
+        :class:`ClassCalibration` of Bernoulli, Categorical and OrderedLogistic sites.
 
     Raises:
         TypeError: if ``prediction`` is not the prediction of a site.
-        ValueError: if the shapes differ, an observation is NaN or outside the support, or a
-            prediction is NaN.
+        ValueError: if the shapes differ, an observation is NaN or outside the support, or
+            a prediction is NaN.
         UnsupportedMoments: if the predictive distribution function is not known.
     """
     found = checked_prediction(prediction)

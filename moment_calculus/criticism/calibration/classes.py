@@ -52,7 +52,8 @@ class Reliability:
     @property
     def chance_error(self) -> float:
         """Return the ``calibration_error`` that right probabilities have on average."""
-        # E|X| = √(2/π) s for a normal X; bins of many probabilities are approximately normal.
+        # E|X| = √(2/π) s for a normal X; bins of many probabilities are approximately
+        # normal.
         return self._mean(math.sqrt(2 / math.pi) * self.standard_error)
 
     @property
@@ -87,10 +88,11 @@ class ClassCalibration:
 
     Args:
         prediction: prediction of the site.
-        probs: predicted probabilities, [observations, classes]; for a Bernoulli of zero and one.
+        probs: predicted probabilities, [observations, classes]; for a Bernoulli of zero
+            and one.
         labels: indices of the observed classes, [observations].
-        log_score: mean of ``prediction.log_prob`` at the observed classes, where all elements of an
-            event count together. Larger is better.
+        log_score: mean of ``prediction.log_prob`` at the observed classes, where all
+            elements of an event count together. Larger is better.
     """
 
     prediction: PredictedSite
@@ -129,11 +131,12 @@ class ClassCalibration:
 
         Args:
             bins: number of bins.
-            of: the class whose probability is taken for every observation; by default the likeliest
-                class of each observation.
+            of: the class whose probability is taken for every observation; by default the
+                likeliest class of each observation.
 
         Raises:
-            ValueError: if the number of bins is not positive, or the class does not exist.
+            ValueError: if the number of bins is not positive, or the class does not
+                exist.
         """
         if of is None:
             return _reliability(self.confidence, self._right, checked_count(bins, "bins"))
@@ -145,12 +148,13 @@ class ClassCalibration:
     def expected_calibration_error(self, bins: int = BINS, *, classwise: bool = False) -> float:
         """Mean difference between probabilities and frequencies, in bins of equal width.
 
-        It depends on the number of bins and is positive by chance. ``reliability(bins)`` has
-        ``chance_error``, the value for right probabilities, and ``debiased_error``.
+        It depends on the number of bins and is positive by chance. ``reliability(bins)``
+        has ``chance_error``, the value for right probabilities, and ``debiased_error``.
 
         Args:
             bins: number of bins.
-            classwise: take the mean over all classes, not the likeliest class of every observation.
+            classwise: take the mean over all classes, not the likeliest class of every
+                observation.
 
         Source: Guo et al. 2017, eq. 3; Kull et al. 2019, definition 3, for classwise.
         """
@@ -162,20 +166,22 @@ class ClassCalibration:
     def plot_reliability(self, axes: Any = None, *, bins: int = 10, of: int | None = None) -> Any:
         """Plot the reliability diagram: observed frequencies against predicted probabilities.
 
-        Below the diagonal predictions are overconfident. The bars around the diagonal are two
-        standard errors of right probabilities.
+        Below the diagonal predictions are overconfident. The bars around the diagonal are
+        two standard errors of right probabilities.
 
         Args:
             axes: axes of matplotlib; by default new ones.
             bins: number of bins of equal width.
-            of: the class whose probability is taken; by default the likeliest of each observation.
+            of: the class whose probability is taken; by default the likeliest of each
+                observation.
 
         Returns:
             The axes.
 
         Raises:
             ImportError: if matplotlib is not installed.
-            ValueError: if the number of bins is not positive, or the class does not exist.
+            ValueError: if the number of bins is not positive, or the class does not
+                exist.
         """
         from moment_calculus.criticism.calibration.pictures import plot_reliability
 
@@ -185,7 +191,8 @@ class ClassCalibration:
     def excess(self) -> Excess:
         """Difference between accuracy and predicted probability of the likeliest classes.
 
-        Its test uses the normal approximation of the number of hits, whose variance is Σ p(1 − p).
+        Its test uses the normal approximation of the number of hits, whose variance is Σ
+        p(1 − p).
         """
         from scipy.special import ndtr
 

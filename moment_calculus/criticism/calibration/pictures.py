@@ -20,8 +20,8 @@ MASSES = np.linspace(0.05, 0.95, 19)
 def plot_pit(calibration: Calibration, axes: Any = None, *, bins: int | None = None) -> Any:
     """Plot a histogram of the probability integral transform with the band of a uniform one.
 
-    For counts the histogram is the non-randomised one, whose bars vary less than the band.
-    Source: Czado, Gneiting and Held 2009, eq. 2 and 3.
+    For counts the histogram is the non-randomised one, whose bars vary less than the
+    band. Source: Czado, Gneiting and Held 2009, eq. 2 and 3.
     """
     from scipy.stats import binom
 

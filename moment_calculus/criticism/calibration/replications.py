@@ -23,22 +23,24 @@ def predictive_p_values(
 ) -> DataFrame:
     """Return predictive p-values of test statistics, for every observed site.
 
-    Near 0 or 1 the statistic of the data is unlike that of replicated data. Prior p-values are
-    uniform under a right model. Posterior ones are not: the posterior has seen the data, which
-    moves the p-values of fitted statistics towards ½.
+    Near 0 or 1 the statistic of the data is unlike that of replicated data. Prior
+    p-values are uniform under a right model. Posterior ones are not: the posterior has
+    seen the data, which moves the p-values of fitted statistics towards ½.
 
     Args:
-        inference_data: ArviZ's container, with groups ``observed_data`` and ``group``, whose
-            variables have the axes chain and draw before those of the observed data.
-        statistics: functions from the array of one data set to a number, by name: np.max, or
-            ``lambda y: (y == 0).mean()``.
+        inference_data: ArviZ's container, with groups ``observed_data`` and ``group``,
+            whose variables have the axes chain and draw before those of the observed
+            data.
+        statistics: functions from the array of one data set to a number, by name: np.max,
+            or ``lambda y: (y == 0).mean()``.
         group: ``"posterior_predictive"`` or ``"prior_predictive"``.
 
     Returns:
-        A data frame with one row for each site and statistic and the columns ``observed``,
-        ``replicated_mean``, ``replicated_sd``; ``p_value``, P(T(replicated) ≥ T(observed)), where
-        ties count half; and ``p_value_mcse``, its Monte Carlo standard error by the effective
-        sample size, which is positive even if all replications are on one side.
+        A data frame with one row for each site and statistic and the columns
+        ``observed``, ``replicated_mean``, ``replicated_sd``; ``p_value``, P(T(replicated)
+        ≥ T(observed)), where ties count half; and ``p_value_mcse``, its Monte Carlo
+        standard error by the effective sample size, which is positive even if all
+        replications are on one side.
 
     Raises:
         ValueError: if a group is missing, an observed site is not in it, shapes differ,

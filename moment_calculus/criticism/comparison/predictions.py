@@ -49,8 +49,8 @@ class PredictiveComparison:
     difference: np.ndarray  # of predictive means, in the chains' predictive standard deviations
     error: float  # root mean square Monte Carlo error of the difference
     variance_ratio: np.ndarray  # predictive variance over that of the chains
-    # Of the marginals: Wasserstein distance of draws, in predictive standard deviations; total
-    # variation for classes.
+    # Of the marginals: Wasserstein distance of draws, in predictive standard deviations;
+    # total variation for classes.
     distance: np.ndarray
     noise: float  # distance between draws of the same distribution; zero for classes
 

@@ -1,6 +1,7 @@
 """Access to ArviZ: everything here depends on its release line 0.23.
 
-ArviZ is an optional dependency and takes two seconds to import: it is imported on first use.
+ArviZ is an optional dependency and takes two seconds to import: it is imported on first
+use.
 """
 
 from __future__ import annotations

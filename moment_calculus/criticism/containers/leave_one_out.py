@@ -46,7 +46,8 @@ def leave_one_out(
 ) -> Any:
     """Return ArviZ's pointwise ``ELPDData`` of leave-one-out, corrected for the approximation.
 
-    Without ``importance_weights`` draws of an approximation count as draws of the posterior.
+    Without ``importance_weights`` draws of an approximation count as draws of the
+    posterior.
 
     Source: Magnusson et al. 2019, Bayesian leave-one-out cross-validation for large data.
     """
@@ -99,8 +100,9 @@ def loo_weights(data: Any, site: str | None = None, importance_weights: bool = T
         importance_weights: as in ``loo``.
 
     Returns:
-        ``DataArray`` with the axes of the data, then ``"__sample__"``, which ``arviz.loo_pit`` and
-        ``arviz.plot_loo_pit`` accept; for draws of the posterior the same weights as ``arviz.loo``.
+        ``DataArray`` with the axes of the data, then ``"__sample__"``, which
+        ``arviz.loo_pit`` and ``arviz.plot_loo_pit`` accept; for draws of the posterior
+        the same weights as ``arviz.loo``.
 
     Raises:
         ValueError: if draws have no density, or it is not clear which site is meant.

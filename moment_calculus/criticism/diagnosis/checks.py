@@ -21,7 +21,8 @@ from moment_calculus.response.errors import NotAnOptimum
 from moment_calculus.response.response import Response
 
 SURPRISING = 0.01  # p-value below which calibration is bad, not only doubtful
-# Tail probabilities of predictive p-values that are doubtful, and bad (0.00 or 1.00 if rounded).
+# Tail probabilities of predictive p-values that are doubtful, and bad (0.00 or 1.00 if
+# rounded).
 DOUBTFUL_TAIL, BAD_TAIL = 0.01, 0.005
 
 
@@ -50,7 +51,8 @@ def check_optimum(inputs: DiagnosisInputs) -> Finding:
 def check_weights(inputs: DiagnosisInputs, source: str) -> Finding:
     """Judge by importance weights whether draws of ``source`` can replace posterior draws.
 
-    k̂ is judged together with the effective share of the draws, see :class:`ImportanceWeights`.
+    k̂ is judged together with the effective share of the draws, see
+    :class:`ImportanceWeights`.
     """
     name, importance_weights = f"k̂ of {source}", inputs.weights(source)
     if isinstance(importance_weights, str):

@@ -75,9 +75,10 @@ def _describe_wrong(ratios: Ratios, narrow: bool) -> list[str]:
 def scale_ratios(inputs: DiagnosisInputs, source: str) -> Ratios | str:
     """Return standard deviations over the right ones by site, or why there are none.
 
-    Weighted draws give the right ones, else linear response: on the unconstrained space and on
-    supports, since a scale whose logarithm has the right spread may itself have twice the right
-    spread. Weighted draws are compared with the same draws: constant weights add no noise.
+    Weighted draws give the right ones, else linear response: on the unconstrained space
+    and on supports, since a scale whose logarithm has the right spread may itself have
+    twice the right spread. Weighted draws are compared with the same draws: constant
+    weights add no noise.
     """
     weights, fitted_model = inputs.reliable_weights, inputs.fitted_model
     best = fitted_model.sources[-1] if weights is None else inputs.best_source

@@ -17,9 +17,10 @@ LEARNT = 0.1  # smallest share by which data are taken to reduce a prior varianc
 def check_prior_conflict(inputs: DiagnosisInputs) -> Finding:
     """Judge whether posterior means lie where the prior hardly allows them.
 
-    If the model is right, a posterior mean varies about the prior mean with the prior variance less
-    the posterior variance, on the unconstrained space. Bonferroni's inequality allows for many
-    coordinates. Source: Box 1980; Evans and Moshonov 2006, Checking for prior-data conflict.
+    If the model is right, a posterior mean varies about the prior mean with the prior
+    variance less the posterior variance, on the unconstrained space. Bonferroni's
+    inequality allows for many coordinates. Source: Box 1980; Evans and Moshonov 2006,
+    Checking for prior-data conflict.
     """
     distances = _distances(inputs)
     if isinstance(distances, str):

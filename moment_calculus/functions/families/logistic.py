@@ -1,7 +1,8 @@
 """The logistic family: sigmoid S and tanh x = 2 S(2x) − 1, relatively accurate in both tails.
 
-σ ≥ ½: on each half line S and its powers are series in e^{−|x|}, integrated in closed form.
-σ < ½: Gauss–Hermite in differences from S(μ), so that a small variance does not cancel.
+σ ≥ ½: on each half line S and its powers are series in e^{−|x|}, integrated in closed
+form. σ < ½: Gauss–Hermite in differences from S(μ), so that a small variance does not
+cancel.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def _narrow(mean: Array, scale: Array) -> tuple[Array, ...]:
 
     growth = xp.expm1(scale * points)
     centre, rest = expit(mean), expit(-mean)
-    # with g = e^t − 1, S(μ + t) − S(μ) = S S(−μ) g / (1 + S g), a difference without cancellation,
-    # and S(μ − t) − S(μ) = −S S(−μ) g / (1 + S(−μ) g)
+    # with g = e^t − 1, S(μ + t) − S(μ) = S S(−μ) g / (1 + S g), a difference without
+    # cancellation, and S(μ − t) − S(μ) = −S S(−μ) g / (1 + S(−μ) g)
     step, ahead, behind = centre * rest * growth, 1 + centre * growth, 1 + rest * growth
     rise, fall = step / ahead, -step / behind
     shift = expected(rise, fall)
@@ -88,7 +89,8 @@ def _statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
     xp = namespace(mean)
     narrow = variance < NARROW
     zero = xp.zeros_like(variance)
-    # each branch gets only arguments it is made for: the gradient of the other would be infinite
+    # each branch gets only arguments it is made for: the gradient of the other would be
+    # infinite
     thin = xp.where(narrow & (variance > TINY_VARIANCE), variance, zero + TINY_VARIANCE) ** 0.5
     thin = xp.where(variance > TINY_VARIANCE, thin, zero)
     thick = safe_scale(xp.where(narrow, zero + NARROW, variance))
@@ -166,9 +168,9 @@ def _hermite(mean: Array, variance: Array, order: int) -> list[Array]:
 class Sigmoid(Activation):
     """The logistic function S(x) = 1 / (1 + e^{−x})."""
 
-    # Relative errors (measured for |μ/σ| ≤ 9, σ from 1e-4 to 1e3): mean 1e-9, variance 6e-8,
-    # expected derivative 4e-9; in single precision 5e-6, 3e-5 and 5e-6. Hermite coefficients beyond
-    # the first have absolute errors of 1e-8.
+    # Relative errors (measured for |μ/σ| ≤ 9, σ from 1e-4 to 1e3): mean 1e-9, variance
+    # 6e-8, expected derivative 4e-9; in single precision 5e-6, 3e-5 and 5e-6. Hermite
+    # coefficients beyond the first have absolute errors of 1e-8.
 
     name = "sigmoid"
     bounds = (0.0, 1.0)

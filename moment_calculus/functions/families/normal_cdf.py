@@ -65,7 +65,8 @@ def _moments(mean: Array, variance: Array) -> tuple[Array, Array]:
 class NormalCdf(Activation):
     """The normal distribution function Φ(x): a step seen through standard normal noise.
 
-    Its mean for x ~ N(μ, v) is Φ(h), h = μ/√(1+v); pairs are bivariate normal probabilities.
+    Its mean for x ~ N(μ, v) is Φ(h), h = μ/√(1+v); pairs are bivariate normal
+    probabilities.
     """
 
     name = "ndtr"

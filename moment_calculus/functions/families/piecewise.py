@@ -1,7 +1,7 @@
 """Piecewise linear functions with any knots, with or without jumps: abs, hardtanh, softshrink.
 
-Around its mean a piecewise linear f is a line plus one-sided rectifiers r = (±(x − k))₊ that point
-away from the mean: tails, so that nothing cancels where f is flat at the mean.
+Around its mean a piecewise linear f is a line plus one-sided rectifiers r = (±(x − k))₊
+that point away from the mean: tails, so that nothing cancels where f is flat at the mean.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from moment_calculus.numerics.special import constants, namespace, safe_scale
 class PiecewiseLinear(Activation):
     """Straight pieces between knots.
 
-    In double precision moments have relative errors of 1e-6 while neighbouring knots are at least
-    1e-3 σ apart. Covariances of pairs, sums of rectifier covariances with errors of 4e-9, are as
-    accurate while the knots are at least 0.1 σ apart; else their errors are 1e-8 σ_x σ_y.
+    In double precision moments have relative errors of 1e-6 while neighbouring knots are
+    at least 1e-3 σ apart. Covariances of pairs, sums of rectifier covariances with errors
+    of 4e-9, are as accurate while the knots are at least 0.1 σ apart; else their errors
+    are 1e-8 σ_x σ_y.
 
     Args:
         knots: where f bends or jumps, ascending.

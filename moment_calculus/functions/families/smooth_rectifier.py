@@ -1,8 +1,9 @@
 """Softplus, SiLU and Mish: smooth functions that are 0 far to the left and x far to the right.
 
-Wide Gaussians: f is max(x, 0), in closed form, plus a remainder near 0. The quadrature nodes of the
-remainder are the same for all elements: its expectation is a product of densities with a table.
-Narrow ones: Gauss–Hermite in differences from f(μ), so that a small variance does not cancel.
+Wide Gaussians: f is max(x, 0), in closed form, plus a remainder near 0. The quadrature
+nodes of the remainder are the same for all elements: its expectation is a product of
+densities with a table. Narrow ones: Gauss–Hermite in differences from f(μ), so that a
+small variance does not cancel.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class _Rule:
 
     narrow: float  # variance up to which Gauss–Hermite serves
     hermite: int  # number of its nodes
-    # Edges that resolve the narrowest Gaussian on the left, where the remainder is all there is of
-    # f, and the remainder itself on the right.
+    # Edges that resolve the narrowest Gaussian on the left, where the remainder is all
+    # there is of f, and the remainder itself on the right.
     panels: tuple[float, ...]
     points: int  # Gauss–Legendre nodes of every panel
 
@@ -77,11 +78,12 @@ def _gauss_hermite(single: bool) -> tuple[np.ndarray, np.ndarray]:
 class SmoothRectifier(Smooth):
     """A smooth function that differs from max(x, 0) by O(e^{−|x|})."""
 
-    # Measured relative errors of mean and variance for |μ/σ| ≤ 8 and σ from 1e-3 to 1e2: 1e-7,
-    # 2e-5 in single precision, at a tenth of the cost of the universal rule.
+    # Measured relative errors of mean and variance for |μ/σ| ≤ 8 and σ from 1e-3 to 1e2:
+    # 1e-7, 2e-5 in single precision, at a tenth of the cost of the universal rule.
 
-    # Set only if f(x) = x + f(−x); f is nearly max(x, 0) beyond five times the width. Where there
-    # is no double precision, fits then serve: moment_calculus.functions.series.chebyshev_fits.
+    # Set only if f(x) = x + f(−x); f is nearly max(x, 0) beyond five times the width.
+    # Where there is no double precision, fits then serve:
+    # moment_calculus.functions.series.chebyshev_fits.
     width: float | None = None
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:

@@ -63,7 +63,8 @@ class Sin(Activation):
     ) -> Array:
         """Return the exact covariance of two functions of sine and cosine.
 
-        It is e^{−(v_x+v_y)/2} (f g (cosh C − 1) + f′ g′ sinh C), with f, g, f′ and g′ at the means.
+        It is e^{−(v_x+v_y)/2} (f g (cosh C − 1) + f′ g′ sinh C), with f, g, f′ and g′ at
+        the means.
         """
         if not isinstance(other, Sin):
             return NotImplemented

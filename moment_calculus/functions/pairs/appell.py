@@ -1,7 +1,8 @@
 """Mehler's series with explicit derivatives.
 
-With g_n = σⁿ E f⁽ⁿ⁾/√n! the derivatives of E f⁽ⁿ⁾ by μ and v are E f⁽ⁿ⁺¹⁾ and E f⁽ⁿ⁺²⁾/2. Those of
-the series are series of the coefficients one and two places on: no term has to be stored.
+With g_n = σⁿ E f⁽ⁿ⁾/√n! the derivatives of E f⁽ⁿ⁾ by μ and v are E f⁽ⁿ⁺¹⁾ and E f⁽ⁿ⁺²⁾/2.
+Those of the series are series of the coefficients one and two places on: no term has to
+be stored.
 """
 
 from __future__ import annotations

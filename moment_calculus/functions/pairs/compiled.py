@@ -1,6 +1,7 @@
 """Mehler's series of all pairs in compiled programs: one expression for each entry.
 
-A compiler computes an entry, or its share of a gradient, in one pass over the correlations.
+A compiler computes an entry, or its share of a gradient, in one pass over the
+correlations.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def compiled_covariance(
 ) -> Array | None:
     """Return the covariance [..., d, d] of f(x) for a large layer of JAX arrays; else None.
 
-    The compiled program holds a short series and, for rows in which the certificate does not hold
-    for all pairs, the closed form or else the full series.
+    The compiled program holds a short series and, for rows in which the certificate does
+    not hold for all pairs, the closed form or else the full series.
     """
     if not array_api_compat.is_jax_array(mean) or not activation.appell:
         return None
@@ -65,7 +66,8 @@ class _Layer:
 
     activation: Activation
     order: int  # number of terms
-    # serves where the certificate does not hold; None if the series has to serve everywhere
+    # serves where the certificate does not hold; None if the series has to serve
+    # everywhere
     fallback: Callable[..., Array] | None = None
 
     @property

@@ -13,9 +13,9 @@ from moment_calculus.numerics.arrays import Array, diagonal, off_diagonal_mask
 from moment_calculus.numerics.derivatives.opaque import call_as_operation, is_captured
 from moment_calculus.numerics.special import namespace
 
-# Terms of the series. Their largest error, in standard deviations of f(x), for |μ| ≤ 2σ (measured;
-# first sigmoid, then tanh, then the worst of softplus, SiLU, Mish, ELU, tanh-GELU, softsign and
-# hardswish):
+# Terms of the series. Their largest error, in standard deviations of f(x), for |μ| ≤ 2σ
+# (measured; first sigmoid, then tanh, then the worst of softplus, SiLU, Mish, ELU,
+# tanh-GELU, softsign and hardswish):
 #
 #     σ       |ρ| ≤ 0.6          |ρ| ≤ 0.9          |ρ| ≤ 1
 #     1       2e-9, 1e-9, 6e-12  4e-9, 7e-9, 1e-5   4e-9, 2e-7, 1e-3
@@ -23,8 +23,9 @@ from moment_calculus.numerics.special import namespace
 #     10      1e-9, 7e-10, 1e-10 2e-4, 4e-4, 2e-4   2e-2, 5e-2, 2e-2
 #     100     5e-10, 3e-10, 1e-9 5e-4, 5e-4, 4e-4   1e-1, 1e-1, 9e-2
 #
-# A function that oscillates within a standard deviation needs about σ² times the square of its
-# frequency. moment_calculus.functions.pairs.mehler.mehler_certificate bounds the error.
+# A function that oscillates within a standard deviation needs about σ² times the square
+# of its frequency. moment_calculus.functions.pairs.mehler.mehler_certificate bounds the
+# error.
 ORDER = 32
 
 
@@ -38,8 +39,8 @@ def covariance(
 ) -> Array:
     """Return the covariance [..., d, d] of f(x) for x ~ N(mean, covariance).
 
-    ``spread`` is Var f(x), [..., d], if it is known. Sources: Price's theorem for closed forms;
-    Mehler's formula otherwise, with at most ``order`` terms.
+    ``spread`` is Var f(x), [..., d], if it is known. Sources: Price's theorem for closed
+    forms; Mehler's formula otherwise, with at most ``order`` terms.
     """
     fallback, variance = _General(activation, order), diagonal(covariance)
     if spread is None:
@@ -77,8 +78,8 @@ def opaque_covariance(
     """Return :func:`truncated_covariance` as one operation of a captured program; else None."""
     if not is_large_enough(activation, mean, covariance) or not is_captured(mean, covariance):
         return None
-    # A compiler would need minutes for the quadrature of two layers, and its code would be slower
-    # than a few terms of the series.
+    # A compiler would need minutes for the quadrature of two layers, and its code would
+    # be slower than a few terms of the series.
     return call_as_operation(
         _OpaqueCovariance(activation, order, fallback), 1, mean, covariance, spread
     )

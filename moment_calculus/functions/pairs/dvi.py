@@ -1,7 +1,7 @@
 """Closed-form approximations of pairs by deterministic variational inference [DVI], corrected.
 
-The paper's Table 1 prints two signs and a prefactor wrong; these are the forms that agree with the
-exact covariances (1e-4 for |ρ| < 0.6, 1e-2 at |ρ| = 0.99).
+The paper's Table 1 prints two signs and a prefactor wrong; these are the forms that agree
+with the exact covariances (1e-4 for |ρ| < 0.6, 1e-2 at |ρ| = 0.99).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Mehler's series of all pairs, cut where a certificate shows that the rest rounds away.
 
-It serves eager programs, which see the correlations: most of those of a layer are small, and a few
-terms are enough. Where few pairs need more terms, those are computed in closed form.
+It serves eager programs, which see the correlations: most of those of a layer are small,
+and a few terms are enough. Where few pairs need more terms, those are computed in closed
+form.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ def truncated_covariance(
 ) -> Array | None:
     """Return the covariance [..., d, d] of f(x) by a short series; None where nothing is gained.
 
-    The error is at most 3e-8 standard deviations of f(x_i) and f(x_j), 1e-12 in double precision,
-    or that of ``order`` terms. ``fallback`` computes the same for derivatives of the gradient.
+    The error is at most 3e-8 standard deviations of f(x_i) and f(x_j), 1e-12 in double
+    precision, or that of ``order`` terms. ``fallback`` computes the same for derivatives
+    of the gradient.
     """
     if not is_large_enough(activation, mean, covariance) or not is_eager(mean, covariance):
         return None

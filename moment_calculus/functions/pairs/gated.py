@@ -44,8 +44,9 @@ class GatedMixture(Mixture):
     def between(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
         """Return Cov(x 1{u > 0}, y 1{w > 0}) with u = x − z/s and w = y − z′/s′.
 
-        The part of x along u is a rectifier; the rest, of share k, is independent of u. No product
-        of means is subtracted: every term is a covariance, or has the factor Cov(x, y).
+        The part of x along u is a rectifier; the rest, of share k, is independent of u.
+        No product of means is subtracted: every term is a covariance, or has the factor
+        Cov(x, y).
         """
         (a, step, width, rest), (b, steps, widths, other) = first, second
         rho = rho * step * steps

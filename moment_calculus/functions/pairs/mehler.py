@@ -104,7 +104,8 @@ def mehler(activation: Activation, mean: Array, covariance: Array, *, order: int
 def mehler_certificate(activation: Activation, mean: Array, covariance: Array, order: int) -> Array:
     """Return a bound [..., d, d] on the truncation error of :func:`mehler`, up to rounding.
 
-    By Cauchy–Schwarz it is |ρ|^(order+1) √(gap_i gap_j), with gap = Var f − Σ g_n², at least 0.
+    By Cauchy–Schwarz it is |ρ|^(order+1) √(gap_i gap_j), with gap = Var f − Σ g_n², at
+    least 0.
     """
     xp = namespace(mean)
     variance = diagonal(covariance)

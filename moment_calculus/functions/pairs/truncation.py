@@ -1,7 +1,7 @@
 """How many terms of Mehler's series are enough for the pairs of a layer, by a certificate.
 
-By Cauchy–Schwarz, N terms leave out at most |ρ|^(N+1) √(r_i r_j) in standard deviations of f(x_i)
-and f(x_j), with r = 1 − Σ g_n²/Var f, the share of the variance that is left.
+By Cauchy–Schwarz, N terms leave out at most |ρ|^(N+1) √(r_i r_j) in standard deviations
+of f(x_i) and f(x_j), with r = 1 − Σ g_n²/Var f, the share of the variance that is left.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ def cheapest_truncation(
 ) -> Truncation | None:
     """Return the cut that takes the least time; None for the closed form, or if a ρ is NaN.
 
-    ``moments`` are E x, Var x and Var f(x), [batch, d]; ρ is zero on the diagonal. ``order`` is the
-    largest number of terms, which has to be enough if there is no closed form.
+    ``moments`` are E x, Var x and Var f(x), [batch, d]; ρ is zero on the diagonal.
+    ``order`` is the largest number of terms, which has to be enough if there is no closed
+    form.
     """
     xp, closed = namespace(rho), has_closed_pairs(activation)
     largest = max(float(xp.max(rho)), -float(xp.min(rho)))

@@ -1,9 +1,9 @@
 """Recognise chains of elementwise functions as activations of the table, by their values.
 
-gelu, softplus and clip arrive as chains of primitives. A chain whose constants are known numbers
-is evaluated at fixed points, tails included, and compared with straight pieces between its knots
-and with a f(bx) + d for f of the table. It is replaced if they agree to the precision of its
-constants at all points.
+gelu, softplus and clip arrive as chains of primitives. A chain whose constants are known
+numbers is evaluated at fixed points, tails included, and compared with straight pieces
+between its knots and with a f(bx) + d for f of the table. It is replaced if they agree to
+the precision of its constants at all points.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ DOUBLE = 16 * 2.0**-53
 ROUNDING = 64 * 2.0**-53  # error of evaluating the chain itself in double precision
 LARGEST_RATES = 4
 
-# Not compared directly: found as straight pieces, by rates and scales, or by a function below.
+# Not compared directly: found as straight pieces, by rates and scales, or by a function
+# below.
 _NOT_COMPARED = (PiecewiseLinear, LeakyReLU, Heaviside, Rescaled, ELU, Power)
 LARGEST_POWER = 8
 _DISTANCES = np.array([71.3, 133.7, 267.1, 619.3, 1.31e3, 1.07e4, 1.03e6])
@@ -53,7 +54,8 @@ def probes() -> np.ndarray:
     return np.concatenate([-steps * jitter[:48], steps * jitter[48:]])
 
 
-# Points from which the scale and the shift are computed: the function varies between them.
+# Points from which the scale and the shift are computed: the function varies between
+# them.
 _FIRST, _SECOND, _THIRD = 30, 48 + 33, 35
 
 
@@ -89,8 +91,9 @@ def _without_parameters() -> Iterator[Activation]:
 def recognised(function: Any, *, single: bool = False) -> Any:
     """Return the activation of the table that a chain computes, or the chain itself.
 
-    They are compared at 110 points and, for straight pieces, at 24 in every piece. Functions that
-    differ by less than 3e-7 (single precision) or 1e-14 (double) of their scale count as equal.
+    They are compared at 110 points and, for straight pieces, at 24 in every piece.
+    Functions that differ by less than 3e-7 (single precision) or 1e-14 (double) of their
+    scale count as equal.
     """
     if not isinstance(function, Integrated) or function.constants is None:
         return function

@@ -30,7 +30,8 @@ def values_at(activation: Any, points: np.ndarray) -> np.ndarray | None:
 def crossings(activation: Any, level: float) -> tuple[tuple[float, float], ...]:
     """Find where a function crosses a level within ±1100, and |dx/df| there, by bisection.
 
-    Two crossings closer than the points of the grid (1/20 up to 50, 4 % beyond) may be missed.
+    Two crossings closer than the points of the grid (1/20 up to 50, 4 % beyond) may be
+    missed.
     """
     values = values_at(activation, GRID)
     if values is None:

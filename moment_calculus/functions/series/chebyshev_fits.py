@@ -1,8 +1,9 @@
 """Moments of gated functions x g(x) in single precision, by Chebyshev fits in two variables.
 
-Where f(x) = x + f(−x), μ ≤ 0 suffices. There every statistic is e^{−t²/4} times a smooth function
-of t = |μ|/√(1+v) and q = 1/√(1+v), with x in units of the width of f. A truncated Chebyshev series
-of it is made once from the universal quadrature rule in double precision.
+Where f(x) = x + f(−x), μ ≤ 0 suffices. There every statistic is e^{−t²/4} times a smooth
+function of t = |μ|/√(1+v) and q = 1/√(1+v), with x in units of the width of f. A
+truncated Chebyshev series of it is made once from the universal quadrature rule in double
+precision.
 """
 
 from __future__ import annotations
@@ -108,10 +109,10 @@ def _statistics(activation: Any, mean: Array, variance: Array) -> tuple[Array, .
 @functools.lru_cache(maxsize=32)
 def fitted_moments(activation: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
     """Return the function of mean and variance to both moments, with explicit derivatives."""
-    # f(x) = x + f(−x) is nearly max(x, 0) beyond five times its width w. Measured errors in single
-    # precision: of the mean 3e-7 of √(w² + v), of the variance 4e-7 of v, of their derivatives by
-    # the mean 1e-6 and 4e-6, by the variance 4e-6, in the same units. Smaller moments, in the far
-    # left tail, are not relatively accurate.
+    # f(x) = x + f(−x) is nearly max(x, 0) beyond five times its width w. Measured errors
+    # in single precision: of the mean 3e-7 of √(w² + v), of the variance 4e-7 of v, of
+    # their derivatives by the mean 1e-6 and 4e-6, by the variance 4e-6, in the same
+    # units. Smaller moments, in the far left tail, are not relatively accurate.
     width = activation.width
 
     def values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
@@ -135,8 +136,8 @@ def reflect_to_positive_mean(
 ) -> tuple[Array, ...]:
     """Return mean, variance, and the derivatives of each by μ and by v, if f(x) = x + f(−x).
 
-    ``below`` is E f, Var f / v, E f′, E f″/2, ∂Var/∂μ / v and ∂Var/∂v at −|μ|; ``half_third`` is
-    E f‴/2.
+    ``below`` is E f, Var f / v, E f′, E f″/2, ∂Var/∂μ / v and ∂Var/∂v at −|μ|;
+    ``half_third`` is E f‴/2.
     """
     centre, spread, gain, half_second, by_mean, by_variance = below
     xp, right = namespace(mean), mean > 0

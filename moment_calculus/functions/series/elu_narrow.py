@@ -1,8 +1,8 @@
 """Moments of ELU for Gaussians with σ ≤ 1, in single precision.
 
-The closed form would cancel: its terms have the size of α², the variance that of σ². Differences
-from f(μ) do not cancel: above 0, where f is a line, truncated moments give their expectations, and
-below it Gauss–Legendre nodes.
+The closed form would cancel: its terms have the size of α², the variance that of σ².
+Differences from f(μ) do not cancel: above 0, where f is a line, truncated moments give
+their expectations, and below it Gauss–Legendre nodes.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ def _below(threshold: Array) -> tuple[Array, Array]:
 
 def narrow_statistics(alpha: float, mean: Array, variance: Array) -> tuple[Array, ...]:
     """Return mean, variance, and the derivatives of each by μ and by v, for variances up to 1."""
-    # Relative errors in single precision (measured for |μ/σ| ≤ 8, σ from 1e-3 to 1): 5e-7 of the
-    # moments and 2e-6 of the derivatives.
+    # Relative errors in single precision (measured for |μ/σ| ≤ 8, σ from 1e-3 to 1): 5e-7
+    # of the moments and 2e-6 of the derivatives.
     xp = namespace(mean)
     scale, low, left = safe_scale(variance), xp.clip(mean, max=0.0), mean <= 0
     threshold = mean / scale
     z, weights = _below(threshold)
     mass, density = cdf(threshold), pdf(threshold)  # E[1; x > 0] and E[z; x > 0]
-    # f − f(μ) and f′ − f′(μ) below 0; above it f − f(μ) = σz + gap, and f′ − f′(μ) is a jump
+    # f − f(μ) and f′ − f′(μ) below 0; above it f − f(μ) = σz + gap, and f′ − f′(μ) is a
+    # jump
     sink, start = alpha * xp.expm1(low), xp.where(left, alpha * xp.exp(low), xp.ones_like(mean))
     step = xp.expm1(scale[..., None] * z)
     beyond = xp.expm1(xp.clip(mean[..., None] + scale[..., None] * z, max=0.0))

@@ -1,9 +1,9 @@
 """Moments of GELU, xΦ(x), and their derivatives in closed form, up to one integral like Owen's T.
 
-With h = μ/√(1+v) and s = v/(1+v), Stein's lemma gives every moment from φ(h), Φ(h), Φ(hκ) with
-κ² = (1−s)/(1+s), and Φ₂(h, h; s) − Φ(h)². All is computed for h = −t ≤ 0, where the terms are
-small together, and reflected by xΦ(x) = x + (−x)Φ(−x). What vanishes with v is written as v times
-a sum that does not cancel.
+With h = μ/√(1+v) and s = v/(1+v), Stein's lemma gives every moment from φ(h), Φ(h), Φ(hκ)
+with κ² = (1−s)/(1+s), and Φ₂(h, h; s) − Φ(h)². All is computed for h = −t ≤ 0, where the
+terms are small together, and reflected by xΦ(x) = x + (−x)Φ(−x). What vanishes with v is
+written as v times a sum that does not cancel.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from moment_calculus.numerics.normal.bivariate import (
 )
 from moment_calculus.numerics.special import elementwise, namespace
 
-# Relative errors of the integrals for t ≤ 8: 5e-6 in single (5e-9 for t ≤ 4) and 3e-12 in double
-# precision.
+# Relative errors of the integrals for t ≤ 8: 5e-6 in single (5e-9 for t ≤ 4) and 3e-12 in
+# double precision.
 NODES = {True: 9, False: 16}
 
 
@@ -39,7 +39,8 @@ def _legendre(nodes: int) -> tuple[tuple[float, float], ...]:
 def _integrals(t: Array, kappa: Array, length: Array) -> tuple[Array, Array]:
     """Return the means of e^{−t²(y² − κ²)/2} / (1 + y²) and of the exponential over κ ≤ y ≤ 1.
 
-    With φ(t) φ(tκ) and the length 1 − κ they are [Φ₂(h, h; s) − Φ(h)²]/2 and [Φ(hκ) − Φ(h)] φ(t)/t.
+    With φ(t) φ(tκ) and the length 1 − κ they are [Φ₂(h, h; s) − Φ(h)²]/2 and [Φ(hκ) −
+    Φ(h)] φ(t)/t.
     """
     xp = namespace(t)
     square, least = t * t * -0.5, kappa * kappa

@@ -24,12 +24,12 @@ class _Degrees:
     mills: int  # of the Mills ratio
 
 
-# Relative errors: of the quotients 2e-10 (power 1) to 3e-7 (power 4), of the ratio 1e-9; in single
-# precision 4e-8 to 3e-5, and 1e-6
+# Relative errors: of the quotients 2e-10 (power 1) to 3e-7 (power 4), of the ratio 1e-9;
+# in single precision 4e-8 to 3e-5, and 1e-6
 _DEGREES = {False: _Degrees(12, 13), True: _Degrees(9, 8)}
 
-# Expectations of S, S², S′, S″, S S′ and (S²)″/2, for μ ≤ 0. With z = e^{−|x|} each is a quotient
-# of polynomials (numerator, power of 1 + z), first for x < 0, then for x > 0.
+# Expectations of S, S², S′, S″, S S′ and (S²)″/2, for μ ≤ 0. With z = e^{−|x|} each is a
+# quotient of polynomials (numerator, power of 1 + z), first for x < 0, then for x > 0.
 _QUOTIENTS = (
     (((0, 1), 1), ((1,), 1)),
     (((0, 0, 1), 2), ((1,), 2)),
@@ -107,8 +107,8 @@ def _half_line_exponentials(mean: Array, scale: Array, degrees: _Degrees) -> Arr
 
 def half_line_expectations(mean: Array, scale: Array) -> tuple[Array, ...]:
     """Return E[S], E[S²], E[S′], E[S″], E[S S′] and E[(S²)″]/2, for μ ≤ 0 and σ ≥ ½."""
-    # Absolute errors below 3e-9, relative ones below 1e-9 for E[S] and 5e-9 for E[S′] (measured for
-    # |μ/σ| ≤ 9); in single precision those of its rounding, 5e-6 relative.
+    # Absolute errors below 3e-9, relative ones below 1e-9 for E[S] and 5e-9 for E[S′]
+    # (measured for |μ/σ| ≤ 9); in single precision those of its rounding, 5e-6 relative.
     xp = namespace(mean)
     degrees = _DEGREES[is_single_precision(mean)]
     terms = _half_line_exponentials(mean, scale, degrees)

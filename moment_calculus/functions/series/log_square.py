@@ -1,9 +1,10 @@
 """E log(1 + x²) of a Gaussian, with derivatives: the expected log-likelihood of Student's t.
 
-The derivative by μ is 2 Re E 1/(x + i), the Faddeeva function at (μ + i)/√(2v). By Weideman's
-rational approximation it is, up to a pole, p(Z)/(L − iz)² with a polynomial p of
-Z = (L + iz)/(L − iz). As dZ/dz = 2iL/(L − iz)², its integral is the integral q of p, up to a
-logarithm. With d = 1 + L√(2v) − iμ in the place of L − iz nothing is singular at v = 0.
+The derivative by μ is 2 Re E 1/(x + i), the Faddeeva function at (μ + i)/√(2v). By
+Weideman's rational approximation it is, up to a pole, p(Z)/(L − iz)² with a polynomial p
+of Z = (L + iz)/(L − iz). As dZ/dz = 2iL/(L − iz)², its integral is the integral q of p,
+up to a logarithm. With d = 1 + L√(2v) − iμ in the place of L − iz nothing is singular at
+v = 0.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ _expected = elementwise(_value, _partials, values_and_partials=_values_and_parti
 
 def expected_log1p_square(mean: Array, variance: Array) -> Array:
     """Return E log(1 + x²) of Gaussian x, of the broadcast shape of mean and variance."""
-    # Measured absolute errors for σ from 1e-3 to 1e2 and |μ| up to 800: 2e-12 in double and 1e-6 in
-    # single precision, of the derivatives 1e-14 and 3e-7. Source: Weideman (1994).
+    # Measured absolute errors for σ from 1e-3 to 1e2 and |μ| up to 800: 2e-12 in double
+    # and 1e-6 in single precision, of the derivatives 1e-14 and 3e-7. Source: Weideman
+    # (1994).
     xp = namespace(mean)
     return _expected(*xp.broadcast_arrays(mean, variance))

@@ -1,9 +1,9 @@
 """Moments of GELU and its tanh form in single precision, by series in one variable.
 
-With g_n the n-th derivative by μ of the density of N(0, 1 + v) at μ, E[He_n(x) φ(x)] = ± g_n. For
-f(x) = x S(x), S(x) + S(−x) = 1, the even functions f(x) − xΦ(x) and x² S(x) S(−x) have series in
-He_n φ, made once by least squares. By Stein's lemma they give the mean M, and
-Var = M(μ − M) + v M′ − E[x² S(x) S(−x)]. Derivatives by μ shift the index n.
+With g_n the n-th derivative by μ of the density of N(0, 1 + v) at μ, E[He_n(x) φ(x)] = ±
+g_n. For f(x) = x S(x), S(x) + S(−x) = 1, the even functions f(x) − xΦ(x) and x² S(x)
+S(−x) have series in He_n φ, made once by least squares. By Stein's lemma they give the
+mean M, and Var = M(μ − M) + v M′ − E[x² S(x) S(−x)]. Derivatives by μ shift the index n.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.normal.univariate import upper_tail_from_density
 from moment_calculus.numerics.special import elementwise, namespace
 
-# Width w and number of coefficients: f(wx)/w needs fewer than f. Errors are 7e-8 and 1e-7 for
-# x² S(x) S(−x), 2e-8 for f(x). With w = 1 the series of GELU has two terms.
+# Width w and number of coefficients: f(wx)/w needs fewer than f. Errors are 7e-8 and 1e-7
+# for x² S(x) S(−x), 2e-8 for f(x). With w = 1 the series of GELU has two terms.
 FITS = {"gelu": (1.0, 12), "gelu_tanh": (0.8, 8)}
 REACH = 12.0  # t beyond which all is zero in single precision
-# For a variance below SMALL the formula of the variance cancels, and TERMS terms of Mehler's series
-# replace it.
+# For a variance below SMALL the formula of the variance cancels, and TERMS terms of
+# Mehler's series replace it.
 SMALL, TERMS = 0.07, 4
 
 
@@ -56,8 +56,8 @@ def _series(activation: Any) -> tuple[tuple[float, ...], ...]:
 class _Sums(NamedTuple):
     """Sums Σ c_k g_{2k+n} at one place, by Clenshaw's rule for every second Hermite polynomial."""
 
-    # XLA computes each result on its own, with all that it depends on: such a sum costs four
-    # operations a term, less than the functions g_n in it.
+    # XLA computes each result on its own, with all that it depends on: such a sum costs
+    # four operations a term, less than the functions g_n in it.
     step: Array  # g_1 / g_0, which is −μ q²
     rest: Array  # q²
     first: Array  # g_0
@@ -97,7 +97,8 @@ def _statistics_below(activation: Any, mean: Array, variance: Array) -> tuple[Ar
     place = -t * wide  # μ
     fall, q = xp.exp(t * t * -0.5) / math.sqrt(2 * math.pi), rest * wide
     density, tail = fall * q, upper_tail_from_density(t, fall)
-    # XLA recomputes a part wherever it is used, but not a quotient: long series are made quotients.
+    # XLA recomputes a part wherever it is used, but not a quotient: long series are made
+    # quotients.
     as_quotient = (lambda part: part * wide / wide) if smooth else (lambda part: part)
     g = _Sums(t * q, rest, density)
     centre = as_quotient(place * tail + variance * density + g.sum(smooth, 0))
@@ -136,9 +137,10 @@ def _mehler(bent: list[Array], variance: Array) -> tuple[Any, ...]:
 @functools.lru_cache(maxsize=8)
 def gated_moments(activation: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
     """Return the function of mean and variance to both moments, with explicit derivatives."""
-    # Measured errors in single precision: of the mean 3e-7 of √(1 + v), of the variance 2e-6 of v,
-    # of their derivatives by the mean 2e-7 and 5e-6, by the variance 5e-7 and 2e-6, in the same
-    # units. Smaller moments, in the far left tail, are not relatively accurate.
+    # Measured errors in single precision: of the mean 3e-7 of √(1 + v), of the variance
+    # 2e-6 of v, of their derivatives by the mean 2e-7 and 5e-6, by the variance 5e-7 and
+    # 2e-6, in the same units. Smaller moments, in the far left tail, are not relatively
+    # accurate.
     values_and_partials = functools.partial(_statistics, activation)
 
     def partials(mean: Array, variance: Array) -> Any:

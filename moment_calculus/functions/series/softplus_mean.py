@@ -1,9 +1,10 @@
 """E softplus(x) of a Gaussian, with derivatives: expected log-likelihoods of logistic models.
 
-The logistic function S is nearly a mixture Σ p Φ(sx), and E Φ(sx) = Φ(μ/t) with t² = 1/s² + v. For
-−μ > v, S(x) = eˣ S(−x) and softplus(x) = eˣ (S(−x) + r(x)) keep the left tail relatively accurate:
-eˣ moves the mean to μ + v, and the bump r is a mixture of normal densities and their slopes. The
-other half line follows from softplus(x) = x + softplus(−x).
+The logistic function S is nearly a mixture Σ p Φ(sx), and E Φ(sx) = Φ(μ/t) with t² = 1/s²
++ v. For −μ > v, S(x) = eˣ S(−x) and softplus(x) = eˣ (S(−x) + r(x)) keep the left tail
+relatively accurate: eˣ moves the mean to μ + v, and the bump r is a mixture of normal
+densities and their slopes. The other half line follows from softplus(x) = x +
+softplus(−x).
 """
 
 from __future__ import annotations
@@ -226,9 +227,9 @@ def smaller_softplus(mean: Array, variance: Array) -> tuple[Array, Array]:
 
 def expected_softplus(mean: Array, variance: Array) -> tuple[Array, Array]:
     """Return E softplus(x) and E softplus(−x), each relatively accurate where it is small."""
-    # Measured relative errors for σ up to 3 and |μ/σ| ≤ 8: 1e-8 in double and 5e-5 in single
-    # precision, of the derivatives 1e-9 and 4e-6; for σ > 3, 8e-4 and 2e-2 in the left tail.
-    # Absolute errors anywhere, also of the derivatives: 3e-10 and 5e-7.
+    # Measured relative errors for σ up to 3 and |μ/σ| ≤ 8: 1e-8 in double and 5e-5 in
+    # single precision, of the derivatives 1e-9 and 4e-6; for σ > 3, 8e-4 and 2e-2 in the
+    # left tail. Absolute errors anywhere, also of the derivatives: 3e-10 and 5e-7.
     # Source: Monahan & Stefanski (1992), for the mixture.
     smaller, right = smaller_softplus(mean, variance)
     return mean * right + smaller, mean * (right - 1) + smaller

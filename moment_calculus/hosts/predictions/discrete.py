@@ -104,7 +104,8 @@ class BinaryMarginal(CountMarginal):
 class ClassMarginal(Marginal):
     """Predictive distribution of classes; the mean [..., classes] holds their probabilities."""
 
-    # The mutual information, where it is not the entropy of the mean minus the expected entropy.
+    # The mutual information, where it is not the entropy of the mean minus the expected
+    # entropy.
     information: Callable[[], Array] | None = None
     ordered: bool = False  # whether the classes have an order
 

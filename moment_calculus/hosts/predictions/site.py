@@ -55,9 +55,9 @@ class PredictedSite:
     def probs(self) -> Array:
         """Predictive probabilities E_q[p]: the mean over q of the distribution's ``probs``.
 
-        Of classes [..., classes], which sum to one; of a Bernoulli the probability of a one, of a
-        Binomial that of a success in one trial, both of the mean's shape. For other counts use
-        ``log_prob``.
+        Of classes [..., classes], which sum to one; of a Bernoulli the probability of a
+        one, of a Binomial that of a success in one trial, both of the mean's shape. For
+        other counts use ``log_prob``.
 
         Raises:
             UnsupportedMoments: for every other distribution.
@@ -77,10 +77,11 @@ class PredictedSite:
     def cdf(self, value: Array) -> Array:
         """Predictive distribution function P(y ≤ value) of each element, with weights and noise.
 
-        This is the function that :meth:`quantile` inverts, with the same errors: closed form where
-        the predictive distribution is Normal and for a Bernoulli, a sum of the probabilities of
-        ordered classes and of counts, whose work is proportional to the largest value, otherwise an
-        integral of the likelihood's own function over the weights.
+        This is the function that :meth:`quantile` inverts, with the same errors: closed
+        form where the predictive distribution is Normal and for a Bernoulli, a sum of the
+        probabilities of ordered classes and of counts, whose work is proportional to the
+        largest value, otherwise an integral of the likelihood's own function over the
+        weights.
 
         Args:
             value: an array or a number that broadcasts to an observation.
@@ -100,25 +101,26 @@ class PredictedSite:
     def quantile(self, q: float | Sequence[float]) -> Array:
         """Quantiles of the predictive distribution of every element, weights and noise together.
 
-        Closed form where the predictive distribution is Normal: a Normal likelihood with a
-        Gaussian location and certain noise, a component of a multivariate Normal. Otherwise the
-        predictive distribution function is inverted: an integral of the likelihood's own over the
-        weights, a sum of the probabilities of counts or ordered classes. Measured error of the
-        probability below a quantile: 1e-6, and 1e-9 where the weights make the logarithm of a
-        scale vary by less than 1; nothing is matched by moments.
+        Closed form where the predictive distribution is Normal: a Normal likelihood with
+        a Gaussian location and certain noise, a component of a multivariate Normal.
+        Otherwise the predictive distribution function is inverted: an integral of the
+        likelihood's own over the weights, a sum of the probabilities of counts or ordered
+        classes. Measured error of the probability below a quantile: 1e-6, and 1e-9 where
+        the weights make the logarithm of a scale vary by less than 1; nothing is matched
+        by moments.
 
         Args:
             q: level between 0 and 1, or a sequence of levels.
 
         Returns:
-            Array of the shape of an observation, for a sequence with the levels on a new leading
-            axis. Counts and indices of classes are the smallest whose cumulative probability
-            reaches the level, as floating-point numbers.
+            Array of the shape of an observation, for a sequence with the levels on a new
+            leading axis. Counts and indices of classes are the smallest whose cumulative
+            probability reaches the level, as floating-point numbers.
 
         Raises:
             ValueError: if a level is not between 0 and 1.
-            UnsupportedMoments: if the distribution function of the likelihood is not known, or its
-                classes have no order; there is ``sample``.
+            UnsupportedMoments: if the distribution function of the likelihood is not
+                known, or its classes have no order; there is ``sample``.
         """
         levels = np.asarray(q, np.float64)
         if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
@@ -137,8 +139,8 @@ class PredictedSite:
         """Central predictive interval: as much of the distribution is below it as is above.
 
         Args:
-            mass: the probability of an observation inside it, between 0 and 1. The interval of
-                counts has at least this probability.
+            mass: the probability of an observation inside it, between 0 and 1. The
+                interval of counts has at least this probability.
 
         Returns:
             Its lower and its upper end, each of the shape of an observation.
@@ -153,21 +155,24 @@ class PredictedSite:
     def credible_interval(self, mass: float) -> tuple[Array, Array]:
         """Central credible interval of the mean of an observation given the weights, E[y|f].
 
-        It is epistemic: only uncertainty of the weights makes it wide, and it shrinks with more
-        data. The noise of an observation, which :meth:`interval` includes, is not in it. Of classes
-        and Bernoulli it is the interval of each probability.
+        It is epistemic: only uncertainty of the weights makes it wide, and it shrinks
+        with more data. The noise of an observation, which :meth:`interval` includes, is
+        not in it. Of classes and Bernoulli it is the interval of each probability.
 
-        Closed form where E[y|f] is a Gaussian, or a monotone function of one (a probability of
-        logits, a rate of its logarithm); otherwise by points of equal weight, which are always the
-        same. Measured error of the probability inside: 1e-3 for other functions of one Gaussian,
-        5e-3 of two; of the probabilities of three, ten and a hundred classes 0.015, 0.02 and 0.05.
-        Of particles it is between quantiles of their means.
+        Closed form where E[y|f] is a Gaussian, or a monotone function of one (a
+        probability of logits, a rate of its logarithm); otherwise by points of equal
+        weight, which are always the same. Measured error of the probability inside: 1e-3
+        for other functions of one Gaussian, 5e-3 of two; of the probabilities of three,
+        ten and a hundred classes 0.015, 0.02 and 0.05. Of particles it is between
+        quantiles of their means.
 
         Args:
-            mass: the probability under the guide that E[y|f] is inside it, between 0 and 1.
+            mass: the probability under the guide that E[y|f] is inside it, between 0 and
+                1.
 
         Returns:
-            Its lower and its upper end, each of the mean's shape; NaN where there is no mean.
+            Its lower and its upper end, each of the mean's shape; NaN where there is no
+            mean.
 
         Raises:
             ValueError: if ``mass`` is not between 0 and 1.
@@ -184,21 +189,24 @@ class PredictedSite:
 
         Closed form where the predictive distribution is Normal, and from the predictive
         probabilities of classes (as precise as ``probs``); of counts a sum, whose work is
-        proportional to the largest count; of other continuous distributions by quadrature of the
-        predictive density between quantiles. Measured error of the latter two: 1e-8 for locations,
-        rates and scales of one Gaussian, 3e-5 where a location is a non-linear function, 3e-3 with
-        tails of a double exponential, 1e-4 in single precision. Where two Gaussians are integrated
-        (a Student's location and scale) an element takes 0.1 seconds, and ten where it is sharper
-        than 112 evenly spaced points resolve. In one event of independent elements each counts on
-        its own: it is the sum of their entropies.
+        proportional to the largest count; of other continuous distributions by quadrature
+        of the predictive density between quantiles. Measured error of the latter two:
+        1e-8 for locations, rates and scales of one Gaussian, 3e-5 where a location is a
+        non-linear function, 3e-3 with tails of a double exponential, 1e-4 in single
+        precision. Where two Gaussians are integrated (a Student's location and scale) an
+        element takes 0.1 seconds, and ten where it is sharper than 112 evenly spaced
+        points resolve. In one event of independent elements each counts on its own: it is
+        the sum of their entropies.
 
         Returns:
-            Array; −∞ of a continuous distribution without variance; NaN where there are no moments
-            of counts, or the density does not integrate to one, because it has atoms.
+            Array; −∞ of a continuous distribution without variance; NaN where there are
+            no moments of counts, or the density does not integrate to one, because it has
+            atoms.
 
         Raises:
-            UnsupportedMoments: if the distribution function of the likelihood is not known, or the
-                predictive moments are of a rule of your own; there are draws.
+            UnsupportedMoments: if the distribution function of the likelihood is not
+                known, or the predictive moments are of a rule of your own; there are
+                draws.
         """
         with self._context():
             return self._per_event(self._marginal.entropy(self._moments()))
@@ -207,18 +215,19 @@ class PredictedSite:
     def mutual_information(self) -> Array:
         """Mutual information of an observation and the weights, H[E_q p] − E_q H[p] ≥ 0, in nats.
 
-        The part of the entropy that comes from not knowing the weights, of the batch shape: what
-        an observation would tell about them (BALD, an acquisition function of active learning).
+        The part of the entropy that comes from not knowing the weights, of the batch
+        shape: what an observation would tell about them (BALD, an acquisition function of
+        active learning).
 
-        Closed form where the predictive distribution is Normal, a quadrature over the parameters
-        otherwise. Of a Categorical both terms are means over the same 1024 points of the logits,
-        which are always the same, with their joint covariance: measured error 2e-3, 2e-3 and 4e-3
-        for three, ten and a hundred classes at logit variances around 1, and 4e-3, 0.02 and 0.05
-        around 16. Of others as ``entropy``.
+        Closed form where the predictive distribution is Normal, a quadrature over the
+        parameters otherwise. Of a Categorical both terms are means over the same 1024
+        points of the logits, which are always the same, with their joint covariance:
+        measured error 2e-3, 2e-3 and 4e-3 for three, ten and a hundred classes at logit
+        variances around 1, and 4e-3, 0.02 and 0.05 around 16. Of others as ``entropy``.
 
         Raises:
-            UnsupportedMoments: as ``entropy``, or if the framework does not know the entropy of
-                the continuous distribution given its parameters.
+            UnsupportedMoments: as ``entropy``, or if the framework does not know the
+                entropy of the continuous distribution given its parameters.
 
         Source: Houlsby et al. 2011, eq. 2.
         """
@@ -229,7 +238,8 @@ class PredictedSite:
     def variation_ratio(self) -> Array:
         """Predictive probability that an observation is not the likeliest class.
 
-        Of the shape of an observation, for Bernoulli, Categorical and OrderedLogistic sites.
+        Of the shape of an observation, for Bernoulli, Categorical and OrderedLogistic
+        sites.
 
         Raises:
             UnsupportedMoments: for every other distribution.

@@ -13,9 +13,10 @@ from moment_calculus.values.gaussian import Gaussian
 class Delta(ClassRule):
     """The expansion E lse(f) ≈ lse(m) + ½ (Σ p_c v_c − pᵀ C p), p = softmax(m), which is no bound.
 
-    Only for the papers' tables: training finds logits where it is wrong (a loss of 91 where it
-    is 15 113). Errors with 4 classes: up to 0.001, 0.05 and 0.4 nats at logit variances of 0.1,
-    1 and 4. Source: Wu et al. 2019, appendix B.4; Haussmann et al. 2019, appendix B.2.
+    Only for the papers' tables: training finds logits where it is wrong (a loss of 91
+    where it is 15 113). Errors with 4 classes: up to 0.001, 0.05 and 0.4 nats at logit
+    variances of 0.1, 1 and 4. Source: Wu et al. 2019, appendix B.4; Haussmann et al.
+    2019, appendix B.2.
     """
 
     name = "delta"
@@ -41,8 +42,8 @@ class Delta(ClassRule):
 class Jensen(ClassRule):
     """Jensen's bound E lse(f) ≤ lse(m + ½ v), which keeps the ELBO a lower bound, and a loose one.
 
-    At the optimum of networks with one hidden layer it states a loss of 183 where it is 156 (wine),
-    and 1502 where it is 1327 (digits); other rules reach 82 and 731.
+    At the optimum of networks with one hidden layer it states a loss of 183 where it is
+    156 (wine), and 1502 where it is 1327 (digits); other rules reach 82 and 731.
     Source: Jensen's inequality for the exponential functions of independent logits.
     """
 

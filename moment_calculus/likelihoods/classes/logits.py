@@ -67,8 +67,8 @@ class LogitRoot:
                 return cls._of_features(logits, source, matrix)
         if logits.spread.plain and count > MAX_MATRIX_CLASSES:
             return cls(logits.mean, None, safe_scale(logits.variance))
-        # Diagonal mode knows it, too, if a linear map with certain or independent weights made
-        # the logits.
+        # Diagonal mode knows it, too, if a linear map with certain or independent weights
+        # made the logits.
         return cls(logits.mean, root_of(logits.joint_covariance()), None)
 
     @classmethod

@@ -1,9 +1,10 @@
 """Pairwise logsumexp: the distribution of the log-odds of every class, from pairs of Gaussians.
 
 log(eᵃ + eᵇ) = a + softplus(b − a). By Stein's lemma its covariance with a Gaussian x is
-(1 − g) Cov(a, x) + g Cov(b, x), g = E S(b − a); the rest of its variance is independent of x.
-Merging in a tree (as Clark 1961 merges maxima), up and then down, gives every class the log-odds
-L = lse(the others) − own logit and its probability p = S(−L). It is exact for two classes.
+(1 − g) Cov(a, x) + g Cov(b, x), g = E S(b − a); the rest of its variance is independent
+of x. Merging in a tree (as Clark 1961 merges maxima), up and then down, gives every class
+the log-odds L = lse(the others) − own logit and its probability p = S(−L). It is exact
+for two classes.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class Node(NamedTuple):
 class Pairs(ClassRule):
     """Pairwise logsumexp over the classes in the order of their means; see the module's docstring.
 
-    Loss as stated / by 2000 draws of the weights (their standard error) at the optimum of networks
-    with one hidden layer: wine 79.3 / 81.0 (0.5), digits 690 / 731 (2).
+    Loss as stated / by 2000 draws of the weights (their standard error) at the optimum of
+    networks with one hidden layer: wine 79.3 / 81.0 (0.5), digits 690 / 731 (2).
     """
 
     name = "pairs"

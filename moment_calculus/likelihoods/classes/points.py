@@ -89,7 +89,8 @@ class PointRule(ClassRule):
             xp = namespace(points)
             log_p = log_softmax(points, axis=-2)
             given = xp.mean(xp.sum(surprisal_of_log(log_p), axis=-2), axis=-1)
-            # The same points for both entropies: the difference is negative by rounding only.
+            # The same points for both entropies: the difference is negative by rounding
+            # only.
             return class_entropy(xp.mean(xp.exp(log_p), axis=-1)) - given
 
         return self.map_rows(terms, logits)
@@ -152,10 +153,10 @@ class PointRule(ClassRule):
 class Points(PointRule):
     """Means over fixed quasi-random points of the logits (Sobol 1967), rotated for every row.
 
-    An optimiser would move the weights to where shared points miss a tail; rotations keep the
-    law of the logits, and make errors of rows independent. Loss as stated / by 2000 draws (their
-    standard error) at the optimum: wine 79.9 / 81.0 (0.5), digits 708 / 728 (2); half of the
-    difference comes from logits that are not Gaussian.
+    An optimiser would move the weights to where shared points miss a tail; rotations keep
+    the law of the logits, and make errors of rows independent. Loss as stated / by 2000
+    draws (their standard error) at the optimum: wine 79.9 / 81.0 (0.5), digits 708 / 728
+    (2); half of the difference comes from logits that are not Gaussian.
     """
 
     size: int = 256  # a power of two
@@ -186,8 +187,8 @@ class Points(PointRule):
 class Draws(PointRule):
     """Means over draws of the logits, new at every step; the gradient flows through them.
 
-    They are unbiased for expected log-probabilities. The logarithm of a power mean is too low in
-    expectation, by about half the relative variance of the mean over the power.
+    They are unbiased for expected log-probabilities. The logarithm of a power mean is too
+    low in expectation, by about half the relative variance of the mean over the power.
     Source: reparameterisation of the logits, as the local one of Kingma et al. 2015.
     """
 

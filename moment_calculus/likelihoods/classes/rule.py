@@ -14,8 +14,8 @@ from moment_calculus.values.gaussian import Gaussian
 class ClassRule:
     """How expectations of p = softmax(f) of Gaussian logits f [..., classes] are computed.
 
-    Every rule gives the expected log-probabilities, which the ELBO needs. A rule that knows the
-    distribution of the probabilities answers the other questions, too, and sets
+    Every rule gives the expected log-probabilities, which the ELBO needs. A rule that
+    knows the distribution of the probabilities answers the other questions, too, and sets
     ``has_distribution``.
     """
 

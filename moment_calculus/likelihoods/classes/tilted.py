@@ -23,9 +23,9 @@ LENGTHS = (1.0, 0.5, 0.1, 0.01, 0.0)  # of the steps that every iteration tries
 class Tilted(ClassRule):
     """The bound E lse(f) ≤ ½ aᵀ C a + lse(m + ½ v − C a), minimised over a: a lower ELBO.
 
-    At the minimum, a is the softmax of these exponents. At the optimum of networks with one hidden
-    layer it states a loss of 114 where it is 104 (wine), and 1120 where it is 1043 (digits).
-    Source: Knowles and Minka 2011, with correlated logits.
+    At the minimum, a is the softmax of these exponents. At the optimum of networks with
+    one hidden layer it states a loss of 114 where it is 104 (wine), and 1120 where it is
+    1043 (digits). Source: Knowles and Minka 2011, with correlated logits.
     """
 
     name = "tilted"

@@ -1,8 +1,8 @@
 """Power means (1/a) log E[p(value)ᵃ] of likelihoods of counts and waiting times.
 
-Every function takes the power a, and then the arguments of the function without the prefix
-``tempered_``. Rates and probabilities enter by their logarithms, as functions of the Gaussian
-behind them, so that nothing underflows where the quadrature reaches.
+Every function takes the power a, and then the arguments of the function without the
+prefix ``tempered_``. Rates and probabilities enter by their logarithms, as functions of
+the Gaussian behind them, so that nothing underflows where the quadrature reaches.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ def student_t_cumulative(value: Array, df: Any, loc: Any, scale: Any) -> Array:
 def _student(df: Any, mean: Array, variance: Array) -> Array:
     """Return E[T(x)] of the standard Student-t distribution function T for Gaussian x.
 
-    T is that of a Normal whose precision has a Gamma distribution: trapezoidal rule over log τ.
+    T is that of a Normal whose precision has a Gamma distribution: trapezoidal rule over
+    log τ.
     """
     mean, variance = to_float64(mean), to_float64(variance)
     xp = namespace(mean)

@@ -45,8 +45,8 @@ class Parameter:
 
     def dependent_axes(self, axes: Axes) -> set[int]:
         """Return those of the (negative) axes along which components may depend on each other."""
-        # A repeated component is one component under any propagation. Apart from that, diagonal
-        # propagation takes components as independent by definition.
+        # A repeated component is one component under any propagation. Apart from that,
+        # diagonal propagation takes components as independent by definition.
         repeated = {axis for axis in axes if self.size(axis) == 1}
         value = self.gaussian
         if value.independent or not value.propagation.full:

@@ -37,8 +37,8 @@ def student_t_entropy(df: Any, scale: Any) -> Array:
 
 def expected_surprisal(log_prob: Callable[..., Array], value: Array, *arguments: Any) -> Array:
     """Return E[−p log p] of counts [counts, ...]: their sum is the expected entropy."""
-    # All counts share their nodes: the sum is smooth in the parameters, even where a single term is
-    # sharper than the nodes are close.
+    # All counts share their nodes: the sum is smooth in the parameters, even where a
+    # single term is sharper than the nodes are close.
     return expectation(
         lambda value, *points: surprisal_of_log(log_prob(value, *points)), value, *arguments
     )

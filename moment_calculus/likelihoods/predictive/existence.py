@@ -39,7 +39,8 @@ def infinite_where_undefined(
     moments: Sequence[Array], parameter: Any, limits: Sequence[float]
 ) -> list[Array]:
     """Return predictive mean, epistemic and aleatoric variance, infinite if they do not exist."""
-    # Quadrature does not see beyond 14 standard deviations, where moments may cease to exist.
+    # Quadrature does not see beyond 14 standard deviations, where moments may cease to
+    # exist.
     mean, variance = limits
     bounds = zip(moments, (mean, mean, variance), strict=True)
     return [infinite_where(falls_below(parameter, limit), part) for part, limit in bounds]

@@ -28,9 +28,9 @@ def quantile_of_mean(
 ) -> Array:
     """Return quantiles [levels, ...] of m(a, b, …), where at most two Gaussians are random.
 
-    Closed form for a monotone function of one Gaussian; otherwise those of 2048 fixed points of
-    equal weight. Measured error of the probability below a quantile: 5e-4 over one Gaussian, 2e-3
-    over two.
+    Closed form for a monotone function of one Gaussian; otherwise those of 2048 fixed
+    points of equal weight. Measured error of the probability below a quantile: 5e-4 over
+    one Gaussian, 2e-3 over two.
     """
     drivers = drivers_of(*arguments)
     if not drivers.gaussians:

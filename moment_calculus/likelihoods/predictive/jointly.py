@@ -30,8 +30,8 @@ class ObservedSite:
     shape: tuple[int, ...]  # of the elements
     events: int  # number of trailing axes of the elements that belong to the site's event
     parameters: tuple[Parameter, ...]  # the random ones
-    # Factors of the log densities inside the power, broadcastable to the elements: the user's
-    # scale, and zero where a mask excludes.
+    # Factors of the log densities inside the power, broadcastable to the elements: the
+    # user's scale, and zero where a mask excludes.
     weights: Any
     expected: Callable[[], Array]  # E[log p], broadcastable to the elements
     tempered: Callable[[Any], Array]  # from a power a to (1/a) log E[pᵃ], both broadcastable
@@ -58,9 +58,10 @@ class ObservedSite:
 def joint_power_mean(observed: Sequence[ObservedSite], alpha: float, datum: Sequence[int]) -> Array:
     """Return (1/α) log E[Π pᵅ] of every datum, over all of its elements and sites.
 
-    Independent elements are multiplied; dependent ones need Normals with certain scales and a joint
-    normal distribution of their locations. α = 0 gives the limit, the weighted sum of E[log p].
-    A weight s of a site is inside the power: its density enters as p^{αs}; 1/α stays outside.
+    Independent elements are multiplied; dependent ones need Normals with certain scales
+    and a joint normal distribution of their locations. α = 0 gives the limit, the
+    weighted sum of E[log p]. A weight s of a site is inside the power: its density enters
+    as p^{αs}; 1/α stays outside.
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha={alpha} is not between 0 (expectation) and 1 (predictive density)")

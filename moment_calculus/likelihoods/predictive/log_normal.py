@@ -75,9 +75,10 @@ def log_normal_marginal(name: str, loc: Any, scale: Any) -> Marginal:
 def log_normal_predictive(loc: Any, scale: Any) -> tuple:
     """Return predictive mean, epistemic and aleatoric variance, and log predictive density.
 
-    The mean of exp(s²/2) is infinite if the scale s is an exponential of a Gaussian, however
-    narrow. If s grows by k per standard deviation of its Gaussian (softplus), the mean is infinite
-    from k = 1 on, the epistemic variance from 0.71 on and the aleatoric one from 0.5 on.
+    The mean of exp(s²/2) is infinite if the scale s is an exponential of a Gaussian,
+    however narrow. If s grows by k per standard deviation of its Gaussian (softplus), the
+    mean is infinite from k = 1 on, the epistemic variance from 0.71 on and the aleatoric
+    one from 0.5 on.
     """
     if is_value(scale):
         check_positive(scale)

@@ -19,9 +19,9 @@ def log_mean_of_normal_powers(
 ) -> Array:
     """Return log E[Π_i N(r_i; 0, s_i²)^{w_i}], [...], of a Gaussian vector r [..., d]: exact.
 
-    With d_i = √w_i / s_i, B = I + D C D it is −½ (|B^{-1/2} D m|² + log |B| + Σ w_i log 2πs_i²), by
-    the moment generating function of a quadratic form. m and C are moments of r; equal weights a
-    give log N(y; m, C + S/a) + ½ (1 − a) log |2πS| − ½ d log a.
+    With d_i = √w_i / s_i, B = I + D C D it is −½ (|B^{-1/2} D m|² + log |B| + Σ w_i log
+    2πs_i²), by the moment generating function of a quadratic form. m and C are moments of
+    r; equal weights a give log N(y; m, C + S/a) + ½ (1 − a) log |2πS| − ½ d log a.
     """
     xp, plain = namespace(residual), residual
     residual, covariance = to_float64(residual), to_float64(covariance)

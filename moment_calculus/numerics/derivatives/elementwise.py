@@ -27,10 +27,10 @@ def elementwise(
 ) -> Callable[..., Any]:
     """Give an elementwise function of k broadcastable arrays its derivatives in closed form.
 
-    ``partials`` returns a row of k finite partial derivatives for each output; the result is
-    differentiable as often as it is. ``values_and_partials``, if one computation is cheaper,
-    returns the outputs and after them all partial derivatives, row by row. ``piece`` is the number
-    of bytes of a large torch tensor that are computed together.
+    ``partials`` returns a row of k finite partial derivatives for each output; the result
+    is differentiable as often as it is. ``values_and_partials``, if one computation is
+    cheaper, returns the outputs and after them all partial derivatives, row by row.
+    ``piece`` is the number of bytes of a large torch tensor that are computed together.
     """
 
     @functools.cache

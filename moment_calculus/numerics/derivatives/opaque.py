@@ -1,7 +1,7 @@
 """Let a program that torch traces call functions that branch on the values of arrays.
 
-A tracer does not know these values. Such a function becomes one operation of the traced graph, and
-another one for its gradient; the compiled program calls both eagerly.
+A tracer does not know these values. Such a function becomes one operation of the traced
+graph, and another one for its gradient; the compiled program calls both eagerly.
 """
 
 from __future__ import annotations

@@ -37,8 +37,9 @@ def with_pullback(
 ) -> Callable[..., Array]:
     """Give a function of eager arrays the gradient that its pullback computes.
 
-    ``function`` returns the result and the pullback; neither is differentiated. ``general`` is the
-    same function for automatic differentiation, where the gradient is differentiated itself.
+    ``function`` returns the result and the pullback; neither is differentiated.
+    ``general`` is the same function for automatic differentiation, where the gradient is
+    differentiated itself.
     """
 
     def differentiable(*arrays: Array) -> Array:

@@ -40,9 +40,10 @@ __all__ = [
 # ---------------------------------------------------------------------------------------------
 # Pairs. With ρ ≥ 0, e = exp(−atanh r), s = a + b, d = a − b, Price's theorem
 #     Cov = ∫₀^ρ (…) φ₂(a, b; r) dr
-# becomes ∫ 2/(1 + e²) exp(−s²e²/8 − d²/(8e²) − (a² + b²)/4) de/2π over √((1−ρ)/(1+ρ)) ≤ e ≤ 1:
-# every term of the exponent has one sign, and its minimum is known, so that Gauss–Legendre nodes
-# go only where the integrand lives, spaced in a root of e to resolve e → 0 (|ρ| → 1).
+# becomes ∫ 2/(1 + e²) exp(−s²e²/8 − d²/(8e²) − (a² + b²)/4) de/2π over √((1−ρ)/(1+ρ)) ≤ e
+# ≤ 1: every term of the exponent has one sign, and its minimum is known, so that
+# Gauss–Legendre nodes go only where the integrand lives, spaced in a root of e to resolve
+# e → 0 (|ρ| → 1).
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class _Rule:
     depth: float
 
 
-# Largest relative error over |a|, |b| ≤ 8, |ρ| ≤ 1: 2e-5 in single, 1e-8 in double precision.
+# Largest relative error over |a|, |b| ≤ 8, |ρ| ≤ 1: 2e-5 in single, 1e-8 in double
+# precision.
 _STEP_RULES = {True: _Rule(2, 14, 16.0), False: _Rule(3, 32, 24.0)}
 _RECTIFIER_RULES = {True: _Rule(1, 12, 16.0), False: _Rule(1, 24, 24.0)}
 

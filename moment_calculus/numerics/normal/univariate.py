@@ -48,9 +48,9 @@ def is_single_precision(x: Array) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------
-# Tail moments T0 = Φ(−t), T1 = φ − tΦ(−t), T2 = (1 + t²)Φ(−t) − tφ, without cancellation. With a
-# fit of K = T2/T1 the recursions T0 = T2 + t T1 and φ = T1 + t T0 have positive terms only:
-# T1 = φ/(1 + t (t + K)).
+# Tail moments T0 = Φ(−t), T1 = φ − tΦ(−t), T2 = (1 + t²)Φ(−t) − tφ, without cancellation.
+# With a fit of K = T2/T1 the recursions T0 = T2 + t T1 and φ = T1 + t T0 have positive
+# terms only: T1 = φ/(1 + t (t + K)).
 
 
 def raw_tail_moments(t: Array) -> tuple[Array, Array, Array]:

@@ -1,8 +1,8 @@
 """Latent weights whose inputs are dropped: q(W) = M diag(z), with a new z for each datum.
 
-For units W x = M (x∘z), with one z for each row of x and each input (few certain x: exact before
-any function). For weights (DropConnect) W x = M x + e, Var[e_i] = r Σ_j M_ij² E[x_j²].
-Source: Li and Gal 2017, section 2.3; Wan et al. 2013 (DropConnect).
+For units W x = M (x∘z), with one z for each row of x and each input (few certain x: exact
+before any function). For weights (DropConnect) W x = M x + e, Var[e_i] = r Σ_j M_ij²
+E[x_j²]. Source: Li and Gal 2017, section 2.3; Wan et al. 2013 (DropConnect).
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class MaskedWeight(Composite):
     def apply_noise(self, x: Any) -> tuple[Any, Any]:
         """Return the noisy inputs, for the certain map M, and the noise to add to its outputs.
 
-        The inputs are [rows, in] or [in], for a weight [out, in]; the noise is [rows, out] or None.
+        The inputs are [rows, in] or [in], for a weight [out, in]; the noise is [rows,
+        out] or None.
         """
         _check_shapes(x, self)
         self.mask.count_use(self.order[-1] - 1 - max(self.order), math.prod(x.shape[:-1]))

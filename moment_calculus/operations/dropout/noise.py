@@ -1,7 +1,7 @@
 """Multiplication by independent noise z with E[z] = 1 and Var[z] = r, as in dropout.
 
-E[x∘z] = E[x] and Cov[x∘z] = Cov[x] + r diag(Var[x] + E[x]²), for noise of each component: x∘z is x
-plus a deviation u = x∘(z − 1) that is uncorrelated with x and everything else.
+E[x∘z] = E[x] and Cov[x∘z] = Cov[x] + r diag(Var[x] + E[x]²), for noise of each component:
+x∘z is x plus a deviation u = x∘(z − 1) that is uncorrelated with x and everything else.
 Source: Shekhovtsov et al. 2018, eq. 8; Srivastava et al. 2014, section 10 (other noises).
 """
 

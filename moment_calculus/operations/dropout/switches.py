@@ -1,8 +1,8 @@
 """Random masks that switch between two values, component by component.
 
 y = m∘a + (1 − m)∘b with E[m] = k: E[y] = k E[a] + (1 − k) E[b], and Var[y] is that of
-k∘a + (1 − k)∘b plus k (1 − k) E[(a − b)²]. Functions of y are computed for each branch, exactly:
-see values/ancestry.py. Dropout has a = x/k and b = 0.
+k∘a + (1 − k)∘b plus k (1 − k) E[(a − b)²]. Functions of y are computed for each branch,
+exactly: see values/ancestry.py. Dropout has a = x/k and b = 0.
 Source: Srivastava et al. 2014; the law of total covariance.
 """
 
@@ -151,11 +151,12 @@ def _given_outcome(source: Gaussian, branch: Any, outcome: str) -> Any:
 
 def warn_of_masks(value: Gaussian, what: str) -> None:
     """Warn of a function of several elements that come straight from dropout."""
-    # The function takes them as jointly Gaussian, while each is one of two values. Root mean square
-    # errors for inputs of deviation 1.5, rates of 0.1 to 0.5 and 3, 10 and 32 elements (means in
-    # standard deviations; variances by factors): softmax 0.05, 0.1, 0.2 and 1.5, 1.7, 2.5 (once
-    # 1800); logsumexp 0.03, 0.08, 0.3 and 1.3, 1.8, 3.5; layer normalisation 0.1, 0.03, 0.01 and
-    # 1.5, 1.1, 1.05. A log-likelihood of 3 or 10 classes was off by up to 2.5 %.
+    # The function takes them as jointly Gaussian, while each is one of two values. Root
+    # mean square errors for inputs of deviation 1.5, rates of 0.1 to 0.5 and 3, 10 and 32
+    # elements (means in standard deviations; variances by factors): softmax 0.05, 0.1,
+    # 0.2 and 1.5, 1.7, 2.5 (once 1800); logsumexp 0.03, 0.08, 0.3 and 1.3, 1.8, 3.5;
+    # layer normalisation 0.1, 0.03, 0.01 and 1.5, 1.1, 1.05. A log-likelihood of 3 or 10
+    # classes was off by up to 2.5 %.
     if branches_of(value) is not None:
         warn_user(
             f"{what} of values straight after dropout takes them as Gaussian, though a mask makes "
@@ -175,11 +176,11 @@ def drop(
     axis: int | None = -1,
 ) -> Gaussian:
     """Return x m/k with a mask m of probability k = 1 − rate: inverted dropout."""
-    # Exact in functions of single components. A map of several components sees many masks and is
-    # taken as Gaussian. Measured for relu and tanh behind random maps of 2, 8 and 32 inputs (mean
-    # 0.3, deviation 0.9): at a rate of 0.2 means are off by at most 0.32, 0.17 and 0.07 of their
-    # standard deviations (rms 0.08, 0.03, 0.01); at 0.5 by 1.5, 0.45 and 0.24 (rms 0.32, 0.10,
-    # 0.03), most where relu is nearly always zero.
+    # Exact in functions of single components. A map of several components sees many masks
+    # and is taken as Gaussian. Measured for relu and tanh behind random maps of 2, 8 and
+    # 32 inputs (mean 0.3, deviation 0.9): at a rate of 0.2 means are off by at most 0.32,
+    # 0.17 and 0.07 of their standard deviations (rms 0.08, 0.03, 0.01); at 0.5 by 1.5,
+    # 0.45 and 0.24 (rms 0.32, 0.10, 0.03), most where relu is nearly always zero.
     like = x.at_mean if is_value(x) else x
     wide = tuple(like.shape)
     part = like[tuple(slice(n) for n in (wide if shape is None else shape))]

@@ -1,7 +1,7 @@
 """Arithmetic on live values: sums, differences, products, squares and quotients.
 
-A result keeps the step that made it, so that its cross-covariance with any other value can be
-computed later. Operands that are not random are plain arrays or numbers.
+A result keeps the step that made it, so that its cross-covariance with any other value
+can be computed later. Operands that are not random are plain arrays or numbers.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ __all__ = [
 def add(left: Any, right: Any) -> Value:
     """Add two operands, at least one random; dependence enters by the exact cross-covariance.
 
-    If they share a latent site and their joint moments are unknown, full covariances raise
-    UnsupportedMoments; the diagonal mode takes their covariance as zero and warns.
+    If they share a latent site and their joint moments are unknown, full covariances
+    raise UnsupportedMoments; the diagonal mode takes their covariance as zero and warns.
     """
     if not is_value(left):
         left, right = right, left
@@ -81,7 +81,8 @@ def add(left: Any, right: Any) -> Value:
 def subtract(left: Any, right: Any, *, elementwise: bool = False) -> Value:
     """Subtract two operands, at least one random; raise if their joint moments are unknown.
 
-    With ``elementwise`` only means and variances are computed, no covariance between components.
+    With ``elementwise`` only means and variances are computed, no covariance between
+    components.
     """
     if not is_value(right):
         return scale_shift(left, 1.0, -right)
@@ -118,10 +119,11 @@ def multiply(left: Any, right: Any) -> Value:
         gaussian = isinstance(left, Gaussian) and isinstance(right, Gaussian)
         moments = (lambda _: multiply_gaussians(left, right)) if gaussian else None
         return fuse_functions(operator.mul, left, right, closed_form=moments)
-    # Functions that follow take the product as Gaussian. Behind noise of mean 1 and variance 0.25
-    # or 1 on x, of variance 0.1 and |E x| ≤ 2, the mean of relu is off by up to 0.32 and 0.23 of
-    # its standard deviation, that of tanh by 0.03 and 0.02; the standard deviations are 0.90 to
-    # 1.94 and 1.02 to 1.16 times the exact ones. Masks are exact instead: dropout/switches.py.
+    # Functions that follow take the product as Gaussian. Behind noise of mean 1 and
+    # variance 0.25 or 1 on x, of variance 0.1 and |E x| ≤ 2, the mean of relu is off by
+    # up to 0.32 and 0.23 of its standard deviation, that of tanh by 0.03 and 0.02; the
+    # standard deviations are 0.90 to 1.94 and 1.02 to 1.16 times the exact ones. Masks
+    # are exact instead: dropout/switches.py.
     exponential = _product_of_exponentials(left, right)
     return _product(left, right) if exponential is None else exponential
 
@@ -144,8 +146,8 @@ def _repeated(value: Value, shape: tuple[int, ...]) -> Value:
 def _product_of_exponentials(left: Value, right: Value) -> Value | None:
     """Return b eʳˣ · c eˢʸ = bc e^{rx + sy}; None if a factor is not an exponential.
 
-    A Gaussian with the moments of the product would be neither positive nor a function of one
-    Gaussian, so that its powers and logarithms would not be supported.
+    A Gaussian with the moments of the product would be neither positive nor a function of
+    one Gaussian, so that its powers and logarithms would not be supported.
     """
     first, second = exponential_parts(left), exponential_parts(right)
     if first is None or second is None:

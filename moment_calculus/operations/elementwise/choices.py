@@ -30,8 +30,9 @@ FEW = 4
 def where(mask: Array, chosen: Any, other: Any) -> Value:
     """Return ``chosen`` where a certain mask is set and ``other`` elsewhere, exactly.
 
-    Certain infinities are kept. If both are random, share a latent site and their joint moments are
-    unknown, full covariances raise UnsupportedMoments, and the diagonal mode warns.
+    Certain infinities are kept. If both are random, share a latent site and their joint
+    moments are unknown, full covariances raise UnsupportedMoments, and the diagonal mode
+    warns.
     """
     if hasattr(mask, "sites"):
         raise UnsupportedMoments(
@@ -132,9 +133,10 @@ def minimum(left: Any, right: Any) -> Value:
 
 def largest(value: Value, axis: int) -> Value:
     """Return the largest of at most four components along an axis, without that axis."""
-    # The larger of a pair enters the next pair as if it were Gaussian (Clark 1961). Largest errors
-    # measured for three and four components: 0.009 standard deviations of the mean and 0.05 of the
-    # variance for equal independent ones; 0.15 and 0.3 for random means and covariances.
+    # The larger of a pair enters the next pair as if it were Gaussian (Clark 1961).
+    # Largest errors measured for three and four components: 0.009 standard deviations of
+    # the mean and 0.05 of the variance for equal independent ones; 0.15 and 0.3 for
+    # random means and covariances.
     return reduce(maximum, _components(value, axis))
 
 

@@ -1,8 +1,9 @@
 """Reject singular functions of clipped values of which only the moments are known.
 
-A sum of squares, absolute values or exponentials is positive, but the Gaussian with its moments has
-mass below zero. A clip gathers this mass at its level ε, where ε^(−½), 1/ε and log ε are huge:
-E (max(q, 0) + 1e-6)^(−½) of the sum q of two squares was 110 standard deviations off.
+A sum of squares, absolute values or exponentials is positive, but the Gaussian with its
+moments has mass below zero. A clip gathers this mass at its level ε, where ε^(−½), 1/ε
+and log ε are huge: E (max(q, 0) + 1e-6)^(−½) of the sum q of two squares was 110 standard
+deviations off.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Comparisons with a random value, and choices by their outcome, as functions of one Gaussian.
 
-``where(h > 0, h, 0.1 * h)`` is a function of h with a corner at zero. A condition is stored as the
-number 0 or 1 that it stands for, with the levels at which it changes.
+``where(h > 0, h, 0.1 * h)`` is a function of h with a corner at zero. A condition is
+stored as the number 0 or 1 that it stands for, with the levels at which it changes.
 """
 
 from __future__ import annotations
@@ -67,9 +67,10 @@ class Condition(Composite):
 def compare(kind: str, left: Any, right: Any) -> Any:
     """Compare two operands, at least one random, by the operator named ``kind``.
 
-    The result is a :class:`Condition`, or certain booleans where the outcome is certain: a value
-    equals itself, and a Gaussian equals no number. Two random operands must be Gaussians or
-    functions of one Gaussian, and only a Gaussian may be compared with an array.
+    The result is a :class:`Condition`, or certain booleans where the outcome is certain:
+    a value equals itself, and a Gaussian equals no number. Two random operands must be
+    Gaussians or functions of one Gaussian, and only a Gaussian may be compared with an
+    array.
     """
     if not is_value(left):
         kind, left, right = _MIRRORED[kind], right, left

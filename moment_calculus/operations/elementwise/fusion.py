@@ -1,7 +1,7 @@
 """Fusion of functions of affine images of one Gaussian into one function of that Gaussian.
 
-``h * sigmoid(1.7 * h)`` and ``exp(-h * h)`` are functions of h alone. They are integrated once, and
-1.7 h is not treated as another variable.
+``h * sigmoid(1.7 * h)`` and ``exp(-h * h)`` are functions of h alone. They are integrated
+once, and 1.7 h is not treated as another variable.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def are_of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> 
         return False
     if product:
         return True
-    # A sum of affine images, or of multiples of the same function, is exact without fusion.
+    # A sum of affine images, or of multiples of the same function, is exact without
+    # fusion.
     return len({_function(value) for value in (left, right) if isinstance(value, Deferred)}) == 2
 
 
@@ -67,8 +68,8 @@ def _integration_variable(bases: Sequence[Gaussian]) -> Gaussian:
     lines = [affine_line(base) for base in bases]
     others = [{id(value) for value in line} for line in lines[1:]]
     common = next(value for value in lines[0] if all(id(value) in line for line in others))
-    # A base that is shifted by an array is preferred: the function then jumps at a known number,
-    # and the array gets its gradient.
+    # A base that is shifted by an array is preferred: the function then jumps at a known
+    # number, and the array gets its gradient.
     shifted = {id(base): base for base in bases if base is not common and _is_shifted(base)}
     if len(shifted) != 1:
         return common

@@ -153,9 +153,10 @@ def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
     if cross is None:
         return raise_dependence_error("product", left, right)
     if repeats_a_factor(first, second):
-        # In x ← a x with E[a] = 0.8 and a standard deviation of 0.1 the variance after 2, 4 and 8
-        # steps is 0.99, 0.90 and 0.51 times the exact one, the mean 1.00, 1.00 and 0.98 times; with
-        # 0.3 the variance is 0.93, 0.49 and 0.03 times, the mean 1.00, 0.98 and 0.62 times.
+        # In x ← a x with E[a] = 0.8 and a standard deviation of 0.1 the variance after 2,
+        # 4 and 8 steps is 0.99, 0.90 and 0.51 times the exact one, the mean 1.00, 1.00
+        # and 0.98 times; with 0.3 the variance is 0.93, 0.49 and 0.03 times, the mean
+        # 1.00, 0.98 and 0.62 times.
         warn_user(
             "a value is multiplied again by what it is a product of: its moments are those of "
             f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",

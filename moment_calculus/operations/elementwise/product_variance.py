@@ -1,7 +1,8 @@
 """Exact variance of a product of two elementwise functions of jointly Gaussian values.
 
-With d = f − E f and e = g − E g, the variance of f g = (E f + d)(E g + e) needs, beside the moments
-of f and g, Cov(d, e²), Cov(d², e) and Cov(d², e²), each a covariance of two functions.
+With d = f − E f and e = g − E g, the variance of f g = (E f + d)(E g + e) needs, beside
+the moments of f and g, Cov(d, e²), Cov(d², e) and Cov(d², e²), each a covariance of two
+functions.
 """
 
 from __future__ import annotations
@@ -102,8 +103,9 @@ def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) ->
     """Give a product of functions of Gaussians its exact variance; keep its correlations.
 
     The correlations are those of jointly Gaussian factors. For relu(Ah) ⊙ sigmoid(Bh),
-    tanh(Ah) ⊙ sigmoid(Bh) and Ah ⊙ sigmoid(Bh), variances of 1, the covariances with relu(Ah), Bh
-    and Ah are off by at most 0.07, 0.18 and 0.06 of the product of the standard deviations.
+    tanh(Ah) ⊙ sigmoid(Bh) and Ah ⊙ sigmoid(Bh), variances of 1, the covariances with
+    relu(Ah), Bh and Ah are off by at most 0.07, 0.18 and 0.06 of the product of the
+    standard deviations.
     """
     if not (first.step.function or second.step.function) or not overlap(first, second):
         return product

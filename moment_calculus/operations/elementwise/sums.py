@@ -129,7 +129,8 @@ def try_add(
 ) -> Any:
     """Add two Gaussians; return None if they depend on each other in an unknown way.
 
-    ``independent`` ignores their dependence; ``elementwise`` computes means and variances only.
+    ``independent`` ignores their dependence; ``elementwise`` computes means and variances
+    only.
     """
     left, right, axis = aligned(left, right)
     shared = bool(overlap(left, right)) and not independent
@@ -190,7 +191,8 @@ def raise_dependence_error(what: str, left: Value, right: Value) -> NoReturn:
 def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | None]:
     """Broadcast two values to one shape and one feature axis; return both and that axis."""
     shape = broadcast_shape(left.shape, right.shape)
-    # The feature axis is that of the value with all axes; of two such values, of the dependent one.
+    # The feature axis is that of the value with all axes; of two such values, of the
+    # dependent one.
     wide, narrow = (left, right) if len(left.shape) == len(shape) else (right, left)
     if len(narrow.shape) == len(shape) and wide.independent and not narrow.independent:
         wide, narrow = narrow, wide
@@ -200,8 +202,8 @@ def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | 
 
 def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
     """Whether a sum or product of aligned values propagates a covariance of its components."""
-    # In diagonal mode a softmax or a chain propagates its covariance, unless the other operand has
-    # dropped its own.
+    # In diagonal mode a softmax or a chain propagates its covariance, unless the other
+    # operand has dropped its own.
     if left.has_covariance or right.has_covariance:
         return left.propagation.full or not (_has_dropped(left) or _has_dropped(right))
     if left.axis is None:
@@ -225,7 +227,8 @@ def ties_of(left: Gaussian, right: Gaussian) -> Ties:
     unrelated = are_of_one_value(left, right) or not overlap(left, right)
     if left.independent and right.independent and unrelated:
         return Ties.NONE
-    # Dependent elements must be aligned one by one; in the difference of neighbours they are not.
+    # Dependent elements must be aligned one by one; in the difference of neighbours they
+    # are not.
     batches_match = (
         left.batch_independent and right.batch_independent and not is_rearranged(left, right)
     )

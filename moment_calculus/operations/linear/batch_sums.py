@@ -40,8 +40,8 @@ class SumOverBatch(Moved):
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance of the sum with an older value; None if unknown."""
         batch = batch_shape(other.shape, other.axis)
-        # Axes along which the other value has elements of its own: each of these elements depends
-        # on one term of the sum only, if the elements are independent.
+        # Axes along which the other value has elements of its own: each of these elements
+        # depends on one term of the sum only, if the elements are independent.
         own_axes = [place for place in self.places if -place <= len(batch) and batch[place] > 1]
         if own_axes and not _are_side_by_side(self.source, other):
             swapped = query.by_inputs(other, value)

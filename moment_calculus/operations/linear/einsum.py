@@ -23,8 +23,9 @@ from moment_calculus.values.support import overlap
 def einsum(equation: str, *operands: Any) -> Any:
     """Return the Einstein sum of one or two operands, at least one of them random.
 
-    It is a permutation, a sum, an elementwise or outer product, or a (batched) matrix product, and
-    as exact as these are. Ellipses and repeated letters in one operand raise UnsupportedMoments.
+    It is a permutation, a sum, an elementwise or outer product, or a (batched) matrix
+    product, and as exact as these are. Ellipses and repeated letters in one operand raise
+    UnsupportedMoments.
     """
     letters, result = _parsed(equation, operands)
     if any(isinstance(operand, MaskedWeight) for operand in operands):

@@ -22,9 +22,9 @@ def features_of(x: Gaussian) -> Gaussian:
     """Return the value with its trailing axis as feature axis, ready to be contracted."""
     if x.axis == -1:
         return with_chain_covariance(x)
-    # Contracting another axis than the feature axis mixes elements of the batch. If these are
-    # independent, as the units of a layer that maps columns, they become features without a
-    # covariance, and the old features become a batch.
+    # Contracting another axis than the feature axis mixes elements of the batch. If these
+    # are independent, as the units of a layer that maps columns, they become features
+    # without a covariance, and the old features become a batch.
     keeps_features = x.independent or (x.batch_independent and _has_independent_sites(x))
     if not keeps_features and x.shape[-1] > 1:
         if x.propagation.full and (vector := as_vector(x)) is not None:
@@ -69,7 +69,8 @@ def mapped_covariance(
     left, right = (matrix[..., rows, :] for rows in between)
     if x.has_covariance:
         return left @ x.covariance @ right.mT
-    # For independent components C is not formed: products of rows of M times the variances.
+    # For independent components C is not formed: products of rows of M times the
+    # variances.
     if len(matrix.shape) == 2 and right.shape[0] <= math.prod(x.shape[:-1]):
         return pairs_of_rows(x.variance, left, right)
     return (left * x.variance[..., None, :]) @ right.mT

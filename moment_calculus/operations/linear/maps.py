@@ -1,6 +1,7 @@
 """Linear maps of live values by certain or Gaussian weights.
 
-Source: Wu et al. 2019 (DVI), eqs. 3-5, and Shekhovtsov et al. 2018, eq. 7 (certain weights).
+Source: Wu et al. 2019 (DVI), eqs. 3-5, and Shekhovtsov et al. 2018, eq. 7 (certain
+weights).
 """
 
 from __future__ import annotations
@@ -36,17 +37,19 @@ from moment_calculus.values.support import overlap
 def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     """Map inputs x [..., in] by a weight [..., out, in] and add a bias [out]: weight · x + bias.
 
-    Exact: E[y] = M μ + c, Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent weights
-    N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x propagates a
-    covariance and weights and biases are certain. Source: Wu et al. 2019, eqs. 3-5.
+    Exact: E[y] = M μ + c, Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent
+    weights N(M, S) and biases N(c, t). In diagonal mode only diag C enters, unless x
+    propagates a covariance and weights and biases are certain. Source: Wu et al. 2019,
+    eqs. 3-5.
     """
     if isinstance(weight, MaskedWeight):
         return _of_masked_weight(_matched(inputs), weight, _matched(bias))
     x, w, b = _matched(inputs), _matched(weight), _matched(bias)
     check_shapes(x, w, b)
-    # For the covariances k of neighbours, links add 2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to a variance,
-    # and a covariance of the two outputs between which the chain goes on to the next row. The
-    # diagonal mode omits C_{j,j+1}, and the covariance where x is random or a function follows.
+    # For the covariances k of neighbours, links add 2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to a
+    # variance, and a covariance of the two outputs between which the chain goes on to the
+    # next row. The diagonal mode omits C_{j,j+1}, and the covariance where x is random or
+    # a function follows.
     links = links_of(w)
     if links is None and has_dependent_elements(w):
         product = _of_joint_weight(x, w)
@@ -182,7 +185,8 @@ def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:
 
 def _of_joint_weight(x: Any, w: Gaussian) -> Value:
     """Map by a weight of dependent elements."""
-    # The rows of certain inputs become the features of a single output, with their covariance.
+    # The rows of certain inputs become the features of a single output, with their
+    # covariance.
     if w.shape[0] == 1 and not isinstance(x, Gaussian):
         row = linear(flattened(w), x)
         return reshape(row, (*row.shape, 1))

@@ -25,8 +25,8 @@ from moment_calculus.values.ancestry import ancestors
 def matmul(left: Any, right: Any) -> Value:
     """Return left @ right for matrices and vectors in either order, at least one of them random.
 
-    A random operand with covariances, or one computed from other values, is the input of a linear
-    map; the other operand is its weight.
+    A random operand with covariances, or one computed from other values, is the input of
+    a linear map; the other operand is its weight.
     """
     if isinstance(left, MaskedWeight) or isinstance(right, MaskedWeight):
         return _masked(left, right)

@@ -31,9 +31,9 @@ from moment_calculus.values.vectors import as_vector
 def reduce_sum(value: Any, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Any:
     """Sum over axes (by default all), exactly where the covariance of the terms is known.
 
-    Over the feature axis it is a linear map: in diagonal mode components enter as independent,
-    unless they propagate a covariance. Over axes of the batch, dependent elements of unknown
-    covariance raise UnsupportedMoments.
+    Over the feature axis it is a linear map: in diagonal mode components enter as
+    independent, unless they propagate a covariance. Over axes of the batch, dependent
+    elements of unknown covariance raise UnsupportedMoments.
     """
     axes = range(len(value.shape)) if axes is None else axes
     if not hasattr(value, "gaussian"):

@@ -1,8 +1,9 @@
 """Weights with correlated neighbours, in the order of a chain through the matrix.
 
-The covariance of a chain is tridiagonal. A matrix made of one has *links*: for an offset (a, b) the
-covariances of the weights (i, j) and (i + a, j + b). Row by row these are (0, 1), and (1, −(n − 1))
-from the last weight of a row to the first of the next. Source: Posch and Pilz 2020 (posterior).
+The covariance of a chain is tridiagonal. A matrix made of one has *links*: for an offset
+(a, b) the covariances of the weights (i, j) and (i + a, j + b). Row by row these are (0,
+1), and (1, −(n − 1)) from the last weight of a row to the first of the next. Source:
+Posch and Pilz 2020 (posterior).
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ def tridiagonal_site(
 ) -> Gaussian:
     """Make the value of a latent vector [..., n] with a tridiagonal covariance.
 
-    It is exact in diagonal mode too, as that of a softmax, and so are its maps by certain matrices.
-    Layers with weights along the chain ignore a part of it in diagonal mode: see linear/maps.py.
+    It is exact in diagonal mode too, as that of a softmax, and so are its maps by certain
+    matrices. Layers with weights along the chain ignore a part of it in diagonal mode:
+    see linear/maps.py.
     """
     if mean.shape[-1] < 2:
         return site_value(name, mean, variance, propagation, event_dim=1)

@@ -1,7 +1,7 @@
 """Vector functions of Gaussian logits that keep the logits: softmax, logsumexp, log-softmax.
 
-Likelihoods of classes use the logits directly, because a softmax does not change when its logits
-are shifted; other operations use the moments of the function.
+Likelihoods of classes use the logits directly, because a softmax does not change when its
+logits are shifted; other operations use the moments of the function.
 """
 
 from __future__ import annotations

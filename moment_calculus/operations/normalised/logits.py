@@ -1,8 +1,9 @@
 """Softmax and logsumexp of Gaussian logits as values, with their covariance with the logits.
 
-The probability of a class is the logistic function of its logit minus the logsumexp of the others,
-which is matched by a Gaussian. This is closer than the pairwise comparisons of Shekhovtsov et al.
-2018, appendix C.7: largest error of a probability 0.03, not 0.06, at logit variances up to 4.
+The probability of a class is the logistic function of its logit minus the logsumexp of
+the others, which is matched by a Gaussian. This is closer than the pairwise comparisons
+of Shekhovtsov et al. 2018, appendix C.7: largest error of a probability 0.03, not 0.06,
+at logit variances up to 4.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ SATURATION = 0.8  # E[max] of two Gaussians grows with σ/√π, not with the va
 def softmax_value(logits: Gaussian) -> Gaussian:
     """Return the softmax [..., classes] over the trailing axis; masked logits may be −∞.
 
-    Means are those of :func:`softmax_moments`. The covariance is that of the linear map by the
-    expected Jacobian diag(p) − E[p pᵀ], scaled to the variances there; the variance of the sum is
-    removed. In diagonal mode logits enter as independent; the probabilities never do.
+    Means are those of :func:`softmax_moments`. The covariance is that of the linear map
+    by the expected Jacobian diag(p) − E[p pᵀ], scaled to the variances there; the
+    variance of the sum is removed. In diagonal mode logits enter as independent; the
+    probabilities never do.
     """
-    # Largest errors in norm, measured with up to 30 classes: 0.06, 0.35 and 0.75 of the covariance
-    # at logit variances of 0.1, 1 and 4 (on average 0.03, 0.16, 0.35), and 0.01, 0.15 and 0.9 of
-    # the covariance with the logits (on average 0.005, 0.05, 0.3).
+    # Largest errors in norm, measured with up to 30 classes: 0.06, 0.35 and 0.75 of the
+    # covariance at logit variances of 0.1, 1 and 4 (on average 0.03, 0.16, 0.35), and
+    # 0.01, 0.15 and 0.9 of the covariance with the logits (on average 0.005, 0.05, 0.3).
     warn_of_masks(logits, "a softmax")
     trailing = trailing_features(logits, "a softmax")
     x = _without_infinities(trailing)
@@ -100,9 +102,9 @@ def _softmax_covariance(linear: Array, variance: Array) -> Array:
 
 def logsumexp_value(logits: Gaussian) -> Gaussian:
     """Return the logsumexp [..., 1] over the trailing axis, to second order; logits may be −∞."""
-    # Largest errors measured with 2 to 30 classes (random means of order 1.5, random covariances):
-    # of the mean 0.001, 0.06 and 0.6 at logit variances of 0.1, 1 and 4, of the variance 0.1, 0.5
-    # and 0.3 of itself (on average 0.005, 0.06, 0.1).
+    # Largest errors measured with 2 to 30 classes (random means of order 1.5, random
+    # covariances): of the mean 0.001, 0.06 and 0.6 at logit variances of 0.1, 1 and 4, of
+    # the variance 0.1, 0.5 and 0.3 of itself (on average 0.005, 0.06, 0.1).
     warn_of_masks(logits, "a logsumexp")
     trailing = trailing_features(logits, "a logsumexp")
     x = _without_infinities(trailing)
@@ -129,9 +131,9 @@ def _trace_product(matrix: Array, x: Gaussian) -> Array:
 
 def softmax_moments(logits: Gaussian) -> tuple[Array, Array]:
     """Return means that sum to one, and variances, of the class probabilities [..., classes]."""
-    # Largest errors measured (random means and covariances): 0.006 for two classes; for up to ten
-    # classes, at logit variances up to 1, 4 and 16, 0.015, 0.035 and 0.1 of a mean and 0.01, 0.02
-    # and 0.06 of a variance.
+    # Largest errors measured (random means and covariances): 0.006 for two classes; for
+    # up to ten classes, at logit variances up to 1, 4 and 16, 0.015, 0.035 and 0.1 of a
+    # mean and 0.01, 0.02 and 0.06 of a variance.
     mean, variance = Sigmoid().moments(*against_the_rest(logits))
     return mean / namespace(mean).sum(mean, axis=-1, keepdims=True), variance
 

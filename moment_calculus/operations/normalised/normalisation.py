@@ -1,8 +1,9 @@
 """Normalisation of features by their own mean and standard deviation.
 
-Centred features c = x − x̄ and q = Σ c²/d + ε depend on each other, so moments of the parts do not
-suffice. Expectations under c·q^(−p) are those of a Gaussian with mean (I + 2pC/(d E q))⁻¹ E c, q is
-matched by a log-normal variable, and Σ y² = d (1 − ε/q) gives the sum of the variances.
+Centred features c = x − x̄ and q = Σ c²/d + ε depend on each other, so moments of the
+parts do not suffice. Expectations under c·q^(−p) are those of a Gaussian with mean (I +
+2pC/(d E q))⁻¹ E c, q is matched by a log-normal variable, and Σ y² = d (1 − ε/q) gives
+the sum of the variances.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ FEW = 32  # below so many features the masks of dropout do not average out
 
 def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
     """Return (x − x̄)/√(Var x + ε) over the trailing axis, or x/√(Σ x²/d + ε) if not centred."""
-    # Largest errors measured for input variances of 0.1, 1 and 4 (random means of order 1, random
-    # covariances), in the Frobenius norm for Cov[y] and Cov[y, x]:
+    # Largest errors measured for input variances of 0.1, 1 and 4 (random means of order
+    # 1, random covariances), in the Frobenius norm for Cov[y] and Cov[y, x]:
     #   d    of a mean            of a variance¹     of Cov[y]          of Cov[y, x]
     #   4    0.02, 0.05, 0.08     0.3, 0.4, 0.6      0.2, 0.4, 0.4      0.15, 0.5, 1
     #   8    0.01, 0.02, 0.02     0.1, 0.2, 0.4      0.1, 0.2, 0.3      0.05, 0.08, 0.12
     #   32   0.004, 0.005, 0.007  0.02, 0.07, 0.06   0.02, 0.04, 0.05   0.02, 0.02, 0.03
-    # ¹ of the mean variance, which itself is off by 0.2 (d = 4), 0.03 (8) and 0.002 (32). For d ≤ 3
-    # variances may be off by their own size.
+    # ¹ of the mean variance, which itself is off by 0.2 (d = 4), 0.03 (8) and 0.002 (32).
+    # For d ≤ 3 variances may be off by their own size.
     x = trailing_features(value.gaussian(), "a normalisation")
     if x.shape[-1] < FEW:
         warn_of_masks(value.gaussian(), "a normalisation")
@@ -115,8 +116,8 @@ class _Remainder:
 class Normalised(Step):
     """Step of y = √d c/√q in units of √(d E q), with G = E ∂y/∂c = gain − pull · tilted tiltedᵀ.
 
-    Cov[y] = G Cov[c] Gᵀ + R. The form of R comes from the second and third derivatives (Mehler's
-    formula), its size from the known sum of the variances.
+    Cov[y] = G Cov[c] Gᵀ + R. The form of R comes from the second and third derivatives
+    (Mehler's formula), its size from the known sum of the variances.
     """
 
     inputs: tuple[Gaussian] = field()

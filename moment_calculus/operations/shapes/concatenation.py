@@ -134,8 +134,8 @@ class Stacked(_Parts):
 def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
     """Concatenate values and arrays along a negative axis; at least one is random.
 
-    Along the feature axis the cross-covariances of the parts enter; it raises UnsupportedMoments
-    if they are unknown.
+    Along the feature axis the cross-covariances of the parts enter; it raises
+    UnsupportedMoments if they are unknown.
     """
     live = [value.gaussian() for value in values if hasattr(value, "gaussian")]
     features = live[0].axis if len({part.axis for part in live}) == 1 else -1

@@ -20,8 +20,8 @@ from moment_calculus.values.applied import apply_activation
 def flattened(value: Gaussian) -> Gaussian | None:
     """Return all elements of an array on one axis, row by row, with their covariance.
 
-    The array must come from a vector by reshapes, permutations, affine maps and functions of each
-    element; for other values the result is None.
+    The array must come from a vector by reshapes, permutations, affine maps and functions
+    of each element; for other values the result is None.
     """
     values = value.memo.values
     if "flattened" not in values:

@@ -63,8 +63,9 @@ class GatheredFeatures(Gathered):
 def gather(value: Any, indices: Array, axis: int) -> Any:
     """Select elements along one axis, for every element of the other axes.
 
-    ``indices`` holds non-negative integers of the value's shape, except along the axis. Along the
-    feature axis the joint covariance is kept; along others it is dropped, with a warning.
+    ``indices`` holds non-negative integers of the value's shape, except along the axis.
+    Along the feature axis the joint covariance is kept; along others it is dropped, with
+    a warning.
     """
     if isinstance(value, Deferred):
         return value.moved(lambda v: gather(v, indices, axis))
@@ -82,8 +83,9 @@ def gather(value: Any, indices: Array, axis: int) -> Any:
 def index_axes(value: Any, indices: Mapping[int, Array], *, distinct: bool = False) -> Any:
     """Select elements at index arrays of some axes; the other axes stay whole and come last.
 
-    ``indices`` maps non-negative axes to integer arrays of one shape. Dependence is kept where only
-    features or only elements of the batch are selected, or one known feature, as in ``x[rows, 0]``.
+    ``indices`` maps non-negative axes to integer arrays of one shape. Dependence is kept
+    where only features or only elements of the batch are selected, or one known feature,
+    as in ``x[rows, 0]``.
     """
     axes = sorted(indices)
     if isinstance(value, Deferred):

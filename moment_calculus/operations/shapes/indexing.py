@@ -42,9 +42,9 @@ class IndexedVariances(Moved):
 def index(value: Any, key: Any) -> Any:
     """Index a value or array as the framework indexes an array; raise if the key is random.
 
-    The covariance of features, and that of each element of the batch, is kept. Dependence between
-    different elements of the batch is tracked only for equal keys, or index arrays into independent
-    elements.
+    The covariance of features, and that of each element of the batch, is kept. Dependence
+    between different elements of the batch is tracked only for equal keys, or index
+    arrays into independent elements.
     """
     keys = _as_tuple(key)
     require_certain(*keys)

@@ -60,8 +60,8 @@ class Indexed(Moved):
             return None
         if are_same_keys(self.keys, step.keys):
             return self._chosen(query.cross(source, theirs))
-        # If both values claim independent elements, their sum would claim it too, wrongly where the
-        # keys differ: the covariance counts as unknown.
+        # If both values claim independent elements, their sum would claim it too, wrongly
+        # where the keys differ: the covariance counts as unknown.
         both_independent = value.batch_independent and other.batch_independent
         same_origin = (
             source.batch_independent and theirs.batch_independent and source.origin is theirs.origin

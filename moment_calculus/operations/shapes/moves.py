@@ -1,7 +1,7 @@
 """Steps that rearrange elements: moments move, and covariances with them while their axis survives.
 
-A move of a :class:`Deferred` moves its base, so that the function stays recognisable (the scale of
-a likelihood, for example).
+A move of a :class:`Deferred` moves its base, so that the function stays recognisable (the
+scale of a likelihood, for example).
 """
 
 from __future__ import annotations

@@ -77,8 +77,9 @@ class Padded(Moved):
 def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gaussian:
     """Pad a value with certain entries around and between its own; raise if ``fill`` is random.
 
-    ``config`` holds for each axis how many entries come before, after and between; negative numbers
-    before and after remove entries. ``kernel(array, config, fill)`` pads an array of any rank.
+    ``config`` holds for each axis how many entries come before, after and between;
+    negative numbers before and after remove entries. ``kernel(array, config, fill)`` pads
+    an array of any rank.
     """
     if hasattr(fill, "sites"):
         raise UnsupportedMoments(

@@ -196,8 +196,9 @@ def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaus
 def reshape(value: Any, shape: Sequence[int]) -> Any:
     """Reshape a value or array; a full covariance is kept while its feature axis survives.
 
-    If a trailing feature axis is split, as for the heads of attention, the last part keeps its
-    covariance and the other parts become a batch. A merge with other axes drops it, with a warning.
+    If a trailing feature axis is split, as for the heads of attention, the last part
+    keeps its covariance and the other parts become a batch. A merge with other axes drops
+    it, with a warning.
     """
     shape = tuple(shape)
     if isinstance(value, Deferred):

@@ -1,6 +1,7 @@
 """Convolutions of live values with certain or Gaussian weights.
 
-Source: Shekhovtsov et al. 2018, eq. 7 (certain weights); Haußmann et al. 2019 (Gaussian weights).
+Source: Shekhovtsov et al. 2018, eq. 7 (certain weights); Haußmann et al. 2019 (Gaussian
+weights).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.lags import lag_covariance, shifted
 from moment_calculus.values.layout import features_last
 
-# A bilinear function of plain inputs and a plain weight, of any number of output channels, without
-# padding; no output contains a component of either twice.
+# A bilinear function of plain inputs and a plain weight, of any number of output
+# channels, without padding; no output contains a component of either twice.
 Kernel = Callable[[Array, Array], Array]
 
 
@@ -51,13 +52,14 @@ class ConvolutionLayout:
 def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLayout) -> Gaussian:
     """Convolve padded inputs with a weight, at least one of them random.
 
-    E[y] = μ * M and Var[y] = (μ² + v) * S + v * M² for weights N(M, S), where * is the kernel:
-    exact for independent components of the inputs. Dependent inputs (hidden layers) enter as
-    independent. Source: Shekhovtsov et al. 2018, eq. 7; Haußmann et al. 2019, section 3.
+    E[y] = μ * M and Var[y] = (μ² + v) * S + v * M² for weights N(M, S), where * is the
+    kernel: exact for independent components of the inputs. Dependent inputs (hidden
+    layers) enter as independent. Source: Shekhovtsov et al. 2018, eq. 7; Haußmann et al.
+    2019, section 3.
     """
-    # Measured on the logits of two 3×3 convolutions with relu, an average and a max pool, random
-    # weights and a certain image: standard deviations are 0.96 to 0.98 times the exact ones, means
-    # are off by 0.04 of them.
+    # Measured on the logits of two 3×3 convolutions with relu, an average and a max pool,
+    # random weights and a certain image: standard deviations are 0.96 to 0.98 times the
+    # exact ones, means are off by 0.04 of them.
     x, w = (o.gaussian() if hasattr(o, "gaussian") else o for o in (inputs, weight))
     random = [operand for operand in (x, w) if isinstance(operand, Gaussian)]
     check_no_shared_sites("the inputs and the weight of a convolution", random)

@@ -31,11 +31,12 @@ Padding = Sequence[tuple[int, int]]  # number of entries before and after, along
 
 def window_maximum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
     """Return the largest entries of windows over all axes, without their padding."""
-    # The larger of two entries enters the next pair as if it were Gaussian, with exact covariances
-    # (Clark 1961; Shekhovtsov et al. 2018, eqs. 32-35). Measured for 2×2 and 3×3 windows: means are
-    # off by at most 0.03 standard deviations; these are 0.95 and 0.93 to 1.01 times the exact ones
-    # for independent entries, 0.92 and 0.9 times for positions that share the weights of a 3×3
-    # convolution. With relu 0.84 and 0.5 times, means 0.06 and 0.15, in windows nearly always zero.
+    # The larger of two entries enters the next pair as if it were Gaussian, with exact
+    # covariances (Clark 1961; Shekhovtsov et al. 2018, eqs. 32-35). Measured for 2×2 and
+    # 3×3 windows: means are off by at most 0.03 standard deviations; these are 0.95 and
+    # 0.93 to 1.01 times the exact ones for independent entries, 0.92 and 0.9 times for
+    # positions that share the weights of a 3×3 convolution. With relu 0.84 and 0.5 times,
+    # means 0.06 and 0.15, in windows nearly always zero.
     return _extreme(value, windows, padding, 1.0)
 
 
@@ -98,7 +99,8 @@ class LargestEntries(Opaque):
 
     windows: Windows = None  # type: ignore[assignment]
     like: Array = None  # of the shape of the result
-    # For each entry but the first, the probability that the maximum of those before is larger.
+    # For each entry but the first, the probability that the maximum of those before is
+    # larger.
     shares: tuple[Array, ...] = ()
 
     @cached_property

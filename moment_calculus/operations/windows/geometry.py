@@ -71,8 +71,8 @@ class Windows:
     ) -> tuple[Offset, Offset]:
         """Return the distance of two entries of windows, and the place of the first such pair.
 
-        ``first`` and ``second`` are places in windows that are an offset apart. The place is an
-        index of the covariances at this distance, see :func:`.lags.lag_covariance`.
+        ``first`` and ``second`` are places in windows that are an offset apart. The place
+        is an index of the covariances at this distance, see :func:`.lags.lag_covariance`.
         """
         axes = list(zip(offset, first, second, self.strides, self.dilations, strict=True))
         lag = tuple(s * o + r * (j - i) for o, i, j, s, r in axes)

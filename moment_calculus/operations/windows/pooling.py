@@ -27,8 +27,9 @@ def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian
     """Return the sums over windows; pad with zeros before, and divide by the size for a mean.
 
     Exact for independent components, a known covariance of features, and where
-    :func:`.lags.lag_covariance` knows the positions: after the first convolution, with activations,
-    scales and biases between. In diagonal mode features enter as independent.
+    :func:`.lags.lag_covariance` knows the positions: after the first convolution, with
+    activations, scales and biases between. In diagonal mode features enter as
+    independent.
     """
     value = value.gaussian()
     if value.independent and windows.disjoint:
@@ -144,7 +145,8 @@ def _over_batch(
 
 
 def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:
-    # The standard deviation is too small: for n fully correlated entries by a factor of √n.
+    # The standard deviation is too small: for n fully correlated entries by a factor of
+    # √n.
     warn_user(
         "the positions of a window depend on latent site(s) "
         f"{', '.join(sorted(value.sites))} and their covariance is not known: it is taken as "

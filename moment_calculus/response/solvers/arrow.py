@@ -1,8 +1,8 @@
 """Invert a Hessian whose local parameters interact only through a few global ones.
 
-Parameters of different elements of a plate interact only through global ones, so H is an arrow:
-blocks along the diagonal with a border. As many products with H as a block and the border are
-wide give all of it; one more, with a random direction, checks the structure.
+Parameters of different elements of a plate interact only through global ones, so H is an
+arrow: blocks along the diagonal with a border. As many products with H as a block and the
+border are wide give all of it; one more, with a random direction, checks the structure.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ class Arrow:
     def _jacobian_parts(self, functional: Functional) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return G by a quantity's own element [d, k], that element [d], G by the border [d, g]."""
         local, border = self.partition.local, self.partition.border
-        # Push ones, and the numbers of the elements: the ratio of the results tells the element.
+        # Push ones, and the numbers of the elements: the ratio of the results tells the
+        # element.
         numbers = np.arange(1.0, len(local) + 1)
         own, weighted = [], []
         for indices in local.T:

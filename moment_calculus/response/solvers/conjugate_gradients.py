@@ -75,8 +75,8 @@ class ConjugateGradients:
     def _root(self, noise: np.ndarray) -> np.ndarray:
         """Return H^(-1/2) times a vector, by Lanczos' method.
 
-        Source: Simpson, Turner and Pettitt 2008, Fast sampling from a Gaussian Markov random field
-        using Krylov subspace approaches.
+        Source: Simpson, Turner and Pettitt 2008, Fast sampling from a Gaussian Markov
+        random field using Krylov subspace approaches.
         """
         length = float(np.linalg.norm(noise))
         basis, diagonal = [noise / length], list[float]()

@@ -16,8 +16,8 @@ SHARE = 1e-5  # share of a quantity's slope that may lie along flat directions
 class Dense:
     """H⁻¹ = R Rᵀ of a dense Hessian, scaled by the curvature of each parameter.
 
-    Flat directions of H, which redundant parameters have, are left out; :meth:`solve` raises for a
-    quantity that depends on one of them.
+    Flat directions of H, which redundant parameters have, are left out; :meth:`solve`
+    raises for a quantity that depends on one of them.
     """
 
     is_iterative = False

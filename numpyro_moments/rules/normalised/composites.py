@@ -1,7 +1,7 @@
 """Recognise softmax, logsumexp and normalisations in the primitives that JAX writes for them.
 
-Each primitive makes larger parts of a composite from parts, until one is complete. If nothing is
-recognised, the moment rule of the primitive applies.
+Each primitive makes larger parts of a composite from parts, until one is complete. If
+nothing is recognised, the moment rule of the primitive applies.
 """
 
 from __future__ import annotations

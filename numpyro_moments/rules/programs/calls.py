@@ -25,9 +25,9 @@ from numpyro_moments.rules.table import moment_rule, program_rule
 )
 def call(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
     """Serve ``jax.jit``, ``jax.checkpoint``, ``jax.custom_jvp`` and ``jax.custom_vjp``."""
-    # A function of JAX with a rule is served by it, any other call by its program. The derivatives
-    # of moments are those of the moment rules, not the custom ones. Inside jax.checkpoint, moments
-    # of intermediate values are kept, not computed again.
+    # A function of JAX with a rule is served by it, any other call by its program. The
+    # derivatives of moments are those of the moment rules, not the custom ones. Inside
+    # jax.checkpoint, moments of intermediate values are kept, not computed again.
     known = recognised(equation, operands)
     if known is not None:
         return [known]

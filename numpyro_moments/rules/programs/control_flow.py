@@ -28,15 +28,16 @@ SETTLING = 3  # steps until a value that enters a loop has the form that it keep
 def scan(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
     """Serve ``jax.lax.scan``, ``fori_loop`` with known bounds and ``map``.
 
-    If steps depend on each other only by what they carry, the first ones are evaluated one by one
-    and the others as a JAX loop that carries moments. If they share a random constant, or stack
-    random results, which depend on each other, all are evaluated one by one, up to :data:`LIMIT`.
+    If steps depend on each other only by what they carry, the first ones are evaluated
+    one by one and the others as a JAX loop that carries moments. If they share a random
+    constant, or stack random results, which depend on each other, all are evaluated one
+    by one, up to :data:`LIMIT`.
     """
     loop = Loop.of(interpreter, equation, operands)
-    # Steps that are evaluated one by one make the compiled program long: 10, 40 and 100 steps of a
-    # random walk are 180, 580 and 1400 operations in diagonal mode, 10 steps with a random scale
-    # 2000. Of longer loops the dependence between stacked results is not known: combining them is
-    # not supported, or gives a warning for sums.
+    # Steps that are evaluated one by one make the compiled program long: 10, 40 and 100
+    # steps of a random walk are 180, 580 and 1400 operations in diagonal mode, 10 steps
+    # with a random scale 2000. Of longer loops the dependence between stacked results is
+    # not known: combining them is not supported, or gives a warning for sums.
     carried, pieces, step = loop.initial, [], 0
     while step < loop.length:
         plan = _plan(loop, carried, step)
@@ -52,7 +53,8 @@ def scan(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
 
 def _plan(loop: Loop, carried: list[Any], step: int) -> Any:
     """Return how all further steps but the last run as a JAX loop; None if that loses something."""
-    # The last step is evaluated by itself, so that as much is known of its results as of others.
+    # The last step is evaluated by itself, so that as much is known of its results as of
+    # others.
     length = loop.length - step - 1
     if length < 2 or step > SETTLING:
         return None

@@ -23,8 +23,8 @@ from numpyro_moments.rules.table import is_random
 class Plan:
     """Steps of a loop as a JAX loop.
 
-    Inside a step the random values are roots of the graph. A carried one depends on a label of its
-    own, which shows on what a result depends.
+    Inside a step the random values are roots of the graph. A carried one depends on a
+    label of its own, which shows on what a result depends.
     """
 
     loop: Any

@@ -1,7 +1,8 @@
 """Recognise calls of functions of JAX that have rules, such as softplus, silu and logaddexp.
 
-A call is recognised by its name and its source file inside JAX: a user's function of the same name
-is evaluated like any other. Other functions of the table are recognised by their values.
+A call is recognised by its name and its source file inside JAX: a user's function of the
+same name is evaluated like any other. Other functions of the table are recognised by
+their values.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Layout:
     def places(self, indices: Any) -> tuple[dict[int, Any], Any]:
         """Return index arrays ``batch + windows`` of all axes but the whole ones, within bounds.
 
-        The indices are integers ``batch + [components]``. Booleans ``batch`` that are also returned
-        tell whether an index was within bounds.
+        The indices are integers ``batch + [components]``. Booleans ``batch`` that are
+        also returned tell whether an index was within bounds.
         """
         wide = self.batch + tuple(self.sizes[axis] for axis in self.windows)
         xp = np if isinstance(indices, np.ndarray) else jnp
@@ -102,8 +102,8 @@ class Layout:
     def lines(self, place: Any, axis: int) -> tuple[Any, tuple[int, ...]]:
         """Return the index array of one axis if all others are whole or iterated with the batch.
 
-        Its axes are the operand's other axes (of size one for whole ones), then the free axes of
-        the batch and the window, whose sizes are also returned.
+        Its axes are the operand's other axes (of size one for whole ones), then the free
+        axes of the batch and the window, whose sizes are also returned.
         """
         others = [other for other in range(len(self.shape)) if other != axis]
         bound = [self.batching[other] for other in others if other in self.batching]

@@ -15,7 +15,8 @@ from moment_calculus.values import Value
 from pyro_moments.rules.shapes.indexing import chunk
 from pyro_moments.rules.table import moment_rule, named
 
-# Activations of the table whose functions in torch have options: their rules follow below.
+# Activations of the table whose functions in torch have options: their rules follow
+# below.
 WITH_OPTIONS = frozenset(
     "celu clamp elu gelu hardshrink hardtanh heaviside leaky_relu softplus softshrink "
     "threshold".split()

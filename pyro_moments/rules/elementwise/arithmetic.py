@@ -33,7 +33,8 @@ def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
     """Serve ``-``; logits minus their logsumexp become a LogSoftmax."""
     if alpha == 1 and _is_own_logsumexp(input, other):
         return LogSoftmax(other.source)
-    # Its likelihood's rule needs no cumulative probabilities; their covariances take most time.
+    # Its likelihood's rule needs no cumulative probabilities; their covariances take most
+    # time.
     if _are_functions(input, other) and fills_in_ordered_logistic():
         return input.at_mean * torch.nan
     input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))

@@ -14,8 +14,8 @@ from moment_calculus.operations.dropout.switches import drop
 from moment_calculus.operations.elementwise.arithmetic import scale_shift
 from pyro_moments.rules.table import moment_rule, named
 
-# Functions that drop whole channels, with the rank of an input without a batch axis; None if the
-# batch axis is required.
+# Functions that drop whole channels, with the rank of an input without a batch axis; None
+# if the batch axis is required.
 _CHANNELS = {"dropout1d": 2, "dropout2d": None, "dropout3d": 4, "feature_dropout": None}
 _ALPHA = ("alpha_dropout", "feature_alpha_dropout")
 
