@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.criticism.containers.draws import Arrays
+from moment_calculus.criticism.draws import Arrays
 from numpyro_moments.evaluation.precision import Precision
 
 NUMBERS_PER_BATCH = 2**24  # numbers that are computed together, over all draws

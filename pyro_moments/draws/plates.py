@@ -9,7 +9,7 @@ from unittest import mock
 
 from pyro.poutine.subsample_messenger import SubsampleMessenger
 
-from moment_calculus.criticism.containers.wording import part_of_plate
+from moment_calculus.criticism.model_with_draws import part_of_plate
 
 SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name
 
