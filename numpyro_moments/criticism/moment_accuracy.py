@@ -14,7 +14,7 @@ from moment_calculus.criticism.accuracy.layers import Layer, RecordedOperation, 
 from moment_calculus.errors.user_line import calling_line
 from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.response.wording import check_dictionary
+from moment_calculus.response.errors import check_dictionary
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.criticism.recorder import Recorder, sites_among
 from numpyro_moments.criticism.replay import drawer

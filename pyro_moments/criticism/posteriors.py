@@ -25,9 +25,8 @@ from moment_calculus.criticism.containers.wording import chains_not_run, no_post
 from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.outcome import Fit
-from pyro_moments.draws.map_over_draws import map_over_draws
-from pyro_moments.draws.plates import without_subsampling
-from pyro_moments.draws.sites import log_density
+from pyro_moments.draws.model import map_over_draws
+from pyro_moments.draws.sites import log_density, without_subsampling
 from pyro_moments.fitting.precision import has_float64, to_float64
 from pyro_moments.objectives.densities import check_density
 from pyro_moments.objectives.particles import Program
