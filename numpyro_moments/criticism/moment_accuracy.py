@@ -22,8 +22,7 @@ from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.structure import constrained_values
 from numpyro_moments.prediction.predict import sites_to_predict
-from numpyro_moments.sites.binding import bind
-from numpyro_moments.sites.traces import moment_traces
+from numpyro_moments.sites.traces import bind, moment_traces
 
 
 def moment_accuracy(

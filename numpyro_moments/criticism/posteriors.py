@@ -31,7 +31,7 @@ from numpyro_moments.objectives.base import Program
 from numpyro_moments.objectives.densities import check_density
 from numpyro_moments.response.linear_response import LinearResponse
 from numpyro_moments.response.problem import NumPyroProblem
-from numpyro_moments.sites.binding import bind
+from numpyro_moments.sites.traces import bind
 
 STATISTICS = {  # ArviZ's names of statistics by NumPyro's
     "diverging": "diverging",

@@ -41,9 +41,8 @@ from numpyro_moments.fitting.storing import parameters_of, sampled_sites
 from numpyro_moments.response.perturbations import PerturbedLoss, data_weights, prior_shifts
 from numpyro_moments.response.quantities import CorrectedPredictions, FlatFunctional, expectations
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.posteriors import mixes_elements, without_wrappers
 from numpyro_moments.sites.traces import moment_traces
-from numpyro_moments.sites.transformed import mixes_elements
 from numpyro_moments.svi import SVI
 
 

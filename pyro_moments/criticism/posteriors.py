@@ -33,8 +33,7 @@ from pyro_moments.objectives.particles import Program
 from pyro_moments.response.evaluation_context import SEEDS, EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse
 from pyro_moments.response.problem import PyroProblem
-from pyro_moments.sites.binding import bind
-from pyro_moments.sites.observed import is_latent, is_sample
+from pyro_moments.sites.traces import bind, is_latent, is_sample
 
 
 @dataclass(frozen=True)

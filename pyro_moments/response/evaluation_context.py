@@ -18,7 +18,7 @@ from pyro_moments.draws.sites import without_subsampling
 from pyro_moments.fitting.parameters import Parameters, as_array
 from pyro_moments.fitting.precision import double_precision, to_float64
 from pyro_moments.fitting.problem import random_state_restored
-from pyro_moments.sites.latent_vector import modules_of
+from pyro_moments.sites.messenger import modules_of
 
 
 class FixedParameters:

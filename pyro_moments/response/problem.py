@@ -50,8 +50,7 @@ from pyro_moments.response.quantities import (
     to_tree,
 )
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.posteriors import without_wrappers
-from pyro_moments.sites.transformed import mixes_elements
+from pyro_moments.sites.posteriors import mixes_elements, without_wrappers
 
 
 @dataclass(frozen=True)
