@@ -11,7 +11,7 @@ from numpyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,
@@ -20,9 +20,9 @@ from moment_calculus.hosts.wording import (
 )
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, Spread, Value
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.support import all_elements
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.rules.table import is_random

@@ -9,7 +9,7 @@ from pyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,
@@ -18,8 +18,8 @@ from moment_calculus.hosts.wording import (
 )
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values import Gaussian, Spread, Value
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.support import all_elements
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.sites.masked import dropout_posterior, dropout_value
