@@ -21,11 +21,11 @@ from moment_calculus.functions.combinators import (
 from moment_calculus.functions.function_bounds import Bounds, bounds_of
 from moment_calculus.functions.recognition_policy import RecognitionPolicy
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values.affine import affine
 from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.applied import apply_activation, with_rule_book
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.support import Support
 
 

@@ -23,10 +23,10 @@ from moment_calculus.numerics.arrays import (
     diagonal_matrix,
     positive_part,
 )
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values.entries import Entries, covariance_by_older
 from moment_calculus.values.layout import features_last, from_features_last
-from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import Spread, Ties
 from moment_calculus.values.step import Step
 from moment_calculus.values.support import Support, union

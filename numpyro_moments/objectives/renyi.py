@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from numpyro.infer.elbo import ELBO
 
+from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import check_subsamples, common_plates
 from moment_calculus.objectives.options import check_order, check_sampled, warn_one_particle_renyi
 from moment_calculus.objectives.powers import log_mean_power
-from moment_calculus.values.propagation import check_draws
 from numpyro_moments.objectives.base import Program, vectorised
 from numpyro_moments.objectives.densities import at_draws, log_ratio
 from numpyro_moments.sites.traces import Traces

@@ -12,10 +12,10 @@ from jax.extend import core
 
 from guides.families import mc_dropout, mean_field
 from moment_calculus.numerics.arrays import standard_deviation
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
 from moment_calculus.operations.elementwise.arithmetic import site_value
 from moment_calculus.values import Gaussian
-from moment_calculus.values.propagation import Propagation
 
 normal_site_p = core.Primitive("normal_site")
 normal_site_p.def_abstract_eval(lambda _, loc, scale, **__: loc)

@@ -13,9 +13,9 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.moments import Moments, moments_of_value
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
+from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.prediction.particles import needed, predict_by_particles
 from numpyro_moments.prediction.prediction import Prediction

@@ -15,9 +15,9 @@ from moment_calculus.hosts.moments import (
     moments_of_draws,
     moments_of_value,
 )
+from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.prediction.particles import needed
 from numpyro_moments.rules.table import is_random

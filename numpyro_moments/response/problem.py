@@ -15,6 +15,7 @@ from numpyro.distributions import biject_to
 
 from guides.numpyro.supports import is_latent
 from moment_calculus.hosts.training_files import flattened
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.data import plate_axes
 from moment_calculus.response.latents import Latent, ParameterArray
@@ -25,7 +26,6 @@ from moment_calculus.response.wording import (
     other_shape,
 )
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss, scales

@@ -15,11 +15,11 @@ from guides.families.dropout_texts import masked_site_not_used, no_dropout_prior
 from guides.numpyro.dropped_weight import DroppedWeight
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.operations.elementwise.arithmetic import site_value
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import Propagation
 from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.likelihoods.structure import has_moments
 from numpyro_moments.sites.transformed import WRAPPERS

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.bits import Uniform
 from moment_calculus.operations.dropout.noise import noise_name
-from moment_calculus.values.propagation import Propagation
 from numpyro_moments.rules.programs.recognised_calls import function_of_jax
 from numpyro_moments.sites.random_watch import draws, is_marked
 

@@ -20,9 +20,9 @@ from moment_calculus.hosts.wording import (
 )
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, Spread, Value
-from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.support import all_elements
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.rules.table import is_random

@@ -19,8 +19,8 @@ from numpyro.util import _validate_model, check_model_guide_match
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.wording import unknown_sample_sites
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import Plate
-from moment_calculus.values.propagation import Propagation
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.derived import stripped
 from numpyro_moments.rules.table import is_random

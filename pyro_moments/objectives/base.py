@@ -14,9 +14,9 @@ from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 from torch.utils import _pytree as pytree
 
+from moment_calculus.numerics.rulebook import RuleBook, check_draws
 from moment_calculus.objectives.options import check_compiled, check_propagation
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import RuleBook, check_draws
 from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.objectives.particles import ParticleRunner, Program

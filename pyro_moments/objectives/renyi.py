@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from pyro.poutine import Trace
 
+from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import check_subsamples, common_plates
 from moment_calculus.objectives.options import check_order, check_sampled, warn_one_particle_renyi
 from moment_calculus.objectives.powers import log_mean_power
-from moment_calculus.values.propagation import check_draws
 from pyro_moments.objectives.base import Loss
 from pyro_moments.objectives.densities import PyroDrawRunner, log_ratio
 from pyro_moments.objectives.particles import Program

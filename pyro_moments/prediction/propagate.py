@@ -17,9 +17,9 @@ from moment_calculus.hosts.moments import (
     moments_of_value,
 )
 from moment_calculus.hosts.wording import randomness_in_function
+from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import Propagation, RuleBook
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.particles.noise import OutOfPlace

@@ -14,6 +14,7 @@ from pyro import poutine
 from torch.distributions import biject_to
 
 from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.data import plate_axes
 from moment_calculus.response.latents import Latent, ParameterArray
@@ -21,7 +22,6 @@ from moment_calculus.response.problem import Perturbation, Quantities, Quantity
 from moment_calculus.response.wording import WITHOUT_NOISE, not_gaussian
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
-from moment_calculus.values.propagation import Propagation
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import FlatLoss

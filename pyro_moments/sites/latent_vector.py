@@ -12,8 +12,8 @@ from pyro.infer.autoguide import AutoContinuous
 from guides.families import mean_field
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import site_value
-from moment_calculus.values.propagation import Propagation
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.transformed import gaussian_base
 

@@ -12,7 +12,7 @@ from pyro.poutine.util import site_is_subsample
 
 from moment_calculus.errors import UnsupportedMoments, calling_line
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES, not_reparameterised
-from moment_calculus.values.propagation import Propagation
+from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.latent_vector import (
     LatentVector,

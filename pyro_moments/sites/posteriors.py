@@ -18,8 +18,8 @@ from moment_calculus.hosts.wording import (
 )
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values import Gaussian, Spread, Value
-from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.support import all_elements
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.sites.masked import dropout_posterior, dropout_value

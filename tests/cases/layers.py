@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import linear
 
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise import arithmetic as ops
 from moment_calculus.operations.elementwise.choices import where
@@ -19,7 +20,6 @@ from moment_calculus.operations.shapes import permute, reshape, swap_last
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.operations.shapes.gathering import gather
 from moment_calculus.operations.shapes.indexing import index, take, unstack
-from moment_calculus.values.propagation import Propagation
 from tests.cases import row_functions as functions
 from tests.cases.operand_kinds import LayerCase, Operand
 from tests.cases.row_functions import fixed

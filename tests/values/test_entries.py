@@ -9,6 +9,7 @@ import pytest
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift, site_value
 from moment_calculus.operations.linear.reductions import reduce_sum
@@ -21,7 +22,6 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, cross_covariance, elementwise_covariance
 from moment_calculus.values.ancestry import is_rearranged
 from moment_calculus.values.entries import entries_of
-from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.support import all_elements
 
 generator = np.random.default_rng(5)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import noise
 from moment_calculus.operations.dropout.switches import bernoulli_mask, where_mask
@@ -17,7 +18,6 @@ from moment_calculus.operations.elementwise.arithmetic import scale_shift
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.values import Gaussian, Value
-from moment_calculus.values.propagation import Propagation
 
 _KINDS = {"lt": True, "le": True, "gt": False, "ge": False}
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}

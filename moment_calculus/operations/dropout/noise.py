@@ -13,12 +13,12 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.sums import try_add
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.values import Gaussian, Root, Spread
 from moment_calculus.values.entries import entries_of
-from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.support import all_elements
 
 _numbers = itertools.count(1)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from moment_calculus.errors import OR_DRAW_ALL, ApproximationWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import noise
 from moment_calculus.operations.elementwise.arithmetic import subtract
@@ -25,7 +26,6 @@ from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.affine import Affine
 from moment_calculus.values.ancestry import Branches, branches_of
 from moment_calculus.values.entries import Entries
-from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.support import overlap
 from moment_calculus.values.vectors import as_vector, from_vector_parts
 

@@ -7,11 +7,11 @@ from typing import Any
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Activation
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, Root, Spread, Value
 from moment_calculus.values.affine import affine
 from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.support import all_elements
 
 

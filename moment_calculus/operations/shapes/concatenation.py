@@ -9,6 +9,7 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
@@ -16,7 +17,6 @@ from moment_calculus.values import Gaussian, Spread, Step, Ties, share_sites
 from moment_calculus.values.ancestry import Branches
 from moment_calculus.values.covariances import cross_covariances, elementwise_covariance
 from moment_calculus.values.layout import batch_shape
-from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import strongest_ties
 
 

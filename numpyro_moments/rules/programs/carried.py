@@ -9,10 +9,10 @@ from typing import Any
 import jax.numpy as jnp
 
 from moment_calculus.numerics.arrays import diagonal_matrix
+from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.values import Deferred, Gaussian, Opaque, Root, Spread, Ties
 from moment_calculus.values.layout import batch_shape, features_last
-from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.support import ALL, Support, union
 
 
