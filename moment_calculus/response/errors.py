@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.pareto import EVEN, FEW, ImportanceWeights, largest_reliable_shape
 
 

@@ -15,7 +15,7 @@ from guides.families import mean_field
 from guides.numpyro.dropped_weight import DroppedWeight
 from guides.numpyro.precompiled_normal import PrecompiledNormal
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import Exp, Integrated, activation
 from moment_calculus.hosts.wording import (
     dependent_posterior,

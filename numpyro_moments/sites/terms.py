@@ -17,7 +17,7 @@ from guides.families.dropout_texts import masked_site_not_used, no_dropout_prior
 from guides.numpyro.dropped_weight import DroppedWeight
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.matrices import row_sums
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight

@@ -23,7 +23,7 @@ from torch.distributions.transforms import (
 from guides.families import mean_field
 from guides.pyro.dropped_weight import DroppedWeight
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.hosts.wording import (
     dependent_posterior,
