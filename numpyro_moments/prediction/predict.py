@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.moments import Moments, moments_of_value
@@ -20,8 +19,7 @@ from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.prediction.particles import needed, predict_by_particles
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.prediction.sampled import SampledPrediction
-from numpyro_moments.sites.posteriors import without_wrappers
-from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, moment_traces
+from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, is_factor, moment_traces
 
 
 def predict(
@@ -125,11 +123,6 @@ def sites_to_predict(traces: Traces) -> dict[str, dict]:
 
 def _is_observation(site: dict) -> bool:
     return site["type"] == "sample" and not (site["infer"] or {}).get(UNDRAWN)
-
-
-def is_factor(site: dict) -> bool:
-    """Return whether a site is a ``numpyro.factor``, which predicts nothing."""
-    return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
 def prediction_at(name: str, site: dict) -> Prediction | Moments:

@@ -10,7 +10,6 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.runtime import _PYRO_STACK, Message, default_process_message
@@ -19,7 +18,6 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from guides.pyro.mean_field import DVIGuide
 from moment_calculus.hosts.wording import unknown_sample_sites
-from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import Plate
 from moment_calculus.objectives.masked_rows import ObservedPlates, check_rows_are_data
@@ -29,7 +27,7 @@ from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.particles.site import MaskedSite
 from pyro_moments.particles.undrawn import Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.posteriors import WRAPPERS
+from pyro_moments.sites.posteriors import without_wrappers
 from pyro_moments.sites.random_watch import run_watched
 
 
@@ -119,7 +117,7 @@ def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None
     data = {
         name: ObservedPlates(plates_of(site), tuple(site["value"].shape))
         for name, site in samples.items()
-        if name not in latent and is_sample(site) and not _is_factor(site["fn"])
+        if name not in latent and is_sample(site) and not is_factor(site)
     }
     check_rows_are_data(weights, data)
 
@@ -132,8 +130,9 @@ def _masked(value: Any) -> MaskedWeight | MaskedSite | None:
     return value.site if masked else None
 
 
-def _is_factor(fn: Any) -> bool:
-    return isinstance(unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0], dist.Unit)
+def is_factor(site: Any) -> bool:
+    """Return whether a site is a ``pyro.factor``, which holds no data and predicts nothing."""
+    return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
 def plates_of(site: Any) -> tuple[Plate, ...]:
