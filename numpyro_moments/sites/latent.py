@@ -14,6 +14,7 @@ from numpyro.distributions.util import scale_and_mask, sum_rightmost
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.numerics.matrices import row_sums
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods import evaluate
@@ -89,7 +90,7 @@ def _same(scale: Any, other: Any) -> bool:
 
 
 def _is_known(scale: Any) -> bool:
-    return scale is not None and np.ndim(scale) == 0 and not isinstance(scale, jax.core.Tracer)
+    return scale is not None and np.ndim(scale) == 0 and not is_traced(scale)
 
 
 def _gaussian_kl(site: Site, guide_site: Site) -> jax.Array | None:

@@ -9,18 +9,17 @@ from typing import Any
 
 import jax
 import numpyro.distributions as dist
-from jax.extend import core
 from numpyro.primitives import Messenger
 
 from moment_calculus.hosts.wording import not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
+from numpyro_moments._host import new_primitive, shaped
 from numpyro_moments.sites.latent_vector import LatentVectors
 from numpyro_moments.sites.posteriors import posterior_value, without_wrappers
 
 _AUXILIARY_SUFFIX = "_unconstrained"
 
-latent_p = core.Primitive("latent")
-latent_p.def_abstract_eval(lambda *_, shape, dtype, **__: jax.core.ShapedArray(shape, dtype))
+latent_p = new_primitive("latent", lambda *_, shape, dtype, **__: shaped(shape, dtype))
 
 
 class MomentMessenger(Messenger):

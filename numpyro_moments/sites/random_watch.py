@@ -10,12 +10,16 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend import core
-from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro.primitives import Messenger
 
 from moment_calculus.errors.user_line import calling_line
 from moment_calculus.hosts.wording import randomness_outside_sites
+from moment_calculus.numerics.derivatives.private_apis import (
+    is_constant,
+    programs_inside,
+    restricted,
+)
+from numpyro_moments._host import ClosedJaxpr, Jaxpr
 from numpyro_moments.evaluation.user_line import line_of
 
 _MARK = "key of a site"
@@ -50,7 +54,7 @@ def refuse_silent_draws(program: Any, outputs: Collection[int]) -> None:
     indices of the outputs that must not be random, given the sites.
     """
     wanted = [place in outputs for place in range(len(program.outvars))]
-    live, used = dce_jaxpr(_cut(program), wanted)
+    live, used = restricted(_cut(program), wanted)
     if used[0]:
         culprit = _first_draw(live, live.invars[0])
         place = line_of(culprit)
@@ -59,7 +63,7 @@ def refuse_silent_draws(program: Any, outputs: Collection[int]) -> None:
         raise randomness_outside_sites(f"jax.random.{name}", where, framework="NumPyro")
 
 
-def _cut(program: core.Jaxpr) -> core.Jaxpr:
+def _cut(program: Jaxpr) -> Jaxpr:
     return program.replace(eqns=[_cut_equation(equation) for equation in program.eqns])
 
 
@@ -71,26 +75,26 @@ def is_marked(equation: Any) -> bool:
 def _cut_equation(equation: Any) -> Any:
     if is_marked(equation):
         return equation.replace(invars=[])
-    if not any(core.jaxprs_in_params(equation.params)):
+    if not any(programs_inside(equation)):
         return equation
     return equation.replace(params={k: _inside(v, _cut) for k, v in equation.params.items()})
 
 
-def _inside(part: Any, change: Callable[[core.Jaxpr], core.Jaxpr]) -> Any:
-    if isinstance(part, core.Jaxpr):
+def _inside(part: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+    if isinstance(part, Jaxpr):
         return change(part)
-    if isinstance(part, core.ClosedJaxpr):
+    if isinstance(part, ClosedJaxpr):
         return part.replace(jaxpr=change(part.jaxpr))
     if type(part) in (tuple, list):  # e.g. the branches of a condition, but no named tuples
         return type(part)(_inside(item, change) for item in part)
     return part
 
 
-def _first_draw(program: core.Jaxpr, key: Any) -> Any:
+def _first_draw(program: Jaxpr, key: Any) -> Any:
     """Return the first equation that draws random bits from a key."""
     reached = {key}
     for equation in program.eqns:
-        if any(not isinstance(v, core.Literal) and v in reached for v in equation.invars):
+        if any(not is_constant(v) and v in reached for v in equation.invars):
             reached.update(equation.outvars)
             if draws(equation):
                 return equation
@@ -99,5 +103,5 @@ def _first_draw(program: core.Jaxpr, key: Any) -> Any:
 
 def draws(equation: Any) -> bool:
     """Return whether an equation, or a program inside it, makes random bits."""
-    inner = core.jaxprs_in_params(equation.params)
+    inner = programs_inside(equation)
     return "bits" in equation.primitive.name or any(draws(e) for jaxpr in inner for e in jaxpr.eqns)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyro
 import torch
-from torch.utils import _pytree as pytree
 
+from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
 
 NUMBERS_PER_BATCH = 2**24  # numbers that a batch of draws may hold
@@ -28,7 +28,7 @@ def map_over_draws(
     after the other if vmap fails, as it does if values decide what runs.
     """
     first = program({name: value[0] for name, value in values.items()})
-    result, tree = pytree.tree_flatten(first)
+    result, tree = tree_flatten(first)
     arrays = [np.empty((count, *part.shape), _as_array(part).dtype) for part in result]
     # Without a size: as many draws as fit into memory, beside the inputs that the program
     # reads.
@@ -38,10 +38,10 @@ def map_over_draws(
     run = _runner(program, values, min(size, count))
     for start in range(0, count, size):
         part = {name: value[start : start + size] for name, value in values.items()}
-        results = pytree.tree_leaves(run(part, min(size, count - start)))
+        results = tree_leaves(run(part, min(size, count - start)))
         for leaf, block in zip(arrays, results, strict=True):
             leaf[start : start + size] = _as_array(block)
-    return pytree.tree_unflatten(arrays, tree)
+    return tree_unflatten(arrays, tree)
 
 
 def _batch_size(result: list[torch.Tensor], inputs: int) -> int:
@@ -86,4 +86,4 @@ def _at_once(
 
 def _one_by_one(program: Program, values: Values, count: int) -> Any:
     result = [program({name: value[at] for name, value in values.items()}) for at in range(count)]
-    return pytree.tree_map(lambda *parts: torch.stack(parts), *result)
+    return tree_map(lambda *parts: torch.stack(parts), *result)

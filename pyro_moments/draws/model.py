@@ -16,7 +16,6 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.uncondition_messenger import UnconditionMessenger
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to
-from torch.utils import _pytree as pytree
 
 from moment_calculus.criticism.containers.arguments import as_array, constant_data
 from moment_calculus.criticism.containers.draws import Arrays, Evaluation, PriorDraws
@@ -28,6 +27,7 @@ from moment_calculus.criticism.containers.wording import (
 )
 from moment_calculus.response.data import plate_axes
 from moment_calculus.response.wording import unknown_site
+from pyro_moments._host import tree_flatten, tree_leaves, tree_map
 from pyro_moments.draws.map_over_draws import map_over_draws
 from pyro_moments.draws.plates import check_observed_whole, without_subsampling
 from pyro_moments.draws.sites import (
@@ -181,9 +181,9 @@ class PyroModel:
                 n: s["value"] for n, s in nodes.items() if n in values or is_deterministic_value(s)
             }
             result = sites[of] if isinstance(of, str) else of(sites)
-            return pytree.tree_map(lambda part: torch.as_tensor(part, device=self.device), result)
+            return tree_map(lambda part: torch.as_tensor(part, device=self.device), result)
 
-        parts, tree = pytree.tree_flatten(self._map_draws(run, values))
+        parts, tree = tree_flatten(self._map_draws(run, values))
         return parts, None if isinstance(of, str) else tree
 
     def _site(self, name: str) -> Any:
@@ -268,7 +268,7 @@ class PyroModel:
         """Return what a function of one draw returns for each draw."""
         tensors = self._tensors(values)
         count = count or len(next(iter(tensors.values())))
-        leaves = pytree.tree_leaves((self.args, dict(self.named)))
+        leaves = tree_leaves((self.args, dict(self.named)))
         inputs = max([1, *(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))])
         return map_over_draws(function, tensors, count, self.batch_size, inputs)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-import torch
 from pyro.optim import PyroOptim
 
 from moment_calculus.objectives.by_draws import warn_if_off
@@ -17,6 +16,7 @@ from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.progress import last_line
 from moment_calculus.optimisation.training import Progress
+from pyro_moments._host import tree_map
 from pyro_moments.fitting.by_draws import loss_by_draws
 from pyro_moments.fitting.precision import double_precision, to_float64
 from pyro_moments.fitting.problem import GlobalRandomState
@@ -176,4 +176,4 @@ def fit(
 
 def _rows(data: Any, indices: Any) -> Any:
     """Return rows of tensors, also inside tuples and dictionaries."""
-    return torch.utils._pytree.tree_map(lambda part: part[indices], data)
+    return tree_map(lambda part: part[indices], data)

@@ -10,6 +10,7 @@ import pyro
 import torch
 from pyro import poutine
 
+from pyro_moments._host import tree_map
 from pyro_moments.fitting.parameters import unconstrained
 
 
@@ -31,7 +32,7 @@ def to_float64(data: Any) -> Any:
         floating = isinstance(part, torch.Tensor) and part.is_floating_point()
         return part.double() if floating else part
 
-    return torch.utils._pytree.tree_map(of, data)
+    return tree_map(of, data)
 
 
 def convert_parameters(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -24,6 +24,7 @@ from moment_calculus.optimisation.options import LEARNING_RATE, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.rounds import cached, initial_outcome
 from moment_calculus.optimisation.training import Trainer, train
+from pyro_moments._host import tree_leaves
 from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, TorchOptimiser
 from pyro_moments.fitting.parameters import Parameters
@@ -118,7 +119,7 @@ class FitTask:
 
 
 def _digest(data: Any) -> str:
-    leaves = torch.utils._pytree.tree_leaves(data)
+    leaves = tree_leaves(data)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     return data_digest(tensor.detach().cpu().numpy() for tensor in tensors)
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 
 from moment_calculus.objectives.data import DataPlateFinder, DataPlates
 from moment_calculus.objectives.options import check_alpha, check_energy, warn_one_particle
 from moment_calculus.objectives.powers import bb_alpha_energy
 from pyro_moments.likelihoods import tempered_jointly
-from pyro_moments.objectives.base import Objective, is_finite
+from pyro_moments.objectives.base import Objective
 from pyro_moments.objectives.densities import PyroDrawRunner, log_ratio
 from pyro_moments.objectives.elbo import latent_sum
 from pyro_moments.objectives.particles import Program
-from pyro_moments.sites.direct_trace import validate_posteriors
 from pyro_moments.sites.drawn_traces import data_log_prob
 from pyro_moments.sites.observed import is_observation, plates_of
 
@@ -99,10 +97,7 @@ class BBAlphaELBO(Objective):
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         data, latent, scale = self.particle_terms(Program(model, guide, args, kwargs))
-        value = bb_alpha_energy(data, latent, scale, self.alpha)
-        if is_validation_enabled() and not is_finite(value):
-            validate_posteriors(guide)
-        return value
+        return bb_alpha_energy(data, latent, scale, self.alpha)
 
     def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
         """Return the arguments of ``energy``: the terms of data and latent sites, and a scale.

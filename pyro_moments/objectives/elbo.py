@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
-from torch.utils import _pytree as pytree
 
+from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.failure_causes import explain_infinite_loss
 from pyro_moments.objectives.base import Objective, is_finite
 from pyro_moments.objectives.particles import FromTraces, Program
-from pyro_moments.sites.direct_trace import validate_posteriors
 from pyro_moments.sites.divergence import Divergence, summed
 from pyro_moments.sites.latent import auxiliary_term, divergence_of, latent_term
 from pyro_moments.sites.observed import is_latent, is_observation, observed_term
@@ -107,9 +106,8 @@ class DeterministicELBO(Objective):
 
         last: list[Trace] = []
         results = self.particles(program, consume_last)
-        means = pytree.tree_map(_mean_of_particles, results)
-        if is_validation_enabled() and not all(map(is_finite, pytree.tree_leaves(means))):
-            validate_posteriors(program.guide)
+        means = tree_map(_mean_of_particles, results)
+        if is_validation_enabled() and not all(map(is_finite, tree_leaves(means))):
             explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)
         return means
 

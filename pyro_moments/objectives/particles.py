@@ -10,9 +10,9 @@ from pyro import poutine
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 from pyro.util import check_model_guide_match
-from torch.utils import _pytree as pytree
 
 from moment_calculus.objectives.data import DataPlates
+from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.site import Particle, SharedDrawNeeded
@@ -115,13 +115,13 @@ class ParticleRunner:
             with full_precision():
                 seed = int(torch.randint(2**31, ())) if self.is_mean else None
                 result = consume(*program.run(Particle(shared_draws, self.is_mean), seed))
-            return pytree.tree_map(lambda part: part[None], result)
+            return tree_map(lambda part: part[None], result)
         return vmap_runner(lambda seed: consume(*program.run(Particle(shared_draws), seed)), count)
 
 
 def _structure(program: Program) -> tuple:
     """Return what decides how a program runs, as far as this can be known from a call."""
-    leaves, tree = pytree.tree_flatten((program.args, program.kwargs))
+    leaves, tree = tree_flatten((program.args, program.kwargs))
     kinds = tuple(
         (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else type(leaf)
         for leaf in leaves

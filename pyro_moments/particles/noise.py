@@ -9,10 +9,10 @@ from typing import Any
 import pyro
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.errors.user_line import raising_line
+from pyro_moments._host import tree_map
 from pyro_moments.evaluation.precision import full_precision
 
 
@@ -93,7 +93,7 @@ class VmapRunner:
 
         with full_precision(), pyro.validation_enabled(False):
             if count == 1:
-                return pytree.tree_map(lambda part: part[None], once(OutOfPlace()))
+                return tree_map(lambda part: part[None], once(OutOfPlace()))
             try:
                 return self._mapped(once, count)
             except RuntimeError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
-from torch.distributions import Beta, Dirichlet, TransformedDistribution
+from torch.distributions import Beta, Dirichlet, Gamma, TransformedDistribution
 
 from moment_calculus.hosts.wrappers import unwrapped
 
@@ -36,7 +36,7 @@ def draw_by_gammas(fn: Any) -> torch.Tensor | None:
 
 
 def _divided(concentration: torch.Tensor) -> torch.Tensor:
-    tiny = torch.finfo(concentration.dtype).tiny
-    gammas = torch._standard_gamma(concentration).clamp(min=tiny)
+    gammas = Gamma(concentration, torch.ones_like(concentration), validate_args=False).rsample()
     parts = gammas / gammas.sum(-1, keepdim=True)
-    return parts.clamp(tiny, 1 - torch.finfo(concentration.dtype).eps / 2)
+    precision = torch.finfo(concentration.dtype)
+    return parts.clamp(precision.tiny, 1 - precision.eps / 2)

@@ -12,6 +12,7 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
 from moment_calculus.operations.elementwise.arithmetic import site_value
 from moment_calculus.values import Gaussian
+from pyro_moments._host import vmap_forbids_randomness
 from pyro_moments.evaluation import vmap
 
 
@@ -58,7 +59,7 @@ class Site:
         if self.has_row_noise:
             raise SharedDrawNeeded([self.name])
         if self._drawn is None:
-            if vmap.forbids_randomness():
+            if vmap_forbids_randomness():
                 raise vmap.vmap_error([self.name])
             self._drawn = self._draw()
         return self._drawn
@@ -100,7 +101,7 @@ class MaskedSite(Site):
         """Return noise [rows, ...] that broadcasts with the weight, the same in all of its maps."""
         self.mask.count_rows(rows)  # raises if another map has another number of rows
         if self._noise is None:
-            if vmap.forbids_randomness():
+            if vmap_forbids_randomness():
                 raise vmap.vmap_error([self.name])
             shape, design = tuple(self.loc.shape), self.masks.design
             own = mc_dropout.mask_shape(shape, design.axis, design.noise)

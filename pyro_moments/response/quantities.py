@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from moment_calculus.response.problem import Quantities, Quantity
 from moment_calculus.response.wording import unknown_site
+from pyro_moments._host import tree_flatten, tree_unflatten
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.prediction.predict import is_deterministic
 from pyro_moments.prediction.prediction import Prediction
@@ -28,7 +28,7 @@ def expectations(
         sites, latent = run_model()
         if isinstance(of, str):
             return [_mean_of_site(of, sites, latent)], None
-        leaves, tree = pytree.tree_flatten(of(_values(sites, latent)))
+        leaves, tree = tree_flatten(of(_values(sites, latent)))
         return [_mean(leaf, fixed_parameters) for leaf in leaves], tree
 
     def at() -> torch.Tensor:
@@ -46,7 +46,7 @@ def expectations(
 
 def to_tree(parts: list[Any], tree: Any) -> Any:
     """Return parts in the form of what the user's function returns; a tree of None is one part."""
-    return parts[0] if tree is None else pytree.tree_unflatten(parts, tree)
+    return parts[0] if tree is None else tree_unflatten(parts, tree)
 
 
 def _values(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:

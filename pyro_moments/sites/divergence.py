@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.derivatives.private_apis import is_untraced
 
 SMALL = 2**12  # components, for which the call of an operation dominates its cost
 
@@ -32,7 +32,7 @@ class Divergence(NamedTuple):
         """Return what small divergences that are computed together share; None for others."""
         # A compiler fuses a traced program better without the copies that ``summed``
         # makes.
-        if self.mean.numel() > SMALL or _get_current_dispatch_mode() is not None:
+        if self.mean.numel() > SMALL or not is_untraced():
             return None
         first, *others = ((part.shape, part.dtype, part.device) for part in self)
         return first[1:] if others == [first] * len(others) else None

@@ -16,7 +16,6 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from moment_calculus.hosts.wording import unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.failure_causes import diagnose_errors
-from pyro_moments.sites.direct_trace import direct_guide_trace
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.observed import check_masked_rows
 from pyro_moments.sites.random_watch import run_watched
@@ -58,15 +57,13 @@ def run_both(
     if interleaved:
         initialise_parameters(unwrapped, args, kwargs)
     with diagnose_errors(model, args, kwargs), ExitStack() as stack:
-        guide_trace = direct_guide_trace(guide, messenger)
         stack.enter_context(messenger)
         if interleaved:
             program = partial(guide, *args, **kwargs)  # it runs the model itself
             run_model(program)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
-            if guide_trace is None:
-                guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+            guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             with model_handler or nullcontext():
