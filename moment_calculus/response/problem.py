@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.functional import Functional
 from moment_calculus.response.latents import Latent, ParameterArray
 

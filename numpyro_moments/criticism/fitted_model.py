@@ -13,8 +13,8 @@ from numpyro.infer.elbo import ELBO
 
 from moment_calculus.criticism.comparison.fitted_model import FittedModel
 from moment_calculus.criticism.containers.draws import Draws
-from moment_calculus.hosts.predictions.site import PredictedSite
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.predictions.site import PredictedSite
 from moment_calculus.response.latents import Latent
 from moment_calculus.response.optimum import TOLERANCE
 from numpyro_moments.criticism.posteriors import (

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import Quantities
 from moment_calculus.response.random_parameters import RandomParameters
 from numpyro_moments.evaluation.precision import Precision

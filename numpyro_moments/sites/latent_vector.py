@@ -20,7 +20,7 @@ from numpyro.infer.autoguide import (
 )
 
 from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES
+from moment_calculus.errors.latent_sites import MEAN_FIELD_GUIDES
 
 Draw = Callable[[str, dist.Distribution], jax.Array]
 _GAUSSIAN = (AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoMultivariateNormal)

@@ -14,7 +14,7 @@ from guides.families import mc_dropout
 from guides.families.dropout_texts import masked_site_not_used, no_dropout_prior
 from guides.numpyro.dropped_weight import DroppedWeight
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio

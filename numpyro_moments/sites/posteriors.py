@@ -12,14 +12,14 @@ from numpyro.distributions.util import sum_rightmost
 from guides.families import mean_field
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.wording import (
+from moment_calculus.errors.latent_sites import (
     dependent_posterior,
     discrete_site,
     ignored_correlations,
     no_posterior_moments,
 )
-from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.likelihoods import divergences
+from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, Spread, Value

@@ -10,7 +10,7 @@ import torch
 from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.distributions.util import scale_and_mask
 
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods.families import unwrapped
 from pyro_moments.prediction.predict import is_deterministic, is_factor
 from pyro_moments.prediction.prediction import WRAPPERS
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import Quantities
 from moment_calculus.response.random_parameters import RandomParameters
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap

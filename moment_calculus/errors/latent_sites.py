@@ -1,7 +1,6 @@
-"""Error messages of both front ends, about guide sites, likelihoods and predictions.
+"""Errors about latent sites, their posteriors and draws, in the words of both front ends."""
 
-The argument ``framework`` is the framework's name as users write it: "Pyro" or "NumPyro".
-"""
+# The argument ``framework`` is the name as users write it: "Pyro" or "NumPyro".
 
 from __future__ import annotations
 
@@ -11,61 +10,8 @@ from typing import Any
 from moment_calculus.errors.exceptions import UnsupportedMoments
 
 MEAN_FIELD_GUIDES = "use DVIGuide, AutoNormal or AutoDiagonalNormal"
-_BY_DRAWING = "naming them in sample_sites="
+BY_DRAWING = "naming them in sample_sites="
 _SAMPLE_REMEDY = "name it in sample_sites= to draw it by reparameterisation"
-
-
-def no_expected_log_prob(
-    name: str, fn: Any, known: Iterable[type], *, framework: str, sites: Iterable[str] = ()
-) -> UnsupportedMoments:
-    """Return the error for a distribution without a rule for its expected log-probability."""
-    names = sorted({kind.__name__ for kind in known})
-    return UnsupportedMoments(
-        f"site '{name}': no expected log-probability for {type(fn).__name__} with random "
-        f"parameters or value; there is one for {', '.join(names)}, and for every univariate "
-        "distribution",
-        sites=sites,
-        remedy=f"register one with @{framework.lower()}_moments.expected_log_prob, or draw the "
-        f"latent sites by {_BY_DRAWING}",
-    )
-
-
-def no_tempered_log_prob(
-    name: str, fn: Any, known: Iterable[type], *, framework: str, sites: Iterable[str] = ()
-) -> UnsupportedMoments:
-    """Return the error for a distribution without a rule for the mean of a power of its density."""
-    names = sorted({kind.__name__ for kind in known})
-    return UnsupportedMoments(
-        f"site '{name}': the mean of a power of the density of a {type(fn).__name__} with random "
-        f"parameters has no rule; there is one for {', '.join(names)}, and for every univariate "
-        "distribution",
-        sites=sites,
-        remedy="use propagation='sampled', or the expected log-probability, "
-        f"{framework.lower()}_moments.DeterministicELBO",
-    )
-
-
-def not_univariate(fn: Any, sites: Iterable[str]) -> UnsupportedMoments:
-    """Return the error for random parameters that are not one for each element of the batch."""
-    return UnsupportedMoments(
-        f"the random parameters of a {type(fn).__name__} are not those of a univariate "
-        "distribution, one for each element of its batch",
-        sites=sites,
-        remedy=f"draw the latent sites by {_BY_DRAWING}",
-    )
-
-
-def gaussian_with_constraint(
-    parameter: str, fn: Any, constraint: Any, *, sites: Iterable[str], link_names: str
-) -> UnsupportedMoments:
-    """Return the error for a Gaussian as a parameter that must stay in an interval."""
-    return UnsupportedMoments(
-        f"the parameter {parameter} of {type(fn).__name__} is a Gaussian value, or matched by "
-        f"one, which is not confined to {constraint}",
-        sites=sites,
-        remedy=f"make it a function of one Gaussian with such values, e.g. {link_names}, or draw "
-        "its sites by naming them in sample_sites=",
-    )
 
 
 def dependent_posterior(name: str, parameter: str, sites: Collection[str]) -> UnsupportedMoments:
@@ -76,7 +22,7 @@ def dependent_posterior(name: str, parameter: str, sites: Collection[str]) -> Un
         f"({', '.join(others)}): the guide is neither mean-field nor linear and Gaussian",
         sites=[name, *others],
         remedy="make the scales of guide sites certain and their locations certain or linear in "
-        f"other sites, or draw the sites by {_BY_DRAWING}",
+        f"other sites, or draw the sites by {BY_DRAWING}",
     )
 
 
@@ -175,24 +121,6 @@ def randomness_outside_sites(
         f"is random as an argument, or draw it by {sample} and name it in sample_sites=",
         operation=operation,
         location=location,
-    )
-
-
-def randomness_in_function(operation: str, location: str) -> UnsupportedMoments:
-    """Return the error for a function that draws random numbers while moments propagate."""
-    return UnsupportedMoments(
-        "the function draws random numbers: the moments would be random, and nothing would say so",
-        remedy="switch dropout and the like to evaluation (.eval()), or pass what is random as an "
-        "argument: its Moments, or numbers drawn before",
-        operation=operation,
-        location=location,
-    )
-
-
-def nothing_observed() -> ValueError:
-    """Return the error for a log predictive density without observations."""
-    return ValueError(
-        "the model observes nothing with these arguments: pass the observations as in training"
     )
 
 
