@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.errors.latent_sites import BY_DRAWING
+from moment_calculus.errors import BY_DRAWING, OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.function_bounds import Bounds, Knots, merge_knots
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.quadrature import POINTS, even_nodes, nodes, rule_on_trial

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.latent_sites import BY_DRAWING
+from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
 from moment_calculus.likelihoods.divergences import uniform_prior
 from moment_calculus.likelihoods.location_scale import (
     cauchy,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.drivers import NESTED, conditional, is_not_gaussian, points_of
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.numerics.arrays import Array

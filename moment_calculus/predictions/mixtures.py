@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import namespace, ndtr, safe_scale

@@ -14,7 +14,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.drivers import (
     check_unconstrained,
     check_univariate,

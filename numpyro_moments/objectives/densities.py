@@ -13,7 +13,7 @@ from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
 from guides.families.dropout_texts import no_density
-from moment_calculus.errors.latent_sites import not_reparameterised, point_without_density
+from moment_calculus.errors import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import DataPlates
 from numpyro_moments.failure_causes import diagnose_errors
 from numpyro_moments.objectives.base import Program

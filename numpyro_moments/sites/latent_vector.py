@@ -19,8 +19,7 @@ from numpyro.infer.autoguide import (
     AutoMultivariateNormal,
 )
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.latent_sites import MEAN_FIELD_GUIDES
+from moment_calculus.errors import MEAN_FIELD_GUIDES, UnsupportedMoments
 
 Draw = Callable[[str, dist.Distribution], jax.Array]
 _GAUSSIAN = (AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoMultivariateNormal)

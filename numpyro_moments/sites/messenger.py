@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from jax.extend import core
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors.latent_sites import not_reparameterised
+from moment_calculus.errors import not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from numpyro_moments.sites.latent_vector import LatentVectors
 from numpyro_moments.sites.posteriors import posterior_value, without_wrappers

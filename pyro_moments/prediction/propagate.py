@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.predictions.moments import (

@@ -10,8 +10,7 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoContinuous
 
 from guides.families import mean_field
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.errors.latent_sites import MEAN_FIELD_GUIDES
+from moment_calculus.errors import MEAN_FIELD_GUIDES, OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import site_value
 from pyro_moments.evaluation.tensor import MomentTensor

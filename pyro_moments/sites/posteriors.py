@@ -9,8 +9,8 @@ from pyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.latent_sites import (
+from moment_calculus.errors import (
+    UnsupportedMoments,
     dependent_posterior,
     discrete_site,
     ignored_correlations,

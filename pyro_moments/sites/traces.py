@@ -13,7 +13,7 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.errors.latent_sites import unknown_sample_sites
+from moment_calculus.errors import unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.sites.direct_trace import direct_guide_trace

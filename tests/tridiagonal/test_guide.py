@@ -12,7 +12,7 @@ import pyro
 import pytest
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.response.errors import NarrowerVarianceWarning
 from tests.checks.general import QUICK

@@ -25,7 +25,7 @@ from moment_calculus.criticism.calibration.observations import (
     to_framework,
     to_numpy,
 )
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.predictions.marginals import (
     BinaryMarginal,
     ClassMarginal,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, positive_part
 from moment_calculus.numerics.matrices import cholesky
 from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
