@@ -18,8 +18,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, Value, elementwise_covariance
 from moment_calculus.values.ancestry import branches_of, shifted_from
 from moment_calculus.values.deferred import as_function
-from moment_calculus.values.layout import broadcast_shape, broadcasts_to
-from moment_calculus.values.support import overlap
+from moment_calculus.values.spread import broadcast_shape, broadcasts_to, overlap
 
 NESTED = 6  # points of a panel if two rules are nested
 

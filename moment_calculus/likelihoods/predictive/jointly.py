@@ -16,7 +16,7 @@ from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.values import Gaussian
 from moment_calculus.values.ancestry import is_rearranged
-from moment_calculus.values.support import overlap
+from moment_calculus.values.spread import overlap
 
 SAMPLED = "use propagation='sampled', which draws the weights for each particle"
 
