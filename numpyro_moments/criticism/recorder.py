@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from moment_calculus.criticism.accuracy.layers import RecordedOperation
-from moment_calculus.recognition import Symbolic
+from moment_calculus.operations.recognition import Symbolic
 from numpyro_moments._host import ClosedJaxpr, Jaxpr
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.evaluation.user_line import line_of

@@ -14,15 +14,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_warnings import at_line
+from moment_calculus.errors import UnsupportedMoments, at_line
 from moment_calculus.numerics.derivatives.private_apis import (
     is_traced,
     programs_inside,
     read,
     without_dead_code,
 )
-from moment_calculus.recognition import Symbolic, resolved
+from moment_calculus.operations.recognition import Symbolic, resolved
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation
 from numpyro_moments.evaluation import user_line
 from numpyro_moments.evaluation.known_numbers import KnownNumbers

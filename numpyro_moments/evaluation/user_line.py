@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_line import LIBRARIES, is_standard
+from moment_calculus.errors import LIBRARIES, UnsupportedMoments, is_standard
 from moment_calculus.numerics.derivatives.private_apis import is_constant
 from numpyro_moments._host import Jaxpr
 

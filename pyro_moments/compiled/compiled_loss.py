@@ -9,8 +9,7 @@ import torch
 from pyro.poutine.block_messenger import BlockMessenger
 from pyro.poutine.trace_messenger import TraceMessenger
 
-from moment_calculus.errors.exceptions import CaptureWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import CaptureWarning, warn_user
 from pyro_moments._host import handlers
 from pyro_moments.compiled.compilers import Backend, inductor, replay
 from pyro_moments.compiled.program import (

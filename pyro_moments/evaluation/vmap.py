@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from types import FrameType
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from pyro_moments._host import VMAP_FRAME
 from pyro_moments.evaluation.user_line import user_line
 

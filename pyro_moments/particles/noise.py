@@ -10,8 +10,7 @@ import pyro
 import torch
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_line import raising_line
+from moment_calculus.errors import UnsupportedMoments, raising_line
 from pyro_moments._host import tree_map
 from pyro_moments.evaluation.precision import full_precision
 

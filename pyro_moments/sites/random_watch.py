@@ -11,9 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_warnings import called_by
-from moment_calculus.hosts.wording import randomness_outside_sites
+from moment_calculus.errors import UnsupportedMoments, called_by, randomness_outside_sites
 from moment_calculus.numerics.derivatives.private_apis import is_untraced
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, name_of, random_in_place, wrap
