@@ -14,7 +14,7 @@ from moment_calculus import likelihoods
 from moment_calculus.hosts.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
-from moment_calculus.likelihoods.predictive.existence import infinite_where_undefined
+from moment_calculus.likelihoods.predictions import infinite_where_undefined
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.structure import is_random
 from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 
 from moment_calculus.hosts.wording import no_tempered_log_prob
-from moment_calculus.likelihoods.predictive.dependence import Parameter
-from moment_calculus.likelihoods.predictive.jointly import ObservedSite, joint_power_mean
+from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.expected import (
     evaluate,

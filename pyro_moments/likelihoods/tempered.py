@@ -10,8 +10,7 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 
 from moment_calculus.hosts.wording import no_tempered_log_prob
-from moment_calculus.likelihoods.predictive.dependence import Parameter
-from moment_calculus.likelihoods.predictive.jointly import ObservedSite, joint_power_mean
+from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.expected import (

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moment_calculus.likelihoods.classes.expansions import Delta, Jensen
-from moment_calculus.likelihoods.classes.logits import check_classes_last
+from moment_calculus.likelihoods.classes.bounds import Delta, Jensen, Tilted
 from moment_calculus.likelihoods.classes.pairs import Pairs
 from moment_calculus.likelihoods.classes.points import Draws, Points
-from moment_calculus.likelihoods.classes.rule import ClassRule
-from moment_calculus.likelihoods.classes.tilted import Tilted
+from moment_calculus.likelihoods.classes.rule import ClassRule, check_classes_last
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.switches import warn_of_masks
