@@ -44,8 +44,6 @@ from moment_calculus.values.layout import broadcast_shape
 from moment_calculus.values.support import overlap
 
 NESTED = 6  # points of a panel if two rules are nested
-
-
 HEADS_REMEDY = (
     "make every random parameter a function of one Gaussian, or of two heads sliced from one "
     "output (out[..., 0] and out[..., 1]), or draw the sites by naming them in sample_sites="
@@ -219,14 +217,8 @@ def _inside(values: Array, bounds: Bounds) -> Array:
 
 
 ZOOMS = 3  # each locates the peak of a density about 20 times more precisely
-
-
 WIDTHS = (1.0, 1e-2, 1e-4)  # of panels around it, which resolve peaks of width 1e-5 to 36
-
-
 NAN_WEIGHT = 1e-9  # total weight of nodes where a function may be NaN
-
-
 _GROWING = (Exp, Rescaled)
 
 

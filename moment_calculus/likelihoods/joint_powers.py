@@ -25,8 +25,6 @@ from moment_calculus.values.support import overlap
 from moment_calculus.values.vectors import as_vector
 
 SAMPLED = "use propagation='sampled', which draws the weights for each particle"
-
-
 Axes = Collection[int]
 
 

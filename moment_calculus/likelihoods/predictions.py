@@ -57,8 +57,6 @@ from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.values import Deferred
 
 INFINITE_DISTANCE = 1e8  # standard deviations from the mean that count as infinitely far
-
-
 SMALLEST_POSITIVE = 1e-300  # limit for parameters whose moments exist if they are positive
 
 

@@ -28,8 +28,8 @@ from numpyro_moments.draws.plates import Whole
 from numpyro_moments.draws.sites import is_latent_draw, log_density
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.storing import sampled_sites
+from numpyro_moments.objectives.alpha import check_density
 from numpyro_moments.objectives.base import Program
-from numpyro_moments.objectives.densities import check_density
 from numpyro_moments.response.linear_response import LinearResponse
 from numpyro_moments.response.problem import NumPyroProblem
 from numpyro_moments.sites.binding import bind

@@ -33,7 +33,7 @@ from numpyro_moments.draws.plates import (
 )
 from numpyro_moments.draws.sites import log_density
 from numpyro_moments.evaluation.precision import Precision
-from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.likelihoods.structure import restored
 from numpyro_moments.prediction.particles import of_particles
 from numpyro_moments.prediction.predict import is_factor
 from numpyro_moments.prediction.sampled import SampledPrediction

@@ -16,8 +16,8 @@ from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
 from moment_calculus.likelihoods.predictions import infinite_where_undefined
 from numpyro_moments.likelihoods import univariate
-from numpyro_moments.likelihoods.structure import is_random
-from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
+from numpyro_moments.likelihoods.expected import TEMPERED, expected_log_prob, predictive_moments
+from numpyro_moments.rules.table import is_random
 
 _ODDS = ("logits", "probs")
 

@@ -24,14 +24,14 @@ from moment_calculus.hosts.univariate import (
     fill_outside_support,
     support_bounds,
 )
-from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.likelihoods.structure import (
     constrained_values,
     has_moments,
-    is_random,
     placeholder,
     replaced,
+    restored,
 )
+from numpyro_moments.rules.table import is_random
 
 _BINARY = dist.BernoulliLogits, dist.BernoulliProbs
 _TRIALS = *_BINARY, dist.BinomialLogits, dist.BinomialProbs

@@ -10,8 +10,7 @@ from moment_calculus.hosts.predictions.mixtures import SampledSite
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.hosts.predictions.wording import not_of_particles
 from numpyro_moments.evaluation.keys import checked_key
-from numpyro_moments.likelihoods.derived import restored
-from numpyro_moments.likelihoods.structure import has_moments
+from numpyro_moments.likelihoods.structure import has_moments, restored
 from numpyro_moments.prediction.prediction import Prediction
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.objectives.masked_rows import ObservedPlates, check_rows_are_data
+from moment_calculus.objectives.data import ObservedPlates, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.particles.undrawn import MaskedSite

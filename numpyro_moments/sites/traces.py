@@ -22,7 +22,7 @@ from moment_calculus.hosts.wording import unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import Plate
 from numpyro_moments.evaluation.interpreter import Interpreter
-from numpyro_moments.likelihoods.derived import stripped
+from numpyro_moments.likelihoods.structure import stripped
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.latent_vector import drawn_density
 from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site

@@ -29,8 +29,8 @@ from pyro_moments.draws.map_over_draws import map_over_draws
 from pyro_moments.draws.plates import without_subsampling
 from pyro_moments.draws.sites import log_density
 from pyro_moments.fitting.precision import has_float64, to_float64
-from pyro_moments.objectives.densities import check_density
-from pyro_moments.objectives.particles import Program
+from pyro_moments.objectives.alpha import check_density
+from pyro_moments.objectives.base import Program
 from pyro_moments.response.evaluation_context import SEEDS, EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse
 from pyro_moments.response.problem import PyroProblem

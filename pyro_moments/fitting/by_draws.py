@@ -23,7 +23,7 @@ from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
-from pyro_moments.objectives.particles import Program
+from pyro_moments.objectives.base import Program
 
 
 def loss_by_draws(

@@ -14,14 +14,12 @@ from pyro.util import check_site_shape
 
 from moment_calculus.errors.exceptions import UnsupportedMoments
 from moment_calculus.hosts.wrappers import unwrapped
-from moment_calculus.objectives.data import Plate
-from moment_calculus.objectives.masked_rows import ObservedPlates, check_rows_are_data
+from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.failure_causes import refuse_infinite_data
 from pyro_moments.likelihoods import evaluate
-from pyro_moments.particles.site import MaskedSite
-from pyro_moments.particles.undrawn import Undrawn
+from pyro_moments.particles.undrawn import MaskedSite, Undrawn
 from pyro_moments.sites.latent import scaled_sum
 from pyro_moments.sites.transformed import WRAPPERS
 

@@ -25,7 +25,6 @@ __all__ = [
     "one_hot_moments",
     "predictive_rule",
 ]
-
 RULES: dict[str, ClassRule] = {
     rule.name: rule for rule in (Points(), Pairs(), Tilted(), Jensen(), Delta())
 }

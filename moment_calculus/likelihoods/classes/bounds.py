@@ -64,8 +64,6 @@ class Jensen(ClassRule):
 
 
 ROUNDS = 8  # iterations of Newton's method
-
-
 LENGTHS = (1.0, 0.5, 0.1, 0.01, 0.0)  # of the steps that every iteration tries
 
 
