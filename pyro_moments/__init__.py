@@ -19,7 +19,7 @@ from moment_calculus.criticism.calibration.replications import predictive_p_valu
 from moment_calculus.criticism.comparison.comparison import Comparison
 from moment_calculus.criticism.containers.leave_one_out import loo_weights
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
-from moment_calculus.errors.exceptions import (
+from moment_calculus.errors import (
     CaptureWarning,
     CovarianceDroppedWarning,
     DependenceWarning,

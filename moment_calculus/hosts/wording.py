@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 
 MEAN_FIELD_GUIDES = "use DVIGuide, AutoNormal or AutoDiagonalNormal"
 _BY_DRAWING = "naming them in sample_sites="

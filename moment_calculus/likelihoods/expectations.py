@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.families.exponential import Exp, infinite_where_capped
 from moment_calculus.functions.function_bounds import Bounds, Knots, merge_knots

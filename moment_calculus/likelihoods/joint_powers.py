@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.multivariate import check_gaussian, log_mean_of_normal_powers
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import namespace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import smaller_softplus

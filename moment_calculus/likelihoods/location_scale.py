@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.log_square import expected_log1p_square
 from moment_calculus.functions.table import activation

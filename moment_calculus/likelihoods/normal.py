@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.families.exponential import capped_exp, infinite_where_capped
 from moment_calculus.likelihoods.expectations import (
     conditional,

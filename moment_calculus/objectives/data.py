@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from moment_calculus.errors.exceptions import OR_DRAW_ONE_MASK, UnsupportedMoments
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import OR_DRAW_ONE_MASK, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace, stop_gradient
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.recognition.base import Symbolic
 from moment_calculus.recognition.features import Quadratic, Square
 from moment_calculus.recognition.rules import fallback_rule

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.normalised.composites import (
     FunctionOfLogits,
     LogSoftmax,

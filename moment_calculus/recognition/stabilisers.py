@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise.arithmetic import is_value
 from moment_calculus.recognition.base import (
     ElementPart,

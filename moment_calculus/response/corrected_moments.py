@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import ndtri
 
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import warn_user
 from moment_calculus.response.errors import FlatDirection, NarrowerVarianceWarning
 from moment_calculus.response.functional import Selection
 from moment_calculus.response.inverse_curvature import InverseCurvature

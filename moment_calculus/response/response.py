@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.moments import Moments
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.pareto import EVEN, FEW, ImportanceWeights, largest_reliable_shape
 
 WITHOUT_NOISE = (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW_ALL, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW_ALL, UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.support import overlap
 

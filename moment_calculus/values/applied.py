@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.base import Activation, clipped_correlation
 from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs import covariance as pairs

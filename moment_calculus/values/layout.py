@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 

@@ -11,7 +11,7 @@ import jax
 
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
 from moment_calculus.criticism.accuracy.layers import Layer, RecordedOperation, layers_of
-from moment_calculus.errors.user_line import calling_line
+from moment_calculus.errors import calling_line
 from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.response.wording import check_dictionary

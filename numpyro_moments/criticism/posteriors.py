@@ -21,7 +21,7 @@ from moment_calculus.criticism.containers.draws import (
 )
 from moment_calculus.criticism.containers.resampling import draw_response
 from moment_calculus.criticism.containers.wording import chains_not_run, no_posterior
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.outcome import Fit
 from numpyro_moments.draws.plates import Whole

@@ -11,7 +11,7 @@ import numpyro
 from numpyro import distributions as dist
 
 from moment_calculus import likelihoods
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.hosts.predictions.discrete import ClassMarginal
 from moment_calculus.likelihoods.classes import (
     check_classes_last,

@@ -13,7 +13,7 @@ from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.registry import ClassTable, LikelihoodTables
 from moment_calculus.hosts.wording import no_expected_log_prob, no_tempered_log_prob
 from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean

@@ -14,7 +14,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.predictions.discrete import BinaryMarginal, CountMarginal
 from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal
 from moment_calculus.hosts.predictions.wording import no_entropy_given, predictive_remedy

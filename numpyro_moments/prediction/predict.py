@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.moments import Moments, moments_of_value
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.hosts.registry import Table
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.recognition import Symbolic

@@ -12,7 +12,7 @@ from numpyro import distributions as dist
 from numpyro.distributions.util import scale_and_mask, sum_rightmost
 
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.matrices import row_sums
 from moment_calculus.values import Gaussian

@@ -19,7 +19,7 @@ from numpyro.infer.autoguide import (
     AutoMultivariateNormal,
 )
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES
 
 Draw = Callable[[str, dist.Distribution], jax.Array]

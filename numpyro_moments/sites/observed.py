@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.objectives.data import ObservedPlates, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from numpyro_moments.likelihoods import evaluate

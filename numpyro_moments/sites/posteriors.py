@@ -11,7 +11,7 @@ from numpyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,

@@ -14,7 +14,7 @@ from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors.user_line import calling_line
+from moment_calculus.errors import calling_line
 from moment_calculus.hosts.wording import randomness_outside_sites
 from numpyro_moments.evaluation.user_line import line_of
 

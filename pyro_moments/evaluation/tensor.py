@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.values import Deferred, Gaussian, Value
 from pyro_moments.evaluation import vmap

@@ -12,7 +12,7 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.moments import Moments, moments_of_value
 from moment_calculus.hosts.wording import nothing_observed
 from moment_calculus.hosts.wrappers import unwrapped

@@ -10,7 +10,7 @@ from pyro.distributions.util import scale_and_mask, sum_rightmost
 from pyro.poutine import Trace
 
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.wording import not_in_guide
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap

@@ -10,7 +10,7 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoContinuous
 
 from guides.families import mean_field
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import site_value

@@ -10,8 +10,7 @@ from pyro.infer.autoguide import AutoStructured
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_line import calling_line
+from moment_calculus.errors import UnsupportedMoments, calling_line
 from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.tensor import MomentTensor

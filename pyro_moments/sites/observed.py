@@ -12,7 +12,7 @@ from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.wrappers import unwrapped
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight

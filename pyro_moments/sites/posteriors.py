@@ -9,7 +9,7 @@ from pyro.distributions.util import sum_rightmost
 
 from guides.families import mean_field
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.wording import (
     dependent_posterior,
     discrete_site,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations.dropout.masked_weight import SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import multiply_by_noise, noise
 from moment_calculus.operations.elementwise.arithmetic import add, multiply

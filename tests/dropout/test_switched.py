@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import ApproximationWarning, UnsupportedMoments
+from moment_calculus.errors import ApproximationWarning, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.classes import class_rule, predictive_rule
 from moment_calculus.operations.dropout.switches import bernoulli_mask, drop, where_mask

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from moment_calculus.errors.exceptions import ApproximationWarning, UnsupportedMoments
+from moment_calculus.errors import ApproximationWarning, UnsupportedMoments
 from moment_calculus.functions.families.named import Softplus
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.likelihoods.classes import PREDICTIVE, PREDICTIVE_RULES, RULES

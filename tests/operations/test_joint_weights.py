@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.operations.elementwise.arithmetic import add, apply, scale_shift, subtract

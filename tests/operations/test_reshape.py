@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import CovarianceDroppedWarning
+from moment_calculus.errors import CovarianceDroppedWarning
 from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.linear.maps import linear

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import numpyro_moments
 import pyro_moments
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.families.logistic import Sigmoid
 from moment_calculus.functions.families.relu import ReLU

@@ -12,7 +12,7 @@ import pyro
 import pytest
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.response.errors import NarrowerVarianceWarning
 from moment_calculus.storage.errors import StoredFileError
 from tests.checks.general import QUICK

@@ -12,7 +12,7 @@ import torch
 
 from guides.families import tridiagonal
 from guides.families.tridiagonal import Order
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, scale_shift
 from moment_calculus.operations.linear.maps import linear

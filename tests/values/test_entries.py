@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, subtract

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
+from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.arithmetic import (
     add,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.accuracy.reasons import certificate_of, reason_of
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.bits import Bits, Uniform
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight

@@ -25,7 +25,7 @@ from moment_calculus.criticism.calibration.observations import (
     to_framework,
     to_numpy,
 )
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.predictions import PredictedSite
 from moment_calculus.hosts.predictions.discrete import BinaryMarginal, ClassMarginal, CountMarginal
 from moment_calculus.hosts.predictions.marginals import Marginal, NormalMarginal

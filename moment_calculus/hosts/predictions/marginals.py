@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.predictions import wording
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.entropies import density_entropy

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.hosts.predictions import wording
 from moment_calculus.hosts.predictions.discrete import ClassMarginal, CountMarginal
 from moment_calculus.hosts.predictions.marginals import (

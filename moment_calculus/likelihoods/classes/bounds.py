@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import ApproximationWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import ApproximationWarning, warn_user
 from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.numerics.arrays import Array, diagonal_matrix, identity_like, outer
 from moment_calculus.numerics.matrices import solve

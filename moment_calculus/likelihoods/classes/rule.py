@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, positive_part
 from moment_calculus.numerics.matrices import cholesky
 from moment_calculus.numerics.special import TINY_VARIANCE, gammaln, namespace, safe_scale

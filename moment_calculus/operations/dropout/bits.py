@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from moment_calculus.errors.exceptions import OR_DRAW_ALL, OR_DRAW_ONE_MASK, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW_ALL, OR_DRAW_ONE_MASK, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import affine, squared
 from moment_calculus.numerics.rulebook import Propagation

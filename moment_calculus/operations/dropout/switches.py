@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from moment_calculus.errors.exceptions import OR_DRAW_ALL, ApproximationWarning, UnsupportedMoments
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import OR_DRAW_ALL, ApproximationWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace

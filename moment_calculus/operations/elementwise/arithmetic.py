@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.fusion import (
     are_of_one_gaussian,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import ReLU
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.combinators import Composed, Fused
 from moment_calculus.functions.families.piecewise import PiecewiseLinear
 from moment_calculus.functions.recognition_policy import RecognitionPolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NoReturn
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import IntegratedWithInverse
 from moment_calculus.numerics.special import digamma, gammaln, log_ndtr, namespace
 from moment_calculus.operations.elementwise.positive import PositiveFunction

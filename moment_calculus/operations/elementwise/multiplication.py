@@ -7,8 +7,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors.exceptions import DependenceWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import DependenceWarning, warn_user
 from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.fusion import one_function

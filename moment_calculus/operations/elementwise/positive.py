@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.function_bounds import value_range
 from moment_calculus.functions.table import Exp, Power, Rescaled, Sigmoid, activation

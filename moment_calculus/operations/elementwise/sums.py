@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NoReturn
 
-from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array, positive_part, transpose
 from moment_calculus.operations.elementwise.fusion import one_function
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import is_data
 from moment_calculus.operations.elementwise.arithmetic import is_value, multiply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared_products
 from moment_calculus.numerics.special import namespace

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract

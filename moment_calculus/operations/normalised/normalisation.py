@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.switches import warn_of_masks

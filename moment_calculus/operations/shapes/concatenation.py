@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.operations.shapes.features import index_features
 from moment_calculus.operations.shapes.flattening import flattened

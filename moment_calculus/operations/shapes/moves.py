@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from moment_calculus.errors.exceptions import CovarianceDroppedWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import CovarianceDroppedWarning, warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.composite import Composite

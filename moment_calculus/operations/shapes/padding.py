@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.moves import Moved, moved

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from moment_calculus.errors.exceptions import CovarianceDroppedWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import CovarianceDroppedWarning, warn_user
 from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, identity_like
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.linear.weight_checks import (

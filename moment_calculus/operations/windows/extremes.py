@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
 from moment_calculus.functions.monotone import is_increasing
 from moment_calculus.functions.table import ReLU
 from moment_calculus.numerics.arrays import Array, positive_part

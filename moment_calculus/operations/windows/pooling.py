@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import DependenceWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import DependenceWarning, warn_user
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.linear.maps import map_features

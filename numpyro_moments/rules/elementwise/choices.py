@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.dropout.bits import Bits
 from moment_calculus.operations.elementwise import choices, conditions

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise.choices import pick_components, same_function
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.concatenation import concatenate, stack

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Gaussian
 from moment_calculus.values.support import overlap, support_of_index

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.arithmetic import add, is_value
 from moment_calculus.operations.shapes.concatenation import concatenate

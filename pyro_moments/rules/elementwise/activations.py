@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import ACTIVATIONS, activation
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, multiply
 from moment_calculus.operations.elementwise.parametric import at_least, at_most, prelu

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.conversion import converted

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.shapes import gathering, indexing
 from moment_calculus.values import Value

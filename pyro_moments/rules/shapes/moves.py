@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
