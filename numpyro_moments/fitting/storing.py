@@ -24,8 +24,8 @@ from moment_calculus.hosts.training_files import (
 )
 from moment_calculus.optimisation.outcome import Fit
 from numpyro_moments.fitting.problem import is_array
-from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.traces import bind
 
 PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")
 

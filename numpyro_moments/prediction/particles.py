@@ -15,8 +15,8 @@ from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.likelihoods.structure import distributions_in, restored
 from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
+from numpyro_moments.sites.posteriors import WRAPPERS
 from numpyro_moments.sites.traces import Traces
-from numpyro_moments.sites.transformed import WRAPPERS
 
 
 def predict_by_particles(

@@ -20,9 +20,8 @@ from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.prediction.particles import needed, predict_by_particles
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.prediction.sampled import SampledPrediction
-from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
-from numpyro_moments.sites.traces import UNDRAWN, Traces, moment_traces
+from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, moment_traces
 
 
 def predict(

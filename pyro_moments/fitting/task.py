@@ -30,7 +30,7 @@ from pyro_moments.fitting.parameters import Parameters
 from pyro_moments.fitting.precision import convert_parameters
 from pyro_moments.fitting.problem import Problem
 from pyro_moments.fitting.storing import joint_density, stored_training
-from pyro_moments.sites.binding import bind
+from pyro_moments.sites.traces import bind
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,14 +45,17 @@ from pyro_moments.objectives.base import (
 )
 from pyro_moments.objectives.elbo import latent_sum
 from pyro_moments.particles.noise import VmapRunner
-from pyro_moments.sites.binding import bind
-from pyro_moments.sites.direct_trace import validate_posteriors
 from pyro_moments.sites.drawn_traces import PyroDraws, data_log_prob, run_unwatched
-from pyro_moments.sites.masked import dropout_posterior
 from pyro_moments.sites.messenger import model_site
-from pyro_moments.sites.observed import is_observation, is_sample, plates_of
-from pyro_moments.sites.posteriors import without_wrappers
-from pyro_moments.sites.traces import run_both
+from pyro_moments.sites.posteriors import dropout_posterior, without_wrappers
+from pyro_moments.sites.traces import (
+    bind,
+    is_observation,
+    is_sample,
+    plates_of,
+    run_both,
+    validate_posteriors,
+)
 
 
 class PyroDrawRunner(ParticleRunner):

@@ -23,9 +23,8 @@ from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle, SharedDrawNeeded
-from pyro_moments.sites.binding import bind
 from pyro_moments.sites.drawn_traces import drawn_traces
-from pyro_moments.sites.traces import initialise_parameters, moment_traces
+from pyro_moments.sites.traces import bind, initialise_parameters, moment_traces
 
 FromTraces = Callable[[Trace, Trace], Any]
 

@@ -15,7 +15,7 @@ from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle, SharedDrawNeeded, draw_all, without_rows
 from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.sites.drawn_traces import drawn_traces
-from pyro_moments.sites.observed import is_sample
+from pyro_moments.sites.traces import is_sample
 
 
 def predict_by_particles(

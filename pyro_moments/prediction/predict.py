@@ -26,10 +26,9 @@ from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.prediction.particles import predict_by_particles
 from pyro_moments.prediction.prediction import WRAPPERS, Prediction
 from pyro_moments.prediction.sampled import SampledPrediction
-from pyro_moments.sites.binding import bind
 from pyro_moments.sites.messenger import MomentMessenger
-from pyro_moments.sites.observed import check_masked_rows
 from pyro_moments.sites.random_watch import run_watched
+from pyro_moments.sites.traces import bind, check_masked_rows
 
 
 class LeaveUndrawn(Messenger):

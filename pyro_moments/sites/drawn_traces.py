@@ -35,14 +35,10 @@ from pyro_moments.particles.undrawn import (
     without_rows,
 )
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
-from pyro_moments.sites.latent_vector import LatentVector, Part, parts_of
-from pyro_moments.sites.masked import dropout_posterior
-from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.observed import check_masked_rows, is_observation
-from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part, model_site, parts_of
+from pyro_moments.sites.posteriors import dropout_posterior, gaussian_base, without_wrappers
 from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
-from pyro_moments.sites.traces import run_both
-from pyro_moments.sites.transformed import gaussian_base
+from pyro_moments.sites.traces import check_masked_rows, is_observation, run_both
 
 
 class SharedSubsamples(Messenger):

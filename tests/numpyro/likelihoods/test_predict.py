@@ -23,7 +23,7 @@ from numpyro_moments import (
     predictive_moments,
 )
 from numpyro_moments.likelihoods.expected import PREDICTIVES
-from numpyro_moments.sites.binding import bind
+from numpyro_moments.sites.traces import bind
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models
 from tests.oracles.numpyro_samples import perturbed

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
 from moment_calculus.response.errors import Indefinite
-from moment_calculus.response.functional import Functional
+from moment_calculus.response.problem import Functional
 
 Product = Callable[[np.ndarray], np.ndarray]
 STRUCTURE_TOLERANCE = (

@@ -1,48 +1,51 @@
-"""The latent sites on the unconstrained space, and which parameters belong to each of them."""
+"""Which site, coordinate and element of a plate every parameter belongs to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from moment_calculus.response.functional import Functional, Selection
-from moment_calculus.response.solvers.arrow import Partition
-
-LONG_AXIS = 100  # shortest axis without a plate whose elements may be independent of each other
+from moment_calculus.response.arrow import Partition
+from moment_calculus.response.problem import Functional, Latent, ParameterArray
 
 
 @dataclass(frozen=True)
-class Latent:
-    """A latent site that its guide makes a function of Gaussian coordinates."""
+class Selection:
+    """A functional whose elements are parameters themselves."""
 
-    name: str
-    loc: np.ndarray  # mean of the coordinates, of the site's unconstrained shape
-    scale: np.ndarray  # their standard deviation in the guide, of the same shape
-    # Makes values of the site from coordinates, arrays of the framework with further
-    # leading axes.
-    to_support: Callable[[Any], Any]
-    log_slope: Callable[[Any], Any]  # log |derivative| or log |Jacobian determinant|
-    plates: Mapping[str, int]  # axis of each plate around the site
-    is_elementwise: bool = True  # False if to_support mixes coordinates, as for a simplex
+    value: np.ndarray  # [d]
+    indices: np.ndarray  # indices of the elements among the parameters, [d]
+    size: int  # number of all parameters
 
-    @property
-    def axes(self) -> dict[str | int, int]:
-        """Return the axis of each plate, and of each long axis without a plate by its size."""
-        free = set(range(self.loc.ndim)) - {*self.plates.values()}
-        sizes = {self.loc.shape[axis]: axis for axis in free if self.loc.shape[axis] >= LONG_AXIS}
-        return {**self.plates, **sizes}
+    def vjp(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows [k, d] times G, [k, parameters]."""
+        result = np.zeros([len(rows), self.size])
+        result[:, self.indices] = rows
+        return result
+
+    def jvp(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows [k, parameters] times the transpose of G, [k, d]."""
+        return rows[:, self.indices]
 
 
-@dataclass(frozen=True)
-class ParameterArray:
-    """One array of parameters."""
-
-    name: str  # in the framework
-    size: int  # number of elements
-    location: str | None = None  # the leaf, of the same size, whose scale this one is
+def as_selection(functional: Functional, size: int) -> Functional:
+    """Return a functional as a selection if its elements are parameters, otherwise as it is."""
+    count = len(functional.value)
+    # If G selects parameters, the numbers 1 to d appear at the places of the parameters.
+    (numbered,) = functional.vjp(np.arange(1.0, count + 1)[None])
+    (indices,) = np.nonzero(numbered)
+    order = np.rint(numbered[indices]).astype(int) - 1
+    if not np.array_equal(np.sort(order), np.arange(count)):
+        return functional
+    selection = Selection(functional.value, indices[np.argsort(order)], size)
+    # G could select more than that: compare with a random direction.
+    probe = np.random.default_rng(0).normal(size=[1, size])
+    expected = functional.jvp(probe)
+    return (
+        selection if np.allclose(expected, selection.jvp(probe), rtol=1e-6, atol=0) else functional
+    )
 
 
 class ParameterLayout:

@@ -1,7 +1,8 @@
-"""Terms of latent sites in the ELBO: KL divergences, or prior and entropy separately."""
+"""Terms of the sites in an objective: divergences of latent ones, likelihoods of observed ones."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
@@ -11,17 +12,70 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions.util import scale_and_mask, sum_rightmost
 
+from guides.families import mc_dropout
+from guides.families.dropout_texts import masked_site_not_used, no_dropout_prior
+from guides.numpyro.dropped_weight import DroppedWeight
+from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.matrices import row_sums
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from moment_calculus.operations.elementwise.arithmetic import site_value
+from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.likelihoods.structure import has_moments
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.masked import dropout_posterior, dropout_terms
-from numpyro_moments.sites.posteriors import entropy, half_log_determinant, without_wrappers
-from numpyro_moments.sites.transformed import WRAPPERS, gaussian_base
+from numpyro_moments.sites.posteriors import (
+    WRAPPERS,
+    dropout_posterior,
+    entropy,
+    gaussian_base,
+    half_log_determinant,
+    without_wrappers,
+)
+
+
+def dropout_terms(name: str, site: Any, fn: DroppedWeight) -> tuple[jax.Array, Any]:
+    """Return E_q[log p] of a masked site up to a constant, and its entropy, both [*batch].
+
+    The entropy is None if probabilities are fixed. UnsupportedMoments is raised if the
+    model does not contract the site, or the elements of its prior are dependent.
+    """
+    value = site["value"]
+    if isinstance(value, MaskedWeight) and not value.mask.uses:
+        raise masked_site_not_used(name)
+    log_prior = _dropout_prior(name, site["fn"], fn)
+    if fn.design.temperature is None:
+        return log_prior, None
+    each = mc_dropout.masks_per_weight(jnp.shape(fn.loc), fn.design.axis, fn.design.noise)
+    entropy = mc_dropout.mask_entropy(jnp.asarray(fn.p)) * (each * math.prod(fn.event_shape))
+    return log_prior, jnp.broadcast_to(entropy, fn.batch_shape)
+
+
+def _dropout_prior(name: str, prior: Any, fn: DroppedWeight) -> jax.Array:
+    if isinstance(prior, dist.Independent):
+        inner = _dropout_prior(name, prior.base_dist, fn)
+        return sum_rightmost(inner, prior.reinterpreted_batch_ndims)
+    if isinstance(prior, dist.MaskedDistribution):
+        return jnp.where(prior._mask, _dropout_prior(name, prior.base_dist, fn), 0.0)
+    if isinstance(prior, dist.ExpandedDistribution):
+        return jnp.broadcast_to(_dropout_prior(name, prior.base_dist, fn), prior.batch_shape)
+    if isinstance(prior, dist.Normal) and not (fn.design.learnt_prior or has_moments(prior)):
+        return -mc_dropout.normal_divergence(fn.loc, fn.p, prior.loc, prior.scale**2)
+    if isinstance(prior, EmpiricalBayesNormal):
+        return prior.expected_log_prob(fn.loc, fn.variance)
+    if prior.event_dim:
+        raise no_dropout_prior(name, prior)
+    if fn.design.noise == "gaussian":
+        marginal = site_value(
+            name, fn.loc, fn.variance, propagation_of("diagonal", "exact"), event_dim=0
+        )
+        return evaluate(name, prior, marginal)
+    points = mc_dropout.mask_values(fn.loc, fn.p)
+    return sum(weight * evaluate(name, prior, value) for weight, value in points)
+
 
 Site = Mapping[str, Any]
 
@@ -134,3 +188,14 @@ def _entropy(name: str, value: Any, guide_site: Site) -> jax.Array:
     if isinstance(without_wrappers(fn), dist.Delta) or not is_random(value):
         return -evaluate(name, fn, value)
     return entropy(value, fn)
+
+
+def observed_term(name: str, site: Site) -> jax.Array:
+    """Return E_q[log p] of an observed site with scale and mask; its log-density at draws."""
+    if "log_prob" in site:
+        return scaled_sum(site["log_prob"], site)
+    try:
+        log_prob = evaluate(name, site["fn"], site["value"])
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None
+    return scaled_sum(log_prob, site)
