@@ -25,11 +25,11 @@ from moment_calculus.errors import (
     LossByDrawsWarning,
     UnsupportedMoments,
 )
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.optimisation.training import Progress
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
-from moment_calculus.storage.errors import StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments.criticism.compare import compare_with_nuts
 from numpyro_moments.criticism.diagnose import diagnose

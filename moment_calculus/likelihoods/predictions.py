@@ -14,12 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.hosts.predictions.marginals import (
-    ContinuousMarginal,
-    Marginal,
-    NormalMarginal,
-    PredictiveMoments,
-)
 from moment_calculus.likelihoods.expectations import (
     Drivers,
     check_certain,
@@ -54,6 +48,12 @@ from moment_calculus.numerics.special import (
     to_float64,
 )
 from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.predictions.marginals import (
+    ContinuousMarginal,
+    Marginal,
+    NormalMarginal,
+    PredictiveMoments,
+)
 from moment_calculus.values import Deferred
 
 INFINITE_DISTANCE = 1e8  # standard deviations from the mean that count as infinitely far

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpyro.primitives import Messenger
 
-from moment_calculus.hosts.mini_batches import PlateScaling, enlarge_plate
+from moment_calculus.optimisation.weighting import PlateScaling, enlarge_plate
 from numpyro_moments.sites.traces import Part
 
 

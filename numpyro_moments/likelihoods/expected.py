@@ -14,9 +14,13 @@ from numpyro.distributions.util import sum_rightmost
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.hosts.registry import ClassTable, LikelihoodTables
-from moment_calculus.hosts.wording import no_expected_log_prob, no_tempered_log_prob
+from moment_calculus.likelihoods.families import (
+    LikelihoodTables,
+    no_expected_log_prob,
+    no_tempered_log_prob,
+)
 from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean
+from moment_calculus.numerics.rulebook import ClassTable
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.structure import (

@@ -15,7 +15,7 @@ from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
 from guides.families.dropout_texts import no_density
-from moment_calculus.hosts.wording import not_reparameterised, point_without_density
+from moment_calculus.errors import not_reparameterised, point_without_density
 from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import (
     DataPlateFinder,

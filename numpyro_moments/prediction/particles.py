@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
-from moment_calculus.hosts.moments import moments_of_draws
+from moment_calculus.predictions.moments import moments_of_draws
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.likelihoods.structure import distributions_in, restored
 from numpyro_moments.prediction.sampled import SampledPrediction

@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from guides.numpyro.dropped_weight import DroppedWeight
-from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
+from moment_calculus.errors import no_posterior_moments, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
 from numpyro_moments.likelihoods.structure import stripped

@@ -23,8 +23,7 @@ from numpyro.infer.autoguide import (
 )
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES, not_reparameterised
+from moment_calculus.errors import MEAN_FIELD_GUIDES, UnsupportedMoments, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from numpyro_moments.sites.posteriors import posterior_value, without_wrappers
 

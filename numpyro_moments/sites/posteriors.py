@@ -15,16 +15,16 @@ from guides.families import mean_field
 from guides.numpyro.dropped_weight import DroppedWeight
 from guides.numpyro.precompiled_normal import PrecompiledNormal
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.functions.table import Exp, Integrated, activation
-from moment_calculus.hosts.wording import (
+from moment_calculus.errors import (
+    UnsupportedMoments,
     dependent_posterior,
     discrete_site,
     ignored_correlations,
     no_posterior_moments,
 )
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.functions.table import Exp, Integrated, activation
 from moment_calculus.likelihoods import divergences
+from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio

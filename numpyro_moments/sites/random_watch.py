@@ -14,8 +14,7 @@ from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro.primitives import Messenger
 
-from moment_calculus.errors import calling_line
-from moment_calculus.hosts.wording import randomness_outside_sites
+from moment_calculus.errors import calling_line, randomness_outside_sites
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.bits import Uniform
 from moment_calculus.operations.dropout.noise import noise_name

@@ -14,8 +14,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 from numpyro.util import _validate_model, check_model_guide_match
 
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.hosts.wording import unknown_sample_sites
+from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight

@@ -23,8 +23,8 @@ from moment_calculus.criticism.containers.draws import (
 from moment_calculus.criticism.containers.resampling import draw_response
 from moment_calculus.criticism.containers.wording import chains_not_run, no_posterior
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.predictions.site import checked_count
 from pyro_moments.draws.model import map_over_draws
 from pyro_moments.draws.sites import log_density, without_subsampling
 from pyro_moments.fitting.precision import has_float64, to_float64

@@ -13,9 +13,13 @@ from pyro.distributions.util import scale_and_mask, sum_rightmost
 from torch import distributions
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.hosts.registry import ClassTable, LikelihoodTables
-from moment_calculus.hosts.wording import no_expected_log_prob, no_tempered_log_prob
+from moment_calculus.likelihoods.families import (
+    LikelihoodTables,
+    no_expected_log_prob,
+    no_tempered_log_prob,
+)
 from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean
+from moment_calculus.numerics.rulebook import ClassTable
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap

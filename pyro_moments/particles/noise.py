@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from moment_calculus.errors import UnsupportedMoments, raising_line
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods.families import unwrapped
 from pyro_moments.evaluation.precision import full_precision
 
 

@@ -9,7 +9,7 @@ import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.moments import moments_of_draws
+from moment_calculus.predictions.moments import moments_of_draws
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle, SharedDrawNeeded, draw_all, without_rows

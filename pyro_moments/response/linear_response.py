@@ -11,8 +11,8 @@ import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.batches import Arguments
+from moment_calculus.predictions.site import checked_count
 from moment_calculus.response.errors import check_dictionary
 from moment_calculus.response.inverse_curvature import TOLERANCE
 from moment_calculus.response.response import Response

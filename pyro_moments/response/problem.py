@@ -13,7 +13,7 @@ import torch
 from pyro import poutine
 from torch.distributions import biject_to
 
-from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.errors import not_in_guide
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.data import plate_axes

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.errors import unknown_site
 from moment_calculus.response.problem import Quantities, Quantity
 from moment_calculus.response.random_parameters import RandomParameters

@@ -16,7 +16,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
+from moment_calculus.errors import no_posterior_moments, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.tensor import MomentTensor

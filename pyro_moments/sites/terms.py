@@ -20,8 +20,7 @@ from guides.families.dropout_texts import masked_site_not_used, no_dropout_prior
 from guides.pyro.dropped_weight import DroppedWeight
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.errors import UnsupportedMoments, not_in_guide
 from moment_calculus.likelihoods import divergences
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import site_value

@@ -18,8 +18,8 @@ from pyro.poutine.trace_messenger import TraceMessenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from guides.pyro.mean_field import DVIGuide
-from moment_calculus.hosts.wording import unknown_sample_sites
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.errors import unknown_sample_sites
+from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight

@@ -13,7 +13,7 @@ import pytest
 from numpyro import handlers
 from numpyro.infer import Predictive
 
-from moment_calculus.hosts.moments import Moments
+from moment_calculus.predictions.moments import Moments
 from numpyro_moments import (
     DeterministicELBO,
     DVIGuide,

@@ -1,4 +1,4 @@
-"""Read and write stored trainings, whose header tells the model and the guide they belong to."""
+"""Stored trainings and checkpoints, whose header tells the model and guide they belong to."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import hashlib
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.hosts.compatibility import (
-    Signature,
-    check_model,
-    check_posterior,
-    settings_of,
-)
 from moment_calculus.optimisation.outcome import Course
-from moment_calculus.storage.errors import StoredFileError
-from moment_calculus.storage.files import read, write
-from moment_calculus.storage.trees import pack, unpack
+from moment_calculus.optimisation.storage.files import StoredFileError, read, write
+from moment_calculus.optimisation.storage.trees import pack, unpack
+from moment_calculus.optimisation.training import Plan, Trainer, train
 
 
 def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signature:
@@ -36,7 +31,7 @@ def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signa
     }
 
 
-def joint_density(sites: Mapping[str, Any], observed: bool) -> str:
+def density_as_text(sites: Mapping[str, Any], observed: bool) -> str:
     """Return a trace's log density as text, with or without the observed sites."""
     parts = [
         site["fn"].log_prob(site["value"]).sum()
@@ -214,3 +209,103 @@ def _plain(tree: Any) -> Any:
     if isinstance(tree, np.generic):
         return tree.item()
     return tree
+
+
+Signature = dict[str, dict[str, Any]]  # by site: "family", "event" and "observed"
+
+
+def settings_of(guide: Any) -> dict[str, Any]:
+    """Return a guide's fixed settings (not parameters), for a guide of parts by their positions."""
+    if hasattr(guide, "fixed_settings"):
+        return guide.fixed_settings()
+    parts = enumerate(guide) if isinstance(guide, Iterable) else ()
+    settings_by_part = ((str(key), settings_of(part)) for key, part in parts)
+    return {key: settings for key, settings in settings_by_part if settings}
+
+
+def check_posterior(path: Any, stored: Any, current: dict[str, Any]) -> None:
+    """Raise StoredFileError, naming the first difference, if the guide's settings differ."""
+    stored = stored if isinstance(stored, dict) else {}
+    for name in sorted({*stored, *current}, key=lambda n: (not (n in stored and n in current), n)):
+        if stored.get(name) != current.get(name):
+            options = ", ".join(f"{name}={value!r}" for name, value in stored.items())
+            raise StoredFileError(
+                f"is of another posterior: {name} of the guide was {stored.get(name)!r}, and is "
+                f"{current.get(name)!r} here",
+                path=path,
+                remedy=f"load it into a guide with the same settings ({options or 'none stored'})",
+            )
+
+
+def check_model(path: Any, stored: Signature, current: Signature) -> None:
+    """Raise StoredFileError if the models differ in more than which sites are observed."""
+    # Sites that the stored model observed may be absent here.
+    missing = [
+        name for name, site in stored.items() if name not in current and not site.get("observed")
+    ]
+    new = [name for name in current if name not in stored]
+    remedy = "load it with the model that it was trained with"
+    if missing or new:
+        parts = [
+            f"its model has the latent site {', '.join(map(repr, missing))}" if missing else "",
+            f"this one has {', '.join(map(repr, new))} besides" if new else "",
+        ]
+        what = "; ".join(filter(None, parts))
+        raise StoredFileError(f"is of another model: {what}", path=path, remedy=remedy)
+    for name, site in current.items():
+        for part in ("family", "event"):
+            if stored[name].get(part) != site[part]:
+                raise StoredFileError(
+                    f"is of another model: the {_PARTS[part]} of site '{name}' is "
+                    f"{stored[name].get(part)} there and {site[part]} here",
+                    path=path,
+                    remedy=remedy,
+                )
+
+
+_PARTS = {"family": "distribution", "event": "event shape"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint file of a fit, which resumes from the file if it exists."""
+
+    path: Path
+    stored: StoredTraining  # reads and writes the file
+    settings: dict[str, Any]  # the fit's; the file must have the same
+
+    def train(
+        self,
+        trainer: Trainer,
+        course: Course,
+        plan: Callable[[Any], Plan],  # receives the function that writes a checkpoint
+        parameters: Callable[[Any], dict[str, Any]],  # by name, from what the trainer keeps
+    ) -> None:
+        """Train, starting from the file's state if the file exists."""
+
+        def write(course: Course, kept: Any) -> None:
+            tree = {
+                "parameters": parameters(trainer.keep() if kept is None else kept),
+                "course": course_to_dict(course),
+                "trainer": trainer.state(),
+                "kept": kept,
+            }
+            self.stored.write(self.path, tree, self.settings)
+
+        train(trainer, course, plan(write), self._resumed(trainer, course))
+
+    def _resumed(self, trainer: Trainer, course: Course) -> Any:
+        """Restore course and trainer from the file, if any, and return its best parameters."""
+        if not self.path.exists():
+            return None
+        tree = self.stored.read(self.path, self.settings)
+        try:
+            fill_course_from_dict(course, tree["course"])
+            trainer.restore(tree["trainer"])
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+            raise StoredFileError(
+                f"holds no state of this fit: {type(error).__name__}: {error}",
+                path=self.path,
+                remedy="take another path to begin anew",
+            ) from error
+        return tree["kept"]

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.quadrature import adaptive_integral
 from moment_calculus.numerics.special import cast_clipped, constants, namespace, to_float64
+from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
 
 
 class Axes(NamedTuple):
@@ -276,3 +277,20 @@ def checked_count(n: int, what: str = "draws") -> int:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"the number of {what} is a positive integer, not {n!r}")
     return int(n)
+
+
+def no_draws(name: str, family: str, *, framework: str) -> UnsupportedMoments:
+    """Return the error for draws of a site whose registered predictive moments have none."""
+    return UnsupportedMoments(
+        f"site '{name}': the predictive moments registered for {family} come without draws",
+        remedy=f"return a distribution of {framework} in place of the log density from the "
+        f"function registered with @{framework.lower()}_moments.predictive_moments, or use "
+        f"{framework.lower()}.infer.Predictive with the guide",
+    )
+
+
+def nothing_observed() -> ValueError:
+    """Return the error for a log predictive density without observations."""
+    return ValueError(
+        "the model observes nothing with these arguments: pass the observations as in training"
+    )

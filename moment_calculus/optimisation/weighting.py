@@ -1,12 +1,10 @@
-"""Scale the log-likelihood of a mini-batch up to all rows, unless the model does so itself.
-
-It also finds the latent sites whose earlier posterior is the prior of new data.
-"""
+"""Weights of the sites in a step: a mini-batch stands for all rows, the KL divergence warms up."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.optimisation.outcome import Fit
@@ -123,3 +121,28 @@ class PlateScaling:
             f"'{name}' is theirs (there: {names}): put the rows into a plate of their own and "
             "name it, fit(..., plate='data'), or scale the site in the model"
         )
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A weight that is zero for ``wait`` steps, then rises linearly to one in ``rise`` steps."""
+
+    wait: int
+    rise: int
+
+    def __post_init__(self) -> None:
+        if self.wait < 0 or self.rise < 0:
+            raise ValueError(f"kl_warm_up takes numbers of steps, got {self.wait}, {self.rise}")
+
+    def weight(self, step: int) -> float:
+        """Return the weight in a step, the first being 0."""
+        if step < self.wait:
+            return 0.0
+        return min(1.0, (step - self.wait + 1) / max(self.rise, 1))
+
+
+def parse_warm_up(argument: int | tuple[int, int] | None) -> WarmUp | None:
+    """Return the user's warm-up: steps of the rise, or a pair of steps to wait and to rise."""
+    if argument is None:
+        return None
+    return WarmUp(*argument) if isinstance(argument, tuple) else WarmUp(0, argument)

@@ -1,9 +1,4 @@
-"""Write and read one safetensors file with arrays and a header.
-
-The header is JSON under one key of the file's ``__metadata__``, with the version of the
-format and a digest of everything. Other programs can read the arrays with safetensors
-alone.
-"""
+"""Named arrays and a JSON header in one safetensors file, with a digest of both."""
 
 from __future__ import annotations
 
@@ -22,8 +17,21 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from moment_calculus.storage.errors import StoredFileError
-from moment_calculus.storage.unreadable import SAVE_AGAIN, diagnosis
+
+class StoredFileError(ValueError):
+    """A file is damaged, foreign or too new; the message has path, cause and remedy.
+
+    Args:
+        cause: what is wrong with the file.
+        path: the file; empty if it is not known.
+        remedy: what the user can do about it.
+    """
+
+    def __init__(self, cause: str, *, path: object = "", remedy: str = "") -> None:
+        self.cause, self.path, self.remedy = cause, str(path), remedy
+        headline = f"{self.path}: {cause}" if self.path else cause
+        super().__init__(f"{headline}\n  remedy: {remedy}" if remedy else headline)
+
 
 FORMAT = 1
 KEY = "pyro_moments"
@@ -232,3 +240,49 @@ def digest(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
         state.update(f"\n{canonical([name, array.dtype.name, list(array.shape)])}\n".encode())
         state.update(array.reshape(-1).view(np.uint8).data)
     return state.hexdigest()
+
+
+# The largest header that safetensors reads.
+LONGEST_HEADER = 100_000_000
+
+SAVE_AGAIN = "save it again, or fetch an intact copy"
+OWN_FORMAT = "name a file that this library saved; other formats are not converted"
+
+# First bytes, cause and remedy. The oldest pickles have no magic bytes: "no safetensors
+# file".
+KINDS = (
+    (b"PK\x03\x04", "is a zip archive, as torch.save and numpy.savez write", OWN_FORMAT),
+    (b"\x93NUMPY", "is an array of numpy.save", OWN_FORMAT),
+    (b"\x89HDF", "is an HDF5 file", OWN_FORMAT),
+    (b"\x1f\x8b", "is compressed by gzip", "decompress it first"),
+    *(
+        (
+            bytes([0x80, protocol]),
+            "is a pickle, which could run code and is never loaded",
+            OWN_FORMAT,
+        )
+        for protocol in (2, 3, 4, 5)
+    ),
+    (b"{", "is text (JSON, by its first letter) and no safetensors file", OWN_FORMAT),
+    (b"[", "is text (JSON, by its first letter) and no safetensors file", OWN_FORMAT),
+)
+
+
+def diagnosis(path: str | os.PathLike[str], error: Exception) -> tuple[str, str]:
+    """Return the cause and the remedy for a file on which safetensors raised an error."""
+    with open(path, "rb") as file:
+        start, size = file.read(9), os.fstat(file.fileno()).st_size
+    if size == 0:
+        return "is empty", SAVE_AGAIN
+    length = int.from_bytes(start[:8], "little")
+    if start[8:] == b"{" and length <= LONGEST_HEADER:
+        return _damage(length, size, error), SAVE_AGAIN
+    known = ((cause, remedy) for magic, cause, remedy in KINDS if start.startswith(magic))
+    unknown = f"is no safetensors file, or truncated or damaged at its start ({error})"
+    return next(known, (unknown, OWN_FORMAT))
+
+
+def _damage(length: int, size: int, error: Exception) -> str:
+    if 8 + length > size:
+        return f"is truncated: its header of {length} bytes ends behind its end"
+    return f"is truncated or damaged: {error}"

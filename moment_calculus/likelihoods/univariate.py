@@ -1,4 +1,4 @@
-"""Check that random parameters fit a univariate distribution, its constraints and its support."""
+"""Any univariate distribution, by quadrature over its random parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from moment_calculus.hosts.wording import gaussian_with_constraint, not_univariate
+from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian, Value
 from moment_calculus.values.layout import broadcasts_to
@@ -53,3 +53,26 @@ def support_bounds(support: Any, is_random: Callable[[Any], bool]) -> tuple[Any,
     if support.is_discrete and low == -math.inf:  # a boolean support has no ends
         low = 0
     return low, high
+
+
+def not_univariate(fn: Any, sites: Iterable[str]) -> UnsupportedMoments:
+    """Return the error for random parameters that are not one for each element of the batch."""
+    return UnsupportedMoments(
+        f"the random parameters of a {type(fn).__name__} are not those of a univariate "
+        "distribution, one for each element of its batch",
+        sites=sites,
+        remedy=f"draw the latent sites by {BY_DRAWING}",
+    )
+
+
+def gaussian_with_constraint(
+    parameter: str, fn: Any, constraint: Any, *, sites: Iterable[str], link_names: str
+) -> UnsupportedMoments:
+    """Return the error for a Gaussian as a parameter that must stay in an interval."""
+    return UnsupportedMoments(
+        f"the parameter {parameter} of {type(fn).__name__} is a Gaussian value, or matched by "
+        f"one, which is not confined to {constraint}",
+        sites=sites,
+        remedy=f"make it a function of one Gaussian with such values, e.g. {link_names}, or draw "
+        "its sites by naming them in sample_sites=",
+    )

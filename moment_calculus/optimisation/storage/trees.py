@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from moment_calculus.storage.errors import StoredFileError
-from moment_calculus.storage.unreadable import SAVE_AGAIN
+from moment_calculus.optimisation.storage.files import SAVE_AGAIN, StoredFileError
 
 # Far above what programs nest, far below Python's recursion limit, which the JSON encoder
 # reaches.

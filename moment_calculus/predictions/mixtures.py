@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.hosts.predictions import wording
-from moment_calculus.hosts.predictions.discrete import ClassMarginal, CountMarginal
-from moment_calculus.hosts.predictions.marginals import (
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.quantiles import empirical_quantile
+from moment_calculus.numerics.special import namespace, ndtr, safe_scale
+from moment_calculus.predictions.marginals import (
+    ClassMarginal,
     ContinuousMarginal,
+    CountMarginal,
     Marginal,
     NormalMarginal,
     PredictiveMoments,
     VectorMarginal,
     edge_levels,
+    no_entropy,
 )
-from moment_calculus.hosts.predictions.site import Axes, PredictedSite
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.quantiles import empirical_quantile
-from moment_calculus.numerics.special import namespace, ndtr, safe_scale
+from moment_calculus.predictions.site import Axes, PredictedSite
 
 PANELS = 512  # most panels between the quantiles of all particles
 
@@ -188,7 +189,7 @@ class MixedVectorMarginal(MixtureMarginal):
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """Raise UnsupportedMoments: the joint entropy of all components is not known."""
-        raise wording.no_entropy(self.name, f"mixture of {self.family}s")
+        raise no_entropy(self.name, f"mixture of {self.family}s")
 
 
 @mixture_of.register
@@ -225,3 +226,12 @@ class SampledSite(PredictedSite):
         super().__init__(
             parts.name, parts.distribution, moments, log_density, marginal, axes, parts._context
         )
+
+
+def not_of_particles(name: str, family: str, shape: tuple[int, ...]) -> ValueError:
+    """Return the error for a distribution without particle axis or with random parameters."""
+    return ValueError(
+        f"site '{name}': a SampledPrediction is of certain parameters with the particles on the "
+        f"leading axis of the batch shape; this {family} has the batch shape {tuple(shape)}, or "
+        "random parameters; use Prediction for these"
+    )
