@@ -15,7 +15,7 @@ from pyro.optim import LambdaLR
 from torch.distributions import transform_to
 
 import pyro_moments
-from pyro_moments.fitting.precision import double_precision
+from pyro_moments.fitting.parameters import double_precision
 from pyro_moments.objectives.base import Program
 
 NAME, BY, summary = "Pyro", "minimum", min  # of repeats: what disturbs a step makes it slower

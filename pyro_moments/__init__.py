@@ -43,8 +43,8 @@ from pyro_moments.likelihoods.expected import expected_log_prob, predictive_mome
 from pyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.prediction.predict import Prediction, predict
+from pyro_moments.prediction.prediction import SampledPrediction
 from pyro_moments.prediction.propagate import propagate
-from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.response.linear_response import LinearResponse, linear_response
 from pyro_moments.rules.table import moment_rule
 from pyro_moments.svi import SVI

@@ -40,8 +40,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.ancestry import branches_of, shifted_from
 from moment_calculus.values.deferred import as_function
-from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.support import overlap
+from moment_calculus.values.spread import broadcast_shape, overlap
 
 NESTED = 6  # points of a panel if two rules are nested
 HEADS_REMEDY = (

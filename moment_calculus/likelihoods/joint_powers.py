@@ -13,16 +13,14 @@ from moment_calculus.likelihoods.multivariate import check_gaussian, log_mean_of
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
-from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.sums import aligned, ties_of
 from moment_calculus.operations.shapes.concatenation import concatenate
-from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.moves import permute
-from moment_calculus.operations.shapes.reshaping import broadcast, reshape
+from moment_calculus.operations.shapes.reshaping import broadcast, flattened, reshape
 from moment_calculus.values import Gaussian, Ties
-from moment_calculus.values.ancestry import is_rearranged, shifted_from
-from moment_calculus.values.support import overlap
-from moment_calculus.values.vectors import as_vector
+from moment_calculus.values.ancestry import as_vector, is_rearranged, shifted_from
+from moment_calculus.values.deferred import Composite
+from moment_calculus.values.spread import overlap
 
 SAMPLED = "use propagation='sampled', which draws the weights for each particle"
 Axes = Collection[int]

@@ -34,7 +34,7 @@ from moment_calculus.numerics.special import (
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift, subtract
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian
-from moment_calculus.values.layout import broadcast_shape
+from moment_calculus.values.spread import broadcast_shape
 
 SMALL_SCALE_SHARE = 1e-9  # share of an expectation that may come from scales close to zero
 

@@ -24,13 +24,12 @@ from moment_calculus.likelihoods.location_scale import (
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.special import cast_clipped, namespace
-from moment_calculus.operations.elementwise import positive
+from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, shape_of
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, elementwise_covariance
-from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.support import overlap
+from moment_calculus.values.spread import broadcast_shape, overlap
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -46,7 +45,7 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     if not is_value(scale):
         return _normal_density(*_moments(residual), scale)
     check_positive(scale)
-    found = positive.exponential_parts(scale)
+    found = elementary.exponential_parts(scale)
     jointly_gaussian = not is_not_gaussian(residual) or not overlap(residual, scale)
     if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found

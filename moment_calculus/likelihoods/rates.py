@@ -28,7 +28,7 @@ from moment_calculus.likelihoods.trials import log_orders
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, namespace
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
-from moment_calculus.operations.elementwise.positive import power as power_of
+from moment_calculus.operations.elementwise.elementary import power as power_of
 
 
 def poisson(value: Array, rate: Any) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian, Value
-from moment_calculus.values.layout import broadcasts_to
+from moment_calculus.values.spread import broadcasts_to
 
 
 def check_univariate(fn: Any, arguments: Sequence[Value]) -> None:

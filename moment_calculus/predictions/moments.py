@@ -13,7 +13,7 @@ from moment_calculus.numerics.arrays import (
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
-from moment_calculus.values.support import all_elements
+from moment_calculus.values.spread import all_elements
 
 
 class Moments:

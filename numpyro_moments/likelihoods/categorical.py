@@ -19,7 +19,7 @@ from moment_calculus.likelihoods.classes import (
 )
 from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.numerics.entropies import class_entropy
-from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.expected import TEMPERED, expected_log_prob, predictive_moments

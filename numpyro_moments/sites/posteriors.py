@@ -31,7 +31,7 @@ from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, Spread, Value
-from moment_calculus.values.support import all_elements
+from moment_calculus.values.spread import all_elements
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.rules.table import is_random
 

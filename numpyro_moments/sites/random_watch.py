@@ -16,8 +16,7 @@ from numpyro.primitives import Messenger
 
 from moment_calculus.errors import calling_line, randomness_outside_sites
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.dropout.bits import Uniform
-from moment_calculus.operations.dropout.noise import noise_name
+from moment_calculus.operations.dropout.noise import Uniform, noise_name
 from numpyro_moments.evaluation.user_line import line_of
 from numpyro_moments.rules.programs.recognised_calls import function_of_jax
 

@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.errors import unknown_site
 from moment_calculus.response.problem import Quantities, Quantity
 from moment_calculus.response.random_parameters import RandomParameters
+from moment_calculus.values.deferred import Composite
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.fitting.curvature import slope_of
-from pyro_moments.fitting.graphs import CachedGraph, JacobianProducts
+from pyro_moments.fitting.flat_loss import CachedGraph, JacobianProducts, slope_of
 from pyro_moments.fitting.parameters import as_array
 from pyro_moments.likelihoods.structure import (
     constrained_tensors,

@@ -38,7 +38,7 @@ from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteM
 from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
 from moment_calculus.values import Gaussian, Spread, Value
-from moment_calculus.values.support import all_elements
+from moment_calculus.values.spread import all_elements
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 
 NORMALS = (torch.distributions.Normal, dist.Normal)

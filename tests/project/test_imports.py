@@ -81,7 +81,7 @@ WRONG = [
     ("moment_calculus/functions", "from moment_calculus.values import Gaussian"),
     ("moment_calculus/values", "from moment_calculus.operations.shapes import moves"),
     ("moment_calculus/predictions", "from moment_calculus.operations.linear import maps"),
-    ("moment_calculus/likelihoods", "from moment_calculus.recognition import base"),
+    ("moment_calculus/likelihoods", "from moment_calculus.rulebooks import dvi"),
     ("guides/families", "import pyro"),
     ("guides/pyro", "import pyro_moments"),
     ("guides/pyro", "def late():\n    import numpyro"),

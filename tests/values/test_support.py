@@ -14,7 +14,7 @@ from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
-from moment_calculus.values.support import overlap
+from moment_calculus.values.spread import overlap
 
 generator = np.random.default_rng(3)
 MEAN, VARIANCE = generator.normal(size=(3, 4, 4)), generator.uniform(0.1, 0.5, size=(3, 4, 4))

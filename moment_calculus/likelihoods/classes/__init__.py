@@ -14,7 +14,7 @@ from moment_calculus.likelihoods.classes.points import Draws, Points
 from moment_calculus.likelihoods.classes.rule import ClassRule, check_classes_last
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.dropout.switches import warn_of_masks
+from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.values.gaussian import Gaussian
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
-from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.values.deferred import Composite
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import moment_rule, named
 

@@ -1,14 +1,17 @@
-"""Softmax and logsumexp of Gaussian logits as values, with their covariance with the logits.
+"""Softmax and logsumexp of Gaussian logits, with their covariance with the logits.
 
 The probability of a class is the logistic function of its logit minus the logsumexp of
 the others, which is matched by a Gaussian. This is closer than the pairwise comparisons
 of Shekhovtsov et al. 2018, appendix C.7: largest error of a probability 0.03, not 0.06,
-at logit variances up to 4.
+at logit variances up to 4. Likelihoods of classes use the logits directly, because a
+softmax does not change when its logits are shifted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from moment_calculus.functions.table import Sigmoid
 from moment_calculus.numerics.arrays import (
@@ -21,9 +24,12 @@ from moment_calculus.numerics.arrays import (
     positive_part,
 )
 from moment_calculus.numerics.special import log_softmax, logsumexp, namespace, safe_scale
-from moment_calculus.operations.dropout.switches import warn_of_masks
+from moment_calculus.operations.dropout.noise import warn_of_masks
+from moment_calculus.operations.elementwise.arithmetic import subtract
+from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.normalised.normalisation import trailing_features
 from moment_calculus.values import Gaussian, Spread, Step
+from moment_calculus.values.deferred import Composite
 
 EXCLUDED = -1e9  # a logit whose exponential is zero
 SATURATION = 0.8  # E[max] of two Gaussians grows with σ/√π, not with the variance of the expansion
@@ -153,3 +159,104 @@ def against_the_rest(logits: Gaussian) -> tuple[Array, Array]:
     curvature = 0.5 * (spread - common)  # of the logsumexp, to second order
     approximate = total + curvature / (1 + SATURATION * curvature) ** 0.5
     return logits.mean - approximate, xp.clip(variance, min=0.0)
+
+
+class FunctionOfLogits(Composite):
+    """Base class of functions of Gaussian logits [..., classes], the source."""
+
+    __slots__ = ("_gaussian", "_moved_from")
+
+    def __init__(self, source: Gaussian) -> None:
+        super().__init__(source)
+        self._gaussian: Gaussian | None = None
+        self._moved_from: tuple[FunctionOfLogits, Callable[[Any], Any]] | None = None
+
+    def gaussian(self) -> Any:
+        """Return the moments as a value, computed once so that every use is the same value."""
+        if self._gaussian is None:
+            if self._moved_from is None:
+                self._gaussian = self._match()
+            else:
+                whole, move = self._moved_from
+                self._gaussian = move(whole.gaussian())
+        return self._gaussian
+
+    def moved(self, move: Callable[[Any], Any]) -> Self:
+        """Apply a shape operation that keeps the trailing axis to the logits and the moments."""
+        result = type(self)(move(self.source))
+        result._moved_from = (self, move)
+        return result
+
+    def _match(self) -> Any:
+        raise NotImplementedError
+
+
+class LogSumExp(FunctionOfLogits):
+    """The logarithm of Σ exp over the classes, kept as an axis of size one."""
+
+    __slots__ = ()
+    name = "logsumexp"
+
+    @property
+    def at_mean(self) -> Array:
+        """The function at the mean of the logits."""
+        return logsumexp(self.source.mean)[..., None]
+
+    def _match(self) -> Gaussian:
+        return logsumexp_value(self.source)
+
+
+class LogSoftmax(FunctionOfLogits):
+    """The logits minus their logsumexp."""
+
+    __slots__ = ()
+    name = "log_softmax"
+
+    @property
+    def at_mean(self) -> Array:
+        """The function at the mean of the logits."""
+        return log_softmax(self.source.mean)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return self.source.shape
+
+    def _match(self) -> Any:
+        logits = trailing_features(self.source, "a log-softmax")
+        return subtract(logits, logsumexp_value(logits))
+
+
+class Softmax(FunctionOfLogits):
+    """The probabilities of the classes."""
+
+    __slots__ = ()
+    name = "softmax"
+
+    @property
+    def at_mean(self) -> Array:
+        """The function at the mean of the logits."""
+        return namespace(self.source.mean).exp(log_softmax(self.source.mean))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return self.source.shape
+
+    def _match(self) -> Gaussian:
+        return softmax_value(self.source)
+
+
+class TotalProbability(FunctionOfLogits):
+    """The sum of the probabilities of the classes, kept as an axis of size one."""
+
+    __slots__ = ()
+    name = "sum"  # distributions divide by it to normalise their probabilities
+
+    @property
+    def at_mean(self) -> Array:
+        """The sum at the mean of the logits, one."""
+        return namespace(self.source.mean).ones_like(self.source.mean[..., :1])
+
+    def _match(self) -> Gaussian:
+        return reduce_sum(softmax_value(self.source), (len(self.source.shape) - 1,), keepdims=True)

@@ -1,10 +1,11 @@
 """Recognition of softmax, logsumexp and normalisations written in elementary operations."""
 
-from moment_calculus.recognition import dispersion, features, normalisation, softmax, stabilisers
-from moment_calculus.recognition.base import Symbolic, View
-from moment_calculus.recognition.rules import (
+from moment_calculus.operations.recognition import normalisation, softmax
+from moment_calculus.operations.recognition.base import (
     RULES,
     VECTOR_FUNCTIONS,
+    Symbolic,
+    View,
     apply_rule,
     recognition_rule,
     resolved,
@@ -16,11 +17,8 @@ __all__ = [
     "Symbolic",
     "View",
     "apply_rule",
-    "dispersion",
-    "features",
     "normalisation",
     "recognition_rule",
     "resolved",
     "softmax",
-    "stabilisers",
 ]
