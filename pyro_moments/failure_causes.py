@@ -13,7 +13,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
 from moment_calculus.errors import UnsupportedMoments, raising_line
-from moment_calculus.hosts.diagnosis import Diagnosis, named_arguments
+from moment_calculus.objectives.failure_causes import Diagnosis, named_arguments
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor
 

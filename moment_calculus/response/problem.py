@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_calculus.predictions.moments import Moments
 
 LONG_AXIS = 100  # shortest axis without a plate whose elements may be independent of each other
 Quantity = str | Callable[[dict[str, Any]], Any]  # a site, or a function of the model's sites

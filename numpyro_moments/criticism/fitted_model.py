@@ -13,8 +13,8 @@ from numpyro.infer.elbo import ELBO
 
 from moment_calculus.criticism.comparison.fitted_model import FittedModel
 from moment_calculus.criticism.containers.draws import Draws
-from moment_calculus.hosts.predictions.site import PredictedSite
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.predictions.site import PredictedSite
 from moment_calculus.response.inverse_curvature import TOLERANCE
 from moment_calculus.response.problem import Latent
 from numpyro_moments.criticism.posteriors import (

@@ -15,23 +15,28 @@ from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.hosts.predictions.discrete import BinaryMarginal, CountMarginal
-from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal
-from moment_calculus.hosts.predictions.wording import no_entropy_given, predictive_remedy
-from moment_calculus.hosts.univariate import (
+from moment_calculus.likelihoods.families import predictive_remedy
+from moment_calculus.likelihoods.univariate import (
     check_unconstrained,
     check_univariate,
     fill_outside_support,
     support_bounds,
 )
-from numpyro_moments.likelihoods.derived import restored
+from moment_calculus.predictions.marginals import (
+    BinaryMarginal,
+    ContinuousMarginal,
+    CountMarginal,
+    Marginal,
+    no_entropy_given,
+)
 from numpyro_moments.likelihoods.structure import (
     constrained_values,
     has_moments,
-    is_random,
     placeholder,
     replaced,
+    restored,
 )
+from numpyro_moments.rules.table import is_random
 
 _BINARY = dist.BernoulliLogits, dist.BernoulliProbs
 _TRIALS = *_BINARY, dist.BinomialLogits, dist.BinomialProbs

@@ -14,9 +14,9 @@ from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from guides.numpyro.supports import is_latent
-from moment_calculus.hosts.training_files import flattened
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_calculus.optimisation.storage.trainings import flattened
 from moment_calculus.response.data import plate_axes
 from moment_calculus.response.errors import (
     WITHOUT_NOISE,

@@ -13,6 +13,7 @@ from numpyro.distributions.util import scale_and_mask
 from guides.families.posteriors import LatentTerms, at_site, sum_trailing
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.numerics.matrices import row_sums
 from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.rules.table import is_random
@@ -67,7 +68,7 @@ class _InNumPyro(LatentTerms):
 
 def _is_known(scale: Any) -> bool:
     """Return whether a scale is one number with a known value, unlike a traced one."""
-    return scale is not None and np.ndim(scale) == 0 and not isinstance(scale, jax.core.Tracer)
+    return scale is not None and np.ndim(scale) == 0 and not is_traced(scale)
 
 
 _TERMS = _InNumPyro(POSTERIORS)

@@ -14,7 +14,7 @@ from pyro.distributions.util import scale_and_mask
 from pyro.poutine.subsample_messenger import SubsampleMessenger
 
 from moment_calculus.criticism.containers.wording import part_of_plate
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods.families import unwrapped
 from pyro_moments.prediction.predict import is_deterministic
 from pyro_moments.sites.posteriors import WRAPPERS
 from pyro_moments.sites.traces import is_factor

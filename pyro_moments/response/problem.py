@@ -13,7 +13,7 @@ import torch
 from pyro import poutine
 from torch.distributions import biject_to
 
-from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.errors import not_in_guide
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.data import plate_axes
@@ -30,8 +30,7 @@ from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import FlatLoss
-from pyro_moments.fitting.parameters import as_array
-from pyro_moments.fitting.precision import to_float64
+from pyro_moments.fitting.parameters import as_array, to_float64
 from pyro_moments.fitting.storing import sampled_sites
 from pyro_moments.prediction.predict import moment_trace
 from pyro_moments.response.evaluation_context import EvaluationContext, FixedParameters

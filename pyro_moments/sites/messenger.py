@@ -13,8 +13,13 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
 from guides.families import mean_field
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, calling_line
-from moment_calculus.hosts.wording import MEAN_FIELD_GUIDES, not_reparameterised
+from moment_calculus.errors import (
+    MEAN_FIELD_GUIDES,
+    OR_DRAW,
+    UnsupportedMoments,
+    calling_line,
+    not_reparameterised,
+)
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import site_value

@@ -11,10 +11,10 @@ from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.distributions.util import scale_and_mask
 from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from guides.families.posteriors import LatentTerms, at_site, sum_trailing
 from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.derivatives.private_apis import is_untraced
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.failure_causes import refuse_infinite_data
 from pyro_moments.likelihoods import evaluate
@@ -43,7 +43,7 @@ class Divergence(NamedTuple):
         """Return what small divergences that are computed together share; None for others."""
         # A compiler fuses a traced program better without the copies that ``summed``
         # makes.
-        if self.mean.numel() > SMALL or _get_current_dispatch_mode() is not None:
+        if self.mean.numel() > SMALL or not is_untraced():
             return None
         first, *others = ((part.shape, part.dtype, part.device) for part in self)
         return first[1:] if others == [first] * len(others) else None

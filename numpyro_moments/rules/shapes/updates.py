@@ -125,7 +125,7 @@ def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value
 
 
 def _chosen(joined: Any, places: Any, axis: int) -> Any:
-    from moment_calculus.operations.shapes.gathering import index_axes
+    from moment_calculus.operations.shapes.indexing import index_axes
 
     return shapes.move_axis(index_axes(joined, {axis: jnp.asarray(places)}, distinct=True), 0, axis)
 
