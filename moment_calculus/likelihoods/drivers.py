@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.errors import BY_DRAWING, OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.function_bounds import Bounds, Knots, merge_knots
+from moment_calculus.functions.combinators import Bounds, Knots, merge_knots
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.quadrature import POINTS, even_nodes, nodes, rule_on_trial
 from moment_calculus.numerics.special import namespace, safe_scale, to_float64

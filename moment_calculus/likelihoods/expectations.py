@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.functions.base import Rescaled
 from moment_calculus.functions.combinators import Scaled
-from moment_calculus.functions.families.exponential import Exp, infinite_where_capped
-from moment_calculus.functions.rescaled import Rescaled
+from moment_calculus.functions.families.elementary import Exp, infinite_where_capped
 from moment_calculus.likelihoods.drivers import Drivers, Grid, drivers_of
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import log_mean_exp, log_weights, rule_on_trial

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.functions.families.exponential import capped_exp
+from moment_calculus.functions.families.elementary import capped_exp
 from moment_calculus.likelihoods.expectations import check_certain, log_expectation
 from moment_calculus.likelihoods.links import (
     LOG_NDTR,
