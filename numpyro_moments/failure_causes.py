@@ -16,7 +16,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from moment_calculus.hosts.diagnosis import Diagnosis, named_arguments
+from moment_calculus.objectives.failure_causes import Diagnosis, named_arguments
 
 
 class _InNumPyro(Diagnosis):

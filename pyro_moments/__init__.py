@@ -19,18 +19,18 @@ from moment_calculus.criticism.calibration.replications import predictive_p_valu
 from moment_calculus.criticism.comparison.comparison import Comparison
 from moment_calculus.criticism.containers.leave_one_out import loo_weights
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
-from moment_calculus.errors.exceptions import (
+from moment_calculus.errors import (
     CaptureWarning,
     CovarianceDroppedWarning,
     DependenceWarning,
     LossByDrawsWarning,
     UnsupportedMoments,
 )
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.optimisation.training import Progress
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
-from moment_calculus.storage.errors import StoredFileError
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.criticism.compare import compare_with_nuts
 from pyro_moments.criticism.diagnose import diagnose

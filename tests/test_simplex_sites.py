@@ -14,7 +14,7 @@ from scipy import stats
 
 import numpyro_moments
 import pyro_moments
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from tests.cases.hosts import models
 from tests.checks.jaxprs import by_numpy
 from tests.test_cross_framework import precision

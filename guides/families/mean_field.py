@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from moment_calculus.hosts.wording import dependent_posterior, ignored_dependence
+from moment_calculus.errors import dependent_posterior, ignored_dependence
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.rulebook import Propagation

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.families.exponential import Exp, infinite_where_capped
 from moment_calculus.functions.rescaled import Rescaled

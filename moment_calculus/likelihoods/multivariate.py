@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.normal import LOG_2PI
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix

@@ -16,7 +16,7 @@ from moment_calculus.likelihoods.residual import product_or_zero
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, namespace
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
-from moment_calculus.operations.elementwise.positive import power as power_of
+from moment_calculus.operations.elementwise.elementary import power as power_of
 
 
 def poisson(value: Array, rate: Any) -> Array:

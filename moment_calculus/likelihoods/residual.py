@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.drivers import NESTED, conditional, is_not_gaussian, points_of
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.numerics.arrays import Array
@@ -21,7 +21,7 @@ from moment_calculus.numerics.special import (
 from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian
-from moment_calculus.values.layout import broadcast_shape
+from moment_calculus.values.spread import broadcast_shape
 
 SMALL_SCALE_SHARE = 1e-9  # share of an expectation that may come from scales close to zero
 

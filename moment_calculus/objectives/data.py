@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from moment_calculus.errors.exceptions import OR_DRAW_ONE_MASK, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW_ONE_MASK, UnsupportedMoments
 from moment_calculus.objectives.data import Plate
 
 

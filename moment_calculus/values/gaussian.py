@@ -15,7 +15,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import (
     Array,
     device,
@@ -25,11 +25,15 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
-from moment_calculus.values.entries import Entries, covariance_by_older
-from moment_calculus.values.layout import features_last, from_features_last
-from moment_calculus.values.spread import Spread, Ties
-from moment_calculus.values.step import Step
-from moment_calculus.values.support import Support, union
+from moment_calculus.values.spread import (
+    Spread,
+    Support,
+    Ties,
+    features_last,
+    from_features_last,
+    union,
+)
+from moment_calculus.values.step import Entries, Step, covariance_by_older
 
 _serials = itertools.count()
 

@@ -18,7 +18,7 @@ from moment_calculus.criticism.containers.arviz_access import is_inference_data
 from moment_calculus.criticism.containers.draws import Draws
 from numpyro_moments.criticism.fitted_model import NumPyroFittedModel
 from numpyro_moments.criticism.posteriors import ChainPosterior
-from numpyro_moments.draws.plates import Whole
+from numpyro_moments.draws.sites import Whole
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.objectives.base import Program
 

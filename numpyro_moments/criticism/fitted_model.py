@@ -13,17 +13,17 @@ from numpyro.infer.elbo import ELBO
 
 from moment_calculus.criticism.comparison.fitted_model import FittedModel
 from moment_calculus.criticism.containers.draws import Draws
-from moment_calculus.hosts.predictions.site import PredictedSite
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.response.latents import Latent
-from moment_calculus.response.optimum import TOLERANCE
+from moment_calculus.predictions.site import PredictedSite
+from moment_calculus.response.inverse_curvature import TOLERANCE
+from moment_calculus.response.problem import Latent
 from numpyro_moments.criticism.posteriors import (
     GuidePosterior,
     ResponsePosterior,
     posterior_of,
 )
 from numpyro_moments.draws.model import NumPyroModel
-from numpyro_moments.draws.plates import Whole
+from numpyro_moments.draws.sites import Whole
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import predict

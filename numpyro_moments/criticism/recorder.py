@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jax.extend import core
 
 from moment_calculus.criticism.accuracy.layers import RecordedOperation
-from moment_calculus.recognition import Symbolic
+from moment_calculus.operations.recognition import Symbolic
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.evaluation.user_line import line_of
 from numpyro_moments.rules.programs.recognised_calls import function_of_jax

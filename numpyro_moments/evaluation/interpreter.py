@@ -16,9 +16,8 @@ import jax.numpy as jnp
 from jax.extend import core, source_info_util
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_warnings import at_line
-from moment_calculus.recognition import Symbolic, resolved
+from moment_calculus.errors import UnsupportedMoments, at_line
+from moment_calculus.operations.recognition import Symbolic, resolved
 from numpyro_moments.evaluation import user_line
 from numpyro_moments.evaluation.known_numbers import KnownNumbers
 from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random

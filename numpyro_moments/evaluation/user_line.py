@@ -10,8 +10,7 @@ from typing import Any
 
 from jax.extend import core
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_line import LIBRARIES, is_standard
+from moment_calculus.errors import LIBRARIES, UnsupportedMoments, is_standard
 
 
 def line_of(equation: Any, calls: Sequence[Any] = ()) -> tuple[str, int] | None:

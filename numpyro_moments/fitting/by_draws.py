@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.objectives.by_draws import (
     SEED,
     Evaluations,
@@ -23,6 +22,7 @@ from moment_calculus.objectives.by_draws import (
 from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
+from moment_calculus.optimisation.weighting import PlateScaling
 from numpyro_moments.fitting.problem import Problem, Static, apart
 from numpyro_moments.objectives.base import Program
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.optimisation.batches import Arguments
+from moment_calculus.optimisation.weighting import PlateScaling
 from numpyro_moments.fitting.weighting import Weighting
 from numpyro_moments.prediction.predict import log_predictive
 from numpyro_moments.svi import SVI

@@ -14,18 +14,18 @@ from numpyro import handlers
 
 from guides.numpyro.initialization import init_to_network
 from guides.numpyro.supports import is_latent
-from moment_calculus.hosts import training_files
-from moment_calculus.hosts.training_files import (
+from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
     check_parameters,
+    density_as_text,
     fill_course_from_dict,
     flattened,
     signature_of,
 )
-from moment_calculus.optimisation.outcome import Fit
 from numpyro_moments.fitting.problem import is_array
-from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.traces import bind
 
 PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")
 
@@ -126,7 +126,7 @@ def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed:
     with handlers.block():
         trace = handlers.trace(_started(model)).get_trace(*data, **named)
     sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
-    return training_files.joint_density(sites, observed)
+    return density_as_text(sites, observed)
 
 
 def _started(model: Callable) -> Callable:

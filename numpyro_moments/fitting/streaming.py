@@ -8,8 +8,8 @@ from typing import Any
 import jax
 from numpyro.primitives import Messenger
 
-from moment_calculus.hosts.mini_batches import priors_from_fit
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.weighting import priors_from_fit
 from numpyro_moments.fitting.storing import sampled_sites
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from numpyro.primitives import Messenger
 
-from moment_calculus.hosts.mini_batches import PlateScaling, enlarge_plate
-from numpyro_moments.sites.plates import Part
+from moment_calculus.optimisation.weighting import PlateScaling, enlarge_plate
+from numpyro_moments.sites.traces import Part
 
 
 class Weighting(Messenger):

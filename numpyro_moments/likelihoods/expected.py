@@ -10,8 +10,8 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.wording import no_expected_log_prob
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.likelihoods.families import no_expected_log_prob
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.derived import restored

@@ -5,7 +5,8 @@ from __future__ import annotations
 from numpyro import distributions as dist
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.hosts.registry import ClassTable, LikelihoodTables
+from moment_calculus.likelihoods.families import LikelihoodTables
+from moment_calculus.numerics.rulebook import ClassTable
 from numpyro_moments.likelihoods import univariate
 
 NEEDS_RULE = (

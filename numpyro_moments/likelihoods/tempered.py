@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from numpyro import distributions as dist
 
-from moment_calculus.hosts.wording import no_tempered_log_prob
+from moment_calculus.likelihoods.families import no_tempered_log_prob
 from moment_calculus.likelihoods.predictive.dependence import Parameter
 from moment_calculus.likelihoods.predictive.jointly import ObservedSite, joint_power_mean
 from numpyro_moments.likelihoods import univariate

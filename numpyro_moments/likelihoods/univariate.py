@@ -14,15 +14,20 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.predictions.discrete import BinaryMarginal, CountMarginal
-from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal
-from moment_calculus.hosts.predictions.wording import no_entropy_given, predictive_remedy
-from moment_calculus.hosts.univariate import (
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.likelihoods.drivers import (
     check_unconstrained,
     check_univariate,
     fill_outside_support,
     support_bounds,
+)
+from moment_calculus.likelihoods.families import predictive_remedy
+from moment_calculus.predictions.marginals import (
+    BinaryMarginal,
+    ContinuousMarginal,
+    CountMarginal,
+    Marginal,
+    no_entropy_given,
 )
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.likelihoods.structure import (

@@ -13,13 +13,12 @@ from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
 from guides.families.dropout_texts import no_density
-from moment_calculus.hosts.wording import not_reparameterised, point_without_density
+from moment_calculus.errors import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import DataPlates
 from numpyro_moments.failure_causes import diagnose_errors
 from numpyro_moments.objectives.base import Program
-from numpyro_moments.sites.masked import dropout_posterior
 from numpyro_moments.sites.messenger import model_site
-from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.posteriors import dropout_posterior, without_wrappers
 from numpyro_moments.sites.traces import Traces, host_traces
 
 

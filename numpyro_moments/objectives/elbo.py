@@ -9,11 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.errors import not_in_guide
 from numpyro_moments.failure_causes import explain_infinite_loss
 from numpyro_moments.objectives.base import Objective, Program
-from numpyro_moments.sites.latent import auxiliary_term, latent_term
-from numpyro_moments.sites.observed import observed_term
+from numpyro_moments.sites.terms import auxiliary_term, latent_term, observed_term
 from numpyro_moments.sites.traces import Traces
 
 

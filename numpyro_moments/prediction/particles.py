@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
-from moment_calculus.hosts.moments import moments_of_draws
+from moment_calculus.predictions.moments import moments_of_draws
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.likelihoods.derived import distributions_in, restored
 from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
+from numpyro_moments.sites.posteriors import WRAPPERS
 from numpyro_moments.sites.traces import Traces
-from numpyro_moments.sites.transformed import WRAPPERS
 
 
 def predict_by_particles(

@@ -9,20 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.moments import Moments, moments_of_value
-from moment_calculus.hosts.wording import nothing_observed
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.predictions.moments import Moments, moments_of_value
+from moment_calculus.predictions.site import nothing_observed
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.prediction.particles import needed, predict_by_particles
 from numpyro_moments.prediction.prediction import Prediction
 from numpyro_moments.prediction.sampled import SampledPrediction
-from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
-from numpyro_moments.sites.traces import UNDRAWN, Traces, moment_traces
+from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, moment_traces
 
 
 def predict(
@@ -59,7 +58,7 @@ def predict(
         ``variance``, ``log_prob``, ``quantile`` and ``interval``, ``probs`` and
         ``variation_ratio`` of classes, ``entropy`` and ``mutual_information``,
         ``credible_interval`` of the mean, and ``sample``;
-        :class:`~moment_calculus.hosts.moments.Moments` for every deterministic site.
+        :class:`~moment_calculus.predictions.moments.Moments` for every deterministic site.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, a site's

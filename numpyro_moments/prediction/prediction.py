@@ -9,16 +9,15 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
-from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
-from moment_calculus.hosts.predictions.wording import no_draws
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
+from moment_calculus.predictions.site import Axes, PredictedSite, checked_count, no_draws
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods import marginal, moments_and_law, univariate
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.likelihoods.structure import has_moments
-from numpyro_moments.sites.transformed import WRAPPERS
+from numpyro_moments.sites.posteriors import WRAPPERS
 
 _CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import jax
 
-from moment_calculus.hosts.predictions.mixtures import SampledSite
-from moment_calculus.hosts.predictions.site import checked_count
-from moment_calculus.hosts.predictions.wording import not_of_particles
+from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
+from moment_calculus.predictions.site import checked_count
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.likelihoods.structure import has_moments

@@ -20,8 +20,7 @@ from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.weighting import scale_by
 from numpyro_moments.prediction.predict import is_factor
-from numpyro_moments.sites.posteriors import without_wrappers
-from numpyro_moments.sites.transformed import WRAPPERS
+from numpyro_moments.sites.posteriors import WRAPPERS, without_wrappers
 
 Changed = tuple[Callable, Callable]  # model and guide
 # Zeros for the numbers, and a function that changes model and guide by them.

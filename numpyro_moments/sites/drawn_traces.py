@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from guides.numpyro.dropped_weight import DroppedWeight
-from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
+from moment_calculus.errors import no_posterior_moments, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
 from numpyro_moments.likelihoods.derived import stripped
@@ -28,21 +28,18 @@ from numpyro_moments.particles.undrawn import (
     masked_site_p,
     normal_site_p,
 )
-from numpyro_moments.sites.latent_vector import LatentVectors, drawn_density
-from numpyro_moments.sites.masked import dropout_posterior
-from numpyro_moments.sites.messenger import model_site
-from numpyro_moments.sites.observed import check_masked_rows
-from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.messenger import LatentVectors, drawn_density, model_site
+from numpyro_moments.sites.posteriors import dropout_posterior, gaussian_base, without_wrappers
 from numpyro_moments.sites.random_watch import refuse_silent_draws
 from numpyro_moments.sites.traces import (
     Traces,
     certain_outputs,
+    check_masked_rows,
     host_traces,
     moment_traces,
     observed_plates,
     observing,
 )
-from numpyro_moments.sites.transformed import gaussian_base
 
 
 @dataclass(frozen=True)

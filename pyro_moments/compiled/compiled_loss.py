@@ -10,8 +10,7 @@ from pyro.poutine.block_messenger import BlockMessenger
 from pyro.poutine.runtime import _PYRO_STACK
 from pyro.poutine.trace_messenger import TraceMessenger
 
-from moment_calculus.errors.exceptions import CaptureWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import CaptureWarning, warn_user
 from pyro_moments.compiled.capture import Uncapturable
 from pyro_moments.compiled.compilers import Backend, inductor, replay
 from pyro_moments.compiled.program import Differentiable, Loss, Program, metadata_of

@@ -12,10 +12,10 @@ from pyro import poutine
 
 from moment_calculus.criticism.comparison.fitted_model import FittedModel
 from moment_calculus.criticism.containers.draws import Draws
-from moment_calculus.hosts.predictions import PredictedSite
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.response.latents import Latent
-from moment_calculus.response.optimum import TOLERANCE
+from moment_calculus.predictions.site import PredictedSite
+from moment_calculus.response.inverse_curvature import TOLERANCE
+from moment_calculus.response.problem import Latent
 from pyro_moments.criticism.posteriors import GuidePosterior, ResponsePosterior, posterior_of
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.objectives.particles import Program

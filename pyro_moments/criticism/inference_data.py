@@ -13,7 +13,7 @@ from moment_calculus.criticism.containers.arguments import split_arguments
 from moment_calculus.criticism.containers.groups import ConversionOptions, build_inference_data
 from moment_calculus.criticism.containers.leave_one_out import as_inference_data, leave_one_out
 from moment_calculus.criticism.containers.resampling import proposal_count, resample
-from moment_calculus.hosts.predictions.site import checked_count
+from moment_calculus.predictions.site import checked_count
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.response.evaluation_context import SEEDS

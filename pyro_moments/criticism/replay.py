@@ -17,8 +17,7 @@ from pyro_moments.evaluation.tensor import define_operators
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.rules.table import IN_PLACE
-from pyro_moments.sites.latent_vector import LatentVector, Part
-from pyro_moments.sites.messenger import MomentMessenger
+from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part
 
 
 class Replay:

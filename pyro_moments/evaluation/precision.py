@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
 _NOTHING = nullcontext()

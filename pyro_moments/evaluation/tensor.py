@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.values.deferred import Composite
 from pyro_moments.evaluation import vmap
 from pyro_moments.evaluation.metadata import METADATA
 from pyro_moments.evaluation.precision import full_precision, mixed_precision_error, to_float32

@@ -13,7 +13,7 @@ from torch._C._functorch import (
     peek_interpreter_stack,
 )
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from pyro_moments.evaluation.user_line import user_line
 
 _MODULE, _MAPPING = "torch._functorch.vmap", "_flat_vmap"

@@ -10,7 +10,6 @@ import numpy as np
 import pyro
 import torch
 
-from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.objectives.by_draws import (
     SEED,
     Evaluations,
@@ -22,6 +21,7 @@ from moment_calculus.objectives.by_draws import (
 from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
+from moment_calculus.optimisation.weighting import PlateScaling
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
 from pyro_moments.objectives.particles import Program
 

@@ -15,8 +15,7 @@ from moment_calculus.objectives.by_draws import warn_if_off
 from moment_calculus.optimisation.batches import batch_arguments, first_arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.optimisation.progress import last_line
-from moment_calculus.optimisation.training import Progress
+from moment_calculus.optimisation.training import Progress, last_line
 from pyro_moments.fitting.by_draws import loss_by_draws
 from pyro_moments.fitting.precision import double_precision, to_float64
 from pyro_moments.fitting.problem import GlobalRandomState

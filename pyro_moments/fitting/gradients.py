@@ -12,10 +12,10 @@ from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
 from moment_calculus.optimisation.batches import AllData, Arguments, Exhausted, first_arguments
+from moment_calculus.optimisation.curvature import step_off_saddle
 from moment_calculus.optimisation.outcome import INVALID, Course
-from moment_calculus.optimisation.progress import Bar
-from moment_calculus.optimisation.saddle import step_off_saddle
-from moment_calculus.optimisation.warm_up import WarmUp
+from moment_calculus.optimisation.training import Bar
+from moment_calculus.optimisation.weighting import WarmUp
 from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.parameters import Parameters, unconstrained
 from pyro_moments.fitting.problem import GlobalRandomState, Problem

@@ -10,8 +10,8 @@ import pyro.util
 import torch
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.mini_batches import PlateScaling
 from moment_calculus.optimisation.batches import Arguments
+from moment_calculus.optimisation.weighting import PlateScaling
 from pyro_moments.fitting.weighting import Weighting
 from pyro_moments.prediction.predict import log_predictive
 

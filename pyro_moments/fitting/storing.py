@@ -15,14 +15,14 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.util import prune_subsample_sites
 
 from guides.pyro.initialization import init_to_network
-from moment_calculus.hosts import training_files
-from moment_calculus.hosts.training_files import (
+from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
     check_parameters,
+    density_as_text,
     fill_course_from_dict,
     signature_of,
 )
-from moment_calculus.optimisation.outcome import Fit
 from pyro_moments.fitting.parameters import Parameters
 from pyro_moments.fitting.precision import (
     convert_parameters,
@@ -31,8 +31,8 @@ from pyro_moments.fitting.precision import (
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
-from pyro_moments.sites.binding import bind
 from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.traces import bind
 
 PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")
 
@@ -148,7 +148,7 @@ def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed:
     """Return a model's log density at a fixed start, as text that identifies the model."""
     with random_state_restored(), torch.no_grad():
         torch.manual_seed(0)
-        return training_files.joint_density(sampled_sites(model, data, named), observed)
+        return density_as_text(sampled_sites(model, data, named), observed)
 
 
 def _start(site: dict) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.mini_batches import priors_from_fit
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.weighting import priors_from_fit
 from pyro_moments.fitting.storing import sampled_sites
 
 

@@ -15,22 +15,21 @@ import torch
 from pyro.infer.autoguide import AutoGuide
 from pyro.optim import PyroOptim
 
-from moment_calculus.hosts.checkpoints import Checkpoint
-from moment_calculus.hosts.mini_batches import PlateScaling
-from moment_calculus.hosts.training_files import data_digest
 from moment_calculus.optimisation.batches import AllData, Arguments, LoaderBatches, first_arguments
 from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.options import LEARNING_RATE, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.rounds import cached, initial_outcome
+from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest
 from moment_calculus.optimisation.training import Trainer, train
+from moment_calculus.optimisation.weighting import PlateScaling
 from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, TorchOptimiser
 from pyro_moments.fitting.parameters import Parameters
 from pyro_moments.fitting.precision import convert_parameters
 from pyro_moments.fitting.problem import Problem
 from pyro_moments.fitting.storing import joint_density, stored_training
-from pyro_moments.sites.binding import bind
+from pyro_moments.sites.traces import bind
 
 
 @dataclass(frozen=True, kw_only=True)

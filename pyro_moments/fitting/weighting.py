@@ -9,7 +9,7 @@ import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.hosts.mini_batches import PlateScaling, enlarge_plate
+from moment_calculus.optimisation.weighting import PlateScaling, enlarge_plate
 
 
 class Weighting(Messenger):

@@ -9,7 +9,7 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 
-from moment_calculus.hosts.wording import no_expected_log_prob
+from moment_calculus.likelihoods.families import no_expected_log_prob
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap

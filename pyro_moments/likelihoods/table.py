@@ -6,7 +6,8 @@ import pyro.distributions as dist
 from torch import distributions
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
-from moment_calculus.hosts.registry import ClassTable, LikelihoodTables
+from moment_calculus.likelihoods.families import LikelihoodTables
+from moment_calculus.numerics.rulebook import ClassTable
 from pyro_moments.likelihoods import univariate
 
 NEEDS_RULE = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)

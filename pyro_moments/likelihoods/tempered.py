@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 
-from moment_calculus.hosts.wording import no_tempered_log_prob
+from moment_calculus.likelihoods.families import no_tempered_log_prob
 from moment_calculus.likelihoods.predictive.dependence import Parameter
 from moment_calculus.likelihoods.predictive.jointly import ObservedSite, joint_power_mean
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap

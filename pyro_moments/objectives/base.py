@@ -20,8 +20,7 @@ from moment_calculus.rulebooks import propagation_of
 from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.objectives.particles import ParticleRunner, Program
-from pyro_moments.sites.binding import bind
-from pyro_moments.sites.traces import moment_traces
+from pyro_moments.sites.traces import bind, moment_traces
 
 FromTraces = Callable[[Trace, Trace], Any]
 

@@ -16,9 +16,8 @@ from pyro_moments.objectives.base import Objective, is_finite
 from pyro_moments.objectives.densities import PyroDrawRunner, log_ratio
 from pyro_moments.objectives.elbo import latent_sum
 from pyro_moments.objectives.particles import Program
-from pyro_moments.sites.direct_trace import validate_posteriors
 from pyro_moments.sites.drawn_traces import data_log_prob
-from pyro_moments.sites.observed import is_observation, plates_of
+from pyro_moments.sites.traces import is_observation, plates_of, validate_posteriors
 
 
 class BBAlphaELBO(Objective):

@@ -14,16 +14,14 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
 from guides.families.dropout_texts import no_density
-from moment_calculus.hosts.wording import not_reparameterised, point_without_density
+from moment_calculus.errors import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.objectives.particles import FromTraces, ParticleRunner, Program, ValidateOnce
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.sites.drawn_traces import PyroDraws, run_unwatched
-from pyro_moments.sites.masked import dropout_posterior
 from pyro_moments.sites.messenger import model_site
-from pyro_moments.sites.observed import is_sample, plates_of
-from pyro_moments.sites.posteriors import without_wrappers
-from pyro_moments.sites.traces import run_both
+from pyro_moments.sites.posteriors import dropout_posterior, without_wrappers
+from pyro_moments.sites.traces import is_sample, plates_of, run_both
 
 
 class PyroDrawRunner(ParticleRunner):

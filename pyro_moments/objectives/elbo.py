@@ -15,10 +15,15 @@ from torch.utils import _pytree as pytree
 from pyro_moments.failure_causes import explain_infinite_loss
 from pyro_moments.objectives.base import Objective, is_finite
 from pyro_moments.objectives.particles import FromTraces, Program
-from pyro_moments.sites.direct_trace import validate_posteriors
-from pyro_moments.sites.divergence import Divergence, summed
-from pyro_moments.sites.latent import auxiliary_term, divergence_of, latent_term
-from pyro_moments.sites.observed import is_latent, is_observation, observed_term
+from pyro_moments.sites.terms import (
+    Divergence,
+    auxiliary_term,
+    divergence_of,
+    latent_term,
+    observed_term,
+    summed,
+)
+from pyro_moments.sites.traces import is_latent, is_observation, validate_posteriors
 
 
 class DeterministicELBO(Objective):

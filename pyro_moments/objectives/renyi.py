@@ -14,8 +14,7 @@ from moment_calculus.objectives.powers import log_mean_power
 from pyro_moments.objectives.base import Loss
 from pyro_moments.objectives.densities import PyroDrawRunner, log_ratio
 from pyro_moments.objectives.particles import Program
-from pyro_moments.sites.binding import bind
-from pyro_moments.sites.observed import is_sample, plates_of
+from pyro_moments.sites.traces import bind, is_sample, plates_of
 
 
 class RenyiELBO(Loss):

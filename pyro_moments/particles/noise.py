@@ -11,8 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_line import raising_line
+from moment_calculus.errors import UnsupportedMoments, raising_line
 from pyro_moments.evaluation.precision import full_precision
 
 

@@ -12,7 +12,7 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from torch.distributions import Beta, Dirichlet, TransformedDistribution
 
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods.families import unwrapped
 
 _WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 

@@ -9,14 +9,14 @@ import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.moments import moments_of_draws
+from moment_calculus.predictions.moments import moments_of_draws
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.site import Particle, SharedDrawNeeded
 from pyro_moments.particles.undrawn import draw_all, without_rows
 from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.sites.drawn_traces import drawn_traces
-from pyro_moments.sites.observed import is_sample
+from pyro_moments.sites.traces import is_sample
 
 
 def predict_by_particles(

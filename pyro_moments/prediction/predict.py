@@ -12,13 +12,13 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.moments import Moments, moments_of_value
-from moment_calculus.hosts.wording import nothing_observed
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
+from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.predictions.moments import Moments, moments_of_value
+from moment_calculus.predictions.site import nothing_observed
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
@@ -26,10 +26,9 @@ from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.prediction.particles import predict_by_particles
 from pyro_moments.prediction.prediction import WRAPPERS, Prediction
 from pyro_moments.prediction.sampled import SampledPrediction
-from pyro_moments.sites.binding import bind
 from pyro_moments.sites.messenger import MomentMessenger
-from pyro_moments.sites.observed import check_masked_rows
 from pyro_moments.sites.random_watch import run_watched
+from pyro_moments.sites.traces import bind, check_masked_rows
 
 
 class LeaveUndrawn(Messenger):
@@ -78,7 +77,7 @@ def predict(
         ``variance``, ``log_prob``, ``quantile`` and ``interval``, ``probs`` and
         ``variation_ratio`` of classes, ``entropy`` and ``mutual_information``,
         ``credible_interval`` of the mean, and ``sample``;
-        :class:`~moment_calculus.hosts.moments.Moments` for every deterministic site.
+        :class:`~moment_calculus.predictions.moments.Moments` for every deterministic site.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, a site's

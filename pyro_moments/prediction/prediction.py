@@ -10,10 +10,9 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
-from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
-from moment_calculus.hosts.predictions.wording import no_draws
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
+from moment_calculus.predictions.site import Axes, PredictedSite, checked_count, no_draws
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.likelihoods import marginal, moments_and_law, univariate
 from pyro_moments.likelihoods.structure import has_moments

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.hosts.predictions.mixtures import SampledSite
-from moment_calculus.hosts.predictions.site import checked_count
-from moment_calculus.hosts.predictions.wording import not_of_particles
+from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
+from moment_calculus.predictions.site import checked_count
 from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.prediction.prediction import Prediction, without_gradients
 

@@ -16,7 +16,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
+from moment_calculus.errors import no_posterior_moments, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.tensor import MomentTensor
@@ -26,14 +26,10 @@ from pyro_moments.particles.simplex import draw_by_gammas
 from pyro_moments.particles.site import MaskedSite, Particle, SharedDrawNeeded, Site
 from pyro_moments.particles.undrawn import Rows, Undrawn, draw_all, sites_of_rows, without_rows
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
-from pyro_moments.sites.latent_vector import LatentVector, Part, parts_of
-from pyro_moments.sites.masked import dropout_posterior
-from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.observed import check_masked_rows, is_observation
-from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part, model_site, parts_of
+from pyro_moments.sites.posteriors import dropout_posterior, gaussian_base, without_wrappers
 from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
-from pyro_moments.sites.traces import run_both
-from pyro_moments.sites.transformed import gaussian_base
+from pyro_moments.sites.traces import check_masked_rows, is_observation, run_both
 
 
 class SharedSubsamples(Messenger):

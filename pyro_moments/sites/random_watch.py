@@ -12,9 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_warnings import called_by
-from moment_calculus.hosts.wording import randomness_outside_sites
+from moment_calculus.errors import UnsupportedMoments, called_by, randomness_outside_sites
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, name_of, random_in_place, wrap
 from pyro_moments.evaluation.user_line import user_line

@@ -2,24 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
+import pyro.distributions as dist
 import torch
 from pyro import poutine
+from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import _PYRO_STACK, Message, default_process_message
+from pyro.poutine.trace_messenger import TraceMessenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.hosts.wording import unknown_sample_sites
+from guides.pyro.mean_field import DVIGuide
+from moment_calculus.errors import unknown_sample_sites
+from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.objectives.data import Plate
+from moment_calculus.objectives.masked_rows import ObservedPlates, check_rows_are_data
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.failure_causes import diagnose_errors
-from pyro_moments.sites.direct_trace import direct_guide_trace
+from pyro_moments.particles.site import MaskedSite
+from pyro_moments.particles.undrawn import Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.observed import check_masked_rows
+from pyro_moments.sites.posteriors import WRAPPERS
 from pyro_moments.sites.random_watch import run_watched
+
+
+def bind(guide: Any, model: Any) -> None:
+    """Bind a guide, possibly inside Pyro's handlers, to its model if it was made without one."""
+    unwrapped = poutine.unwrap(guide)
+    if hasattr(unwrapped, "bind"):
+        unwrapped.bind(model)
+
+
+def direct_guide_trace(guide: Any, messenger: Any) -> Trace | None:
+    """Build the guide's trace without running Pyro's handlers; None if the guide has to be run.
+
+    Handling the sites takes a tenth of a step of a small network. Only SVI's tracer of
+    parameters may be active, which sees the parameters when the posteriors are made.
+    """
+    if not isinstance(guide, DVIGuide) or not isinstance(messenger, MomentMessenger):
+        return None
+    if messenger.sample_sites or not all(map(_traces_parameters, _PYRO_STACK)):
+        return None
+    posteriors = guide.posteriors_alone()
+    if posteriors is None:
+        return None
+    trace = Trace()
+    for name, posterior in posteriors.items():
+        trace.add_node(name, **_site(name, posterior, messenger))
+    return trace
+
+
+def validate_posteriors(guide: Any) -> None:
+    """Validate the parameters of the posteriors, which ``direct_guide_trace`` does not."""
+    if isinstance(guide, DVIGuide):
+        guide.get_posterior()
+
+
+def _traces_parameters(handler: Any) -> bool:
+    return type(handler) is TraceMessenger and bool(handler.param_only)
+
+
+def _site(name: str, posterior: Any, messenger: MomentMessenger) -> Message:
+    """Return the message of a sample statement that no handler changes."""
+    site = Message(
+        type="sample",
+        name=name,
+        fn=posterior,
+        is_observed=False,
+        args=(),
+        kwargs={},
+        value=None,
+        infer={},
+        scale=1.0,
+        mask=None,
+        cond_indep_stack=(),
+        done=False,
+        stop=False,
+        continuation=None,
+    )
+    messenger.give(site)
+    default_process_message(site)
+    return site
+
+
+def is_observation(site: Any) -> bool:
+    """Return whether a node of a trace is an observed site, and not a deterministic one."""
+    return is_sample(site) and site["is_observed"]
+
+
+def is_latent(site: Any) -> bool:
+    """Return whether a node of a trace is a latent site."""
+    return is_sample(site) and not site["is_observed"]
+
+
+def is_sample(site: Any) -> bool:
+    """Return whether a node of a trace is a site with a distribution, not a deterministic one."""
+    return site["type"] == "sample" and not (site["infer"] or {}).get("_deterministic")
+
+
+def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None:
+    """Raise UnsupportedMoments for masks of rows that are no data."""
+    samples = {name: site for name, site in sites.items() if site["type"] == "sample"}
+    values = {name: site["value"] for name, site in samples.items() if name in latent}
+    weights = {
+        name: weight for name, value in values.items() if (weight := _masked(value)) is not None
+    }
+    if not weights:
+        return
+    data = {
+        name: ObservedPlates(plates_of(site), tuple(site["value"].shape))
+        for name, site in samples.items()
+        if name not in latent and is_sample(site) and not _is_factor(site["fn"])
+    }
+    check_rows_are_data(weights, data)
+
+
+def _masked(value: Any) -> MaskedWeight | MaskedSite | None:
+    """Return the masked weight of a value, with moments or drawn; None for other values."""
+    if isinstance(value, MomentTensor):
+        return value.value if isinstance(value.value, MaskedWeight) else None
+    masked = isinstance(value, Undrawn) and isinstance(value.site, MaskedSite)
+    return value.site if masked else None
+
+
+def _is_factor(fn: Any) -> bool:
+    return isinstance(unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0], dist.Unit)
+
+
+def plates_of(site: Any) -> tuple[Plate, ...]:
+    """Return the vectorised plates around a site."""
+    return tuple(
+        Plate(frame.name, frame.dim, frame.size, frame.full_size or frame.size)
+        for frame in site["cond_indep_stack"]
+        if frame.vectorized
+    )
 
 
 def moment_traces(

@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.likelihoods.predictive import counts
 from moment_calculus.likelihoods.predictive.vectors import log_mean_of_normal_powers
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.predictions.moments import Moments, as_value
 from tests import cases
 from tests.cases.likelihood_functions import exp
 from tests.checks.general import GENERAL, check_oracle, meetings

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.accuracy.reasons import certificate_of, reason_of
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.dropout.bits import Bits, Uniform
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.normalised.composites import FunctionOfLogits
+from moment_calculus.operations.dropout.noise import Bits, Uniform
 from moment_calculus.operations.normalised.normalisation import Normalised
+from moment_calculus.operations.normalised.softmax import FunctionOfLogits
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Deferred, Gaussian
 

@@ -12,13 +12,13 @@ from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.noise import Noise
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.linear.reductions import SumOverFeatures
-from moment_calculus.operations.normalised.logits import LogitsStep
 from moment_calculus.operations.normalised.normalisation import Normalised
+from moment_calculus.operations.normalised.softmax import LogitsStep
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Gaussian
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.applied import with_rule_book
-from moment_calculus.values.layout import features_last
+from moment_calculus.values.elementwise import with_rule_book
+from moment_calculus.values.spread import features_last
 
 MATCHED = "its input is matched by a Gaussian, which it is not"
 DROPPED = 'covariance="diagonal" drops the dependence between its inputs'

@@ -16,8 +16,8 @@ from moment_calculus.criticism.calibration.observations import (
     to_framework,
     to_numpy,
 )
-from moment_calculus.hosts.predictions import PredictedSite, checked_count
-from moment_calculus.hosts.predictions.discrete import BinaryMarginal
+from moment_calculus.predictions.marginals import BinaryMarginal
+from moment_calculus.predictions.site import PredictedSite, checked_count
 
 BINS = 15  # Guo et al. 2017
 

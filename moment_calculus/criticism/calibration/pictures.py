@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from moment_calculus.hosts.predictions import checked_count
+from moment_calculus.predictions.site import checked_count
 
 if TYPE_CHECKING:
     from moment_calculus.criticism.calibration.calibration import Calibration

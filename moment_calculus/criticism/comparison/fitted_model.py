@@ -24,10 +24,10 @@ from moment_calculus.criticism.containers.groups import (
     ConversionOptions,
     build_inference_data,
 )
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.predictions import PredictedSite
-from moment_calculus.hosts.predictions.mixtures import SampledSite
-from moment_calculus.response.latents import Latent
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.predictions.mixtures import SampledSite
+from moment_calculus.predictions.site import PredictedSite
+from moment_calculus.response.problem import Latent
 from moment_calculus.response.response import Response
 
 LINEAR_RESPONSE = "linear response"

@@ -20,7 +20,7 @@ from moment_calculus.criticism.containers.draws import (
 )
 from moment_calculus.criticism.containers.leave_one_out import NO_DENSITY_ATTRIBUTE
 from moment_calculus.criticism.containers.sites import Dimensions, SiteAxes, named_axes
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import warn_user
 
 
 class BoundModel(Protocol):

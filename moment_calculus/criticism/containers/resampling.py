@@ -16,8 +16,8 @@ from moment_calculus.criticism.containers.draws import (
 )
 from moment_calculus.criticism.containers.leave_one_out import no_density_error
 from moment_calculus.numerics.pareto import check_ratios, smooth_weights
+from moment_calculus.response.errors import check_reliable
 from moment_calculus.response.response import MIN_PROPOSALS, PROPOSALS_PER_DRAW, Response
-from moment_calculus.response.wording import check_reliable
 
 
 def draw_response(

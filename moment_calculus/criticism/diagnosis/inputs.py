@@ -14,8 +14,8 @@ from moment_calculus.criticism.calibration.replications import predictive_p_valu
 from moment_calculus.criticism.comparison.fitted_model import REFUSALS, FittedModel
 from moment_calculus.criticism.containers.draws import Draws, FromApproximation, NoDensity
 from moment_calculus.criticism.containers.leave_one_out import leave_one_out, posterior_log_ratios
-from moment_calculus.hosts.predictions.mixtures import SampledSite
 from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
+from moment_calculus.predictions.mixtures import SampledSite
 from moment_calculus.response.response import Response
 
 MAX_ENTRIES = 2**26  # largest number of entries of a matrix of log-likelihoods

@@ -16,7 +16,7 @@ from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.likelihoods.classes.tilted import Tilted
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.dropout.switches import warn_of_masks
+from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.values.gaussian import Gaussian
 
 __all__ = [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from moment_calculus.errors.exceptions import ApproximationWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import ApproximationWarning, warn_user
 from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_softmax, logsumexp, namespace

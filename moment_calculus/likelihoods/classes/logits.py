@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, positive_part
 from moment_calculus.numerics.matrices import cholesky
 from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
+from moment_calculus.values.ancestry import as_vector
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.vectors import as_vector
+from moment_calculus.values.spread import broadcast_shape
 
 JITTER = 1e-6  # relative increase of every variance, which makes a covariance definite
 # With more classes no matrix [classes, classes] is formed if that can be avoided.

@@ -19,7 +19,7 @@ from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import constants, log_softmax, logsumexp, namespace, ndtri
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.layout import broadcast_shape
+from moment_calculus.values.spread import broadcast_shape
 
 SEED = 0  # of points and rotations, which are the same in every program
 MAX_LOGITS = 1 << 22  # logits in memory at once; more go in chunks, recomputed for the gradient

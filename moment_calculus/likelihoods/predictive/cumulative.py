@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal, NormalMarginal
 from moment_calculus.likelihoods.drivers import is_not_gaussian
 from moment_calculus.likelihoods.expectations import check_certain, expected_probability
 from moment_calculus.likelihoods.location_scale import student_t_log_predictive
@@ -20,6 +19,7 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import rule_on_trial
 from moment_calculus.numerics.special import constants, namespace, ndtr, to_float64
 from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.predictions.marginals import ContinuousMarginal, Marginal, NormalMarginal
 
 PRECISIONS, DEPTH = 256, 28.0  # nodes of the rule in _student; it omits tails of e^−DEPTH
 

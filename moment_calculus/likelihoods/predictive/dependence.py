@@ -10,15 +10,13 @@ from typing import Any
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.sums import aligned, ties_of
-from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.moves import permute
-from moment_calculus.operations.shapes.reshaping import broadcast, reshape
+from moment_calculus.operations.shapes.reshaping import broadcast, flattened, reshape
 from moment_calculus.values import Gaussian, Ties
-from moment_calculus.values.ancestry import shifted_from
-from moment_calculus.values.support import overlap
-from moment_calculus.values.vectors import as_vector
+from moment_calculus.values.ancestry import as_vector, shifted_from
+from moment_calculus.values.deferred import Composite
+from moment_calculus.values.spread import overlap
 
 Axes = Collection[int]
 

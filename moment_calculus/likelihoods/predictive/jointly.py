@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.predictive.dependence import Layout, Parameter, dependent_axes
 from moment_calculus.likelihoods.predictive.vectors import check_gaussian, log_mean_of_normal_powers
 from moment_calculus.numerics.arrays import Array, device
@@ -16,7 +16,7 @@ from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.values import Gaussian
 from moment_calculus.values.ancestry import is_rearranged
-from moment_calculus.values.support import overlap
+from moment_calculus.values.spread import overlap
 
 SAMPLED = "use propagation='sampled', which draws the weights for each particle"
 

@@ -8,11 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from moment_calculus.hosts.predictions.marginals import (
-    ContinuousMarginal,
-    Marginal,
-    PredictiveMoments,
-)
 from moment_calculus.likelihoods.expectations import moments_of_observation
 from moment_calculus.likelihoods.normal import normal_log_predictive, normal_predictive
 from moment_calculus.likelihoods.predictive.cumulative import normal_cumulative, normal_marginal
@@ -26,6 +21,7 @@ from moment_calculus.likelihoods.residual import check_positive
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace, to_float64
 from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.predictions.marginals import ContinuousMarginal, Marginal, PredictiveMoments
 
 MEAN, EPISTEMIC, ALEATORIC = 1.0, 0.5**0.5, 0.5  # infinite from these slopes of the scale on
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.drivers import is_not_gaussian
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.multivariate import moments_of_features

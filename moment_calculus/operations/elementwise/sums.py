@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NoReturn
 
-from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array, positive_part, transpose
-from moment_calculus.operations.elementwise.fusion import one_function
-from moment_calculus.operations.elementwise.unary import is_value, scale_shift
+from moment_calculus.operations.elementwise.unary import is_value, one_function, scale_shift
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
 from moment_calculus.values import (
     Gaussian,
@@ -22,11 +20,9 @@ from moment_calculus.values import (
     cross_covariance,
     elementwise_covariance,
 )
-from moment_calculus.values.ancestry import combine_branches, is_rearranged
-from moment_calculus.values.entries import entries_of
-from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.support import overlap
-from moment_calculus.values.vectors import from_vector_parts
+from moment_calculus.values.ancestry import combine_branches, from_vector_parts, is_rearranged
+from moment_calculus.values.spread import broadcast_shape, overlap
+from moment_calculus.values.step import entries_of
 
 DEPENDENCE_REMEDY = (
     "rewrite the model so that the operands do not share a latent site, or draw that site by "

@@ -1,4 +1,4 @@
-"""Steps that rearrange elements: moments move, and covariances with them while their axis survives.
+"""Steps that rearrange elements: moments move, and covariances with them if their axis stays.
 
 A move of a :class:`Deferred` moves its base, so that the function stays recognisable (the
 scale of a likelihood, for example).
@@ -6,22 +6,20 @@ scale of a likelihood, for example).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from moment_calculus.errors.exceptions import CovarianceDroppedWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import CovarianceDroppedWarning, warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Ties
-from moment_calculus.values.entries import Entries, covariance_by_older, entries_of
-from moment_calculus.values.lags import lag_covariance
-from moment_calculus.values.spread import none_or_all
-from moment_calculus.values.support import Support
-from moment_calculus.values.vectors import as_vector
+from moment_calculus.values.ancestry import as_vector
+from moment_calculus.values.covariances import lag_covariance
+from moment_calculus.values.deferred import Composite
+from moment_calculus.values.spread import Support, none_or_all
+from moment_calculus.values.step import Entries, covariance_by_older, entries_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,3 +231,43 @@ def warn_dropped(value: Gaussian, what: str) -> None:
         "mean over positions instead of a reshape), or draw a site by naming it in sample_sites=",
         CovarianceDroppedWarning,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Converted(Moved):
+    """Step of a conversion to another precision or device."""
+
+    convert: Callable[[Array], Array]
+
+    def move(self, array: Array) -> Array:
+        """Convert an array."""
+        return self.convert(array)
+
+    def covariance(self) -> Array:
+        """Convert the joint covariance of the source."""
+        return self.convert(self.source.joint_covariance())
+
+    @property
+    def site_entries(self) -> Entries | None:
+        """Return the entries of the source: their integer numbers are not converted."""
+        return entries_of(self.source)
+
+    def follows(self, place: int) -> bool:
+        """Return True: :meth:`through` is known for every input."""
+        return True
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Convert the covariance with another value."""
+        return self.convert(cross)
+
+
+def converted(value: Any, convert: Callable[[Array], Array]) -> Any:
+    """Return a value or array in another precision or on another device."""
+    if isinstance(value, Deferred):
+        return value.moved(lambda v: converted(v, convert))
+    if isinstance(value, Composite):
+        return value.converted(convert)
+    if not isinstance(value, Gaussian):
+        return convert(value)
+    step, dense = Converted(value, convert), value.has_covariance
+    return moved(step, value.axis, dense=dense, joint=True, ties=value.ties)

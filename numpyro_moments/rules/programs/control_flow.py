@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise.choices import pick_components, same_function
-from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.values import Deferred
+from moment_calculus.values.deferred import Composite
 from numpyro_moments.rules.programs.loop import Loop
 from numpyro_moments.rules.table import is_random, program_rule
 

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Gaussian
-from moment_calculus.values.support import overlap, support_of_index
+from moment_calculus.values.spread import overlap, support_of_index
 from numpyro_moments.rules.programs.carried import SeenThrough
 from numpyro_moments.rules.programs.loop_plan import Plan
 from numpyro_moments.rules.table import is_random

@@ -11,9 +11,8 @@ import numpy as np
 
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.choices import where
-from moment_calculus.operations.shapes.gathering import gather as gather_along
-from moment_calculus.operations.shapes.gathering import index_axes
-from moment_calculus.operations.shapes.indexing import ALL, index, require_certain, take
+from moment_calculus.operations.shapes.indexing import ALL, index, index_axes, require_certain, take
+from moment_calculus.operations.shapes.indexing import gather as gather_along
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.gathering import Layout
 from numpyro_moments.rules.table import moment_rule

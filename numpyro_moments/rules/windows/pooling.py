@@ -8,12 +8,12 @@ import jax
 import numpy as np
 from jax import lax
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.elementwise.choices import maximum, minimum
-from moment_calculus.operations.shapes.padding import pad
+from moment_calculus.operations.shapes.concatenation import pad
 from moment_calculus.operations.windows import extremes, pooling
-from moment_calculus.operations.windows.geometry import Windows
+from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.padding import pad_array, padded
 from numpyro_moments.rules.table import moment_rule, refused

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.errors.user_warnings import called_by
-from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
+from moment_calculus.values.deferred import Composite
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import moment_rule, named
 

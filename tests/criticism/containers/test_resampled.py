@@ -8,7 +8,7 @@ import pytest
 
 from moment_calculus.criticism.containers.draws import Draws, FromPosterior, NoDensity
 from moment_calculus.criticism.containers.resampling import resample
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
     HOSTS,

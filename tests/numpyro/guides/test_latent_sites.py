@@ -21,9 +21,8 @@ from moment_calculus.functions.table import Exp
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import apply
 from numpyro_moments import DeterministicELBO, UnsupportedMoments
-from numpyro_moments.sites.latent import auxiliary_term, latent_term
-from numpyro_moments.sites.observed import observed_term
 from numpyro_moments.sites.posteriors import entropy, posterior_value
+from numpyro_moments.sites.terms import auxiliary_term, latent_term, observed_term
 from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import slow
 from tests.numpyro.likelihoods.cases import MEAN, VARIANCE, distribution, latent
