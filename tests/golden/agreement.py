@@ -18,9 +18,6 @@ from tests.golden.recording import difference_of_numbers, recorded
 
 TOLERANCE, FLOOR = 1e-10, 1e-15  # relative to the largest element; what cancels leaves rounding
 OF_ONE_FRAMEWORK = {
-    "table weight_of_product": "F.linear refuses it as a weight, JAX has the product alone",
-    "table weight_of_shared_factor": "likewise",
-    "table weight_of_expanded_row": "likewise",
     "activation heaviside": "torch.heaviside takes the value at zero as another input",
 }
 ROLES = {"locs": "loc", "scales": "scale", "correlations": "correlation"}
@@ -87,7 +84,7 @@ def _loss_in_numpyro(cell: losses.Cell) -> dict[str, Any]:
 def _listed(framework: str) -> dict[str, tuple[Callable, list[Input]]]:
     """The table and the activations as a framework spells them."""
     host = torch_host() if framework == "pyro" else jax_host()
-    return {name: case for name, *case in moments.cases(host, programs=0)}
+    return {name: case for name, *case in moments.cases(host, programs=0, products=True)}
 
 
 def _case(name: str, framework: str) -> tuple[Callable, list[Input]]:

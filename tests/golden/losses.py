@@ -38,13 +38,21 @@ FURTHER = {
 }
 
 
+def _value(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """An unconstrained parameter that depends on its name and shape alone."""
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    return 0.3 * random.normal(size=shape) - ("scale" in name)
+
+
 class Cell(NamedTuple):
-    """A model with its data, a guide and an objective."""
+    """A model with its data, a guide with its unconstrained parameters, and an objective."""
 
     model: Callable
     names: list[str]
     guide: str
     objective: tuple[str, dict[str, Any]]
+    value: Callable[[str, tuple[int, ...]], np.ndarray] = _value
+    data: dict[str, np.ndarray] = DATA
 
 
 def entries(framework: str) -> dict[str, Any]:
@@ -64,14 +72,10 @@ def cells() -> Iterator[tuple[str, Cell]]:
                 yield f"{name}, {guide}, {title}", cell
 
 
-def _value(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """An unconstrained parameter that depends on its name and shape alone."""
-    random = np.random.default_rng(zlib.crc32(name.encode()))
-    return 0.3 * random.normal(size=shape) - ("scale" in name)
-
-
 def _arguments(cell: Cell, array: Callable, observed: bool = True) -> list[Any]:
-    return [array(DATA[name]) if observed or name not in TARGETS else None for name in cell.names]
+    return [
+        array(cell.data[name]) if observed or name not in TARGETS else None for name in cell.names
+    ]
 
 
 def _predicted(predictions: Any) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def in_pyro(cell: Cell, rename: Callable[[str], str] = str) -> dict[str, Any]:
     elbo.loss(model, guide, *data)  # makes the parameters
     leaves = {rename(key): leaf for key, leaf in guide.named_parameters()}
     for key, leaf in leaves.items():
-        leaf.data = torch.as_tensor(_value(key, tuple(leaf.shape)))
+        leaf.data = torch.as_tensor(cell.value(key, tuple(leaf.shape)))
     loss = elbo.differentiable_loss(model, guide, *data)
     gradients = torch.autograd.grad(loss, list(leaves.values()))
     given = _arguments(cell, torch.as_tensor, observed=False)
@@ -123,7 +127,7 @@ def in_numpyro(cell: Cell, compiled: Callable | None = None) -> dict[str, Any]:
     elbo = getattr(numpyro_moments, name)(**options)
     svi = numpyro_moments.SVI(model, guide, numpyro.optim.Adam(0.1), elbo)
     initial = svi.optim.get_params(svi.init(jax.random.key(0), *data).optim_state)
-    values = {key: jnp.asarray(_value(key, leaf.shape)) for key, leaf in initial.items()}
+    values = {key: jnp.asarray(cell.value(key, leaf.shape)) for key, leaf in initial.items()}
 
     @(compiled or jax.jit)
     @jax.value_and_grad

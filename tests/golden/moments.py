@@ -28,10 +28,10 @@ def entries(framework: str, programs: int) -> dict[str, Any]:
     }
 
 
-def cases(host: Host, programs: int) -> Iterator[Case]:
-    """All functions as a framework spells them."""
+def cases(host: Host, programs: int, products: bool = False) -> Iterator[Case]:
+    """All functions as a framework spells them; torch's layers as products where it is asked."""
     yield from (random_program(host, seed) for seed in range(programs))
-    yield from _table(host)
+    yield from _table(host, products)
     yield from _activations(host)
 
 
@@ -70,23 +70,25 @@ def random_program(host: Host, seed: int) -> Case:
     return f"program {seed}", program.function(host.name), list(program.inputs.values())
 
 
-def _table(host: Host) -> Iterator[Case]:
+def _table(host: Host, products: bool) -> Iterator[Case]:
     rng = np.random.default_rng(7)
     inputs = {
         name: Input(rng.normal(size=shape), 0.1 + rng.random(shape))
         for name, shape in table.SHAPES.items()
     }
-    for program in table.programs(_spelled(host)):
+    for program in table.programs(_spelled(host, products)):
         chosen = [inputs[letter] for letter in program.inputs]
         yield f"table {program.name}", _with_data(program, host), chosen
 
 
-def _spelled(host: Host) -> table.Host:
-    if host.name == "torch":
+def _spelled(host: Host, products: bool) -> table.Host:
+    if host.name == "torch" and not products:
         return table.TORCH
-    import jax.numpy as jnp
-
-    return table.Host(jnp, lambda x, w, b=0.0: x @ w.T + b)
+    if host.name == "torch":
+        import torch as xp
+    else:
+        import jax.numpy as xp
+    return table.Host(xp, lambda x, w, b=0.0: x @ w.T + b)
 
 
 def _with_data(program: table.Program, host: Host) -> Callable:

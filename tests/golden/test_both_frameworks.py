@@ -5,7 +5,6 @@ A seeded sample; ``python -m tests.golden agree`` compares all of them.
 
 from __future__ import annotations
 
-import jax
 import pytest
 
 from tests.golden.agreement import difference, sample
@@ -21,6 +20,5 @@ LARGER = sample({"random": 40, "table": 400, "activation": 400, "losses": 50})
         for name in LARGER
     ],
 )
-def test_values_and_gradients_agree(name, double_precision):
-    with jax.enable_x64(True):
-        assert difference(name) == ""
+def test_values_and_gradients_agree(name, double_precision, double_precision_in_jax):
+    assert difference(name) == ""
