@@ -30,12 +30,16 @@ from moment_calculus.optimisation.rounds import cached, initial_outcome
 from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest
 from moment_calculus.optimisation.training import Progress, Trainer, last_line, train
 from moment_calculus.optimisation.weighting import PlateScaling
-from numpyro_moments.fitting.by_draws import loss_by_draws
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.gradients import GradientTrainer
-from numpyro_moments.fitting.problem import Problem, in_jax, is_array
-from numpyro_moments.fitting.storing import arrays_in, joint_density, stored_training
-from numpyro_moments.fitting.streaming import Streaming, streaming
+from numpyro_moments.fitting.problem import Problem, in_jax, is_array, loss_by_draws
+from numpyro_moments.fitting.storing import (
+    Streaming,
+    arrays_in,
+    joint_density,
+    stored_training,
+    streaming,
+)
 from numpyro_moments.svi import SVI
 
 

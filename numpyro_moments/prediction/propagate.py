@@ -19,7 +19,7 @@ from moment_calculus.predictions.moments import (
 )
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.interpreter import Interpreter
-from numpyro_moments.prediction.particles import needed
+from numpyro_moments.prediction.predict import needed
 from numpyro_moments.rules.table import is_random
 
 

@@ -16,11 +16,10 @@ from numpyro.util import _validate_model, check_model_guide_match
 
 from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.objectives.data import Plate
-from moment_calculus.objectives.masked_rows import ObservedPlates, check_rows_are_data
+from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from numpyro_moments.evaluation.interpreter import Interpreter
-from numpyro_moments.likelihoods.derived import stripped
+from numpyro_moments.likelihoods.structure import stripped
 from numpyro_moments.particles.undrawn import MaskedSite
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.messenger import MomentMessenger, drawn_density, latent_rule, model_site

@@ -1,4 +1,4 @@
-"""Write trained parameters to a file, and read them back."""
+"""Write trained parameters to a file, read them back, and take them as the prior of new data."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.infer.autoguide.initialization import InitMessenger
+from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
 
 from guides.pyro.initialization import init_to_network
@@ -23,8 +24,9 @@ from moment_calculus.optimisation.storage.trainings import (
     fill_course_from_dict,
     signature_of,
 )
-from pyro_moments.fitting.parameters import Parameters
-from pyro_moments.fitting.precision import (
+from moment_calculus.optimisation.weighting import priors_from_fit
+from pyro_moments.fitting.parameters import (
+    Parameters,
     convert_parameters,
     double_precision,
     has_float64,
@@ -163,3 +165,21 @@ def _to_array(leaf: Any) -> np.ndarray | None:
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().cpu().numpy()
     return leaf if isinstance(leaf, np.ndarray) else None
+
+
+class Streaming(Messenger):
+    """Handler that gives latent sites other priors by name."""
+
+    def __init__(self, priors: dict[str, Any]) -> None:
+        super().__init__()
+        self.priors = priors
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.priors:
+            msg["fn"] = self.priors[msg["name"]]
+
+
+def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -> Callable:
+    """Return a model whose prior is the posterior of an earlier fit; local sites keep their own."""
+    priors = priors_from_fit(sampled_sites(model, data, named), prior)
+    return Streaming(priors)(model)

@@ -13,8 +13,7 @@ from pyro.poutine import Trace
 from torch.utils import _pytree as pytree
 
 from pyro_moments.failure_causes import explain_infinite_loss
-from pyro_moments.objectives.base import Objective, is_finite
-from pyro_moments.objectives.particles import FromTraces, Program
+from pyro_moments.objectives.base import FromTraces, Objective, Program, is_finite
 from pyro_moments.sites.terms import (
     Divergence,
     auxiliary_term,

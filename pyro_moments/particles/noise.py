@@ -8,10 +8,13 @@ from typing import Any
 
 import pyro
 import torch
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
+from torch.distributions import Beta, Dirichlet, TransformedDistribution
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from moment_calculus.errors import UnsupportedMoments, raising_line
+from moment_calculus.likelihoods.families import unwrapped
 from pyro_moments.evaluation.precision import full_precision
 
 
@@ -132,3 +135,31 @@ def _not_vectorised(error: RuntimeError, count: int) -> UnsupportedMoments:
         "is, or propagation='analytic'",
         location=raising_line(error),
     )
+
+
+_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
+
+
+def draw_by_gammas(fn: Any) -> torch.Tensor | None:
+    """Return a reparameterised draw, or None if fn is not made of a Beta or Dirichlet."""
+    inner, shape = unwrapped(fn, _WRAPPERS)[0], fn.batch_shape + fn.event_shape
+    if isinstance(inner, Dirichlet):
+        return _divided(inner.concentration.expand(shape))
+    if isinstance(inner, Beta):
+        pairs = torch.stack([inner.concentration1, inner.concentration0], -1)
+        return _divided(pairs.expand(*shape, 2))[..., 0]
+    if not isinstance(inner, TransformedDistribution):
+        return None
+    if shape != inner.batch_shape + inner.event_shape:
+        inner = inner.expand(shape[: len(shape) - len(inner.event_shape)])
+    value = draw_by_gammas(inner.base_dist)
+    for transform in inner.transforms if value is not None else ():
+        value = transform(value)
+    return value
+
+
+def _divided(concentration: torch.Tensor) -> torch.Tensor:
+    tiny = torch.finfo(concentration.dtype).tiny
+    gammas = torch._standard_gamma(concentration).clamp(min=tiny)
+    parts = gammas / gammas.sum(-1, keepdim=True)
+    return parts.clamp(tiny, 1 - torch.finfo(concentration.dtype).eps / 2)

@@ -17,7 +17,7 @@ from moment_calculus.response.errors import check_dictionary
 from moment_calculus.response.inverse_curvature import TOLERANCE
 from moment_calculus.response.response import Response
 from pyro_moments.fitting.flat_loss import flat_loss, uncompiled
-from pyro_moments.fitting.precision import (
+from pyro_moments.fitting.parameters import (
     convert_parameters,
     double_precision,
     has_float64,

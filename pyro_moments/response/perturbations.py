@@ -17,8 +17,7 @@ from torch.distributions import constraints
 
 from moment_calculus.response.data import Data
 from pyro_moments.evaluation.tensor import MomentTensor
-from pyro_moments.fitting.curvature import slope_of
-from pyro_moments.fitting.graphs import CachedGraph, JacobianProducts
+from pyro_moments.fitting.flat_loss import CachedGraph, JacobianProducts, slope_of
 from pyro_moments.prediction.predict import is_deterministic, is_factor
 from pyro_moments.prediction.prediction import WRAPPERS
 from pyro_moments.response.evaluation_context import FixedParameters

@@ -30,8 +30,7 @@ from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import FlatLoss
-from pyro_moments.fitting.parameters import as_array
-from pyro_moments.fitting.precision import to_float64
+from pyro_moments.fitting.parameters import as_array, to_float64
 from pyro_moments.fitting.storing import sampled_sites
 from pyro_moments.prediction.predict import moment_trace
 from pyro_moments.response.evaluation_context import EvaluationContext, FixedParameters

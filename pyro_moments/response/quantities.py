@@ -16,8 +16,7 @@ from moment_calculus.response.problem import Quantities, Quantity
 from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.fitting.curvature import slope_of
-from pyro_moments.fitting.graphs import CachedGraph, JacobianProducts
+from pyro_moments.fitting.flat_loss import CachedGraph, JacobianProducts, slope_of
 from pyro_moments.fitting.parameters import as_array
 from pyro_moments.likelihoods.structure import (
     constrained_tensors,

@@ -21,13 +21,11 @@ from guides.pyro.mean_field import DVIGuide
 from moment_calculus.errors import unknown_sample_sites
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.objectives.data import Plate
-from moment_calculus.objectives.masked_rows import ObservedPlates, check_rows_are_data
+from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.failure_causes import diagnose_errors
-from pyro_moments.particles.site import MaskedSite
-from pyro_moments.particles.undrawn import Undrawn
+from pyro_moments.particles.undrawn import MaskedSite, Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.posteriors import WRAPPERS
 from pyro_moments.sites.random_watch import run_watched

@@ -16,7 +16,7 @@ from moment_calculus.operations.elementwise.unary import site_value
 from numpyro_moments import UnsupportedMoments
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods import evaluate, tempered, tempered_jointly
-from numpyro_moments.likelihoods.derived import stripped
+from numpyro_moments.likelihoods.structure import stripped
 from pyro_moments.likelihoods import tempered_jointly as jointly_in_torch
 from tests.cases.hosts.tempered import DEVIATIONS, MEANS, data
 from tests.checks.jaxprs import by_numpy
