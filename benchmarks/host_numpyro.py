@@ -17,7 +17,7 @@ from jax.experimental.ode import odeint
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, autoguide
 
 import numpyro_moments
-from numpyro_moments.fitting.by_draws import QUICK
+from numpyro_moments.fitting.problem import QUICK
 from numpyro_moments.objectives.base import Program
 
 NAME, BY, summary = "NumPyro", "median", statistics.median

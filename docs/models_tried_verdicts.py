@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from models_tried_sources import load
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 
 STEPS, SAMPLES = 500, 2000
 Sites = tuple[str, ...]

@@ -19,31 +19,29 @@ from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.criticism.comparison.comparison import Comparison
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
-from moment_calculus.errors.exceptions import (
+from moment_calculus.errors import (
     CovarianceDroppedWarning,
     DependenceWarning,
     LossByDrawsWarning,
     UnsupportedMoments,
 )
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.optimisation.training import Progress
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
-from moment_calculus.storage.errors import StoredFileError
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments.criticism.inference_data import loo, to_inference_data
 from numpyro_moments.criticism.moment_accuracy import moment_accuracy
 from numpyro_moments.criticism.verdicts import compare_with_nuts, diagnose
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
-from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
-from numpyro_moments.objectives.bb_alpha import BBAlphaELBO
+from numpyro_moments.likelihoods.expected import expected_log_prob, predictive_moments
+from numpyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from numpyro_moments.objectives.elbo import DeterministicELBO
-from numpyro_moments.objectives.renyi import RenyiELBO
 from numpyro_moments.prediction.predict import predict
-from numpyro_moments.prediction.prediction import Prediction
+from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
 from numpyro_moments.prediction.propagate import propagate
-from numpyro_moments.prediction.sampled import SampledPrediction
 from numpyro_moments.response.linear_response import LinearResponse, linear_response
 from numpyro_moments.rules.table import moment_rule
 from numpyro_moments.svi import SVI

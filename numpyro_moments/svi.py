@@ -10,7 +10,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from numpyro_moments.objectives.elbo import DeterministicELBO
-from numpyro_moments.sites.binding import bind
+from numpyro_moments.sites.traces import bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 

@@ -19,18 +19,18 @@ from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.criticism.comparison.comparison import Comparison
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
-from moment_calculus.errors.exceptions import (
+from moment_calculus.errors import (
     CaptureWarning,
     CovarianceDroppedWarning,
     DependenceWarning,
     LossByDrawsWarning,
     UnsupportedMoments,
 )
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.optimisation.training import Progress
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
-from moment_calculus.storage.errors import StoredFileError
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.criticism.inference_data import loo, to_inference_data
 from pyro_moments.criticism.moment_accuracy import moment_accuracy
@@ -38,13 +38,12 @@ from pyro_moments.criticism.verdicts import compare_with_nuts, diagnose
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
 from pyro_moments.fitting.storing import load, save
-from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
-from pyro_moments.objectives.bb_alpha import BBAlphaELBO
+from pyro_moments.likelihoods.expected import expected_log_prob, predictive_moments
+from pyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from pyro_moments.objectives.elbo import DeterministicELBO
-from pyro_moments.objectives.renyi import RenyiELBO
 from pyro_moments.prediction.predict import Prediction, predict
+from pyro_moments.prediction.prediction import SampledPrediction
 from pyro_moments.prediction.propagate import propagate
-from pyro_moments.prediction.sampled import SampledPrediction
 from pyro_moments.response.linear_response import LinearResponse, linear_response
 from pyro_moments.rules.table import moment_rule
 from pyro_moments.svi import SVI

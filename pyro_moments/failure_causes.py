@@ -12,9 +12,8 @@ from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_line import raising_line
-from moment_calculus.hosts.diagnosis import Diagnosis, named_arguments
+from moment_calculus.errors import UnsupportedMoments, raising_line
+from moment_calculus.objectives.failure_causes import Diagnosis, named_arguments
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor
 

@@ -10,7 +10,7 @@ from pyro.infer.elbo import ELBO
 from pyro.optim import Adam, PyroOptim  # type: ignore[attr-defined]
 
 from pyro_moments.objectives.elbo import DeterministicELBO
-from pyro_moments.sites.binding import bind
+from pyro_moments.sites.traces import bind
 
 DEFAULT_LEARNING_RATE = 1e-2
 

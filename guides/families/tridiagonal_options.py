@@ -11,7 +11,7 @@ import numpy as np
 
 from guides.families.initialization import checked_scale
 from guides.families.tridiagonal import Order, bound
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import check_choice
 from moment_calculus.numerics.special import constants, namespace

@@ -14,7 +14,7 @@ from numpyro.infer.util import helpful_support_errors
 from guides.families.latent_site import LatentSite
 from guides.numpyro.precompiled_normal import PrecompiledNormal
 from guides.numpyro.supports import is_latent, is_real
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 
 
 class ModelTrace(NamedTuple):

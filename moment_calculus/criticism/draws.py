@@ -10,8 +10,8 @@ import numpy as np
 
 from moment_calculus.criticism.leave_one_out import no_density_error
 from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
+from moment_calculus.response.errors import check_reliable
 from moment_calculus.response.response import MIN_PROPOSALS, PROPOSALS_PER_DRAW, Response
-from moment_calculus.response.wording import check_reliable
 
 Arrays = Mapping[str, np.ndarray]  # by site
 

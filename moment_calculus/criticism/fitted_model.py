@@ -18,14 +18,12 @@ from moment_calculus.criticism.inference_data import (
     split_arguments,
 )
 from moment_calculus.criticism.model_with_draws import ModelWithDraws
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.predictions import PredictedSite
-from moment_calculus.hosts.predictions.mixtures import SampledSite
-from moment_calculus.hosts.predictions.site import checked_count
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.response.latents import Latent
-from moment_calculus.response.optimum import TOLERANCE
-from moment_calculus.response.problem import Problem
+from moment_calculus.predictions.mixtures import SampledSite
+from moment_calculus.predictions.site import PredictedSite, checked_count
+from moment_calculus.response.inverse_curvature import TOLERANCE
+from moment_calculus.response.problem import Latent, Problem
 from moment_calculus.response.response import Response
 
 LINEAR_RESPONSE = "linear response"

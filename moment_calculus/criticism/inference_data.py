@@ -11,7 +11,7 @@ import numpy as np
 from moment_calculus.criticism import arviz_access
 from moment_calculus.criticism.draws import Arrays, Draws
 from moment_calculus.criticism.model_with_draws import ModelWithDraws, PriorDraws
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import warn_user
 
 RESERVED = ("chain", "draw")
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from moment_calculus.criticism.draws import Arrays
-from moment_calculus.hosts.predictions.mixtures import SampledSite
+from moment_calculus.predictions.mixtures import SampledSite
 
 
 @dataclass(frozen=True)

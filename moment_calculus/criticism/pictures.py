@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.tables import optional_package
-from moment_calculus.hosts.predictions import checked_count
+from moment_calculus.predictions.site import checked_count
 
 OBSERVED, EXPECTED = "#0072B2", "#8C8C8C"  # distinct with every kind of colour vision
 COLOURS = ("#0072b2", "#d55e00", "#009e73")  # distinct for the colour-blind (Okabe and Ito)

@@ -7,21 +7,18 @@ no entry here are integrated by quadrature over their own density.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.hosts.predictions.marginals import Marginal
+from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
 from moment_calculus.likelihoods.divergences import uniform_prior
-from moment_calculus.likelihoods.location_scale import (
-    cauchy,
-    cauchy_predictive,
-    half_cauchy,
-    laplace,
-    student_t,
-    student_t_predictive,
+from moment_calculus.likelihoods.location_scale import cauchy, half_cauchy, laplace, student_t
+from moment_calculus.likelihoods.multivariate import (
+    multivariate_normal,
+    tempered_multivariate_normal,
 )
-from moment_calculus.likelihoods.multivariate import multivariate_normal
 from moment_calculus.likelihoods.normal import (
     half_normal,
     log_normal,
@@ -29,24 +26,26 @@ from moment_calculus.likelihoods.normal import (
     normal_log_predictive,
     normal_predictive,
 )
-from moment_calculus.likelihoods.predictive import counts
-from moment_calculus.likelihoods.predictive.cumulative import (
+from moment_calculus.likelihoods.predictions import (
+    SMALLEST_POSITIVE,
     cauchy_marginal,
-    normal_marginal,
-    student_t_marginal,
-)
-from moment_calculus.likelihoods.predictive.existence import SMALLEST_POSITIVE
-from moment_calculus.likelihoods.predictive.log_normal import (
+    cauchy_predictive,
     log_normal_marginal,
     log_normal_predictive,
+    normal_marginal,
+    student_t_marginal,
+    student_t_predictive,
 )
-from moment_calculus.likelihoods.predictive.vectors import tempered_multivariate_normal
 from moment_calculus.likelihoods.rates import (
     exponential,
     gamma,
     gamma_poisson,
     inverse_gamma,
     poisson,
+    tempered_exponential,
+    tempered_gamma,
+    tempered_gamma_poisson,
+    tempered_poisson,
     weibull,
 )
 from moment_calculus.likelihoods.trials import (
@@ -55,9 +54,15 @@ from moment_calculus.likelihoods.trials import (
     binomial,
     geometric,
     negative_binomial,
+    tempered_bernoulli,
+    tempered_binomial,
+    tempered_geometric,
+    tempered_negative_binomial,
 )
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.rulebook import ClassTable
 from moment_calculus.numerics.special import namespace
+from moment_calculus.predictions.marginals import Marginal
 from moment_calculus.values import Value
 
 
@@ -156,25 +161,25 @@ FAMILIES = (
         latent=multivariate_normal,
         tempered=tempered_multivariate_normal,
     ),
-    Family("Bernoulli", bernoulli, odds=True, tempered=counts.tempered_bernoulli),
-    Family("Binomial", binomial, "total_count", odds=True, tempered=counts.tempered_binomial),
+    Family("Bernoulli", bernoulli, odds=True, tempered=tempered_bernoulli),
+    Family("Binomial", binomial, "total_count", odds=True, tempered=tempered_binomial),
     Family(
         "NegativeBinomial",
         negative_binomial,
         "total_count",
         odds=True,
-        tempered=counts.tempered_negative_binomial,
+        tempered=tempered_negative_binomial,
     ),
-    Family("Geometric", geometric, odds=True, tempered=counts.tempered_geometric),
-    Family("Poisson", poisson, "rate", tempered=counts.tempered_poisson),
+    Family("Geometric", geometric, odds=True, tempered=tempered_geometric),
+    Family("Poisson", poisson, "rate", tempered=tempered_poisson),
     Family(
         "Exponential",
         exponential,
         "rate",
         latent=exponential,
-        tempered=counts.tempered_exponential,
+        tempered=tempered_exponential,
     ),
-    Family("Gamma", gamma, "concentration rate", latent=gamma, tempered=counts.tempered_gamma),
+    Family("Gamma", gamma, "concentration rate", latent=gamma, tempered=tempered_gamma),
     Family(
         "InverseGamma",
         inverse_gamma,
@@ -189,7 +194,7 @@ FAMILIES = (
         "GammaPoisson",
         gamma_poisson,
         "concentration rate",
-        tempered=counts.tempered_gamma_poisson,
+        tempered=tempered_gamma_poisson,
     ),
     Family(
         "Weibull",
@@ -205,3 +210,162 @@ FAMILIES = (
     Family("Pareto", None, "scale alpha", exists=("alpha", 1.0, 2.0)),
     Family("Uniform", None, "low high", latent=uniform_prior),
 )
+
+
+def _unknown(name: str, fn: Any) -> Marginal:
+    return Marginal(name, type(fn).__name__)
+
+
+class LikelihoodTables:
+    """Expected log-probabilities and predictive moments by class of distribution."""
+
+    def __init__(
+        self,
+        framework: str,  # "Pyro" or "NumPyro"
+        univariate: Callable[[Any], tuple],  # predictive moments of a univariate distribution
+        marginal: Callable[[str, Any], Marginal],  # of a site by name and distribution
+        needs_rule: tuple[type, ...],  # classes that need a registered rule for predictions
+    ) -> None:
+        self.expected, self.prediction_rules, self._marginals = (
+            ClassTable(),
+            ClassTable(),
+            ClassTable(),
+        )
+        self.framework, self.needs_rule = framework, needs_rule
+        self.univariate, self._univariate_marginal = univariate, marginal
+
+    def expected_log_prob(self, *types: type) -> Callable[[Callable], Callable]:
+        """Register the expected log-probability of distribution types.
+
+        The function is called with the distribution object, whose parameters may be
+        random (in Pyro :class:`~pyro_moments.MomentTensor`, in NumPyro values of
+        :mod:`moment_calculus.values`), and the site's value, which may be random too; it
+        returns a tensor or an array of the distribution's batch shape.
+
+        Args:
+            types: distribution classes; subclasses are served by the nearest registered
+                one.
+
+        Returns:
+            The decorator.
+        """
+        return self.expected.register(*types)
+
+    def predictive_moments(
+        self, *types: type, marginal: Callable[[str, Any], Marginal] = _unknown
+    ) -> Callable[[Callable], Callable]:
+        """Register predictive moments of distributions, in place of quadrature for univariate ones.
+
+        The function is called with the distribution object; it returns the mean, the
+        epistemic and the aleatoric variance, and a function from observations to their
+        log predictive density, or, for predictions that can be drawn, the framework's
+        predictive distribution.
+
+        Args:
+            types: distribution classes.
+            marginal: from the name of a site and its distribution to what is known of the
+                predictive distribution of an element; by default only the moments are
+                known.
+
+        Returns:
+            The decorator.
+        """
+        self._marginals.update(dict.fromkeys(types, marginal))
+        return self.prediction_rules.register(*types)
+
+    def marginal(self, name: str, fn: Any) -> Marginal:
+        """Return what is known of the predictive distribution of a site's elements."""
+        kinds = (kind for kind in type(fn).__mro__ if kind in self.prediction_rules)
+        kind = next(kinds, None)  # the nearest class with predictive moments
+        make = self._univariate_marginal if kind is None else self._marginals.get(kind, _unknown)
+        return make(name, fn)
+
+    def is_predicted(self, kind: type) -> bool:
+        """Return whether a class has predictive moments, registered or by quadrature."""
+        return kind in self.prediction_rules or not issubclass(kind, self.needs_rule)
+
+    def predictive(self, name: str, fn: Any) -> tuple:
+        """Return :meth:`moments_and_law`, always with the log predictive density as last one."""
+        *moments, law = self.moments_and_law(name, fn)
+        return *moments, getattr(law, "log_prob", law)
+
+    def moments_and_law(self, name: str, fn: Any) -> tuple:
+        """Return the predictive moments of a site, as :meth:`predictive_moments` describes them."""
+        rule = self.prediction_rules.nearest(fn)
+        if rule is not None:
+            return rule(fn)
+        if fn.event_dim:
+            raise no_predictive_moments(name, fn, self.prediction_rules, framework=self.framework)
+        try:
+            return self.univariate(fn)
+        except NotImplementedError:  # the framework has no mean of it
+            raise no_predictive_moments(
+                name, fn, self.prediction_rules, framework=self.framework
+            ) from None
+
+
+def no_predictive_moments(
+    name: str, fn: Any, known: Iterable[type], *, framework: str
+) -> UnsupportedMoments:
+    """Return the error for a distribution without predictive moments."""
+    return UnsupportedMoments(
+        f"site '{name}': no predictive moments for {type(fn).__name__}; there are some "
+        f"for {', '.join(kind.__name__ for kind in known)}, and for every univariate "
+        "distribution of which the host knows the mean",
+        remedy=predictive_remedy(framework),
+    )
+
+
+def predictive_remedy(framework: str) -> str:
+    """Return the remedy for a distribution without predictive moments."""
+    return (
+        f"register some with @{framework.lower()}_moments.predictive_moments, or use "
+        f"{framework.lower()}.infer.Predictive with the guide to sample predictions"
+    )
+
+
+def no_expected_log_prob(
+    name: str, fn: Any, known: Iterable[type], *, framework: str, sites: Iterable[str] = ()
+) -> UnsupportedMoments:
+    """Return the error for a distribution without a rule for its expected log-probability."""
+    names = sorted({kind.__name__ for kind in known})
+    return UnsupportedMoments(
+        f"site '{name}': no expected log-probability for {type(fn).__name__} with random "
+        f"parameters or value; there is one for {', '.join(names)}, and for every univariate "
+        "distribution",
+        sites=sites,
+        remedy=f"register one with @{framework.lower()}_moments.expected_log_prob, or draw the "
+        f"latent sites by {BY_DRAWING}",
+    )
+
+
+def no_tempered_log_prob(
+    name: str, fn: Any, known: Iterable[type], *, framework: str, sites: Iterable[str] = ()
+) -> UnsupportedMoments:
+    """Return the error for a distribution without a rule for the mean of a power of its density."""
+    names = sorted({kind.__name__ for kind in known})
+    return UnsupportedMoments(
+        f"site '{name}': the mean of a power of the density of a {type(fn).__name__} with random "
+        f"parameters has no rule; there is one for {', '.join(names)}, and for every univariate "
+        "distribution",
+        sites=sites,
+        remedy="use propagation='sampled', or the expected log-probability, "
+        f"{framework.lower()}_moments.DeterministicELBO",
+    )
+
+
+@functools.cache
+def _is_one_of(kind: type, wrappers: tuple[Any, ...]) -> bool:
+    """Return whether a class is a wrapper; cached, because isinstance of the frameworks is slow."""
+    return issubclass(kind, wrappers)
+
+
+def unwrapped(fn: Any, wrappers: tuple[Any, ...]) -> tuple[Any, int]:
+    """Return the distribution inside wrappers, and the number of axes that they sum over."""
+    inner, summed = fn, 0
+    kind: Any = type(fn)
+    while _is_one_of(kind, wrappers):
+        summed += getattr(inner, "reinterpreted_batch_ndims", 0)
+        inner = inner.base_dist
+        kind = type(inner)
+    return inner, summed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import smaller_softplus
@@ -13,11 +13,11 @@ from moment_calculus.functions.table import Integrated, Rescaled, activation
 from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_ndtr, namespace
-from moment_calculus.operations.elementwise import positive
+from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.ancestry import branches_of
-from moment_calculus.values.applied import with_rule_book
+from moment_calculus.values.elementwise import with_rule_book
 
 LINEAR = -30.0  # below it x is log softplus(x) up to 5e-14
 
@@ -51,7 +51,7 @@ def log(operand: Any) -> Any:
         return log_probabilities(operand)[0]
     if _has_unknown_range(transform):
         return apply(Integrated(_log), operand)
-    return positive.log(operand)
+    return elementary.log(operand)
 
 
 def _has_unknown_range(function: Any) -> bool:

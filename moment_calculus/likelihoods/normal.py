@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.families.exponential import capped_exp, infinite_where_capped
-from moment_calculus.likelihoods.drivers import conditional, is_not_gaussian, points_of
-from moment_calculus.likelihoods.expectations import expected_value, log_expectation
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.families.elementary import capped_exp, infinite_where_capped
+from moment_calculus.likelihoods.expectations import (
+    conditional,
+    expected_value,
+    is_not_gaussian,
+    log_expectation,
+    points_of,
+)
 from moment_calculus.likelihoods.links import log
-from moment_calculus.likelihoods.residual import (
+from moment_calculus.likelihoods.location_scale import (
     check_positive,
     difference,
     product_or_zero,
@@ -19,13 +24,12 @@ from moment_calculus.likelihoods.residual import (
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.special import cast_clipped, namespace
-from moment_calculus.operations.elementwise import positive
+from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, shape_of
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, elementwise_covariance
-from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.support import overlap
+from moment_calculus.values.spread import broadcast_shape, overlap
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -41,7 +45,7 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     if not is_value(scale):
         return _normal_density(*_moments(residual), scale)
     check_positive(scale)
-    found = positive.exponential_parts(scale)
+    found = elementary.exponential_parts(scale)
     jointly_gaussian = not is_not_gaussian(residual) or not overlap(residual, scale)
     if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found
@@ -60,7 +64,7 @@ def _expected_square(mean: Array, variance: Array) -> Array:
 
 def log_normal(value: Any, loc: Any, scale: Any) -> Array:
     """Return E[log LogNormal(value; loc, scale)], by :func:`normal` of the logarithm."""
-    logs = positive.log(value) if is_value(value) else namespace(value).log(value)
+    logs = log(value)
     return normal(logs, loc, scale) - expected_value(logs)
 
 

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 COVARIANCES = ("full", "diagonal")
 CATEGORICAL = ("points", "pairs", "tilted", "jensen", "delta", "sample")
 OPERATIONS = ("product", "linear")
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -105,3 +106,29 @@ def check_draws(sample_sites: Collection[str], num_particles: int) -> None:
         raise ValueError(f"sample_sites is a collection of names: sample_sites=[{sample_sites!r}]")
     if num_particles < 1:
         raise ValueError(f"num_particles={num_particles} must be at least 1")
+
+
+class Table(dict[Key, Callable]):
+    """A dictionary from keys to functions, filled by a decorator."""
+
+    def register(self, *keys: Key) -> Callable[[Callable], Callable]:
+        """Return the decorator that registers a function for the given keys."""
+
+        def decorate(function: Callable) -> Callable:
+            self.update(dict.fromkeys(keys, function))
+            return function
+
+        return decorate
+
+
+class ClassTable(Table[type]):
+    """Functions by class; an object is served by its nearest registered class."""
+
+    def nearest(self, instance: Any) -> Callable | None:
+        """Return the function of an object's nearest registered class, None if there is none."""
+        kind = self.kind(instance)
+        return None if kind is None else self[kind]
+
+    def kind(self, instance: Any) -> type | None:
+        """Return the nearest registered class of an object, None if there is none."""
+        return next((kind for kind in type(instance).__mro__ if kind in self), None)

@@ -8,11 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from moment_calculus.optimisation.batches import AllData, LoaderBatches, ShuffledBatches, is_loader
-from moment_calculus.optimisation.loaders import RandomState
+from moment_calculus.optimisation.batches import (
+    AllData,
+    LoaderBatches,
+    RandomState,
+    ShuffledBatches,
+    is_loader,
+)
 from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.training import Plan, Progress
-from moment_calculus.optimisation.warm_up import WarmUp, parse_warm_up
+from moment_calculus.optimisation.weighting import WarmUp, parse_warm_up
 
 STEPS = {"adam": 2000, "lbfgs": 5000, "newton": 500}
 LEARNING_RATE = 1e-2

@@ -1,8 +1,14 @@
-"""Errors and warnings of linear response."""
+"""Errors and warnings of linear response, and their messages."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
+
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.pareto import EVEN, FEW, ImportanceWeights, largest_reliable_shape
 
 
 class NotAnOptimum(ValueError):
@@ -31,3 +37,65 @@ class Undetermined(Exception):
     def __init__(self, direction: np.ndarray) -> None:
         super().__init__()
         self.direction = direction
+
+
+WITHOUT_NOISE = (
+    "linear response takes all data at once, and an objective without draws, such as "
+    "DeterministicELBO()"
+)
+
+
+def check_dictionary(params: Any) -> None:
+    """Raise TypeError unless ``params`` is a dictionary of parameters."""
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            "params takes the trained parameters, a dictionary as of fit(model, guide, ...).params,"
+            f" got {type(params).__name__}"
+        )
+
+
+def other_parameters(given: Iterable[str], known: Iterable[str]) -> ValueError:
+    """Return the error for parameters with other names than those of model and guide."""
+    listed = [", ".join(map(repr, sorted(names))) or "nothing" for names in (given, known)]
+    return ValueError(
+        f"params has {listed[0]}; model and guide have {listed[1]}: pass what "
+        "fit(model, guide, ...).params is"
+    )
+
+
+def other_shape(name: str, given: Iterable[int], known: Iterable[int]) -> ValueError:
+    """Return the error for a parameter with another shape than in model and guide."""
+    return ValueError(
+        f"parameter '{name}' has the shape {tuple(given)} in params, and {tuple(known)} in model "
+        "and guide"
+    )
+
+
+def not_gaussian(site: str) -> UnsupportedMoments:
+    """Return the error for a latent site that is no elementwise function of a Gaussian."""
+    return UnsupportedMoments(
+        f"the guide's site '{site}' is no elementwise function of a Gaussian: it has no "
+        "unconstrained coordinates",
+        sites=[site],
+        remedy="use DVIGuide, or another guide whose sites are Gaussian on the unconstrained space",
+    )
+
+
+def check_reliable(weights: ImportanceWeights, source: str, sites: Iterable[str]) -> None:
+    """Raise UnsupportedMoments if importance weights of draws of ``source`` cannot be trusted."""
+    if weights.is_reliable:
+        return
+    limit = largest_reliable_shape(weights.log.shape[-1])
+    raise UnsupportedMoments(
+        f"the importance weights of draws of {source} cannot be trusted: their k̂ is {weights}; "
+        f"they can with k̂ up to {limit:.2f} and {FEW:.0%} effective, or more than {EVEN:.0%} "
+        "effective",
+        sites=sites,
+        remedy="leave importance_weights out for what the approximation itself says, or use other "
+        "coordinates (non-centred hierarchies), a guide with covariances, or NUTS",
+    )
+
+
+def unknown_site(name: str, sites: Iterable[str]) -> ValueError:
+    """Return the error for a name that is no site of the model."""
+    return ValueError(f"{name!r} is no site of the model; there are {', '.join(map(repr, sites))}")

@@ -1,4 +1,4 @@
-"""Protocols of what a front end supplies about model and guide at trained parameters."""
+"""What a front end supplies about model and guide at trained parameters."""
 
 from __future__ import annotations
 
@@ -8,12 +8,70 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from moment_calculus.hosts.moments import Moments
 from moment_calculus.optimisation.rounds import DeterministicLoss
-from moment_calculus.response.functional import Functional
-from moment_calculus.response.latents import Latent, ParameterArray
+from moment_calculus.predictions.moments import Moments
 
+LONG_AXIS = 100  # shortest axis without a plate whose elements may be independent of each other
 Quantity = str | Callable[[dict[str, Any]], Any]  # a site, or a function of the model's sites
+
+
+class Functional(Protocol):
+    """A vector that depends on the parameters, with its Jacobian G [d, n] at the optimum."""
+
+    @property
+    def value(self) -> np.ndarray:
+        """The vector at the optimum, [d]."""
+
+    def vjp(self, rows: np.ndarray) -> np.ndarray:
+        """Rows times G.
+
+        Args:
+            rows: [k, d].
+
+        Returns:
+            [k, parameters].
+        """
+
+    def jvp(self, rows: np.ndarray) -> np.ndarray:
+        """Rows times the transpose of G.
+
+        Args:
+            rows: [k, parameters].
+
+        Returns:
+            [k, d].
+        """
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A latent site that its guide makes a function of Gaussian coordinates."""
+
+    name: str
+    loc: np.ndarray  # mean of the coordinates, of the site's unconstrained shape
+    scale: np.ndarray  # their standard deviation in the guide, of the same shape
+    # Makes values of the site from coordinates, arrays of the framework with further
+    # leading axes.
+    to_support: Callable[[Any], Any]
+    log_slope: Callable[[Any], Any]  # log |derivative| or log |Jacobian determinant|
+    plates: Mapping[str, int]  # axis of each plate around the site
+    is_elementwise: bool = True  # False if to_support mixes coordinates, as for a simplex
+
+    @property
+    def axes(self) -> dict[str | int, int]:
+        """Return the axis of each plate, and of each long axis without a plate by its size."""
+        free = set(range(self.loc.ndim)) - {*self.plates.values()}
+        sizes = {self.loc.shape[axis]: axis for axis in free if self.loc.shape[axis] >= LONG_AXIS}
+        return {**self.plates, **sizes}
+
+
+@dataclass(frozen=True)
+class ParameterArray:
+    """One array of parameters."""
+
+    name: str  # in the framework
+    size: int  # number of elements
+    location: str | None = None  # the leaf, of the same size, whose scale this one is
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from moment_calculus.values.covariances import cross_covariance, elementwise_covariance
 from moment_calculus.values.deferred import Deferred
 from moment_calculus.values.gaussian import Gaussian, Root
-from moment_calculus.values.layout import features_last, from_features_last
-from moment_calculus.values.spread import Spread, Ties
+from moment_calculus.values.spread import (
+    Spread,
+    Ties,
+    features_last,
+    from_features_last,
+    share_sites,
+)
 from moment_calculus.values.step import Opaque, Step
-from moment_calculus.values.support import share_sites
 
 __all__ = [
     "Deferred",

@@ -1,20 +1,27 @@
-"""The ancestors of a value, and its branches: the value under each outcome of a random mask.
+"""The ancestors of a value, and the value computed again from them.
 
-With a mask m of zeros and ones that is independent of two values a and b,
+Under each outcome of a random mask: with a mask m of zeros and ones that is independent of
+two values a and b,
     y = m ∘ a + (1 − m) ∘ b,    f(y) = m ∘ f(a) + (1 − m) ∘ f(b)
 for every function f of each component: exact, though y is far from Gaussian. Dropout has
 b = 0.
+
+As a vector: dependence between elements of a batch is not stored, for there may be many,
+as the effects of a plate that share a mean and a scale. Where they are summed with weights
+after all, the value is computed again from its independent components, with the trailing
+axis as the feature axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW_ALL, UnsupportedMoments
-from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.support import overlap
+from moment_calculus.errors import OR_DRAW_ALL, UnsupportedMoments
+from moment_calculus.values.gaussian import Gaussian, Root
+from moment_calculus.values.spread import Spread, overlap
+from moment_calculus.values.step import Entries, Step, entries_of
 
 MOST_MASKS = 4
 _KEY = "branches"
@@ -147,7 +154,8 @@ def branches_of(value: Gaussian) -> Branches | None:
     waiting = [value]
     while waiting:
         current = waiting[-1]
-        sources = current.step.inputs if current.step.elementwise else ()
+        has_branches = type(current.step).branches is not Step.branches
+        sources = current.step.inputs if has_branches else ()
         unknown = [source for source in sources if _KEY not in source.memo.arrays]
         if unknown:
             waiting.extend(unknown)
@@ -175,3 +183,47 @@ def combine_branches(
         return again(*(choice(part) if own(part) else value for value, part in pairs))
 
     return Branches(newest.mask, newest.join, make)
+
+
+def as_vector(value: Gaussian) -> Gaussian | None:
+    """Return a batch of scalars with its trailing axis as feature axis; None if that is unknown.
+
+    Exact where the value is computed from independent components and scalars by sums,
+    products and functions of each component. A component used twice is one vector used
+    twice.
+    """
+    vector = value.memo.values.get("vector")
+    if vector is None:
+        vector = _compute_vector(value)
+        if vector is not None:
+            value.memo.values["vector"] = vector
+    return vector
+
+
+def _compute_vector(value: Gaussian) -> Gaussian | None:
+    if value.axis is not None or not value.shape:
+        return value if value.axis == -1 else None
+    entries = entries_of(value)
+    switched = branches_of(value) is not None  # a root would lose its branches
+    if value.independent and not switched and (entries is not None or value.step.affine is None):
+        return _root(value, entries, Spread(value.variance))
+    if entries is not None and not switched:
+        covariance = partial(entries.covariance, value.variance)
+        return _root(value, entries, Spread(value.variance, covariance, value.propagation.full))
+    return value.step.as_vector(value)
+
+
+def _root(value: Gaussian, entries: Entries | None, spread: Spread) -> Gaussian:
+    root, flow = Root(entries_override=entries), value.propagation
+    return Gaussian(
+        value.mean, spread, root, support=value.support, ties=value.ties, propagation=flow
+    )
+
+
+def from_vector_parts(combine: Callable[..., Any], *parts: Gaussian) -> Gaussian | None:
+    """Return ``combine`` of batches of scalars as vectors; None if one of them is not known so."""
+    vectors = [as_vector(part) for part in parts]
+    if any(vector is None for vector in vectors):
+        return None
+    result = combine(*vectors)
+    return None if result is None else result.gaussian()

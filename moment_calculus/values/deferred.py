@@ -1,8 +1,8 @@
-"""Elementwise functions of a Gaussian whose moments are computed only where they are needed.
+"""Functions of a Gaussian whose moments are computed only where they are needed.
 
-A chain of functions is composed first and integrated once, so that it stays recognisable
-(as the scale of a likelihood, say). A shape operation rearranges the Gaussian, and the
-moments if they are known already.
+A chain of elementwise functions is composed first and integrated once, so that it stays
+recognisable (as the scale of a likelihood, say). A shape operation rearranges the
+Gaussian, and the moments if they are known already.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from functools import partial
 from typing import Any
 
 from moment_calculus.functions.combinators import (
+    Bounds,
     Composed,
     Fused,
     Identity,
     Scaled,
+    bounds_of,
     with_arrays_moved,
 )
-from moment_calculus.functions.function_bounds import Bounds, bounds_of
-from moment_calculus.functions.recognition_policy import RecognitionPolicy
+from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.values.affine import affine
 from moment_calculus.values.ancestry import branches_of
-from moment_calculus.values.applied import apply_activation, with_rule_book
+from moment_calculus.values.elementwise import affine, apply_activation, with_rule_book
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.support import Support
+from moment_calculus.values.spread import Support
 
 
 class Deferred:
@@ -239,3 +239,45 @@ def unscaled(function: Any) -> Any:
     while isinstance(function, Scaled):
         function = function.inner
     return function
+
+
+class Composite:
+    """A function of one Gaussian, its source, without moments until they are asked for."""
+
+    __slots__ = ("source",)
+    name = ""
+
+    def __init__(self, source: Gaussian) -> None:
+        self.source = source
+
+    @property
+    def sites(self) -> frozenset[str]:
+        """Names of the latent sites that the value depends on."""
+        return self.source.sites
+
+    @property
+    def support(self) -> Support:
+        """The latent sites, and which of their elements, that the value depends on."""
+        return self.source.support
+
+    @property
+    def at_mean(self) -> Array:
+        """The function at the mean of its source."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return tuple(self.at_mean.shape)
+
+    def gaussian(self) -> Any:
+        """Return the moments of the function as a value."""
+        raise NotImplementedError
+
+    def permuted(self, order: Sequence[int]) -> Any:
+        """Return the function with reordered axes: ``order`` is the old axis at each place."""
+        raise NotImplementedError
+
+    def converted(self, convert: Callable[[Array], Array]) -> Any:
+        """Return the function in another precision or on another device."""
+        raise NotImplementedError

@@ -15,7 +15,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import (
     Array,
     device,
@@ -25,11 +25,15 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
-from moment_calculus.values.entries import Entries, covariance_by_older
-from moment_calculus.values.layout import features_last, from_features_last
-from moment_calculus.values.spread import Spread, Ties
-from moment_calculus.values.step import Step
-from moment_calculus.values.support import Support, union
+from moment_calculus.values.spread import (
+    Spread,
+    Support,
+    Ties,
+    features_last,
+    from_features_last,
+    union,
+)
+from moment_calculus.values.step import Entries, Step, covariance_by_older
 
 _serials = itertools.count()
 
@@ -69,6 +73,7 @@ class Gaussian:
         "__weakref__",
         "_memo",
         "axis",
+        "linear_in_chains",
         "mean",
         "propagation",
         "serial",
@@ -91,6 +96,7 @@ class Gaussian:
     ) -> None:
         self.mean, self.spread, self.axis = mean, spread, axis
         self.step = Root() if step is None else step
+        self.linear_in_chains = self.step.linear_in_chains  # stored: lines of steps may be long
         self.support = union(self.step.inputs) if support is None else support
         self.ties = self._default_ties() if ties is None else ties
         self.propagation = propagation or Propagation()
@@ -145,7 +151,7 @@ class Gaussian:
     @property
     def has_covariance(self) -> bool:
         """Return whether the covariance of the components is propagated."""
-        return self.spread.covariance is not None
+        return self.spread.propagated
 
     @property
     def uses_covariance(self) -> bool:
@@ -155,7 +161,9 @@ class Gaussian:
     @property
     def covariance(self) -> Array | None:
         """Return the covariance ``batch + [d, d]``, or None if it is not propagated."""
-        return self.spread.compute("covariance", lambda: check_memory(self))
+        if not self.has_covariance:
+            return None
+        return self.spread.computed_covariance(lambda: check_memory(self))
 
     @property
     def variance(self) -> Array:
@@ -168,10 +176,8 @@ class Gaussian:
 
     def joint_covariance(self) -> Array:
         """Return the covariance ``batch + [d, d]``, even where it is not propagated."""
-        if self.has_covariance:
-            return self.covariance
-        if not self.independent:
-            joint = self.spread.compute("joint", lambda: check_memory(self))
+        if self.has_covariance or not self.independent:
+            joint = self.spread.computed_covariance(lambda: check_memory(self))
             if joint is not None:
                 return joint
         check_memory(self)

@@ -1,12 +1,89 @@
-"""The spread of a value: variance, covariances, and which components may depend on each other."""
+"""Spread and layout of a value, and which latent elements it depends on.
+
+A covariance has the feature axis of the value moved to the end and doubled. The names of
+sites alone would make ``w[0]`` depend on ``w[1]``, and layers whose weights are stacked in
+one site would be impossible: a support also says which elements, counted along the leading
+axis of the site, as a bit mask.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from itertools import combinations
+from numbers import Integral
 from typing import Any
 
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.special import namespace
+
+
+def features_last(array: Array, axis: int | None) -> Array:
+    """Move the feature axis to the end; a batch of scalars gets a feature axis of size one."""
+    if axis == -1:
+        return array
+    if axis is None:
+        return array[..., None]
+    return namespace(array).moveaxis(array, axis, -1)
+
+
+def from_features_last(array: Array, axis: int | None) -> Array:
+    """Undo :func:`features_last`."""
+    if axis == -1:
+        return array
+    if axis is None:
+        return array[..., 0]
+    return namespace(array).moveaxis(array, -1, axis)
+
+
+def batch_shape(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
+    """Return the shape without the feature axis."""
+    if axis is None:
+        return shape
+    position = len(shape) + axis
+    return shape[:position] + shape[position + 1 :]
+
+
+def broadcasts(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Return whether two shapes broadcast."""
+    shorter = min(len(first), len(second))
+    pairs = zip(first[len(first) - shorter :], second[len(second) - shorter :], strict=True)
+    return all(1 in pair or pair[0] == pair[1] for pair in pairs)
+
+
+def rank_of_batch(shape: tuple[int, ...], axis: int | None) -> int:
+    """Return the number of axes without the feature axis and leading axes of size one."""
+    batch = batch_shape(shape, axis)
+    return next((len(batch) - place for place, size in enumerate(batch) if size > 1), 0)
+
+
+def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape that shapes broadcast to; UnsupportedMoments if they do not."""
+    first = shapes[0]
+    if all(shape == first or shape == () for shape in shapes):
+        return first
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    result = tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))
+    if any(n not in (1, m) for shape in padded for n, m in zip(shape, result, strict=True)):
+        raise UnsupportedMoments(
+            f"operands of shapes {', '.join(map(str, shapes))} do not broadcast",
+            remedy="give the operands axes of size one where they lack an axis",
+        )
+    return result
+
+
+def broadcasts_to(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
+    """Return whether ``shape`` expands to ``wide``; UnsupportedMoments if they do not broadcast."""
+    wide = tuple(wide)
+    return len(shape) <= len(wide) and broadcast_shape(wide, tuple(shape)) == wide
+
+
+def rows_scaled(cross: Array, gain: Array, axis: int | None) -> Array:
+    """Return the covariance ``batch + [d, e]`` after an elementwise step of derivative ``gain``."""
+    return features_last(gain, axis)[..., :, None] * cross
+
 
 Lazy = Array | Callable[[], Array] | None
 
@@ -15,34 +92,33 @@ class Spread:
     """Variance and covariances of a value, each computed when it is first needed."""
 
     # variance: of the value's shape; may be omitted beside a covariance. covariance:
-    # batch + [d, d] over the feature axis, or a callable that computes it; None if
-    # components are propagated as independent. joint: the same for a value in diagonal
-    # mode, for covariances of its slices.
-    __slots__ = ("covariance", "joint", "variance")
+    # batch + [d, d] over the feature axis, or a callable that computes it; None if it is
+    # not known. propagated: whether it is propagated; in diagonal mode it may be known for
+    # covariances of slices alone.
+    __slots__ = ("covariance", "propagated", "variance")
 
     def __init__(
-        self, variance: Array | None = None, covariance: Lazy = None, joint: Lazy = None
+        self, variance: Array | None = None, covariance: Lazy = None, propagated: bool = True
     ) -> None:
-        self.variance, self.covariance, self.joint = variance, covariance, joint
+        self.variance, self.covariance = variance, covariance
+        self.propagated = propagated and covariance is not None
 
     @property
     def plain(self) -> bool:
         """Return whether there is a variance only."""
-        return self.covariance is None and self.joint is None
+        return self.covariance is None
 
     @property
     def is_pending(self) -> bool:
-        """Return whether a covariance is still to be computed."""
-        return callable(self.covariance) or callable(self.joint)
+        """Return whether the covariance is still to be computed."""
+        return callable(self.covariance)
 
-    def compute(self, kind: str, check: Callable[[], Any]) -> Array | None:
-        """Return the covariance of this attribute name, or None; ``check`` may raise beforehand."""
-        covariance = getattr(self, kind)
-        if callable(covariance):
+    def computed_covariance(self, check: Callable[[], Any]) -> Array | None:
+        """Return the covariance or None; ``check`` may raise before it is computed."""
+        if callable(self.covariance):
             check()
-            covariance = covariance()
-            setattr(self, kind, covariance)
-        return covariance
+            self.covariance = self.covariance()
+        return self.covariance
 
 
 class Ties(IntEnum):
@@ -62,3 +138,59 @@ def strongest_ties(values: Iterable[Any]) -> Ties:
 def none_or_all(independent: bool) -> Ties:
     """Return NONE for a value whose components are all independent, else ALL."""
     return Ties.NONE if independent else Ties.ALL
+
+
+Support = Mapping[str, int]
+"""The latent sites on which a value depends, each with a bit mask of its elements."""
+
+ALL = -1
+NONE: Support = {}
+
+
+def all_elements(sites: Iterable[str]) -> Support:
+    """Return the support of all elements of some sites."""
+    return dict.fromkeys(sites, ALL)
+
+
+def overlap(left: Any, right: Any) -> frozenset[str]:
+    """Return the latent sites through which two values may depend on each other."""
+    ours, theirs = left.support, right.support
+    return frozenset(site for site, mask in ours.items() if mask & theirs.get(site, 0))
+
+
+def share_sites(*values: Any) -> frozenset[str]:
+    """Return the latent sites on which at least two of the values depend."""
+    return frozenset().union(*(overlap(*pair) for pair in combinations(values, 2)))
+
+
+def union(values: Iterable[Any]) -> Support:
+    """Return the support of a value that is computed from other values."""
+    parts = [value.support for value in values]
+    if not parts or all(part is parts[0] for part in parts):
+        return parts[0] if parts else NONE
+    masks: dict[str, int] = {}
+    for part in parts:
+        for site, mask in part.items():
+            masks[site] = masks.get(site, 0) | mask
+    return masks
+
+
+def support_of_index(value: Any, key: Any) -> Support | None:
+    """Return the support that an integer or slice of the leading axis leaves; None if unknown."""
+    source = value.origin
+    if source.step.inputs or not source.independent or source.shape != value.shape:
+        return None
+    size = value.shape[0]
+    if isinstance(key, Integral):
+        chosen: Iterable[int] = (int(key) % size,)
+    elif isinstance(key, slice) and key != slice(None):
+        chosen = range(*key.indices(size))
+    else:
+        return None
+    return dict.fromkeys(source.sites, _mask(chosen))
+
+
+def _mask(places: Iterable[int]) -> int:
+    if isinstance(places, range) and abs(places.step) == 1 and places:
+        return ((1 << len(places)) - 1) << min(places[0], places[-1])
+    return sum(1 << place for place in places)

@@ -8,11 +8,89 @@ other, and covariances with other values are unknown.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.values.entries import Entries
+from moment_calculus.numerics.arrays import Array, device, transpose
+from moment_calculus.numerics.special import namespace
+from moment_calculus.values.spread import batch_shape, broadcasts, features_last
+
+
+class Entries(NamedTuple):
+    """The entries of a latent site that are the components of a value."""
+
+    site: Any  # a latent site with independent components
+    indices: Callable[[], Array]  # computes the index of every entry, in the shape of the value
+
+    @classmethod
+    def of(cls, site: Any) -> Entries:
+        """Return all entries of a latent site, in order."""
+        return cls(site, lambda: _entry_indices(site.mean))
+
+    def moved(self, move: Callable[[Array], Array]) -> Entries:
+        """Return the entries after ``move``, which only rearranges the elements of an array."""
+        return Entries(self.site, lambda: move(self.indices()))
+
+    def covariance(self, variance: Array) -> Array:
+        """Return the covariance along the trailing axis, given the variance of each component."""
+        indices = self.indices()
+        return _where_same(indices[..., :, None], indices[..., None, :], variance[..., :, None])
+
+
+def _entry_indices(like: Array) -> Array:
+    xp, count = namespace(like), 1
+    for size in like.shape:
+        count *= size
+    return xp.reshape(xp.arange(count, device=device(like)), tuple(like.shape))
+
+
+def entries_of(value: Any) -> Entries | None:
+    """Return the entries of a latent site that are the components of a value, or None."""
+    return value.step.entries(value)
+
+
+def _of_one_site(*values: Any) -> list[Entries] | None:
+    """Return the entries of values that are all entries of the same latent site; else None."""
+    entries = [entries_of(value) for value in values]
+    sites = {id(part.site) if part else None for part in entries}
+    return None if len(sites) > 1 or None in sites else entries  # type: ignore[return-value]
+
+
+def covariance_of_entries(left: Any, right: Any) -> Array | None:
+    """Return Cov(left, right), ``batch + [d, e]``, if both are entries of one site; else None."""
+    parts = _of_one_site(left, right)
+    if parts is None or not _broadcast(left, right):
+        return None
+    ours, theirs = (
+        features_last(part.indices(), value.axis)
+        for part, value in zip(parts, (left, right), strict=True)
+    )
+    variance = features_last(left.variance, left.axis)[..., :, None]
+    return _where_same(ours[..., :, None], theirs[..., None, :], variance)
+
+
+def elementwise_covariance_of_entries(left: Any, right: Any) -> Array | None:
+    """Return the covariance of equal components, if both values are entries of one site."""
+    parts = _of_one_site(left, right)
+    if parts is None:
+        return None
+    return _where_same(parts[0].indices(), parts[1].indices(), left.variance)
+
+
+def _where_same(ours: Array, theirs: Array, variance: Array) -> Array:
+    xp = namespace(variance)
+    return xp.where(ours == theirs, variance, xp.zeros_like(variance))
+
+
+def _broadcast(left: Any, right: Any) -> bool:
+    return broadcasts(*(batch_shape(value.shape, value.axis) for value in (left, right)))
+
+
+def covariance_by_older(value: Any, other: Any, query: Any) -> Array | None:
+    """Return Cov(value, other) of entries by the inputs of the older value, else NotImplemented."""
+    swapped = None if entries_of(value) is None else query.by_inputs(other, value)
+    return NotImplemented if swapped is None else transpose(swapped)
 
 
 class Step:
@@ -31,13 +109,8 @@ class Step:
             independent (diagonal mode).
         affine: the only input x, a scale and a shift (arrays or numbers that are not
             random), if the value is scale · x + shift component by component.
-        nonlinear: whether the value is a nonlinear function or a product, known by its
-            moments alone.
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
-        factors: the two factors, if the value is a product of two values.
-        quadratic: values x and y and a weight, an array of the value's shape or None for
-            one, if the second-order part of the value is weight · ((x − E x)(y − E y) −
-            Cov(x, y)).
+        is_product: whether the value is the product of its two inputs.
         weight: whether the value is a latent matrix as a whole, not a batch of latent
             vectors; its product with columns that are not random then has the rows as
             features.
@@ -46,8 +119,10 @@ class Step:
         linear_in_chains: whether the value is linear in latent chains and its components
             depend on each other in no other way; then sums and maps use its covariance in
             diagonal mode too.
-        elementwise: whether every component is computed from single components of the
-            inputs, so that :meth:`branches` are known.
+
+    Covariances of a few of many values will be computed backwards. The transpose of
+    :meth:`through`, from a cotangent of the value to one of each input, will be a method
+    ``pull`` beside it; what the step adds to the value's own variance, a method ``own``.
     """
 
     inputs: tuple[Any, ...] = ()
@@ -55,14 +130,26 @@ class Step:
     componentwise: bool = False
     assumes_independence: bool = False
     affine: tuple[Any, Any, Any] | None = None
-    nonlinear: bool = False
     function: tuple[Any, Any] | None = None
-    factors: tuple[Any, Any] | None = None
-    quadratic: tuple[Any, Any, Array | None] | None = None
+    is_product: bool = False
     weight: bool = False
     data: bool = False
     linear_in_chains: bool = False
-    elementwise: bool = False
+
+    @property
+    def nonlinear(self) -> bool:
+        """Whether the value is a nonlinear function or a product, known by its moments alone."""
+        return self.is_product or self.function is not None
+
+    @property
+    def quadratic(self) -> tuple[Any, Any, Array | None] | None:
+        """The second-order part of the value, weight · ((x − E x)(y − E y) − Cov(x, y)).
+
+        Returns:
+            x, y, and the weight, an array of the value's shape or None for one; None
+            without such a part.
+        """
+        return (*self.inputs, None) if self.is_product else None
 
     def follows(self, place: int) -> bool:
         """Whether :meth:`through` can carry the covariance of an input over to the value.
@@ -70,7 +157,7 @@ class Step:
         Args:
             place: index of the input.
         """
-        return self.identity
+        return self.identity or type(self).through is not Step.through
 
     def through(self, place: int, cross: Array) -> Array | None:
         """Carry Cov(input, ·) over to Cov(value, ·), both ``batch + [d, e]``; None if unknown.
@@ -80,16 +167,6 @@ class Step:
             cross: covariance of the input with another value.
         """
         return cross if self.identity else None
-
-    def own_covariance(self, value: Any, other: Any, query: Any) -> Array | float | None:
-        """Part of Cov(value, other) that does not come from the inputs; None if unknown.
-
-        Args:
-            value: the value of this step.
-            other: another value.
-            query: computes covariances of other pairs.
-        """
-        return 0.0
 
     def covariance_with(self, value: Any, other: Any, query: Any) -> Array | None:
         """Cov(value, other), where the step knows more than its inputs; None if it is unknown.
@@ -171,7 +248,7 @@ class Step:
 
         Args:
             value: the value of this step.
-            parts: for each input of an elementwise step its branches, or None.
+            parts: for each input its branches, or None.
 
         Returns:
             :class:`moment_calculus.values.ancestry.Branches`.
@@ -204,6 +281,23 @@ class Step:
             value: the value of this step.
         """
         return None
+
+
+@dataclass(frozen=True, eq=False)
+class OfOneSource(Step):
+    """Base step of a value that is computed from one other value, its source."""
+
+    source: Any
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """Return the source as the only input."""
+        return (self.source,)
+
+    @property
+    def linear_in_chains(self) -> bool:  # type: ignore[override]
+        """Return whether the source is linear in latent chains."""
+        return self.source.linear_in_chains
 
 
 @dataclass(frozen=True, eq=False)

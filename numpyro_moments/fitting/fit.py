@@ -16,9 +16,6 @@ import numpy as np
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from moment_calculus.hosts.checkpoints import Checkpoint
-from moment_calculus.hosts.mini_batches import PlateScaling
-from moment_calculus.hosts.training_files import data_digest
 from moment_calculus.objectives.by_draws import warn_if_off
 from moment_calculus.optimisation.batches import (
     AllData,
@@ -26,19 +23,23 @@ from moment_calculus.optimisation.batches import (
     batch_arguments,
     first_arguments,
 )
-from moment_calculus.optimisation.minimiser import Minimiser
-from moment_calculus.optimisation.newton import DENSE
+from moment_calculus.optimisation.minimiser import DENSE, Minimiser
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
-from moment_calculus.optimisation.progress import last_line
 from moment_calculus.optimisation.rounds import cached, initial_outcome
-from moment_calculus.optimisation.training import Progress, Trainer, train
-from numpyro_moments.fitting.by_draws import loss_by_draws
+from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest
+from moment_calculus.optimisation.training import Progress, Trainer, last_line, train
+from moment_calculus.optimisation.weighting import PlateScaling
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.gradients import GradientTrainer
-from numpyro_moments.fitting.problem import Problem, in_jax, is_array
-from numpyro_moments.fitting.storing import arrays_in, joint_density, stored_training
-from numpyro_moments.fitting.streaming import Streaming, streaming
+from numpyro_moments.fitting.problem import Problem, in_jax, is_array, loss_by_draws
+from numpyro_moments.fitting.storing import (
+    Streaming,
+    arrays_in,
+    joint_density,
+    stored_training,
+    streaming,
+)
 from numpyro_moments.svi import SVI
 
 

@@ -18,10 +18,10 @@ from moment_calculus.optimisation.batches import (
     LoaderBatches,
     ShuffledBatches,
 )
+from moment_calculus.optimisation.curvature import step_off_saddle
 from moment_calculus.optimisation.outcome import Course
-from moment_calculus.optimisation.progress import Bar
-from moment_calculus.optimisation.saddle import step_off_saddle
-from moment_calculus.optimisation.warm_up import WarmUp
+from moment_calculus.optimisation.training import Bar
+from moment_calculus.optimisation.weighting import WarmUp
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.problem import Problem, Static, apart
 

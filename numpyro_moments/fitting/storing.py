@@ -1,4 +1,4 @@
-"""Write trained parameters to a file, and read them back."""
+"""Write trained parameters to a file, read them back, and take them as the prior of new data."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
+from numpyro.primitives import Messenger
 
 from guides.numpyro.initialization import init_to_network
 from guides.numpyro.supports import is_latent
-from moment_calculus.hosts import training_files
-from moment_calculus.hosts.training_files import (
+from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
     check_parameters,
+    density_as_text,
     fill_course_from_dict,
     flattened,
     signature_of,
 )
-from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.weighting import priors_from_fit
 from numpyro_moments.fitting.problem import is_array
-from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.traces import bind
 
 PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")
 
@@ -126,7 +128,7 @@ def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed:
     with handlers.block():
         trace = handlers.trace(_started(model)).get_trace(*data, **named)
     sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
-    return training_files.joint_density(sites, observed)
+    return density_as_text(sites, observed)
 
 
 def _started(model: Callable) -> Callable:
@@ -192,3 +194,27 @@ def stored_array(array: np.ndarray) -> jax.Array:
 
 def _to_array(leaf: Any) -> np.ndarray | None:
     return np.asarray(leaf) if isinstance(leaf, jax.Array | np.ndarray) else None
+
+
+class Streaming(Messenger):
+    """Handler that gives latent sites other priors by name."""
+
+    def __init__(self, fn: Callable, priors: dict[str, Any]) -> None:
+        super().__init__(fn)
+        self.priors = priors
+
+    @property
+    def arrays(self) -> list[Any]:
+        """Return the parameters of the priors."""
+        return jax.tree.leaves(self.priors)
+
+    def process_message(self, msg: Any) -> None:
+        """Replace a prior."""
+        if msg["type"] == "sample" and msg["name"] in self.priors:
+            msg["fn"] = self.priors[msg["name"]]
+
+
+def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -> Streaming:
+    """Return a model whose prior is the posterior of an earlier fit; local sites keep their own."""
+    priors = priors_from_fit(sampled_sites(model, data, named), prior)
+    return Streaming(model, priors)

@@ -11,8 +11,7 @@ import numpyro
 from numpyro import distributions as dist
 
 from moment_calculus import likelihoods
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.hosts.predictions.discrete import ClassMarginal
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.classes import (
     check_classes_last,
     class_rule,
@@ -20,10 +19,12 @@ from moment_calculus.likelihoods.classes import (
 )
 from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.numerics.entropies import class_entropy
-from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
+from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian
-from numpyro_moments.likelihoods.structure import has_moments, is_random
-from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
+from numpyro_moments.likelihoods.expected import TEMPERED, expected_log_prob, predictive_moments
+from numpyro_moments.likelihoods.structure import has_moments
+from numpyro_moments.rules.table import is_random
 
 
 @expected_log_prob(dist.CategoricalLogits, dist.CategoricalProbs)

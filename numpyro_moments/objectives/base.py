@@ -15,9 +15,8 @@ from moment_calculus.numerics.rulebook import RuleBook, check_draws
 from moment_calculus.objectives.options import check_propagation
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.failure_causes import diagnose_errors
-from numpyro_moments.sites.binding import bind
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
-from numpyro_moments.sites.traces import Traces, moment_traces
+from numpyro_moments.sites.traces import Traces, bind, moment_traces
 
 
 class Objective(ELBO):

@@ -1,4 +1,4 @@
-"""The predictive distribution of one site of a model, in closed form."""
+"""Predictive distributions of one site: in closed form, and by particles."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
-from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
-from moment_calculus.hosts.predictions.wording import no_draws
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
+from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
+from moment_calculus.predictions.site import Axes, PredictedSite, checked_count, no_draws
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods import marginal, moments_and_law, univariate
-from numpyro_moments.likelihoods.derived import restored
-from numpyro_moments.likelihoods.structure import has_moments
-from numpyro_moments.sites.transformed import WRAPPERS
+from numpyro_moments.likelihoods.structure import has_moments, restored
+from numpyro_moments.sites.posteriors import WRAPPERS
 
 _CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 
@@ -95,3 +94,55 @@ class Prediction(PredictedSite):
         found = univariate.draw_observations(self._base, key, count, self._elements)
         floating = jnp.issubdtype(found.dtype, jnp.floating)
         return found.astype(self.mean.dtype) if floating else found
+
+
+class SampledPrediction(SampledSite):
+    """Predictive distribution of one site by particles, with the interface of ``Prediction``.
+
+    A mixture with equal weights: ``mean`` is the mean of the particles' means and
+    ``epistemic_variance`` their variance, ``aleatoric_variance`` the mean of the
+    particles' variances. ``log_prob`` is the logarithm of the mean density, of all
+    elements of an event together. Quantiles invert the mixture's own distribution
+    function; ``credible_interval`` is between quantiles of the particles' means, by
+    Hazen's rule, and no wider than these.
+
+    Args:
+        name: the site.
+        fn: its distribution, whose batch shape begins with the particles.
+
+    Raises:
+        ValueError: if the batch shape is empty, or a parameter is random: then there are
+            no particles.
+        UnsupportedMoments: if there are no predictive moments for the distribution.
+    """
+
+    def __init__(self, name: str, fn: Any) -> None:
+        if not fn.batch_shape or has_moments(fn):
+            raise not_of_particles(name, type(fn).__name__, fn.batch_shape)
+        super().__init__(Prediction(name, fn))
+
+    def sample(self, n: int, key: jax.Array) -> jax.Array:
+        """Draw from the predictive distribution.
+
+        A draw is of one particle in all its elements, and so a joint draw of several
+        rows. Every particle has equally many draws, or one more than others, in random
+        order.
+
+        Args:
+            n: how many draws.
+            key: random key.
+
+        Returns:
+            Array [n, ...] of observations.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+            TypeError: if ``key`` is no key.
+        """
+        count, particles = checked_count(n), self.distribution.batch_shape[0]
+        rounds = -(-count // particles)
+        of_drawing, of_order = jax.random.split(checked_key("key", key))
+        with self._context():
+            drawn = restored(self.distribution).sample(of_drawing, (rounds,))
+            drawn = drawn.reshape(rounds * particles, *drawn.shape[2:])
+            return drawn[jax.random.permutation(of_order, len(drawn))[:count]]

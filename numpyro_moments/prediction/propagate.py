@@ -8,18 +8,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.hosts.moments import (
+from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.objectives.options import check_draws_of_inputs
+from moment_calculus.predictions.moments import (
     Moments,
     as_value,
     draws_from,
     moments_of_draws,
     moments_of_value,
 )
-from moment_calculus.numerics.rulebook import RuleBook
-from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.interpreter import Interpreter
-from numpyro_moments.prediction.particles import needed
+from numpyro_moments.prediction.predict import needed
 from numpyro_moments.rules.table import is_random
 
 

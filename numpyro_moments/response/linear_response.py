@@ -11,11 +11,11 @@ import numpy as np
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.batches import Arguments
-from moment_calculus.response.optimum import TOLERANCE
+from moment_calculus.predictions.site import checked_count
+from moment_calculus.response.errors import check_dictionary
+from moment_calculus.response.inverse_curvature import TOLERANCE
 from moment_calculus.response.response import Response
-from moment_calculus.response.wording import check_dictionary
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.problem import in_jax

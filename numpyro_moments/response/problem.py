@@ -14,33 +14,61 @@ from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from guides.numpyro.supports import is_latent
-from moment_calculus.hosts.training_files import flattened
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_calculus.optimisation.storage.trainings import flattened
 from moment_calculus.response.data import plate_axes
-from moment_calculus.response.latents import Latent, ParameterArray
-from moment_calculus.response.problem import Perturbation, Quantities, Quantity
-from moment_calculus.response.wording import (
+from moment_calculus.response.errors import (
     WITHOUT_NOISE,
+    not_gaussian,
     other_parameters,
     other_shape,
 )
+from moment_calculus.response.problem import (
+    Latent,
+    ParameterArray,
+    Perturbation,
+    Quantities,
+    Quantity,
+)
 from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss, scales
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
-from numpyro_moments.response.corrected_predictions import CorrectedPredictions
-from numpyro_moments.response.functional import FlatFunctional
-from numpyro_moments.response.locations import location
 from numpyro_moments.response.perturbations import PerturbedLoss, data_weights, prior_shifts
-from numpyro_moments.response.quantities import expectations
+from numpyro_moments.response.quantities import CorrectedPredictions, FlatFunctional, expectations
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.posteriors import mixes_elements, without_wrappers
 from numpyro_moments.sites.traces import moment_traces
-from numpyro_moments.sites.transformed import mixes_elements
 from numpyro_moments.svi import SVI
+
+
+def location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable, Callable]:
+    """Return mean and scale of a site's coordinates, the map to its support, its log-slope.
+
+    The log-slope is the log of the absolute determinant of the map's Jacobian, by element
+    if the map works by element.
+    """
+    if not is_random(value):
+        transform = biject_to(site["fn"].support)
+        loc = transform.inv(value)
+
+        def log_determinant(points: jax.Array) -> jax.Array:
+            return transform.log_abs_det_jacobian(points, transform(points))
+
+        return loc, jnp.zeros_like(loc), transform, log_determinant
+    base = value.base if isinstance(value, Deferred) else value
+    if not isinstance(base, Gaussian):
+        raise not_gaussian(site["name"])
+    to_support = value.function if isinstance(value, Deferred) else lambda points: points
+
+    def log_slope(points: jax.Array) -> jax.Array:
+        return jnp.log(jnp.abs(jax.jvp(to_support, (points,), (jnp.ones_like(points),))[1]))
+
+    return base.mean, jnp.sqrt(base.variance), to_support, log_slope
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from guides.numpyro.dropped_weight import DroppedWeight
-from moment_calculus.hosts.wording import no_posterior_moments, not_reparameterised
+from moment_calculus.errors import not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
-from numpyro_moments.likelihoods.derived import stripped
+from numpyro_moments.likelihoods.structure import stripped
 from numpyro_moments.particles.evaluation import Evaluation, certain, drawn, evaluated
 from numpyro_moments.particles.undrawn import (
     Rows,
@@ -28,21 +28,23 @@ from numpyro_moments.particles.undrawn import (
     masked_site_p,
     normal_site_p,
 )
-from numpyro_moments.sites.latent_vector import LatentVectors, drawn_density
-from numpyro_moments.sites.masked import dropout_posterior
-from numpyro_moments.sites.messenger import model_site
-from numpyro_moments.sites.observed import check_masked_rows
-from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.messenger import LatentVectors, drawn_density, model_site
+from numpyro_moments.sites.posteriors import (
+    dropout_posterior,
+    gaussian_base,
+    value_at_mean,
+    without_wrappers,
+)
 from numpyro_moments.sites.random_watch import refuse_silent_draws
 from numpyro_moments.sites.traces import (
     Traces,
     certain_outputs,
+    check_masked_rows,
     host_traces,
     moment_traces,
     observed_plates,
     observing,
 )
-from numpyro_moments.sites.transformed import gaussian_base
 
 
 @dataclass(frozen=True)
@@ -228,18 +230,3 @@ def _moments(part: Any) -> Any:
     if isinstance(part, Undrawn) and not part.moves:
         return part.site.moments()
     return certain(part) if _is_special(part) else part
-
-
-def value_at_mean(name: str, fn: Any) -> jax.Array:
-    """Return a latent site's value at the mean of its posterior, or of the base of a transform."""
-    shape = fn.batch_shape + fn.event_shape
-    inner = without_wrappers(fn)
-    if isinstance(inner, dist.TransformedDistribution):
-        value = value_at_mean(name, inner.base_dist)
-        for transform in inner.transforms:
-            value = transform(value)
-        return jnp.broadcast_to(value, shape)
-    try:
-        return jnp.broadcast_to(inner.mean, shape)
-    except NotImplementedError:
-        raise no_posterior_moments(name, inner, "") from None

@@ -3,24 +3,130 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
 import jax
-import numpyro.distributions as dist
-from jax.extend import core
+import numpy as np
+from numpyro import distributions as dist
+from numpyro.distributions import biject_to
+from numpyro.distributions.util import sum_rightmost
+from numpyro.infer.autoguide import (
+    AutoContinuous,
+    AutoDiagonalNormal,
+    AutoGuideList,
+    AutoLaplaceApproximation,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+)
 from numpyro.primitives import Messenger
 
-from moment_calculus.hosts.wording import not_reparameterised
+from moment_calculus.errors import MEAN_FIELD_GUIDES, UnsupportedMoments, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
-from numpyro_moments.sites.latent_vector import LatentVectors
+from numpyro_moments._host import new_primitive, shaped
 from numpyro_moments.sites.posteriors import posterior_value, without_wrappers
 
-_AUXILIARY_SUFFIX = "_unconstrained"
+Draw = Callable[[str, dist.Distribution], jax.Array]
+_GAUSSIAN = (AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoMultivariateNormal)
 
-latent_p = core.Primitive("latent")
-latent_p.def_abstract_eval(lambda *_, shape, dtype, **__: jax.core.ShapedArray(shape, dtype))
+
+class LatentVectors:
+    """The latent vectors of a guide, which are split if their sites are independent.
+
+    Each site of ``AutoDiagonalNormal`` gets a value of its own and can be drawn by
+    itself. Vectors of other guides are Gaussian, or drawn, as a whole.
+    """
+
+    def __init__(self, guide: Any, sample_sites: Collection[str]) -> None:
+        self.sample_sites = frozenset(sample_sites)
+        self.guides = [part for part in _guides(guide) if isinstance(part, AutoContinuous)]
+        self.values: dict[str, dist.Delta] = {}
+
+    def is_drawn(self, name: str) -> bool:
+        """Return whether an auxiliary site is drawn as a whole; raise if that is not supported."""
+        guide = self._guide_of(name)
+        if guide is None or _takes_apart(guide):
+            return False
+        sites = guide._init_locs.keys()
+        kind = type(guide).__name__
+        if (drawn := self.sample_sites & sites) and drawn < sites:
+            raise UnsupportedMoments(
+                f"the sites of {kind} are dependent and cannot be drawn in part "
+                f"({', '.join(sorted(drawn))})",
+                sites=sites,
+                remedy=f"draw all of them: sample_sites={sorted(sites)}, or {MEAN_FIELD_GUIDES}",
+            )
+        if not drawn and not isinstance(guide, _GAUSSIAN):
+            raise UnsupportedMoments(
+                f"{kind} is not Gaussian: its sites have no analytic moments",
+                sites=sites,
+                remedy=f"{MEAN_FIELD_GUIDES}, or draw its sites: sample_sites={sorted(sites)}",
+            )
+        return bool(drawn)
+
+    def take_apart(self, name: str, fn: Any, latent: Draw, draw: Draw) -> None:
+        """Note a value for each site of a latent vector with independent components.
+
+        ``latent`` and ``draw`` make the unconstrained value of a site from its name and
+        distribution; ``draw`` is for the sites in ``sample_sites``.
+        """
+        guide = self._guide_of(name)
+        if guide is None or not _takes_apart(guide):
+            return
+        normal = fn if isinstance(fn, dist.Normal) else fn.base_dist
+        locs, scales = (guide._unpack_latent(part) for part in (normal.loc, normal.scale))
+        for site, loc in locs.items():
+            kind = draw if site in self.sample_sites else latent
+            value = kind(site, dist.Normal(loc, scales[site]))
+            self.values[site] = _constrained(guide.prototype_trace[site]["fn"], value)
+
+    def _guide_of(self, name: str) -> Any:
+        for guide in self.guides:
+            if name in {f"{start}{guide.prefix}_{end}" for start, end in _AUXILIARY}:
+                return guide
+        return None
+
+
+def drawn_density(site: dict) -> jax.Array | None:
+    """Return the log density of a vector that a flow has drawn, at the draw; None for others."""
+    auxiliary = (site["infer"] or {}).get("is_auxiliary")
+    if not (auxiliary and site["name"].endswith("_latent") and site.get("intermediates")):
+        return None
+    # Some flows have no inverse, which the density at any other point would need.
+    return site["fn"].log_prob(site["value"], intermediates=site["intermediates"])
+
+
+_AUXILIARY = [("_", "latent"), ("", "z_0"), ("", "momentum")]  # the last two: AutoDAIS
+
+
+def _guides(guide: Any) -> Iterator[Any]:
+    """Yield a guide without NumPyro's handlers, or the guides of an AutoGuideList."""
+    while not isinstance(guide, AutoGuideList) and getattr(guide, "fn", None) is not None:
+        guide = guide.fn
+    if isinstance(guide, AutoGuideList):
+        for part in guide:
+            yield from _guides(part)
+    else:
+        yield guide
+
+
+def _takes_apart(guide: Any) -> bool:
+    return isinstance(guide, AutoDiagonalNormal)
+
+
+def _constrained(prior: Any, free: jax.Array) -> dist.Delta:
+    """Return the site that AutoContinuous samples for a part of its vector."""
+    transform = biject_to(prior.support)
+    value = transform(free)
+    log_density = -transform.log_abs_det_jacobian(free, value)
+    summed = np.ndim(log_density) - np.ndim(value) + prior.event_dim
+    log_density = sum_rightmost(log_density, summed)
+    return dist.Delta(value, log_density=log_density, event_dim=prior.event_dim)
+
+
+_AUXILIARY_SUFFIX = "_unconstrained"
+latent_p = new_primitive("latent", lambda *_, shape, dtype, **__: shaped(shape, dtype))
 
 
 class MomentMessenger(Messenger):

@@ -1,36 +1,86 @@
-"""Run a guide and a model as NumPyro's ELBOs do, with moments in place of samples.
-
-Both are traced to one jaxpr, in which the primitive ``latent`` stands for the draw of a
-site from its posterior. The parameters of every site's distribution are outputs.
-"""
+"""Run a guide and a model as NumPyro's ELBOs do, with moments in place of samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
-from numpyro.util import _validate_model, check_model_guide_match
+from numpyro.util import check_model_guide_match
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.wording import unknown_sample_sites
+from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.objectives.data import Plate
+from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.interpreter import Interpreter
-from numpyro_moments.likelihoods.derived import stripped
+from numpyro_moments.likelihoods.structure import stripped
+from numpyro_moments.particles.undrawn import MaskedSite
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.latent_vector import drawn_density
-from numpyro_moments.sites.messenger import MomentMessenger, latent_rule, model_site
-from numpyro_moments.sites.noise import noise_rule, with_noise
-from numpyro_moments.sites.observed import check_masked_rows
-from numpyro_moments.sites.plates import plates_of
+from numpyro_moments.sites.messenger import MomentMessenger, drawn_density, latent_rule, model_site
 from numpyro_moments.sites.posteriors import without_wrappers
-from numpyro_moments.sites.random_watch import Declared, refuse_silent_draws
+from numpyro_moments.sites.random_watch import Declared, noise_rule, refuse_silent_draws, with_noise
+from numpyro_moments.sites.terms import Site
+
+
+def bind(guide: Any, model: Any, params: dict[str, Any] | None = None) -> None:
+    """Bind a guide, possibly inside handlers, to its model, and tell it its trained parameters."""
+    while not hasattr(guide, "bind") and getattr(guide, "fn", None) is not None:
+        guide = guide.fn
+    if hasattr(guide, "bind"):
+        guide.bind(model)
+        if params is not None:
+            guide.restore(params)
+
+
+class Part(NamedTuple):
+    """A frame like NumPyro's of a plate around a site, which is part of a larger plate."""
+
+    name: str
+    dim: int  # axis among those of the batch, negative
+    size: int
+    full_size: int  # of the larger plate
+
+
+def plates_of(site: dict, sizes: Mapping[str, int]) -> tuple[Plate, ...]:
+    """Return the plates around a site of a trace; ``sizes`` are full sizes by name."""
+    plates = []
+    for frame in site.get("cond_indep_stack", ()):
+        full = frame.full_size if isinstance(frame, Part) else sizes.get(frame.name, frame.size)
+        plates.append(Plate(frame.name, frame.dim, frame.size, full))
+    return tuple(plates)
+
+
+def check_masked_rows(sites: Mapping[str, Site], latent: Collection[str]) -> None:
+    """Raise for masks of rows that are no data; see :func:`.masked_rows.check_rows_are_data`."""
+    values = {name: site["value"] for name, site in sites.items() if name in latent}
+    drawn = {name: getattr(site.get("undrawn"), "site", None) for name, site in sites.items()}
+    weights = {
+        name: weight
+        for name, value in values.items()
+        for weight in (value, drawn[name])
+        if isinstance(weight, MaskedWeight | MaskedSite)
+    }
+    if not weights:
+        return
+    data = {
+        name: ObservedPlates(site["plates"], jnp.shape(site["value"]))
+        for name, site in sites.items()
+        if name not in latent and site["type"] == "sample" and not is_factor(site)
+    }
+    check_rows_are_data(weights, data)
+
+
+def is_factor(site: Any) -> bool:
+    """Return whether a site is a ``numpyro.factor``, which holds no data and predicts nothing."""
+    return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
+
 
 UNDRAWN = "_undrawn"  # in the "infer" of sites whose observation is a placeholder
 
@@ -137,7 +187,7 @@ def host_traces(
     substituted = handlers.substitute(replayed, data={**parameters, **mutable})
     model_trace = traced(model_messenger(Declared(substituted)))
     check_model_guide_match(model_trace, guide_trace)
-    _validate_model(model_trace, plate_warning="loose")
+    validate_model(model_trace)
     return _kept(guide_trace), _kept(model_trace)
 
 

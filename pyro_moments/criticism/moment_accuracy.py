@@ -18,8 +18,7 @@ from moment_calculus.criticism.accuracy.accuracy import (
     other_path,
 )
 from moment_calculus.criticism.accuracy.layers import RecordedOperation, layers_of, to_numpy
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_line import calling_line
+from moment_calculus.errors import UnsupportedMoments, calling_line
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.rulebooks import propagation_of

@@ -16,22 +16,19 @@ from pyro.poutine.util import prune_subsample_sites
 
 from moment_calculus.criticism.draws import Draws
 from moment_calculus.criticism.fitted_model import Posterior, chains_not_run, no_posterior
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.predictions.site import checked_count
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.outcome import Fit
-from pyro_moments.draws.map_over_draws import map_over_draws
-from pyro_moments.draws.model import PyroModel
-from pyro_moments.draws.plates import without_subsampling
-from pyro_moments.draws.sites import log_density
-from pyro_moments.fitting.precision import has_float64, to_float64
-from pyro_moments.objectives.densities import check_density
-from pyro_moments.objectives.particles import Program
+from moment_calculus.predictions.site import checked_count
+from pyro_moments.draws.model import PyroModel, map_over_draws
+from pyro_moments.draws.sites import log_density, without_subsampling
+from pyro_moments.fitting.parameters import has_float64, to_float64
+from pyro_moments.objectives.alpha import check_density
+from pyro_moments.objectives.base import Program
 from pyro_moments.prediction.predict import predict
 from pyro_moments.response.evaluation_context import SEEDS, EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse, problem_of
 from pyro_moments.response.problem import PyroProblem
-from pyro_moments.sites.binding import bind
-from pyro_moments.sites.observed import is_latent, is_sample
+from pyro_moments.sites.traces import bind, is_latent, is_sample
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from torch.overrides import TorchFunctionMode
 from guides.families import mean_field
 from moment_calculus.criticism.accuracy.accuracy import other_path
 from moment_calculus.numerics.rulebook import Propagation
+from pyro_moments._host import call_plainly, shell_like
 from pyro_moments.criticism.recorder import Call, results_of, short_name
 from pyro_moments.evaluation.metadata import METADATA
 from pyro_moments.evaluation.tensor import define_operators
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.rules.table import IN_PLACE
-from pyro_moments.sites.latent_vector import LatentVector, Part
-from pyro_moments.sites.messenger import MomentMessenger
+from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part
 
 
 class Replay:
@@ -96,9 +96,7 @@ class FollowedDraw(torch.Tensor):
     @staticmethod
     def __new__(cls, tensor: torch.Tensor, replay: Replay) -> FollowedDraw:
         """Make the shell, which has the shape of the draw and no storage."""
-        shell = torch.Tensor._make_wrapper_subclass(
-            cls, tensor.shape, dtype=tensor.dtype, device=tensor.device
-        )
+        shell = shell_like(cls, tensor)
         shell.tensor, shell.replay = tensor, replay
         return shell
 
@@ -112,8 +110,7 @@ class FollowedDraw(torch.Tensor):
         """Follow the call."""
         kwargs = kwargs or {}
         if func in METADATA:
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **kwargs)
+            return call_plainly(func, args, kwargs)
         return _first((*args, *kwargs.values())).replay.call(func, args, kwargs)
 
     @classmethod

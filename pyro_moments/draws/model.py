@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
@@ -16,7 +18,6 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.uncondition_messenger import UnconditionMessenger
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to
-from torch.utils import _pytree as pytree
 
 from moment_calculus.criticism.draws import Arrays
 from moment_calculus.criticism.model_with_draws import (
@@ -30,10 +31,10 @@ from moment_calculus.criticism.model_with_draws import (
     part_of_plate,
 )
 from moment_calculus.response.data import plate_axes
-from moment_calculus.response.wording import unknown_site
-from pyro_moments.draws.map_over_draws import map_over_draws
-from pyro_moments.draws.plates import check_observed_whole, without_subsampling
+from moment_calculus.response.errors import unknown_site
+from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.draws.sites import (
+    check_observed_whole,
     count_masked,
     event_dim_of,
     is_deterministic_value,
@@ -42,11 +43,88 @@ from pyro_moments.draws.sites import (
     log_density,
     log_prob_of,
     whole_value,
+    without_subsampling,
 )
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
-from pyro_moments.prediction.predict import LeaveUndrawn, is_factor
-from pyro_moments.prediction.sampled import SampledPrediction
+from pyro_moments.particles.noise import OutOfPlace, OwnArrays
+from pyro_moments.prediction.predict import LeaveUndrawn
+from pyro_moments.prediction.prediction import SampledPrediction
 from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.traces import is_factor
+
+NUMBERS_PER_BATCH = 2**24  # numbers that a batch of draws may hold
+Values = Mapping[str, torch.Tensor]
+Program = Callable[[Values], Any]
+
+
+def map_over_draws(
+    program: Program, values: Values, count: int, size: int | None = None, inputs: int = 1
+) -> Any:
+    """Return what a program returns for each of ``count`` draws, a pytree of arrays [draws, ...].
+
+    The first draw runs alone, with Pyro's validation. The others run by vmap, or one
+    after the other if vmap fails, as it does if values decide what runs.
+    """
+    first = program({name: value[0] for name, value in values.items()})
+    result, tree = tree_flatten(first)
+    arrays = [np.empty((count, *part.shape), _as_array(part).dtype) for part in result]
+    # Without a size: as many draws as fit into memory, beside the inputs that the program
+    # reads.
+    size = size or _batch_size(
+        result, max([inputs, *(part[0].numel() for part in values.values())])
+    )
+    run = _runner(program, values, min(size, count))
+    for start in range(0, count, size):
+        part = {name: value[start : start + size] for name, value in values.items()}
+        results = tree_leaves(run(part, min(size, count - start)))
+        for leaf, block in zip(arrays, results, strict=True):
+            leaf[start : start + size] = _as_array(block)
+    return tree_unflatten(arrays, tree)
+
+
+def _batch_size(result: list[torch.Tensor], inputs: int) -> int:
+    return max(1, NUMBERS_PER_BATCH // (sum(part.numel() for part in result) + 10 * inputs))
+
+
+def _as_array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy()
+
+
+def _runner(program: Program, values: Values, size: int) -> Callable[[Values, int], Any]:
+    """Return the first way to run the program that works for two draws; one by one always does."""
+    count = min(size, 2)
+    part = {name: value[:count] for name, value in values.items()}
+    ways = [partial(_at_once, program, mode) for mode in (_shared_mode, OwnArrays)]
+    for way in ways if size > 1 else ():
+        try:
+            way(part, count)
+        except Exception:  # vmap fails; an error of the model also occurs without vmap
+            continue
+        return way
+    return partial(_one_by_one, program)
+
+
+def _shared_mode(_: torch.Tensor) -> OutOfPlace:
+    return OutOfPlace()
+
+
+def _at_once(
+    program: Program, mode: Callable[[torch.Tensor], OutOfPlace], values: Values, count: int
+) -> Any:
+    def once(values: Values, zero: torch.Tensor) -> Any:
+        with mode(zero):
+            return program(values)
+
+    with pyro.validation_enabled(False), warnings.catch_warnings():  # validation looks at values
+        # Such operations are still faster than draws one by one.
+        warnings.filterwarnings("ignore", "There is a performance drop")
+        mapped = torch.vmap(once, randomness="different")
+        return mapped(dict(values), torch.zeros(count))
+
+
+def _one_by_one(program: Program, values: Values, count: int) -> Any:
+    result = [program({name: value[at] for name, value in values.items()}) for at in range(count)]
+    return tree_map(lambda *parts: torch.stack(parts), *result)
 
 
 class FixLatent(Messenger):
@@ -101,7 +179,7 @@ class PyroModel:
         check_observed_whole(
             subsampled, {name: site for name, site in nodes.items() if is_observed(site)}
         )
-        return {name: site for name, site in nodes.items() if not is_factor(site["fn"])}
+        return {name: site for name, site in nodes.items() if not is_factor(site)}
 
     def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:
         return {n: torch.as_tensor(value, device=self.device) for n, value in values.items()}
@@ -184,9 +262,9 @@ class PyroModel:
                 n: s["value"] for n, s in nodes.items() if n in values or is_deterministic_value(s)
             }
             result = sites[of] if isinstance(of, str) else of(sites)
-            return pytree.tree_map(lambda part: torch.as_tensor(part, device=self.device), result)
+            return tree_map(lambda part: torch.as_tensor(part, device=self.device), result)
 
-        parts, tree = pytree.tree_flatten(self._map_draws(run, values))
+        parts, tree = tree_flatten(self._map_draws(run, values))
         return parts, None if isinstance(of, str) else tree
 
     def _site(self, name: str) -> Any:
@@ -271,7 +349,7 @@ class PyroModel:
         """Return what a function of one draw returns for each draw."""
         tensors = self._tensors(values)
         count = count or len(next(iter(tensors.values())))
-        leaves = pytree.tree_leaves((self.args, dict(self.named)))
+        leaves = tree_leaves((self.args, dict(self.named)))
         inputs = max([1, *(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))])
         return map_over_draws(function, tensors, count, self.batch_size, inputs)
 

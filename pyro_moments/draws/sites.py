@@ -1,18 +1,23 @@
-"""Answer questions about the sites of a trace: kind, event axes, value, log density, masks."""
+"""The sites of one run with draws, and runs in which plates have all their elements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from unittest import mock
 
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.distributions.util import scale_and_mask
+from pyro.poutine.subsample_messenger import SubsampleMessenger
 
-from moment_calculus.hosts.wrappers import unwrapped
-from pyro_moments.prediction.predict import is_deterministic, is_factor
-from pyro_moments.prediction.prediction import WRAPPERS
+from moment_calculus.criticism.model_with_draws import part_of_plate
+from moment_calculus.likelihoods.families import unwrapped
+from pyro_moments.prediction.predict import is_deterministic
+from pyro_moments.sites.posteriors import WRAPPERS
+from pyro_moments.sites.traces import is_factor
 
 
 def is_deterministic_value(site: Any) -> bool:
@@ -21,13 +26,13 @@ def is_deterministic_value(site: Any) -> bool:
         return True
     fn = site["fn"]
     is_masked = isinstance(fn, MaskedDistribution) and fn._mask is False
-    inner = unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0]
+    inner = unwrapped(fn, WRAPPERS)[0]
     return site["is_observed"] and is_masked and isinstance(inner, dist.Delta)
 
 
 def is_predicted(site: Any) -> bool:
     """Return whether a site is predicted, hence neither deterministic nor a factor."""
-    return not is_deterministic_value(site) and not is_factor(site["fn"])
+    return not is_deterministic_value(site) and not is_factor(site)
 
 
 def is_observed(site: Any) -> bool:
@@ -75,3 +80,45 @@ def count_masked(site: Any) -> int:
         if mask is not None:
             shown = shown & torch.as_tensor(mask).cpu()
     return int((~shown).sum())
+
+
+SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name
+
+
+@contextlib.contextmanager
+def without_subsampling() -> Iterator[SubsampledPlates]:
+    """Give plates all their elements in a context, which yields those that took a subsample.
+
+    Pyro's handlers can choose the elements of a subsample but not their number, so the
+    method that decides both is replaced.
+    """
+    subsampled: SubsampledPlates = {}
+    subsample = SubsampleMessenger._subsample
+
+    def without_subsample(
+        name: str,
+        size: int | None = None,
+        subsample_size: int | None = None,
+        indices: Any = None,
+        *device: Any,
+    ) -> tuple:
+        if size is None:
+            return subsample(name, size, subsample_size, indices, *device)
+        count = subsample_size if indices is None else len(indices)
+        if count is not None and count != size:
+            subsampled[name] = int(count), int(size)
+        return subsample(name, size, None, None, *device)
+
+    with mock.patch.object(SubsampleMessenger, "_subsample", staticmethod(without_subsample)):
+        yield subsampled
+
+
+def check_observed_whole(subsampled: SubsampledPlates, sites: Mapping[str, Any]) -> None:
+    """Raise ValueError if sites are observed only at a subsample of an enlarged plate."""
+    for name, site in sites.items():
+        value, event = site["value"], site["fn"].event_dim
+        for frame in site["cond_indep_stack"]:
+            if frame.vectorized and frame.name in subsampled:
+                axis = frame.dim - event
+                if value.dim() < -axis or value.shape[axis] != frame.size:
+                    raise part_of_plate(frame.name, *subsampled[frame.name], f"in site '{name}'")

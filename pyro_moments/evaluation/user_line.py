@@ -7,7 +7,7 @@ from types import FrameType
 
 import torch
 
-from moment_calculus.errors.user_line import is_library
+from moment_calculus.errors import is_library
 
 
 def user_line() -> str:

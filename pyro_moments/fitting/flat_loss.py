@@ -3,17 +3,127 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from moment_calculus.optimisation.minimiser import BY_ADAM, check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
-from pyro_moments.fitting.curvature import Curvature
 from pyro_moments.fitting.parameters import Parameters, as_array
+
+Made = TypeVar("Made")
+BATCHABLE_SIZE = 1 << 15  # elements of a gradient from which on batched backward passes are slower
+BATCH_ROOM = 1 << 19  # elements of the largest gradient of all passes in a batch
+
+
+class CachedGraph(Generic[Made]):
+    """A function of the parameters that is kept with its graph until they change."""
+
+    def __init__(self, make: Callable[[], Made], leaves: Sequence[torch.Tensor]) -> None:
+        self._make, self._leaves = make, leaves
+        self._cached: list[tuple[list, Made]] = []
+
+    def __call__(self) -> Made:
+        """Return the last result, or a new one if the parameters have changed."""
+        state = [(leaf._version, get_gradient_edge(leaf).node) for leaf in self._leaves]
+        if not self._cached or self._cached[0][0] != state:
+            self._cached.clear()  # frees the old graph before the new one is made
+            self._cached.append((state, self._make()))
+        return self._cached[0][1]
+
+
+class JacobianProducts:
+    """Products of rows with the Jacobian of a vector, in batches if its graph allows that."""
+
+    def __init__(self) -> None:
+        self._batched = True
+
+    def times(
+        self, rows: np.ndarray, vector: torch.Tensor, leaves: Sequence[torch.Tensor]
+    ) -> np.ndarray:
+        """Return rows [k, d] times the Jacobian of a vector [d]: [k, elements of the leaves]."""
+        width = sum(leaf.numel() for leaf in leaves)
+        if not vector.requires_grad or not width:
+            return np.zeros([len(rows), width])
+        tensor = torch.as_tensor(rows).to(vector)
+        batch = _batch_size(vector) if self._batched and len(rows) > 1 else 1
+        parts = [self._batch_of_products(part, vector, leaves) for part in tensor.split(batch)]
+        return np.concatenate([np.zeros([0, width]), *parts])
+
+    def _batch_of_products(
+        self, rows: torch.Tensor, vector: torch.Tensor, leaves: Sequence[torch.Tensor]
+    ) -> np.ndarray:
+        if self._batched and len(rows) > 1:
+            try:
+                return _products(rows, vector, leaves, is_batched=True)
+            except RuntimeError:  # an operation does not support batched gradients
+                self._batched = False
+        return np.concatenate([_products(row, vector, leaves, is_batched=False) for row in rows])
+
+
+def _products(
+    rows: torch.Tensor, vector: torch.Tensor, leaves: Sequence[torch.Tensor], *, is_batched: bool
+) -> np.ndarray:
+    """Return the products of rows, or of a single row, with the Jacobian."""
+    gradients = torch.autograd.grad(
+        vector, leaves, rows, retain_graph=True, allow_unused=True, is_grads_batched=is_batched
+    )
+    count = len(rows) if is_batched else 1
+    parts = [
+        np.zeros([count, leaf.numel()]) if part is None else as_array(part).reshape(count, -1)
+        for part, leaf in zip(gradients, leaves, strict=True)
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def _batch_size(vector: torch.Tensor) -> int:
+    """Return how many backward passes are worth a batch."""
+    largest = max((math.prod(shape) for shape in _shapes(vector)), default=1)
+    return max(1, BATCH_ROOM // max(largest, 1)) if largest < BATCHABLE_SIZE else 1
+
+
+def _shapes(vector: torch.Tensor) -> Iterator[torch.Size]:
+    """Yield the shapes of all gradients in a backward pass."""
+    waiting: list[Any] = [vector.grad_fn]
+    seen = {None, *waiting}
+    while waiting:
+        node = waiting.pop()
+        yield from (part.shape for part in node._input_metadata)
+        following = {function for function, _ in node.next_functions} - seen
+        seen |= following
+        waiting += following
+
+
+class Curvature:
+    """The Hessian of a loss at the current parameters [n].
+
+    The graph of the gradient is kept for the last place, because many products are
+    computed there.
+    """
+
+    def __init__(self, loss: Callable[[], torch.Tensor], leaves: list[torch.Tensor]) -> None:
+        self.leaves, self._rows = leaves, JacobianProducts()
+        self._slope = CachedGraph(lambda: slope_of(loss(), leaves), leaves)
+
+    def product(self, direction: np.ndarray) -> np.ndarray:
+        """Return the product of the Hessian with a direction [n]."""
+        return self._rows.times(direction[None], self._slope(), self.leaves)[0]
+
+    def dense(self) -> np.ndarray:
+        """Return the Hessian, [n, n]."""
+        slope = self._slope()
+        return self._rows.times(np.eye(len(slope)), slope, self.leaves)
+
+
+def slope_of(loss: torch.Tensor, leaves: list[torch.Tensor]) -> torch.Tensor:
+    """Return the gradient of a loss by the leaves as one vector, with its graph."""
+    slopes = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
+    return torch.cat([slope.reshape(-1) for slope in slopes])
 
 
 @dataclass(frozen=True)

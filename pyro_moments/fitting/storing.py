@@ -1,4 +1,4 @@
-"""Write trained parameters to a file, and read them back."""
+"""Write trained parameters to a file, read them back, and take them as the prior of new data."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ import pyro
 import torch
 from pyro import poutine
 from pyro.infer.autoguide.initialization import InitMessenger
+from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
 
 from guides.pyro.initialization import init_to_network
-from moment_calculus.hosts import training_files
-from moment_calculus.hosts.training_files import (
+from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
     check_parameters,
+    density_as_text,
     fill_course_from_dict,
     signature_of,
 )
-from moment_calculus.optimisation.outcome import Fit
-from pyro_moments.fitting.parameters import Parameters
-from pyro_moments.fitting.precision import (
+from moment_calculus.optimisation.weighting import priors_from_fit
+from pyro_moments.fitting.parameters import (
+    Parameters,
     convert_parameters,
     double_precision,
     has_float64,
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
-from pyro_moments.sites.binding import bind
 from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.traces import bind
 
 PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")
 
@@ -148,7 +150,7 @@ def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed:
     """Return a model's log density at a fixed start, as text that identifies the model."""
     with random_state_restored(), torch.no_grad():
         torch.manual_seed(0)
-        return training_files.joint_density(sampled_sites(model, data, named), observed)
+        return density_as_text(sampled_sites(model, data, named), observed)
 
 
 def _start(site: dict) -> Any:
@@ -163,3 +165,21 @@ def _to_array(leaf: Any) -> np.ndarray | None:
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().cpu().numpy()
     return leaf if isinstance(leaf, np.ndarray) else None
+
+
+class Streaming(Messenger):
+    """Handler that gives latent sites other priors by name."""
+
+    def __init__(self, priors: dict[str, Any]) -> None:
+        super().__init__()
+        self.priors = priors
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.priors:
+            msg["fn"] = self.priors[msg["name"]]
+
+
+def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -> Callable:
+    """Return a model whose prior is the posterior of an earlier fit; local sites keep their own."""
+    priors = priors_from_fit(sampled_sites(model, data, named), prior)
+    return Streaming(priors)(model)

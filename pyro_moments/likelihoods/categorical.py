@@ -9,8 +9,7 @@ import pyro.distributions as dist
 import torch
 
 from moment_calculus import likelihoods
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.hosts.predictions.discrete import ClassMarginal
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.classes import (
     check_classes_last,
     class_rule,
@@ -18,11 +17,12 @@ from moment_calculus.likelihoods.classes import (
 )
 from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.numerics.entropies import class_entropy
-from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
+from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import unwrap
+from pyro_moments.likelihoods.expected import TEMPERED, expected_log_prob, predictive_moments
 from pyro_moments.likelihoods.structure import has_moments
-from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
 
 
 @expected_log_prob(torch.distributions.Categorical)

@@ -12,14 +12,18 @@ from pyro.distributions.torch_distribution import ExpandedDistribution
 from torch.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.hosts.predictions.discrete import BinaryMarginal, CountMarginal
-from moment_calculus.hosts.predictions.marginals import ContinuousMarginal, Marginal
-from moment_calculus.hosts.predictions.wording import no_entropy_given
-from moment_calculus.hosts.univariate import (
+from moment_calculus.likelihoods.univariate import (
     check_unconstrained,
     check_univariate,
     fill_outside_support,
     support_bounds,
+)
+from moment_calculus.predictions.marginals import (
+    BinaryMarginal,
+    ContinuousMarginal,
+    CountMarginal,
+    Marginal,
+    no_entropy_given,
 )
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods.structure import (

@@ -6,30 +6,73 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.moments import Moments, moments_of_value
-from moment_calculus.hosts.wording import nothing_observed
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
+from moment_calculus.predictions.site import nothing_observed
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.failure_causes import diagnose_errors
-from pyro_moments.prediction.particles import predict_by_particles
-from pyro_moments.prediction.prediction import WRAPPERS, Prediction
-from pyro_moments.prediction.sampled import SampledPrediction
-from pyro_moments.sites.binding import bind
+from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
+from pyro_moments.particles.noise import VmapRunner
+from pyro_moments.particles.undrawn import Particle, SharedDrawNeeded, draw_all, without_rows
+from pyro_moments.prediction.prediction import Prediction, SampledPrediction
+from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.messenger import MomentMessenger
-from pyro_moments.sites.observed import check_masked_rows
 from pyro_moments.sites.random_watch import run_watched
+from pyro_moments.sites.traces import bind, check_masked_rows, is_factor, is_sample
+
+
+def predict_by_particles(
+    program: tuple[Callable, Callable, tuple, dict],
+    is_mean: bool,  # whether the means of the latent sites replace draws
+    count: int,
+    undrawn: Messenger,  # leaves sites without observations undrawn
+    # From the model's sites and the names of latent ones to the sites that are predicted.
+    wanted: Callable[[dict[str, Any], frozenset[str]], dict[str, Any]],
+) -> dict[str, Any]:
+    """Return the predictions of a model's sites by draws of its latent sites."""
+    count = 1 if is_mean else count
+    kinds: dict[str, Any] = {}
+    with poutine.block():
+        program[1](*program[2], **program[3])  # the guide makes its parameters outside vmap
+
+    def particle(seed: int) -> dict[str, list[torch.Tensor]]:
+        particle_settings = Particle(shared_draws, is_mean, by_rows=False)
+        model, guide = drawn_traces(particle_settings, *program, seed=seed, model_handler=undrawn)
+        samples = {n: site for n, site in model.nodes.items() if site["type"] == "sample"}
+        sites = wanted(samples, frozenset(guide.stochastic_nodes))
+        kinds.update({n: site["fn"] if is_sample(site) else None for n, site in sites.items()})
+        return {
+            name: list(map(_plain, tensors_of(site["fn"]))) if is_sample(site) else [site["value"]]
+            for name, site in sites.items()
+        }
+
+    shared_draws: frozenset[str] = frozenset()
+    while True:
+        try:
+            parameters = VmapRunner()(particle, count)
+            break
+        except SharedDrawNeeded as error:
+            shared_draws |= error.sites
+    return {
+        name: moments_of_draws(parts[0], full=False)
+        if kinds[name] is None
+        else SampledPrediction(name, with_particle_axis(kinds[name], parts, count))
+        for name, parts in parameters.items()
+    }
+
+
+def _plain(part: Any) -> torch.Tensor:
+    return without_rows(draw_all(part))
 
 
 class LeaveUndrawn(Messenger):
@@ -78,7 +121,7 @@ def predict(
         ``variance``, ``log_prob``, ``quantile`` and ``interval``, ``probs`` and
         ``variation_ratio`` of classes, ``entropy`` and ``mutual_information``,
         ``credible_interval`` of the mean, and ``sample``;
-        :class:`~moment_calculus.hosts.moments.Moments` for every deterministic site.
+        :class:`~moment_calculus.predictions.moments.Moments` for every deterministic site.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, a site's
@@ -161,9 +204,7 @@ def moment_trace(
 def sites_to_predict(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
     """Return the sites of a trace that are neither latent nor factors."""
     return {
-        name: site
-        for name, site in sites.items()
-        if name not in latent and not is_factor(site["fn"])
+        name: site for name, site in sites.items() if name not in latent and not is_factor(site)
     }
 
 
@@ -174,11 +215,6 @@ def _is_observation(site: Any) -> bool:
 def is_deterministic(site: Any) -> bool:
     """Return whether a site of a trace is a ``pyro.deterministic``."""
     return bool((site["infer"] or {}).get("_deterministic"))
-
-
-def is_factor(fn: Any) -> bool:
-    """Return whether a distribution is that of a ``pyro.factor``, which predicts nothing."""
-    return isinstance(unwrapped(fn, WRAPPERS)[0], dist.Unit)
 
 
 def prediction_at(name: str, site: Any) -> Prediction | Moments:

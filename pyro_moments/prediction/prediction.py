@@ -1,4 +1,4 @@
-"""The predictive distribution of one site of a model, in closed form."""
+"""Predictive distributions of one site: in closed form, and by particles."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import sum_rightmost
 
-from moment_calculus.hosts.predictions.marginals import Marginal, PredictiveMoments
-from moment_calculus.hosts.predictions.site import Axes, PredictedSite, checked_count
-from moment_calculus.hosts.predictions.wording import no_draws
-from moment_calculus.hosts.wrappers import unwrapped
+from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
+from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
+from moment_calculus.predictions.site import Axes, PredictedSite, checked_count, no_draws
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.likelihoods import marginal, moments_and_law, univariate
 from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.sites.posteriors import WRAPPERS
 
 CLASSES = torch.distributions.Categorical
-WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 
 
 @contextmanager
@@ -99,3 +98,51 @@ class Prediction(PredictedSite):
             raise no_draws(self.name, type(self._base).__name__, framework="Pyro")
         draws = univariate.draw_observations(self._base, count, shape)
         return draws.to(self.mean.dtype) if draws.is_floating_point() else draws
+
+
+class SampledPrediction(SampledSite):
+    """Predictive distribution of one site by particles, with the interface of ``Prediction``.
+
+    A mixture with equal weights: ``mean`` is the mean of the particles' means and
+    ``epistemic_variance`` their variance, ``aleatoric_variance`` the mean of the
+    particles' variances. ``log_prob`` is the logarithm of the mean density, of all
+    elements of an event together. Quantiles invert the mixture's own distribution
+    function; ``credible_interval`` is between quantiles of the particles' means, by
+    Hazen's rule, and no wider than these.
+
+    Args:
+        name: the site.
+        fn: its distribution, whose batch shape begins with the particles.
+
+    Raises:
+        ValueError: if the batch shape is empty, or a parameter is random: then there are
+            no particles.
+        UnsupportedMoments: if there are no predictive moments for the distribution.
+    """
+
+    def __init__(self, name: str, fn: Any) -> None:
+        if not fn.batch_shape or has_moments(fn):
+            raise not_of_particles(name, type(fn).__name__, fn.batch_shape)
+        with without_gradients():
+            super().__init__(Prediction(name, fn))
+
+    def sample(self, n: int) -> torch.Tensor:
+        """Draw from the predictive distribution, with torch's global generator.
+
+        A draw is of one particle in all its elements, and so a joint draw of several
+        rows. Every particle has equally many draws, or one more than others, in random
+        order.
+
+        Args:
+            n: how many draws.
+
+        Returns:
+            Tensor [n, ...] of observations.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+        """
+        count, particles = checked_count(n), self.distribution.batch_shape[0]
+        with without_gradients():
+            drawn = self.distribution.sample((-(-count // particles),)).flatten(0, 1)
+            return drawn[torch.randperm(len(drawn), device=drawn.device)[:count]]

@@ -7,19 +7,19 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-from moment_calculus.hosts.moments import (
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.rulebook import Propagation, RuleBook
+from moment_calculus.objectives.options import check_draws_of_inputs
+from moment_calculus.predictions.moments import (
     Moments,
     as_value,
     draws_from,
     moments_of_draws,
     moments_of_value,
 )
-from moment_calculus.hosts.wording import randomness_in_function
-from moment_calculus.numerics.rulebook import Propagation, RuleBook
-from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.rulebooks import propagation_of
+from pyro_moments._host import tree_map
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.particles.noise import OutOfPlace
@@ -79,7 +79,7 @@ def propagate(
         else argument
         for place, argument in enumerate(inputs)
     ]
-    result = run_watched(GeneratorWatch(), partial(fn, *values), how, fn, randomness_in_function)
+    result = run_watched(GeneratorWatch(), partial(fn, *values), how, fn, _randomness)
     with full_precision():
         return _results(result)
 
@@ -100,7 +100,7 @@ def _sampled(fn: Callable, inputs: Sequence[Any], count: int, full: bool) -> Any
             return fn(*filled.values())
 
     moments = torch.vmap(once, randomness="different")(torch.arange(count), *draws)
-    return pytree.tree_map(lambda part: moments_of_draws(part, full), moments)
+    return tree_map(lambda part: moments_of_draws(part, full), moments)
 
 
 def _results(result: Any) -> Any:
@@ -113,3 +113,14 @@ def _results(result: Any) -> Any:
     if isinstance(result, dict):
         return {key: _results(item) for key, item in result.items()}
     return result
+
+
+def _randomness(operation: str, location: str) -> UnsupportedMoments:
+    """Return the error for a function that draws random numbers while moments propagate."""
+    return UnsupportedMoments(
+        "the function draws random numbers: the moments would be random, and nothing would say so",
+        remedy="switch dropout and the like to evaluation (.eval()), or pass what is random as an "
+        "argument: its Moments, or numbers drawn before",
+        operation=operation,
+        location=location,
+    )

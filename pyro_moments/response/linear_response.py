@@ -11,13 +11,13 @@ import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 
-from moment_calculus.hosts.predictions.site import checked_count
 from moment_calculus.optimisation.batches import Arguments
-from moment_calculus.response.optimum import TOLERANCE
+from moment_calculus.predictions.site import checked_count
+from moment_calculus.response.errors import check_dictionary
+from moment_calculus.response.inverse_curvature import TOLERANCE
 from moment_calculus.response.response import Response
-from moment_calculus.response.wording import check_dictionary
 from pyro_moments.fitting.flat_loss import flat_loss, uncompiled
-from pyro_moments.fitting.precision import (
+from pyro_moments.fitting.parameters import (
     convert_parameters,
     double_precision,
     has_float64,
@@ -26,7 +26,7 @@ from pyro_moments.fitting.precision import (
 )
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.objectives.elbo import DeterministicELBO
-from pyro_moments.response.fixed_parameters import FixedParameters, unconstrained_copies
+from pyro_moments.response.evaluation_context import FixedParameters, unconstrained_copies
 from pyro_moments.response.problem import PyroProblem
 
 

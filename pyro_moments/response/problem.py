@@ -13,32 +13,43 @@ import torch
 from pyro import poutine
 from torch.distributions import biject_to
 
-from moment_calculus.hosts.wording import not_in_guide
+from moment_calculus.errors import not_in_guide
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.data import plate_axes
-from moment_calculus.response.latents import Latent, ParameterArray
-from moment_calculus.response.problem import Perturbation, Quantities, Quantity
-from moment_calculus.response.wording import WITHOUT_NOISE, not_gaussian
+from moment_calculus.response.errors import WITHOUT_NOISE, not_gaussian
+from moment_calculus.response.problem import (
+    Latent,
+    ParameterArray,
+    Perturbation,
+    Quantities,
+    Quantity,
+)
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import FlatLoss
-from pyro_moments.fitting.parameters import as_array
-from pyro_moments.fitting.precision import to_float64
+from pyro_moments.fitting.parameters import as_array, to_float64
 from pyro_moments.fitting.storing import sampled_sites
 from pyro_moments.prediction.predict import moment_trace
-from pyro_moments.response.corrected_predictions import CorrectedPredictions
-from pyro_moments.response.evaluation_context import EvaluationContext
-from pyro_moments.response.fixed_parameters import FixedParameters
-from pyro_moments.response.functional import FlatFunctional
-from pyro_moments.response.perturbations import Change, PerturbedLoss, data_weights, prior_shifts
-from pyro_moments.response.priors import prior_parameters
-from pyro_moments.response.quantities import RunModel, expectations, to_tree
+from pyro_moments.response.evaluation_context import EvaluationContext, FixedParameters
+from pyro_moments.response.perturbations import (
+    Change,
+    PerturbedLoss,
+    data_weights,
+    prior_parameters,
+    prior_shifts,
+)
+from pyro_moments.response.quantities import (
+    CorrectedPredictions,
+    FlatFunctional,
+    RunModel,
+    expectations,
+    to_tree,
+)
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.posteriors import without_wrappers
-from pyro_moments.sites.transformed import mixes_elements
+from pyro_moments.sites.posteriors import mixes_elements, without_wrappers
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.elementwise.composite import Composite
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.values.deferred import Composite
 from pyro_moments.rules.mean_check import MeanCheck
 
 RULES: dict[Callable, Callable] = {}

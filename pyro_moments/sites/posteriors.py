@@ -4,120 +4,67 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyro.distributions as dist
 import torch
-from pyro.distributions.util import sum_rightmost
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
+from pyro.distributions.util import scale_and_mask
+from torch.distributions import transforms
 
-from guides.families import mean_field
+from guides.families.posteriors import Posteriors
+from guides.pyro.dropped_weight import DroppedWeight
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.wording import (
-    dependent_posterior,
-    discrete_site,
-    ignored_correlations,
-    no_posterior_moments,
-)
-from moment_calculus.hosts.wrappers import unwrapped
-from moment_calculus.likelihoods import divergences
-from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.values import Gaussian, Spread, Value
-from moment_calculus.values.support import all_elements
-from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.sites.masked import dropout_posterior, dropout_value
-from pyro_moments.sites.transformed import (
-    NORMALS,
-    WRAPPERS,
-    expected_log_slope,
-    gaussian_base,
-    image_of,
-)
+from moment_calculus.functions.table import Activation, Integrated, activation
+from pyro_moments.evaluation.tensor import unwrap
+from pyro_moments.likelihoods.structure import random_tensors
 
-_FULL_RANK = (
-    torch.distributions.MultivariateNormal,
-    torch.distributions.LowRankMultivariateNormal,
-)
+WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
+_ACTIVATIONS = {
+    transforms.ExpTransform: "exp",
+    transforms.SigmoidTransform: "sigmoid",
+    transforms.SoftplusTransform: "softplus",
+    dist.transforms.SoftplusTransform: "softplus",  # Pyro's own class
+    transforms.TanhTransform: "tanh",
+}
 
 
-def posterior_value(name: str, fn: Any, propagation: Propagation, remedy: str = "") -> Any:
-    """Return the value of a latent site with the posterior ``fn``; raise if it has no moments.
-
-    The posterior is a Normal with independent components given its location, or a chain;
-    an elementwise transform of one; in full mode a multivariate Normal; or a dropped
-    weight.
-    """
-    if (dropped := dropout_posterior(fn)) is not None:
-        return dropout_value(name, dropped, propagation)
-    base, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
-    if isinstance(base, TridiagonalNormal):
-        return image_of(base.value(name, propagation), transforms)
-    if base is not None:
-        return image_of(_normal(name, fn, base, propagation), transforms)
-    inner = without_wrappers(fn)
-    if isinstance(inner, _FULL_RANK) and fn.event_dim == 1:
-        return _full_rank(name, fn, inner, propagation)
-    raise _no_moments(name, fn, remedy)
-
-
-def entropy(value: Value, fn: Any) -> torch.Tensor:
-    """Return −E_q[log q] of a site given the sites before it, [*batch]."""
-    normal, transforms = gaussian_base(fn, (*NORMALS, TridiagonalNormal))
-    if normal is None:
-        return fn.entropy()
-    shape = fn.batch_shape + fn.event_shape
-    result = divergences.gaussian_entropy((normal.scale * normal.scale).expand(shape))
-    if transforms:
-        slope = divergences.expected_log_slope(value)
-        if slope is None:
-            mean, variance = (part.expand(shape) for part in _marginal(normal))
-            slope = expected_log_slope(transforms, mean, variance)
-        result = result + slope
-    return sum_rightmost(result, fn.event_dim) + half_log_determinant(normal)
-
-
-def half_log_determinant(fn: Any) -> Any:
-    """Return ½ log |R| of the correlation matrix of an event; zero if that is diagonal."""
-    return 0.5 * fn.log_determinant() if isinstance(fn, TridiagonalNormal) else 0.0
-
-
-def _marginal(normal: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and variance of a Normal whose location may be random."""
-    variance = normal.scale * normal.scale
-    if not isinstance(normal.loc, MomentTensor):
-        return normal.loc, variance
-    location = normal.loc.value.gaussian()
-    return location.mean, location.variance + variance
-
-
-def without_wrappers(fn: Any) -> Any:
-    """Return the distribution inside expansions and independent dimensions."""
-    return unwrapped(fn, WRAPPERS)[0]
-
-
-def _normal(name: str, fn: Any, base: Any, propagation: Propagation) -> Gaussian:
-    return mean_field.site(
-        name,
-        unwrap(base.loc),
-        unwrap(base.scale),
-        propagation,
-        shape=fn.batch_shape + fn.event_shape,
-        event_dim=fn.event_dim,
-        zeros_like=torch.zeros_like,
-        broadcast_to=lambda part, shape: part if part.shape == shape else part.expand(shape),
+class _InPyro(Posteriors):
+    framework = "Pyro"
+    wrappers, mask = WRAPPERS, MaskedDistribution
+    normals = (torch.distributions.Normal, dist.Normal)
+    chain, dropped, delta = TridiagonalNormal, DroppedWeight, dist.Delta
+    full_rank = (
+        torch.distributions.MultivariateNormal,
+        torch.distributions.LowRankMultivariateNormal,
     )
+    transformed = torch.distributions.TransformedDistribution
+    affine, composed = transforms.AffineTransform, transforms.ComposeTransform
+    identity = ()
+
+    def value(self, parameter: Any) -> Any:
+        return unwrap(parameter)
+
+    def random_parameters(self, part: Any) -> list[Any]:
+        return [unwrap(tensor) for tensor in random_tensors(part)]
+
+    def is_one_to_one(self, transform: Any) -> bool:
+        return transform.bijective
+
+    def function_of(self, transform: Any) -> Activation:
+        name = _ACTIVATIONS.get(type(transform))
+        # The bound method has a hash; transforms that compare by value have none.
+        return Integrated(transform.__call__) if name is None else activation(name)
+
+    def masked(self, terms: torch.Tensor, mask: Any) -> torch.Tensor:
+        return scale_and_mask(terms, mask=mask)
+
+    def broadcast(self, array: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        return array if array.shape == shape else array.expand(shape)
 
 
-def _full_rank(name: str, fn: Any, inner: Any, propagation: Propagation) -> Gaussian:
-    if not propagation.full:
-        raise ignored_correlations(name, inner)
-    if isinstance(inner.loc, MomentTensor):
-        raise dependent_posterior(name, "location", inner.loc.value.sites)
-    shape = fn.batch_shape + fn.event_shape
-    covariance = inner.covariance_matrix.expand(shape + fn.event_shape)
-    spread, support = Spread(covariance=covariance), all_elements([name])
-    return Gaussian(inner.loc.expand(shape), spread, support=support, propagation=propagation)
-
-
-def _no_moments(name: str, fn: Any, remedy: str) -> UnsupportedMoments:
-    inner = without_wrappers(fn)
-    if inner.support.is_discrete:
-        return discrete_site(name, inner, framework="Pyro")
-    return no_posterior_moments(name, inner, remedy)
+POSTERIORS = _InPyro()
+dropout_posterior = POSTERIORS.dropout_posterior
+gaussian_base = POSTERIORS.gaussian_base
+mixes_elements = POSTERIORS.mixes_elements
+posterior_value = POSTERIORS.posterior_value
+value_at_mean = POSTERIORS.value_at_mean
+without_wrappers = POSTERIORS.without_wrappers

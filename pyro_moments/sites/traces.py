@@ -2,24 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Any
 
+import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.hosts.wording import unknown_sample_sites
+from moment_calculus.errors import unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.failure_causes import diagnose_errors
-from pyro_moments.sites.direct_trace import direct_guide_trace
+from pyro_moments.particles.undrawn import MaskedSite, Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.observed import check_masked_rows
+from pyro_moments.sites.posteriors import without_wrappers
 from pyro_moments.sites.random_watch import run_watched
+
+
+def bind(guide: Any, model: Any) -> None:
+    """Bind a guide, possibly inside Pyro's handlers, to its model if it was made without one."""
+    unwrapped = poutine.unwrap(guide)
+    if hasattr(unwrapped, "bind"):
+        unwrapped.bind(model)
+
+
+def is_observation(site: Any) -> bool:
+    """Return whether a node of a trace is an observed site, and not a deterministic one."""
+    return is_sample(site) and site["is_observed"]
+
+
+def is_latent(site: Any) -> bool:
+    """Return whether a node of a trace is a latent site."""
+    return is_sample(site) and not site["is_observed"]
+
+
+def is_sample(site: Any) -> bool:
+    """Return whether a node of a trace is a site with a distribution, not a deterministic one."""
+    return site["type"] == "sample" and not (site["infer"] or {}).get("_deterministic")
+
+
+def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None:
+    """Raise UnsupportedMoments for masks of rows that are no data."""
+    samples = {name: site for name, site in sites.items() if site["type"] == "sample"}
+    values = {name: site["value"] for name, site in samples.items() if name in latent}
+    weights = {
+        name: weight for name, value in values.items() if (weight := _masked(value)) is not None
+    }
+    if not weights:
+        return
+    data = {
+        name: ObservedPlates(plates_of(site), tuple(site["value"].shape))
+        for name, site in samples.items()
+        if name not in latent and is_sample(site) and not is_factor(site)
+    }
+    check_rows_are_data(weights, data)
+
+
+def _masked(value: Any) -> MaskedWeight | MaskedSite | None:
+    """Return the masked weight of a value, with moments or drawn; None for other values."""
+    if isinstance(value, MomentTensor):
+        return value.value if isinstance(value.value, MaskedWeight) else None
+    masked = isinstance(value, Undrawn) and isinstance(value.site, MaskedSite)
+    return value.site if masked else None
+
+
+def is_factor(site: Any) -> bool:
+    """Return whether a site is a ``pyro.factor``, which holds no data and predicts nothing."""
+    return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
+
+
+def plates_of(site: Any) -> tuple[Plate, ...]:
+    """Return the vectorised plates around a site."""
+    return tuple(
+        Plate(frame.name, frame.dim, frame.size, frame.full_size or frame.size)
+        for frame in site["cond_indep_stack"]
+        if frame.vectorized
+    )
 
 
 def moment_traces(
@@ -58,15 +123,13 @@ def run_both(
     if interleaved:
         initialise_parameters(unwrapped, args, kwargs)
     with diagnose_errors(model, args, kwargs), ExitStack() as stack:
-        guide_trace = direct_guide_trace(guide, messenger)
         stack.enter_context(messenger)
         if interleaved:
             program = partial(guide, *args, **kwargs)  # it runs the model itself
             run_model(program)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
-            if guide_trace is None:
-                guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+            guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             with model_handler or nullcontext():

@@ -11,15 +11,13 @@ from moment_calculus.operations.elementwise import arithmetic as ops
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear import reductions as sums
-from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear as gaussian_linear
-from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
+from moment_calculus.operations.linear.matrices import einsum, matmul
 from moment_calculus.operations.normalised.normalisation import normalise
+from moment_calculus.operations.normalised.softmax import logsumexp_value, softmax_value
 from moment_calculus.operations.shapes import permute, reshape, swap_last
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
-from moment_calculus.operations.shapes.gathering import gather
-from moment_calculus.operations.shapes.indexing import index, take, unstack
+from moment_calculus.operations.shapes.indexing import gather, index, take, unstack
 from tests.cases import row_functions as functions
 from tests.cases.operand_kinds import LayerCase, Operand
 from tests.cases.row_functions import fixed

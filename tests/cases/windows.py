@@ -14,8 +14,8 @@ from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.reductions import reduce_sum
+from moment_calculus.operations.shapes.concatenation import pad
 from moment_calculus.operations.shapes.moves import move_axis
-from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.convolution import (
     ConvolutionLayout,
@@ -23,8 +23,7 @@ from moment_calculus.operations.windows.convolution import (
     convolution,
 )
 from moment_calculus.operations.windows.extremes import window_maximum, window_minimum
-from moment_calculus.operations.windows.geometry import Windows
-from moment_calculus.operations.windows.pooling import window_sum
+from moment_calculus.operations.windows.pooling import Windows, window_sum
 from tests.cases.operand_kinds import LayerCase, Operand
 
 DIAGONAL = Propagation(covariance="diagonal")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 
 
 class Refusal(NamedTuple):

@@ -11,15 +11,13 @@ import numpy as np
 
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked_weight import SiteMask, masked_weight
-from moment_calculus.operations.dropout.noise import multiply_by_noise, variance_ratio
-from moment_calculus.operations.dropout.switches import drop
-from moment_calculus.operations.linear.einsum import einsum
+from moment_calculus.operations.dropout.noise import drop, multiply_by_noise, variance_ratio
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.linear.matrices import matmul
+from moment_calculus.operations.linear.matrices import einsum, matmul
 from moment_calculus.operations.shapes import permute, swap_last
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread
-from moment_calculus.values.support import all_elements
+from moment_calculus.values.spread import all_elements
 
 ROWS, INPUTS, OUTPUTS = 2, 3, 2
 SHAPES = {"units": (INPUTS,), "weights": (OUTPUTS, INPUTS)}

@@ -12,7 +12,7 @@ import torch
 
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.special import constants
-from moment_calculus.operations.dropout.switches import drop
+from moment_calculus.operations.dropout.noise import drop
 from moment_calculus.operations.elementwise.arithmetic import (
     add,
     apply,

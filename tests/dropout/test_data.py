@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.dropout.noise import noise
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, subtract

@@ -7,9 +7,8 @@ import json
 import jax
 import pytest
 
-from moment_calculus.hosts.compatibility import settings_of
-from moment_calculus.storage.errors import StoredFileError
-from moment_calculus.storage.files import read
+from moment_calculus.optimisation.storage.files import StoredFileError, read
+from moment_calculus.optimisation.storage.trainings import settings_of
 from tests.fitting.models import HOSTS, fresh
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import numpyro_moments
 import pyro_moments
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from tests.cases.hosts import models
 from tests.dropout.hosts import PRIOR, SCALE, X, Y, in_numpyro, in_pyro, network, value_of
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 import numpyro_moments
 import pyro_moments
-from moment_calculus.errors.exceptions import ApproximationWarning, UnsupportedMoments
+from moment_calculus.errors import ApproximationWarning, UnsupportedMoments
 from numpyro_moments.objectives.elbo import elbo_terms
 from numpyro_moments.sites.traces import moment_traces
 from tests.cases.hosts import models

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations.dropout.masked_weight import SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import multiply_by_noise, noise
 from moment_calculus.operations.elementwise.arithmetic import add, multiply
-from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.linear.matrices import matmul
+from moment_calculus.operations.linear.matrices import einsum, matmul
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from tests.checks.general import GENERAL, check_oracle, leaves_of, meetings

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses
 from tests.response.models import doubles

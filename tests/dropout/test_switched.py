@@ -9,10 +9,10 @@ import weakref
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import ApproximationWarning, UnsupportedMoments
+from moment_calculus.errors import ApproximationWarning, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.classes import class_rule, predictive_rule
-from moment_calculus.operations.dropout.switches import bernoulli_mask, drop, where_mask
+from moment_calculus.operations.dropout.noise import bernoulli_mask, drop, where_mask
 from moment_calculus.operations.elementwise.arithmetic import (
     add,
     apply,
@@ -22,14 +22,13 @@ from moment_calculus.operations.elementwise.arithmetic import (
 )
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import reduce_mean
-from moment_calculus.operations.normalised.logits import logsumexp_value, softmax_value
 from moment_calculus.operations.normalised.normalisation import FEW, normalise
-from moment_calculus.operations.shapes.concatenation import stack
+from moment_calculus.operations.normalised.softmax import logsumexp_value, softmax_value
+from moment_calculus.operations.shapes.concatenation import pad, stack
 from moment_calculus.operations.shapes.indexing import index
-from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.extremes import window_maximum
-from moment_calculus.operations.windows.geometry import Windows
+from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from tests.cases import ACTIVATIONS

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO, DVIGuide, Moments, predict, propagate
 from tests.pyro.compiled.compiling import assert_same, make
 

@@ -14,7 +14,7 @@ import torch
 
 from moment_calculus.criticism.diagnosis.checks import check_loss_by_draws
 from moment_calculus.criticism.diagnosis.findings import Verdict
-from moment_calculus.errors.exceptions import LossByDrawsWarning
+from moment_calculus.errors import LossByDrawsWarning
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import CURVE, HOSTS, INPUTS, fresh, network, trained
 

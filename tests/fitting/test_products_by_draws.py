@@ -53,7 +53,7 @@ def loss_of_answers(place, draws=4000):
     return losses.mean(), losses.std() / draws**0.5
 
 
-@pytest.mark.filterwarnings("error::moment_calculus.errors.exceptions.LossByDrawsWarning")
+@pytest.mark.filterwarnings("error::moment_calculus.errors.LossByDrawsWarning")
 @IN_PYRO
 def test_a_product_in_a_logit_is_close_to_its_draws(host):
     """Moments are off by less than one per cent there: draws show it, and nothing warns."""

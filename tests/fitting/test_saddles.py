@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from moment_calculus.optimisation.curvature import PRODUCTS, negative_direction, step_off_saddle
 from moment_calculus.optimisation.rounds import DeterministicLoss
-from moment_calculus.optimisation.saddle import PRODUCTS, negative_direction, step_off_saddle
 from tests.fitting.models import HOSTS, fresh
 
 DATA = np.full(15, 2.0)

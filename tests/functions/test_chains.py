@@ -10,11 +10,11 @@ import torch
 from numpy.testing import assert_allclose
 from scipy import optimize
 
-from moment_calculus.functions.function_bounds import Bounds
+from moment_calculus.functions.combinators import Bounds
 from moment_calculus.functions.table import ACTIVATIONS, Integrated, Smooth, activation
 from moment_calculus.likelihoods.links import log
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise import positive
+from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.arithmetic import add, divide, multiply
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.values import Deferred, Gaussian
@@ -143,22 +143,22 @@ def test_gradients_flow_to_the_parameters_of_a_chain():
 
 ONE, HALF = np.array([0.4]), np.array([0.5])
 RECOGNISED = {
-    "log_exp": (lambda h: positive.log(of("exp", h)), None),
-    "log_exp2": (lambda h: positive.log(of("exp2", h)), None),
-    "log_of_scaled_exp": (lambda h: positive.log(scale_shift(of("exp", h), 3.0)), None),
-    "log1p_exp": (lambda h: positive.log1p(of("exp", h)), "softplus"),
+    "log_exp": (lambda h: elementary.log(of("exp", h)), None),
+    "log_exp2": (lambda h: elementary.log(of("exp2", h)), None),
+    "log_of_scaled_exp": (lambda h: elementary.log(scale_shift(of("exp", h), 3.0)), None),
+    "log1p_exp": (lambda h: elementary.log1p(of("exp", h)), "softplus"),
     "log_one_plus_exp": (
-        lambda h: positive.log(scale_shift(of("exp", h), 1.0, 1.0)),
+        lambda h: elementary.log(scale_shift(of("exp", h), 1.0, 1.0)),
         "softplus",
     ),
-    "log_sigmoid": (lambda h: positive.log(of("sigmoid", h)), "logsigmoid"),
-    "sqrt_exp": (lambda h: positive.power(of("exp", h), 0.5), "exponential"),
+    "log_sigmoid": (lambda h: elementary.log(of("sigmoid", h)), "logsigmoid"),
+    "sqrt_exp": (lambda h: elementary.power(of("exp", h), 0.5), "exponential"),
     "root_of_inverse": (
-        lambda h: positive.power(divide(1.0, of("exp", h)), 0.5),
+        lambda h: elementary.power(divide(1.0, of("exp", h)), 0.5),
         "exponential",
     ),
-    "square_of_root": (lambda h: positive.power(positive.power(of("exp", h), 0.5), 2.0), "exp"),
-    "base": (lambda h: positive.exponential(2.0, h), "exponential"),
+    "square_of_root": (lambda h: elementary.power(elementary.power(of("exp", h), 0.5), 2.0), "exp"),
+    "base": (lambda h: elementary.exponential(2.0, h), "exponential"),
 }
 
 
@@ -186,7 +186,7 @@ def test_links_are_not_recognised_by_name(name):
 
 
 def test_power_zero_of_one_is_certain():
-    value = positive.exponential(1.0, site(ONE, HALF))
+    value = elementary.exponential(1.0, site(ONE, HALF))
     assert_allclose(value.mean, 1.0)
     assert_allclose(value.variance, 0.0)
 
@@ -223,7 +223,7 @@ def test_bounds_of_affine_maps(scale, shift, expected):
 def test_bounds_of_traced_arrays_are_unknown():
     def positive_of(scale):
         value = scale_shift(of("exp", site(scale, scale)), scale)
-        return torch.ones(1) * float(positive.is_positive(value))
+        return torch.ones(1) * float(elementary.is_positive(value))
 
     assert float(positive_of(torch.ones(2)).sum()) == 1
     traced = torch.fx.experimental.proxy_tensor.make_fx(positive_of, tracing_mode="fake")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from moment_calculus.errors.exceptions import (
+from moment_calculus.errors import (
     CovarianceDroppedWarning,
     DependenceWarning,
     UnsupportedMoments,

@@ -95,8 +95,7 @@ def _primitive() -> Any:
     import jax
     from jax.extend import core
 
-    from moment_calculus.operations.dropout.noise import noise_name
-    from moment_calculus.operations.dropout.switches import drop
+    from moment_calculus.operations.dropout.noise import drop, noise_name
     from numpyro_moments import moment_rule
 
     primitive = core.Primitive("fuzzed_dropout")

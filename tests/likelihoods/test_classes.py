@@ -9,15 +9,15 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from moment_calculus.errors.exceptions import ApproximationWarning, UnsupportedMoments
+from moment_calculus.errors import ApproximationWarning, UnsupportedMoments
 from moment_calculus.functions.families.named import Softplus
-from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.likelihoods.classes import PREDICTIVE, PREDICTIVE_RULES, RULES
 from moment_calculus.likelihoods.classes.pairs import nonlinear_variance
 from moment_calculus.likelihoods.classes.points import Draws, rotations, standard_points
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.linear.maps import linear
+from moment_calculus.predictions.moments import Moments, as_value
 from tests.checks.general import QUICK
 
 DRAWS, ROWS = 20_000, 24
@@ -156,7 +156,7 @@ def test_many_classes_of_few_features_need_no_matrix_of_classes(together):
     source = as_value(Moments(np.zeros((2, 3)), variance=np.ones((2, 3))), "f", flow)
     bias = as_value(Moments(np.zeros(80), variance=np.full(80, 0.5)), "b", flow)
     logits = linear(source, matrix, bias) if together else add(linear(source, matrix), bias)
-    logits.spread.joint = lambda: pytest.fail("a matrix of classes")
+    logits.spread.covariance = lambda: pytest.fail("a matrix of classes")
     drawn = generator.normal(size=(DRAWS, 3)) @ matrix.T + 0.5**0.5 * generator.normal(
         size=(DRAWS, 80)
     )

@@ -13,7 +13,7 @@ import torch
 
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian, Spread
-from moment_calculus.values.support import all_elements
+from moment_calculus.values.spread import all_elements
 from tests import cases
 
 

@@ -6,12 +6,11 @@ from moment_calculus.numerics.arrays import diagonal_matrix
 from moment_calculus.operations.elementwise import arithmetic as ops
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.unary import scale_shift
-from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear
+from moment_calculus.operations.linear.matrices import einsum
 from moment_calculus.operations.linear.reductions import cumulative_sum, reduce_mean, reduce_sum
 from moment_calculus.operations.shapes.concatenation import concatenate
-from moment_calculus.operations.shapes.gathering import gather
-from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.indexing import gather, index
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.values import Gaussian, Spread
 from tests.cases.layers import chequered, first_or_last

@@ -5,7 +5,7 @@ from __future__ import annotations
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.reductions import reduce_sum
-from moment_calculus.operations.shapes.padding import pad
+from moment_calculus.operations.shapes.concatenation import pad
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian, Spread, Ties
 from tests.cases.windows import convolve, padded, padded_ends, pooled

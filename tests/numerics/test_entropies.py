@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from moment_calculus.hosts.predictions.marginals import edge_levels
 from moment_calculus.numerics.entropies import (
     binary_entropy,
     class_entropy,
@@ -18,6 +17,7 @@ from moment_calculus.numerics.entropies import (
 )
 from moment_calculus.numerics.quadrature import low_discrepancy
 from moment_calculus.numerics.quantiles import empirical_quantile, inverse
+from moment_calculus.predictions.marginals import edge_levels
 
 LEVELS = edge_levels(np.zeros(1))[:, 0]
 

@@ -15,8 +15,7 @@ from moment_calculus.operations.elementwise.arithmetic import (
     subtract,
 )
 from moment_calculus.operations.linear.reductions import reduce_sum
-from moment_calculus.operations.shapes.gathering import index_axes
-from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.indexing import index, index_axes
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.covariances import elementwise_covariance
 

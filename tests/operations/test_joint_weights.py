@@ -7,14 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.operations.elementwise.arithmetic import add, apply, scale_shift, subtract
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.shapes import permute, reshape
 from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 

@@ -10,9 +10,7 @@ from tests.checks.general import GENERAL, check_oracle, meetings
 pytestmark = [
     pytest.mark.filterwarnings("error"),
     # a later step of a full covariance keeps the variances of positions alone, and says so
-    pytest.mark.filterwarnings(
-        "ignore::moment_calculus.errors.exceptions.CovarianceDroppedWarning"
-    ),
+    pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning"),
 ]
 
 

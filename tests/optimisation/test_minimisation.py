@@ -7,9 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from moment_calculus.optimisation.decrement import newton_decrement
-from moment_calculus.optimisation.minimiser import METHODS
-from moment_calculus.optimisation.newton import newton
+from moment_calculus.optimisation.curvature import newton_decrement
+from moment_calculus.optimisation.minimiser import METHODS, newton
 from moment_calculus.optimisation.rounds import DeterministicLoss, cached
 
 rng = np.random.default_rng(3)

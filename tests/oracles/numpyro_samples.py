@@ -17,7 +17,7 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.optim import Adam
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
-from numpyro_moments.sites.binding import bind
+from numpyro_moments.sites.traces import bind
 from tests.checks.jaxprs import by_numpy
 
 

@@ -11,7 +11,7 @@ import pyro
 import pytest
 from numpyro import handlers
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses, near, of_batches
 from tests.propagation.oracle import bernoulli_energy, divergence, energy, expected

@@ -10,7 +10,7 @@ import torch
 from numpyro import handlers
 from scipy.stats import norm
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses, near
 from tests.propagation.oracle import cavity_by_quadrature

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from tests.checks.marks import slow
 from tests.fitting.models import HOSTS, fresh
 from tests.propagation.grid import (

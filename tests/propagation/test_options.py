@@ -11,9 +11,8 @@ import numpyro.distributions as numpyro_dist
 import pytest
 
 from moment_calculus.objectives.data import DataPlateFinder
-from numpyro_moments.prediction.particles import needed
-from numpyro_moments.prediction.prediction import Prediction
-from numpyro_moments.prediction.sampled import SampledPrediction
+from numpyro_moments.prediction.predict import needed
+from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
 from tests.fitting.models import HOSTS, X, fresh
 from tests.propagation.losses import losses
 

@@ -7,7 +7,7 @@ import numpyro.infer.autoguide
 import pyro.infer.autoguide
 import pytest
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses, near
 from tests.propagation.oracle import renyi_bound

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from tests.fitting.models import fresh
 
 TOTAL, NORM = torch.zeros(4), nn.BatchNorm1d(1)

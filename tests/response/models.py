@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import torch
 
-from pyro_moments.fitting.precision import double_precision
+from pyro_moments.fitting.parameters import double_precision
 from tests.fitting.models import HOSTS, fresh
 from tests.response.oracle import NOISE
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from moment_calculus.response import optimum
-from moment_calculus.response.solvers.arrow import Arrow
-from moment_calculus.response.solvers.conjugate_gradients import ConjugateGradients
+from moment_calculus.response.arrow import Arrow
+from moment_calculus.response.solvers import ConjugateGradients
 from tests.checks.marks import IN_PYRO
 from tests.response.models import HOSTS, doubles, fresh, generalised, response
 from tests.response.oracle import NOISE, regression

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.response.response import Response
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import HOSTS, doubles, fresh

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from moment_calculus.response.arrow import Arrow, Partition
 from moment_calculus.response.errors import Indefinite, Undetermined
-from moment_calculus.response.solvers.arrow import Arrow, Partition
-from moment_calculus.response.solvers.conjugate_gradients import ConjugateGradients
-from moment_calculus.response.solvers.dense import Dense
+from moment_calculus.response.solvers import ConjugateGradients, Dense
 
 ELEMENTS, INSIDE, BORDER = 12, 3, 4
 SIZE = ELEMENTS * INSIDE + BORDER

@@ -16,8 +16,14 @@ import pytest
 import torch
 from safetensors.numpy import save
 
-from moment_calculus.storage.errors import StoredFileError
-from moment_calculus.storage.files import FORMAT, KEY, digest, read, write
+from moment_calculus.optimisation.storage.files import (
+    FORMAT,
+    KEY,
+    StoredFileError,
+    digest,
+    read,
+    write,
+)
 
 HEADER = {"versions": {"pyro-moments": "0.1"}, "numbers": [0.1, 1], "text": "é"}
 ARRAYS = {

@@ -12,9 +12,9 @@ import pyro
 import pytest
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.response.errors import NarrowerVarianceWarning
-from moment_calculus.storage.errors import StoredFileError
 from tests.checks.general import QUICK
 from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses

@@ -12,18 +12,18 @@ import torch
 
 from guides.families import tridiagonal
 from guides.families.tridiagonal import Order
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.linear.tridiagonal import links_of
-from moment_calculus.operations.shapes.features import index_features
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.lags import lag_covariance
+from moment_calculus.values.covariances import lag_covariance
 from tests.checks.general import QUICK
 from tests.tridiagonal.dense import covariance, draws
 

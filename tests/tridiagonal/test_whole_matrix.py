@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from moment_calculus.operations.elementwise.arithmetic import add, scale_shift, subtract
-from moment_calculus.operations.linear.einsum import einsum
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.linear.matrices import matmul
+from moment_calculus.operations.linear.matrices import einsum, matmul
 from moment_calculus.operations.linear.reductions import reduce_mean, reduce_sum
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import swap_last

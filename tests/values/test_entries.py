@@ -7,22 +7,21 @@ import warnings
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift, site_value
 from moment_calculus.operations.linear.reductions import reduce_sum
-from moment_calculus.operations.shapes.concatenation import concatenate, stack
+from moment_calculus.operations.shapes.concatenation import concatenate, pad, stack
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import permute
-from moment_calculus.operations.shapes.padding import pad
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, cross_covariance, elementwise_covariance
 from moment_calculus.values.ancestry import is_rearranged
-from moment_calculus.values.entries import entries_of
-from moment_calculus.values.support import all_elements
+from moment_calculus.values.spread import all_elements
+from moment_calculus.values.step import entries_of
 
 generator = np.random.default_rng(5)
 SIZE = 6

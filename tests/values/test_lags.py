@@ -11,7 +11,7 @@ from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.values import Gaussian, Spread, Step, Ties
-from moment_calculus.values.lags import lag_covariance
+from moment_calculus.values.covariances import lag_covariance
 
 # Largest error in units of the variance of f, as the docstring of lag_covariance states it.
 STATED = {"relu": 0.012, "leaky_relu": 0.012, "tanh": 0.0013, "sigmoid": 1e-5, "softplus": 1e-6}

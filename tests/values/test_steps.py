@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
+from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.arithmetic import (
     add,
@@ -20,8 +20,8 @@ from moment_calculus.operations.elementwise.arithmetic import (
 )
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.normalised.logits import softmax_value
 from moment_calculus.operations.normalised.normalisation import normalise
+from moment_calculus.operations.normalised.softmax import softmax_value
 from moment_calculus.operations.shapes import broadcast, permute, reshape
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import index
@@ -34,9 +34,8 @@ from moment_calculus.values import (
     cross_covariance,
     elementwise_covariance,
 )
-from moment_calculus.values.covariances import Query
-from moment_calculus.values.lags import lag_covariance
-from moment_calculus.values.vectors import as_vector
+from moment_calculus.values.ancestry import as_vector
+from moment_calculus.values.covariances import Query, lag_covariance
 
 MEAN, VARIANCE = np.array([0.5, -1.0, 2.0]), np.array([0.3, 1.0, 0.7])
 FLOW = propagation_of("full", "exact")

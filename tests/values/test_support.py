@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.hosts.moments import Moments, as_value
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
-from moment_calculus.values.support import overlap
+from moment_calculus.values.spread import overlap
 
 generator = np.random.default_rng(3)
 MEAN, VARIANCE = generator.normal(size=(3, 4, 4)), generator.uniform(0.1, 0.5, size=(3, 4, 4))

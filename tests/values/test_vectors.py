@@ -14,13 +14,13 @@ from moment_calculus.operations.elementwise.arithmetic import (
     scale_shift,
     site_value,
 )
-from moment_calculus.operations.elementwise.positive import exponential_parts, log
+from moment_calculus.operations.elementwise.elementary import exponential_parts, log
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import cumulative_sum, reduce_sum
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.vectors import as_vector
+from moment_calculus.values.ancestry import as_vector
 
 generator = np.random.default_rng(5)
 MEAN, VARIANCE = generator.normal(size=4), generator.uniform(0.1, 0.5, size=4)

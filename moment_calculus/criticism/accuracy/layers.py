@@ -10,25 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import EXACT
 from moment_calculus.numerics.special import constants, namespace
-from moment_calculus.operations.dropout.bits import Bits, Uniform
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.dropout.noise import Noise
+from moment_calculus.operations.dropout.noise import Bits, Noise, Uniform
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.linear.reductions import SumOverFeatures
-from moment_calculus.operations.normalised.composites import FunctionOfLogits
-from moment_calculus.operations.normalised.logits import LogitsStep
 from moment_calculus.operations.normalised.normalisation import Normalised
+from moment_calculus.operations.normalised.softmax import FunctionOfLogits, LogitsStep
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.applied import with_rule_book
-from moment_calculus.values.layout import features_last
+from moment_calculus.values.elementwise import with_rule_book
+from moment_calculus.values.spread import features_last
 
 MATCHED = "its input is matched by a Gaussian, which it is not"
 DROPPED = 'covariance="diagonal" drops the dependence between its inputs'

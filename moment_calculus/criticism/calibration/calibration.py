@@ -25,10 +25,15 @@ from moment_calculus.criticism.calibration.coverage import (
 )
 from moment_calculus.criticism.pictures import INTERVALS, plot_coverage, plot_pit
 from moment_calculus.criticism.tables import scores_table
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.hosts.predictions import PredictedSite
-from moment_calculus.hosts.predictions.discrete import BinaryMarginal, ClassMarginal, CountMarginal
-from moment_calculus.hosts.predictions.marginals import Marginal, NormalMarginal
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.predictions.marginals import (
+    BinaryMarginal,
+    ClassMarginal,
+    CountMarginal,
+    Marginal,
+    NormalMarginal,
+)
+from moment_calculus.predictions.site import PredictedSite
 
 DEFAULT_MASSES = (0.5, 0.8, 0.9, 0.95)
 

@@ -19,8 +19,8 @@ from moment_calculus.criticism.calibration.coverage import (
 )
 from moment_calculus.criticism.pictures import plot_reliability
 from moment_calculus.criticism.tables import numeric_table, scores_table
-from moment_calculus.hosts.predictions import PredictedSite, checked_count
-from moment_calculus.hosts.predictions.discrete import BinaryMarginal
+from moment_calculus.predictions.marginals import BinaryMarginal
+from moment_calculus.predictions.site import PredictedSite, checked_count
 
 BINS = 15  # Guo et al. 2017
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.tables import numeric_table
-from moment_calculus.hosts.predictions import PredictedSite
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import namespace
+from moment_calculus.predictions.site import PredictedSite
 
 
 def checked_prediction(prediction: Any) -> PredictedSite:

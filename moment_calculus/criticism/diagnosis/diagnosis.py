@@ -12,8 +12,8 @@ from moment_calculus.criticism.diagnosis.deviations import check_scales
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
 from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
 from moment_calculus.criticism.fitted_model import REFUSALS, FittedModel
-from moment_calculus.hosts.predictions import PredictedSite
-from moment_calculus.hosts.predictions.discrete import CountMarginal
+from moment_calculus.predictions.marginals import CountMarginal
+from moment_calculus.predictions.site import PredictedSite
 
 
 def run_checks(fitted_model: FittedModel, num_samples: int) -> Diagnosis:

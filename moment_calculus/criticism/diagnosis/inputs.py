@@ -19,8 +19,8 @@ from moment_calculus.criticism.arviz_access import (
 from moment_calculus.criticism.calibration.replications import p_values
 from moment_calculus.criticism.draws import Draws
 from moment_calculus.criticism.fitted_model import REFUSALS, FittedModel
-from moment_calculus.hosts.predictions.mixtures import SampledSite
 from moment_calculus.numerics.pareto import ImportanceWeights, smooth_weights
+from moment_calculus.predictions.mixtures import SampledSite
 from moment_calculus.response.response import Response
 
 MAX_ENTRIES = 2**26  # largest number of entries of a matrix of log-likelihoods

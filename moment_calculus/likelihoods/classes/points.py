@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.likelihoods.classes.logits import MAX_MATRIX_CLASSES, LogitRoot
-from moment_calculus.likelihoods.classes.rule import ClassRule, log_coefficient
+from moment_calculus.likelihoods.classes.rule import (
+    MAX_MATRIX_CLASSES,
+    ClassRule,
+    LogitRoot,
+    log_coefficient,
+)
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.entropies import class_entropy, surprisal_of_log
 from moment_calculus.numerics.execution import in_row_chunks
@@ -19,7 +24,7 @@ from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import constants, log_softmax, logsumexp, namespace, ndtri
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.layout import broadcast_shape
+from moment_calculus.values.spread import broadcast_shape
 
 SEED = 0  # of points and rotations, which are the same in every program
 MAX_LOGITS = 1 << 22  # logits in memory at once; more go in chunks, recomputed for the gradient
@@ -140,13 +145,13 @@ class PointRule(ClassRule):
         )
         return xp.reshape(terms_of_rows, (*shape, *terms_of_rows.shape[1:]))
 
+    @abstractmethod
     def row_data(self, root: LogitRoot, shape: tuple[int, ...]) -> Array:
         """Return what distinguishes the points of each row from those of others, [rows, ...]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def at(self, root: LogitRoot, row_data: Array) -> Array:
-        """Return points of the logits [rows, classes, points] from ``root`` and :meth:`own`."""
-        raise NotImplementedError
+        """Return points of the logits [rows, classes, points] from ``root`` and row data."""
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,13 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.fusion import (
-    are_of_one_gaussian,
-    fuse_functions,
-    stays_function,
-)
-from moment_calculus.operations.elementwise.multiplication import (
+from moment_calculus.operations.elementwise.elementary import exponential_parts, is_positive, power
+from moment_calculus.operations.elementwise.products import (
     multiply_branchwise,
     multiply_gaussians,
 )
-from moment_calculus.operations.elementwise.positive import exponential_parts, is_positive, power
 from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,
     add_values,
@@ -29,15 +24,17 @@ from moment_calculus.operations.elementwise.sums import (
 )
 from moment_calculus.operations.elementwise.unary import (
     apply,
+    are_of_one_gaussian,
+    fuse_functions,
     is_value,
     scale_shift,
     shape_of,
     site_value,
+    stays_function,
 )
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, Value
-from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.support import overlap
+from moment_calculus.values.spread import broadcast_shape, overlap
 
 __all__ = [
     "DEPENDENCE_REMEDY",
@@ -123,7 +120,7 @@ def multiply(left: Any, right: Any) -> Value:
     # variance 0.25 or 1 on x, of variance 0.1 and |E x| ≤ 2, the mean of relu is off by
     # up to 0.32 and 0.23 of its standard deviation, that of tanh by 0.03 and 0.02; the
     # standard deviations are 0.90 to 1.94 and 1.02 to 1.16 times the exact ones. Masks
-    # are exact instead: dropout/switches.py.
+    # are exact instead: dropout/noise.py.
     exponential = _product_of_exponentials(left, right)
     return _product(left, right) if exponential is None else exponential
 

@@ -1,27 +1,41 @@
-"""Choices between operands: by a certain mask, or of the larger or smaller one."""
+"""Choices between operands: by a certain mask, of the larger one, or by a random condition.
+
+``where(h > 0, h, 0.1 * h)`` is a function of h with a corner at zero. A condition is
+stored as the number 0 or 1 that it stands for, with the levels at which it changes.
+"""
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, NoReturn
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.table import ReLU
+import numpy as np
+
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.combinators import Bounds
+from moment_calculus.functions.table import IntegratedWithInverse, ReLU, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import (
     add,
-    apply,
     is_value,
-    scale_shift,
     subtract,
+)
+from moment_calculus.operations.elementwise.unary import (
+    apply,
+    are_of_one_gaussian,
+    fuse_functions,
+    scale_shift,
 )
 from moment_calculus.operations.shapes.concatenation import on_features
 from moment_calculus.operations.shapes.indexing import unstack
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
 from moment_calculus.values.ancestry import Branches, combine_branches
+from moment_calculus.values.deferred import Composite
 from moment_calculus.values.spread import none_or_all
 
 FEW = 4
@@ -61,7 +75,7 @@ def pick_components(select: Callable[..., Array], alternatives: Sequence[Any]) -
     variance = select(*(part.variance for part in parts))
     return Gaussian(
         select(*(part.mean for part in parts)),
-        Spread(variance, step.covariance if dense else None, step.covariance),
+        Spread(variance, step.covariance, dense),
         step,
         axis=axis,
         ties=none_or_all(all(part.independent for part in parts)),
@@ -75,7 +89,6 @@ class Chosen(Step):
 
     inputs: tuple[Gaussian, ...] = field()
     select: Callable[..., Array]  # picks from as many means, variances or covariances
-    elementwise = True
 
     def covariance(self) -> Array:
         """Return the covariance over the feature axis of the chosen alternatives."""
@@ -88,10 +101,6 @@ class Chosen(Step):
     def _again(self, *alternatives: Any) -> Any:
         random = any(is_value(part) for part in alternatives)
         return pick_components(self.select, alternatives) if random else self.select(*alternatives)
-
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
 
     def through(self, place: int, cross: Array) -> Array:
         """Keep the covariance of one alternative where it is chosen; zero elsewhere."""
@@ -156,3 +165,247 @@ def _components(value: Value, axis: int) -> tuple[Value, ...]:
             "logsumexp" + OR_DRAW,
         )
     return unstack(value, axis)
+
+
+def prelu(value: Value, slope: Array) -> Value:
+    """Return x for x > 0, else slope · x, exactly, as slope · x + (1 − slope) · relu(x)."""
+    return add(scale_shift(value, slope), scale_shift(apply(ReLU(), value), 1 - slope))
+
+
+def at_least(value: Value, low: Any) -> Value:
+    """Return the larger of x and a certain, broadcastable array: low + relu(x − low)."""
+    return scale_shift(apply(ReLU(), scale_shift(value, 1.0, -low)), 1.0, low)
+
+
+def at_most(value: Value, high: Any) -> Value:
+    """Return the smaller of x and a certain, broadcastable array: high − relu(high − x)."""
+    return scale_shift(apply(ReLU(), scale_shift(value, -1.0, high)), -1.0, high)
+
+
+OPERATORS: dict[str, Callable] = {
+    name: getattr(operator, name) for name in ("gt", "ge", "lt", "le", "eq", "ne")
+}
+_MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "ne": "ne"}
+REMEDY = (
+    "compare functions of one latent value with numbers and choose between functions of that "
+    "value, use an activation such as relu, or draw the sites by naming them in sample_sites="
+)
+
+
+class Condition(Composite):
+    """A boolean function of one Gaussian, stored as its number 0 or 1."""
+
+    __slots__ = ("number",)
+    name = "condition"
+
+    def __init__(self, number: Any) -> None:
+        super().__init__(number.base)
+        self.number: Deferred = number
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the condition."""
+        return self.number.shape
+
+    @property
+    def at_mean(self) -> Array:
+        """The condition at the mean of its Gaussian."""
+        return self.number.at_mean > 0.5
+
+    def gaussian(self) -> NoReturn:
+        """Raise UnsupportedMoments: a boolean has no moments before it is a number."""
+        raise UnsupportedMoments(
+            "the outcome of a comparison with a random value is random, and this operation does "
+            "not take it",
+            sites=self.sites,
+            remedy=REMEDY,
+        )
+
+
+def compare(kind: str, left: Any, right: Any) -> Any:
+    """Compare two operands, at least one random, by the operator named ``kind``.
+
+    The result is a :class:`Condition`, or certain booleans where the outcome is certain:
+    a value equals itself, and a Gaussian equals no number. Two random operands must be
+    Gaussians or functions of one Gaussian, and only a Gaussian may be compared with an
+    array.
+    """
+    if not is_value(left):
+        kind, left, right = _MIRRORED[kind], right, left
+    if left is right:
+        return _everywhere(left, OPERATORS[kind](0, 0))
+    if is_value(right):
+        left, right = _difference(left, right), 0.0
+    if not isinstance(right, int | float):
+        left, right = _above(left, right), 0.0
+    return _with_level(kind, left, float(right))
+
+
+def _difference(left: Value, right: Value) -> Value:
+    if are_of_one_gaussian(left, right, product=True):
+        return fuse_functions(operator.sub, left, right)
+    if isinstance(left, Gaussian) and isinstance(right, Gaussian):
+        return subtract(left, right)
+    raise UnsupportedMoments(
+        "a comparison of functions of different random values",
+        sites=left.sites | right.sites,
+        remedy=REMEDY,
+    )
+
+
+def _above(value: Value, level: Array) -> Value:
+    """Return x − c for an array c: the change is then at the number 0, and c gets its gradient."""
+    if not isinstance(value, Gaussian):
+        raise UnsupportedMoments(
+            f"a function of a random value is compared with an array of shape {level.shape}",
+            sites=value.sites,
+            remedy="compare it with a number, or the latent value itself with the array" + OR_DRAW,
+        )
+    shifted = subtract(value, level)
+    if shifted.shape != value.shape:
+        raise UnsupportedMoments(
+            f"a comparison of shapes {value.shape} and {level.shape}",
+            sites=value.sites,
+            remedy="broadcast the random value first",
+        )
+    return shifted
+
+
+def _with_level(kind: str, value: Value, level: float) -> Any:
+    if not math.isfinite(level):
+        return _everywhere(value, OPERATORS[kind](0.0, level))
+    if isinstance(value, Gaussian) and kind in ("eq", "ne"):
+        return _everywhere(value, kind == "ne")
+    holds = OPERATORS[kind]
+    step = IntegratedWithInverse(
+        lambda x: _as_number(holds(x, level), x), (level,), name=kind, bounds=(0.0, 1.0)
+    )
+    if isinstance(value, Gaussian):
+        return Condition(Deferred(value, step))
+    return Condition(apply(step, value))
+
+
+def _everywhere(value: Value, outcome: bool) -> np.ndarray:
+    return np.full(value.shape, bool(outcome))
+
+
+def _as_number(holds: Array, like: Array) -> Array:
+    xp = namespace(like)
+    return xp.where(holds, xp.ones_like(like), xp.zeros_like(like))
+
+
+def logical_not(condition: Condition) -> Condition:
+    """Return the negation of a condition."""
+    return Condition(scale_shift(condition.number, -1.0, 1.0))
+
+
+def logical_and(left: Any, right: Any) -> Any:
+    """Return the conjunction of a condition with another one or with certain booleans."""
+    left, right = (left, right) if isinstance(left, Condition) else (right, left)
+    if isinstance(right, Condition):
+        return _combined(operator.mul, left, right)
+    return Condition(scale_shift(left.number, _as_number(right, _example(left.number))))
+
+
+def logical_or(left: Any, right: Any) -> Any:
+    """Return the disjunction of a condition with another one or with certain booleans."""
+    parts = (logical_not(p) if isinstance(p, Condition) else ~p for p in (left, right))
+    return logical_not(logical_and(*parts))
+
+
+def logical_xor(left: Any, right: Any) -> Any:
+    """Return the exclusive disjunction of a condition with another one or certain booleans."""
+    left, right = (left, right) if isinstance(left, Condition) else (right, left)
+    if isinstance(right, Condition):
+        return _combined(lambda x, y: (x - y) ** 2, left, right)
+    flip = _as_number(right, _example(left.number))
+    return Condition(scale_shift(left.number, 1 - 2 * flip, flip))
+
+
+def _combined(combine: Callable, left: Condition, right: Condition) -> Condition:
+    _require_one_gaussian(left.number, right.number)
+    levels = {id(c.source) for c in (left, right) if _has_array_level(c)}
+    if len(levels) > 1:
+        raise UnsupportedMoments(
+            "a random value is compared with two arrays at once",
+            sites=left.sites,
+            remedy="compare it with numbers, or use jnp.clip with the arrays for bounds" + OR_DRAW,
+        )
+    return Condition(
+        fuse_functions(combine, left.number, right.number, bounds=lambda: Bounds(0.0, 1.0))
+    )
+
+
+def _has_array_level(condition: Condition) -> bool:
+    affine = condition.source.step.affine
+    return affine is not None and not isinstance(affine[2], int | float)
+
+
+def _require_one_gaussian(condition: Value, value: Value) -> None:
+    if not are_of_one_gaussian(condition, value, product=True):
+        raise UnsupportedMoments(
+            "a choice that depends on one random value, between functions of another",
+            sites=condition.sites | value.sites,
+            remedy=REMEDY,
+        )
+
+
+def _example(value: Deferred) -> Array:
+    return value.base.mean
+
+
+def where_condition(condition: Condition, chosen: Any, other: Any) -> Value:
+    """Choose by a condition between functions of its Gaussian, arrays and finite numbers."""
+    number, values = condition.number, (chosen, other)
+    if not any(map(is_value, values)):
+        return scale_shift(number, chosen - other, other)
+    parts = [_part(number, value) for value in values]
+    return fuse_functions(_choose, number, *parts, bounds=lambda: _hull(*parts))
+
+
+def _choose(number: Array, chosen: Array, other: Array) -> Array:
+    return namespace(number).where(number > 0.5, chosen, other)
+
+
+def _part(number: Deferred, value: Any) -> Value:
+    if is_value(value):
+        _require_one_gaussian(number, value)
+        return value
+    if isinstance(value, int | float) and not math.isfinite(value):
+        raise UnsupportedMoments(
+            f"a choice by a random value that may be {value}",
+            sites=number.sites,
+            remedy="choose a finite number: an infinite one leaves no moments",
+        )
+    return scale_shift(number, 0.0, value)
+
+
+def _hull(*parts: Value) -> Bounds:
+    """Return bounds that hold for each of several values."""
+    bounds = [part.bounds if isinstance(part, Deferred) else Bounds() for part in parts]
+    low, high = min(b.low for b in bounds), max(b.high for b in bounds)
+    ends = [
+        (b, (b.low > low or low == -math.inf) and (b.high < high or high == math.inf))
+        for b in bounds
+    ]
+    return Bounds(low, high, all(b.open_ended or inside for b, inside in ends))
+
+
+def maximum_of_one(left: Value, right: Value) -> Value:
+    """Return the larger of two functions of one Gaussian."""
+    condition = compare("gt", left, right)
+    return where_condition(condition, left, right) if isinstance(condition, Condition) else left
+
+
+def minimum_of_one(left: Value, right: Value) -> Value:
+    """Return the smaller of two functions of one Gaussian."""
+    condition = compare("lt", left, right)
+    return where_condition(condition, left, right) if isinstance(condition, Condition) else left
+
+
+def sign(value: Value) -> Value:
+    """Return the sign −1, 0 or 1 of a value."""
+    positive, negative = (compare(kind, value, 0.0).number for kind in ("gt", "lt"))
+    if isinstance(value, Gaussian):
+        return scale_shift(apply(activation("heaviside"), value), 2.0, -1.0)
+    return fuse_functions(operator.sub, positive, negative, bounds=lambda: Bounds(-1.0, 1.0))

@@ -1,16 +1,281 @@
-"""Elementary functions beyond the table of activations: integrated, or rejected with the reason."""
+"""Powers, logarithms and other elementary functions beyond the table of activations.
+
+They are integrated, or rejected with the reason: a sum of squares, absolute values or
+exponentials is positive, but the Gaussian with its moments has mass below zero. A clip
+gathers this mass at its level ε, where ε^(−½), 1/ε and log ε are huge: E (max(q, 0) +
+1e-6)^(−½) of the sum q of two squares was 110 standard deviations off.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.table import IntegratedWithInverse
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.combinators import Composed, Fused, Scaled, value_range
+from moment_calculus.functions.families.piecewise import PiecewiseLinear
+from moment_calculus.functions.recognition import RecognitionPolicy
+from moment_calculus.functions.table import (
+    Exp,
+    IntegratedWithInverse,
+    Power,
+    ReLU,
+    Rescaled,
+    Sigmoid,
+    activation,
+)
+from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import digamma, gammaln, log_ndtr, namespace
-from moment_calculus.operations.elementwise.positive import PositiveFunction
-from moment_calculus.operations.elementwise.unary import apply as _apply
-from moment_calculus.values import Deferred, Value
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.values import Deferred, Gaussian, Value
+from moment_calculus.values.ancestry import ancestors
+from moment_calculus.values.deferred import unscaled
+
+HARMLESS = 1.0  # above this level x^(−p), √x and log x are no steeper than the clip itself
+
+
+def check_not_clipped(value: Any, what: str) -> None:
+    """Raise UnsupportedMoments for a power or logarithm of a clip with inexact moments."""
+    # A clip of a value that is linear in the latent sites has exact moments.
+    if value.bounds.low >= HARMLESS or not _is_clipped(value) or is_linear(value.base):
+        return
+    raise UnsupportedMoments(
+        f"{what} of a value that is clipped at {value.bounds.low:g} and known by its mean and "
+        "variance only: its distribution is not Gaussian, and a Gaussian is far off close to the "
+        "clip, where the function is steep",
+        sites=value.sites,
+        remedy="make one latent Gaussian, or a linear map of some, positive by exp or softplus, or "
+        "draw the sites by naming them in sample_sites=",
+    )
+
+
+def _is_clipped(value: Any) -> bool:
+    """Whether a function of its base is constant below some level, with a corner there."""
+    return _has_corner(value.function, value.policy)
+
+
+def _has_corner(function: Any, policy: RecognitionPolicy) -> bool:
+    function = unscaled(function)
+    if isinstance(function, Composed):
+        return _is_clip(function.outer) or _has_corner(function.inner, policy)
+    if isinstance(function, Fused) and function.recognised_function is function:
+        return any(_has_corner(part, policy) for part in function.parts)
+    return _is_clip(policy.recognised_function(function))
+
+
+def _is_clip(function: Any) -> bool:
+    flat = isinstance(function, PiecewiseLinear) and function.slopes[0] == 0
+    return flat or isinstance(function, ReLU)
+
+
+def is_linear(value: Gaussian) -> bool:
+    """Whether a value is a linear map of latent sites, or of the user's own inputs."""
+    return not any(ancestor.step.nonlinear for ancestor in ancestors(value))
+
+
+LARGEST_POWER = 32
+
+
+@dataclass(frozen=True)
+class PositiveFunction:
+    """An elementwise function of positive values, used within a chain; it has no moments itself."""
+
+    function: Callable[[Array], Array]
+    # The rest as of an Activation; a pole at zero counts as fast growth.
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    open_ended: bool = False
+    superlinear: bool = False
+    knots = ()
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return self.function(x)
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """Return no preimages: what follows these smooth functions hardly has corners."""
+        return ()
+
+
+def log(value: Value) -> Value:
+    """Return the logarithm of a positive function of a Gaussian; raise if it may be ≤ 0."""
+    result = exponential_parts(value)
+    if result is not None:
+        base, rate, factor = result
+        shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
+        return scale_shift(base, rate, shift)
+    source = _require(value, "log")
+    if isinstance(source.function, Sigmoid):
+        return Deferred(source.base, activation("logsigmoid"))
+    if _is_one_plus_exp(source):
+        return Deferred(source.base, activation("softplus"))
+    ends = _end(source.bounds.low, math.log), _end(source.bounds.high, math.log)
+    return source.then(PositiveFunction(_log, ends))
+
+
+def log1p(value: Value) -> Value:
+    """Return log(1 + x) of a function x of a Gaussian; raise if it may be ≤ −1."""
+    if isinstance(value, Deferred) and type(value.function) is Exp:
+        return Deferred(value.base, activation("softplus"))
+    source = value if isinstance(value, Deferred) else _raise_undefined(value, "log1p")
+    bounds = source.bounds.affine(1.0, 1.0)
+    if not bounds.positive:
+        _raise_undefined(value, "log1p")
+    ends = _end(bounds.low, math.log), _end(bounds.high, math.log)
+    plain = PositiveFunction(lambda x: namespace(x).log1p(x), ends, source.bounds.open_ended)
+    return source.then(plain)
+
+
+def _end(bound: float, function: Callable[[float], float]) -> float:
+    """Return f(bound) for an increasing f of positive numbers, −∞ or ∞ where that is infinite."""
+    if bound == math.inf:
+        return bound
+    return function(bound) if bound > 0 else -math.inf
+
+
+def power(value: Value, exponent: float) -> Value:
+    """Return a value to the power of a number but zero; raise if the result is not defined."""
+    if exponent == 1:
+        return value
+    parts = exponential_parts(value)
+    if parts is not None:
+        base, rate, factor = parts
+        result = Deferred(base, _exponential_of(rate * exponent))
+        unscaled = isinstance(factor, int | float) and factor == 1
+        return result if unscaled else scale_shift(result, factor**exponent)
+    if exponent == -1 and isinstance(value, Deferred) and _is_one_plus_exp(value):
+        return value.of(Rescaled(Sigmoid(), -1.0))
+    # Natural powers are defined for every value; all others for positive values only.
+    natural = exponent > 0 and float(exponent).is_integer() and exponent <= LARGEST_POWER
+    if natural and not is_positive(value):
+        return apply(Power(int(exponent)), value)
+    source = _require(value, f"the power {exponent:g}", zero=exponent > 0)
+    bounds = source.bounds
+    low, high = sorted(_end_of_power(end, exponent) for end in (bounds.low, bounds.high))
+    superlinear = not 0 <= exponent <= 1
+    plain = PositiveFunction(lambda x: x**exponent, (low, high), bounds.positive, superlinear)
+    return source.then(plain)
+
+
+def array_power(value: Value, exponent: Array) -> Value:
+    """Return c eʳˣ to the power of an array or traced number; raise for any other base."""
+    parts = exponential_parts(value)
+    if parts is None:
+        raise UnsupportedMoments(
+            "a power by an exponent that is no number known when the program is traced, of shape "
+            f"{tuple(exponent.shape)}",
+            sites=value.sites,
+            remedy="write the base as an exponential of a Gaussian, whose powers are exponentials "
+            "(a positive latent site is one), or use one known number for all elements" + OR_DRAW,
+        )
+    base, rate, factor = parts
+    result = apply(Exp(), scale_shift(base, rate * exponent))
+    unscaled = isinstance(factor, int | float) and factor == 1
+    return result if unscaled else scale_shift(result, factor**exponent)
+
+
+def _end_of_power(bound: float, exponent: float) -> float:
+    if bound in (0.0, math.inf):
+        return 0.0 if (bound == 0) == (exponent > 0) else math.inf
+    return bound**exponent
+
+
+def exponential(base: Any, value: Value) -> Value:
+    """Return a certain positive base to the power of a value; raise for any other base."""
+    if hasattr(base, "sites"):
+        raise UnsupportedMoments(
+            "a random power of a random value",
+            sites=base.sites | value.sites,
+            remedy="make the base or the exponent certain" + OR_DRAW,
+        )
+    number, base_range = isinstance(base, int | float), value_range(base)
+    if base_range is None:
+        raise UnsupportedMoments(
+            "a random power of an array that is known only when the program runs: it may be "
+            "negative",
+            sites=value.sites,
+            remedy="write it as exp(log(base) * exponent)" + OR_DRAW,
+        )
+    if not base_range[0] > 0:
+        raise UnsupportedMoments(
+            "a random power of a number that is not positive",
+            sites=value.sites,
+            remedy="use a positive base" + OR_DRAW,
+        )
+    if number and base == 1:
+        return scale_shift(value, 0.0, 1.0)
+    if number:  # a function of the same Gaussian, so that it fuses with others
+        return apply(_exponential_of(math.log(base)), value)
+    return apply(Exp(), scale_shift(value, _log(base)))
+
+
+def is_positive(value: Any) -> bool:
+    """Whether a value is known to be positive, and its reciprocal to have moments."""
+    return isinstance(value, Deferred) and value.bounds.positive
+
+
+def _log(x: Array) -> Array:
+    return namespace(x).log(x)
+
+
+def _exponential_of(rate: float) -> Any:
+    return Exp() if rate == 1 else Rescaled(Exp(), rate, name="exponential")
+
+
+def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
+    """Return x, r and c > 0 if the value is c e^{rx}; None for other values."""
+    if not isinstance(value, Deferred):
+        return None
+    factor: Any = 1.0
+    kind = value.function
+    while isinstance(kind, Scaled):
+        zero_shift = isinstance(kind.shift, int | float) and kind.shift == 0
+        if not (zero_shift and kind.extent.positive):
+            return None
+        factor, kind = factor * kind.scale, kind.inner
+    if type(kind) is Rescaled and type(kind.activation) is Exp and kind.shift == 0 < kind.outer:
+        return value.base, kind.inner, factor * kind.outer
+    return (value.base, 1.0, factor) if type(kind) is Exp else None
+
+
+def _is_one_plus_exp(value: Deferred) -> bool:
+    function = value.function
+    if not isinstance(function, Scaled):
+        return False
+    parts = [part for part in (function.scale, function.shift) if isinstance(part, int | float)]
+    return parts == [1, 1] and type(function.inner) is Exp
+
+
+def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:
+    """Return the value if it is known to be positive, or zero where that is allowed; else raise."""
+    if isinstance(value, Deferred) and (value.bounds.positive or (zero and value.bounds.low >= 0)):
+        check_not_clipped(value, what)
+        return value
+    return _raise_undefined(value, what)
+
+
+def _raise_undefined(value: Value, what: str) -> NoReturn:
+    remedy = "write the whole as a function of one Gaussian, e.g. exp of a sum of logarithms"
+    if isinstance(value, Deferred):
+        low = value.bounds.low
+        cause = f"{what} of a function that may be negative or close to zero (it is ≥ {low:g})"
+        remedy = "make it positive first, e.g. by exp or softplus, parametrise the result itself"
+    elif value.step.is_product:
+        cause = (
+            f"{what} of a product of functions of different Gaussians, which is matched by a "
+            "Gaussian and so takes negative values (only of exponentials the product is one)"
+        )
+    elif is_linear(value):
+        cause = f"{what} of a Gaussian is not defined: it takes negative values"
+        remedy = "make it positive first, e.g. by exp or softplus, parametrise the result itself"
+    else:
+        cause = (
+            f"{what} of a value that is known by its mean and variance only, and so matched by a "
+            "Gaussian, which takes negative values"
+        )
+    raise UnsupportedMoments(cause, sites=value.sites, remedy=remedy + OR_DRAW)
+
 
 INFINITE = math.inf
 
@@ -100,7 +365,7 @@ UNSUPPORTED = {
 def apply_by_name(name: str, value: Value) -> Value:
     """Apply one of :data:`FUNCTIONS`; raise if the value may leave the domain of the function."""
     if name in _ANYWHERE:
-        return _apply(_ANYWHERE[name], value)
+        return apply(_ANYWHERE[name], value)
     function, low, high, ends = _WITHIN[name]
     if isinstance(value, Deferred) and _is_within(value.bounds, low, high, ends):
         return value.then(function)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NoReturn
 
-from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array, positive_part, transpose
-from moment_calculus.operations.elementwise.fusion import one_function
-from moment_calculus.operations.elementwise.unary import is_value, scale_shift
+from moment_calculus.operations.elementwise.unary import is_value, one_function, scale_shift
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
 from moment_calculus.values import (
     Gaussian,
@@ -22,11 +20,9 @@ from moment_calculus.values import (
     cross_covariance,
     elementwise_covariance,
 )
-from moment_calculus.values.ancestry import combine_branches, is_rearranged
-from moment_calculus.values.entries import entries_of
-from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.support import overlap
-from moment_calculus.values.vectors import from_vector_parts
+from moment_calculus.values.ancestry import combine_branches, from_vector_parts, is_rearranged
+from moment_calculus.values.spread import broadcast_shape, overlap
+from moment_calculus.values.step import entries_of
 
 DEPENDENCE_REMEDY = (
     "rewrite the model so that the operands do not share a latent site, or draw that site by "
@@ -41,18 +37,14 @@ class Sum(Step):
     inputs: tuple[Gaussian, Gaussian]
     componentwise: bool
     identity = True
-    elementwise = True
 
-    def __post_init__(self) -> None:
-        self.linear_in_chains  # noqa: B018  # cached at once: asked later, it would recurse through long sums
-
-    @cached_property
+    @property
     def linear_in_chains(self) -> bool:  # type: ignore[override]
         """Whether a term is linear in chains and the covariance of every term is known."""
         covariances_exist = (
-            x.step.linear_in_chains or x.has_covariance or x.independent for x in self.inputs
+            x.linear_in_chains or x.has_covariance or x.independent for x in self.inputs
         )
-        return any(x.step.linear_in_chains for x in self.inputs) and all(covariances_exist)
+        return any(x.linear_in_chains for x in self.inputs) and all(covariances_exist)
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """Return the covariance of some features with others, for independent terms."""
@@ -147,10 +139,9 @@ def try_add(
             return None
         variance = left.variance + right.variance + 2 * cross
         variance = positive_part(variance) if shared else variance  # rounding may leave it negative
-    joint = partial(_joint_of_sum, left, right)
     return Gaussian(
         left.mean + right.mean,
-        Spread(variance, covariance, joint),
+        Spread(variance, covariance or partial(_joint_of_sum, left, right), covariance is not None),
         Sum((left, right), are_of_one_value(left, right)),
         axis=axis,
         ties=Ties.ALL if independent else ties_of(left, right),

@@ -1,18 +1,27 @@
-"""Operations on one live value: latent sites, activations and elementwise affine maps."""
+"""Functions of one Gaussian: latent sites, activations, affine maps, and their fusion.
+
+``h * sigmoid(1.7 * h)`` and ``exp(-h * h)`` are functions of h alone. They are fused and
+integrated once, and 1.7 h is not treated as another variable.
+"""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.table import Activation
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.combinators import Bounds, Scaled
+from moment_calculus.functions.table import Activation, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.special import is_traced_once
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, Root, Spread, Value
-from moment_calculus.values.affine import affine
-from moment_calculus.values.layout import broadcast_shape
-from moment_calculus.values.support import all_elements
+from moment_calculus.values.ancestry import affine_line
+from moment_calculus.values.deferred import as_function, base_of, fuse, unscaled
+from moment_calculus.values.elementwise import affine
+from moment_calculus.values.spread import all_elements, broadcast_shape
 
 
 def site_value(
@@ -64,3 +73,106 @@ def scale_shift(value: Value, scale: Array | float = 1.0, shift: Array | float =
 def _is_identity(scale: Any, shift: Any) -> bool:
     numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
     return numbers and scale == 1 and shift == 0
+
+
+def fuse_functions(
+    combine: Callable,
+    *parts: Value,
+    closed_form: Callable[[Gaussian], Gaussian] | None = None,  # the exact moments, if known
+    fallback: Callable[[], Gaussian] | None = None,  # used if the table has no such function
+    bounds: Callable[[], Bounds] = Bounds,
+) -> Deferred:
+    """Combine values that are functions of one Gaussian into one function of it."""
+    bases = [base_of(part) for part in parts]
+    if any(base is not bases[0] for base in bases):
+        variable = _integration_variable(bases)
+        parts = tuple(_in_terms_of(part, variable) for part in parts)
+    return fuse(combine, parts, bounds, closed_form=closed_form, fallback=fallback)
+
+
+def are_of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
+    """Whether two operands are functions of one Gaussian and need fusion to be exact."""
+    if left.shape != right.shape or _variable_of(left) is not _variable_of(right):
+        return False
+    if product:
+        return True
+    # A sum of affine images, or of multiples of the same function, is exact without
+    # fusion.
+    return len({_function(value) for value in (left, right) if isinstance(value, Deferred)}) == 2
+
+
+def stays_function(left: Value, right: Value) -> bool:
+    """Whether a sum stays a function of one Gaussian, which a later operation may recognise."""
+    functions = isinstance(left, Deferred) or isinstance(right, Deferred)
+    # Functions of the table are recognised in programs that are traced once.
+    if not functions or not is_traced_once(base_of(left).mean):
+        return False
+    return are_of_one_gaussian(left, right, product=True)
+
+
+def _variable_of(value: Value) -> Gaussian:
+    return affine_line(base_of(value))[-1]
+
+
+def _function(value: Deferred) -> tuple[int, Any]:
+    return id(value.base), unscaled(value.function)
+
+
+def _integration_variable(bases: Sequence[Gaussian]) -> Gaussian:
+    """Return the Gaussian to integrate over: the nearest of which all bases are affine images."""
+    lines = [affine_line(base) for base in bases]
+    others = [{id(value) for value in line} for line in lines[1:]]
+    common = next(value for value in lines[0] if all(id(value) in line for line in others))
+    # A base that is shifted by an array is preferred: the function then jumps at a known
+    # number, and the array gets its gradient.
+    shifted = {id(base): base for base in bases if base is not common and _is_shifted(base)}
+    if len(shifted) != 1:
+        return common
+    (base,) = shifted.values()
+    affine = base.step.affine
+    return base if affine is not None and affine[0] is common else common
+
+
+def _is_shifted(base: Gaussian) -> bool:
+    """Whether a Gaussian is x + c for an array c."""
+    if base.step.affine is None:
+        return False
+    shift = base.step.affine[2]
+    return base.step.identity and not isinstance(shift, int | float)
+
+
+def _in_terms_of(value: Value, variable: Gaussian) -> Any:
+    """Rewrite a function of a Gaussian as a function of another one on its affine line."""
+    base = base_of(value)
+    if base is variable:
+        return value
+    inner = _as_function_of(base, variable)
+    if isinstance(value, Gaussian):
+        return inner
+    if isinstance(value.function, Scaled):
+        source = _in_terms_of(value.of(value.function.inner), variable)
+        return source.scaled(value.function.scale, value.function.shift)
+    return inner.then(value.function)
+
+
+def _as_function_of(value: Gaussian, variable: Gaussian) -> Any:
+    """Return a Gaussian as an affine function of the variable."""
+    if value is variable:
+        return Deferred(value, activation("identity"))
+    affine = variable.step.affine
+    if affine is not None and value is affine[0]:
+        return scale_shift(Deferred(variable, activation("identity")), 1.0, -affine[2])
+    if value.step.affine is None:
+        raise AssertionError("a base that is not on the line of the variable")
+    source, scale, shift = value.step.affine
+    return scale_shift(_as_function_of(source, variable), scale, shift)
+
+
+def one_function(combine: Callable, left: Value, right: Value) -> Gaussian | None:
+    """Return the moments of two functions of one Gaussian, combined; None for other values."""
+    # A function whose moments were computed before is treated as that function again.
+    left, right = as_function(left), as_function(right)
+    plain = isinstance(left, Gaussian) and isinstance(right, Gaussian)
+    if (plain and combine is operator.add) or not are_of_one_gaussian(left, right, product=True):
+        return None
+    return fuse_functions(combine, left, right).gaussian()

@@ -1,37 +1,177 @@
 """Linear maps of live values by certain or Gaussian weights.
 
 Source: Wu et al. 2019 (DVI), eqs. 3-5, and Shekhovtsov et al. 2018, eq. 7 (certain
-weights).
+weights). With a matrix whose elements are all jointly Gaussian, as under a full-rank guide,
+the outputs are a linear map of the matrix taken as a vector; with random inputs they are
+sums of products, with the inputs treated as jointly Gaussian with the weights.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal_matrix
-from moment_calculus.numerics.matrices import affine, affine_squared, squared
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
+from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply
-from moment_calculus.operations.linear.dependent_weights import (
-    as_vector_map,
-    has_dependent_elements,
+from moment_calculus.operations.elementwise.arithmetic import (
+    DEPENDENCE_REMEDY,
+    add,
+    is_value,
+    multiply,
 )
-from moment_calculus.operations.linear.inputs import features_of, mapped_covariance
+from moment_calculus.operations.elementwise.products import multiply_gaussians
 from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
-from moment_calculus.operations.linear.weight_checks import check_dependence, check_shapes
-from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
+    Moved,
     Permuted,
     move_axis,
+    moved,
+    warn_dropped,
+    with_trailing_features,
 )
-from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
-from moment_calculus.values.ancestry import branches_of
-from moment_calculus.values.support import overlap
+from moment_calculus.operations.shapes.reshaping import broadcast, flattened, reshape
+from moment_calculus.operations.shapes.selection import index_features
+from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
+from moment_calculus.values.ancestry import ancestors, as_vector, branches_of
+from moment_calculus.values.spread import overlap
+
+
+def check_no_shared_sites(operands: str, random: Sequence[Gaussian]) -> None:
+    """Raise if two random operands of a map share a latent site; ``operands`` names them."""
+    shared = share_sites(*random)
+    if shared:
+        raise UnsupportedMoments(
+            f"{operands} depend on the same latent site(s) {', '.join(sorted(shared))}: the "
+            "moments of a product of dependent values inside a sum are not known",
+            sites=shared,
+            remedy=DEPENDENCE_REMEDY,
+        )
+
+
+def check_independent_components(what: str, weight: Any, operation: str) -> None:
+    """Raise if the components of a random weight depend on each other; ``what`` names it."""
+    if isinstance(weight, Gaussian) and not weight.independent:
+        raise UnsupportedMoments(
+            f"{what} has dependent components",
+            sites=weight.sites,
+            remedy="use latent weights with independent components; apply a factor or shift that "
+            f"they share to the output of the {operation} instead" + OR_DRAW,
+        )
+
+
+def check_shapes(inputs: Any, weight: Any, bias: Any) -> None:
+    """Raise unless the weight is [..., out, in] and the inputs are [..., in]."""
+    shape_x, shape_w = tuple(inputs.shape), tuple(weight.shape)
+    if len(shape_w) < 2 or not shape_x or shape_x[-1] != shape_w[-1]:
+        raise UnsupportedMoments(
+            f"a linear map of inputs of shape {shape_x} with a weight of shape {shape_w} is not "
+            "supported: weights are [out, in] and inputs [..., in]",
+            sites=frozenset().union(*(o.sites for o in _random_operands(inputs, weight, bias))),
+            remedy="apply one matrix, to inputs whose trailing axis is the contracted one"
+            + OR_DRAW,
+        )
+
+
+def check_dependence(
+    inputs: Any, weight: Any, bias: Any, *, linear_in_chains: bool = False
+) -> None:
+    """Raise if operands of a linear map share a site, or if the weight has unknown ties."""
+    random = _random_operands(inputs, weight, bias)
+    check_no_shared_sites("the inputs, the weight and the bias of a linear map", random)
+    if not linear_in_chains:
+        check_independent_components("the weight of a linear map", weight, "map")
+
+
+def _random_operands(*operands: Any) -> list[Gaussian]:
+    return [operand for operand in operands if isinstance(operand, Gaussian)]
+
+
+def features_of(x: Gaussian) -> Gaussian:
+    """Return the value with its trailing axis as feature axis, ready to be contracted."""
+    if x.axis == -1:
+        return with_chain_covariance(x)
+    # Contracting another axis than the feature axis mixes elements of the batch. If these
+    # are independent, as the units of a layer that maps columns, they become features
+    # without a covariance, and the old features become a batch.
+    keeps_features = x.independent or (x.batch_independent and _has_independent_sites(x))
+    if not keeps_features and x.shape[-1] > 1:
+        if x.propagation.full and (vector := as_vector(x)) is not None:
+            return vector
+        warn_dropped(x, "a linear map over an axis of the batch")
+    return with_trailing_features(x)
+
+
+@dataclass(frozen=True, eq=False)
+class WithChainCovariance(Moved):
+    """Step that gives a value the covariance of the latent chains that it is linear in."""
+
+    identity = True
+
+    def covariance(self) -> Array:
+        """Return the joint covariance of the source."""
+        return self.source.joint_covariance()
+
+
+def with_chain_covariance(x: Gaussian) -> Gaussian:
+    """Return a value that is linear in chains with its covariance, in diagonal mode too."""
+    carried = x.has_covariance or not x.linear_in_chains
+    return x if carried else moved(WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
+
+
+def _has_independent_sites(value: Gaussian) -> bool:
+    """Whether all sources of a value have independent components."""
+    return all(part.step.inputs or part.independent for part in ancestors(value))
+
+
+def mapped_covariance(
+    x: Gaussian, matrix: Array, between: tuple[slice, slice] = (slice(None), slice(None))
+) -> Array:
+    """Return M C Mᵀ for features [..., d] of covariance C and a matrix M [..., e, d].
+
+    ``between`` selects rows and columns of the result.
+    """
+    left, right = (matrix[..., rows, :] for rows in between)
+    if x.has_covariance:
+        return left @ x.covariance @ right.mT
+    # For independent components C is not formed: products of rows of M times the
+    # variances.
+    if len(matrix.shape) == 2 and right.shape[0] <= math.prod(x.shape[:-1]):
+        return pairs_of_rows(x.variance, left, right)
+    return (left * x.variance[..., None, :]) @ right.mT
+
+
+def has_dependent_elements(weight: Any) -> bool:
+    """Whether an operand is a matrix of dependent elements with a known covariance."""
+    matrix = isinstance(weight, Gaussian) and len(weight.shape) == 2
+    return matrix and not weight.independent and flattened(weight) is not None
+
+
+def as_vector_map(inputs: Any, weight: Gaussian) -> tuple[Gaussian, Array]:
+    """Return a vector v and a certain matrix M with weight · x = M v, for inputs x [..., in].
+
+    Exact for certain x. For random x, measured on the ELBO of a network 3-4-1 with tanh
+    and strongly correlated weights: off by 0.07 % at standard deviations of 0.17, by 3 %
+    at 0.7.
+    """
+    vector = flattened(weight)
+    outputs, size = weight.shape
+    assert vector is not None
+    lines = np.eye(outputs)
+    if isinstance(inputs, Gaussian):
+        repeated = index_features(inputs, np.tile(np.arange(size), outputs))
+        sums = np.kron(lines, np.ones(size))
+        return multiply_gaussians(repeated, vector), constants(sums, vector.mean)
+    blocks = constants(lines, vector.mean)[:, :, None] * inputs[..., None, None, :]
+    shape = (*inputs.shape[:-1], outputs, outputs * size)
+    return vector, namespace(blocks).reshape(blocks, shape)
 
 
 def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
@@ -212,8 +352,8 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
         mean,
         Spread(
             namespace(mean).broadcast_to(noise.variance, tuple(mean.shape)),
-            joint if propagation.full else None,
             joint,
+            propagation.full,
         ),
         LinearMap(weights, b, linear_in_chains=joint is not None, **_certain_input_fields(x, w)),
         ties=row_ties if one_row else Ties.ALL,
@@ -253,7 +393,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     )
     return Gaussian(
         mean,
-        Spread(variance, joint if propagates else None, joint),
+        Spread(variance, joint, propagates),
         LinearMap(
             (x, *_random(w, b)),
             b,

@@ -17,13 +17,12 @@ from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, posi
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.unary import site_value
-from moment_calculus.operations.shapes.conversion import Converted
-from moment_calculus.operations.shapes.moves import Permuted
-from moment_calculus.operations.shapes.reshape_steps import Reshaped
+from moment_calculus.operations.shapes.moves import Converted, Permuted
+from moment_calculus.operations.shapes.reshaping import Reshaped
 from moment_calculus.values import Gaussian, Spread, Ties
+from moment_calculus.values.covariances import remaining, shifted
 from moment_calculus.values.gaussian import Root
-from moment_calculus.values.lags import remaining, shifted
-from moment_calculus.values.support import all_elements
+from moment_calculus.values.spread import all_elements
 
 
 class Link(NamedTuple):

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.dropout.switches import warn_of_masks
+from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import with_trailing_features
 from moment_calculus.values import Gaussian, Spread, Step, Value
-from moment_calculus.values.vectors import as_vector
+from moment_calculus.values.ancestry import as_vector
 
 TINY = 1e-30
 FEW = 32  # below so many features the masks of dropout do not average out
@@ -39,8 +39,7 @@ def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
     if x.shape[-1] < FEW:
         warn_of_masks(value.gaussian(), "a normalisation")
     step = Normalised.of(x, eps, centred)
-    covariance = step.covariance if x.propagation.full else None
-    spread = Spread(step.variance, covariance, step.covariance)
+    spread = Spread(step.variance, step.covariance, x.propagation.full)
     return Gaussian(step.mean, spread, step, propagation=x.propagation)
 
 
@@ -172,10 +171,6 @@ class Normalised(Step):
     def assumes_independence(self) -> bool:  # type: ignore[override]
         """Whether the features enter as independent, in diagonal mode."""
         return not self.inputs[0].propagation.full
-
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
 
     def covariance(self) -> Array:
         """Return the covariance of the result."""

@@ -1,4 +1,4 @@
-"""Reshapes and broadcasts of live values."""
+"""Reshapes and broadcasts of live values, and arrays traced back to vectors."""
 
 from __future__ import annotations
 
@@ -7,29 +7,150 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array
+import numpy as np
+
+from moment_calculus.functions.combinators import with_arrays_moved
+from moment_calculus.numerics.arrays import Array, diagonal_blocks
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.shapes.flattening import flattened
 from moment_calculus.operations.shapes.moves import (
     Moved,
+    Permuted,
     may_lose_dependence,
     moved,
     warn_dropped,
     with_batch,
 )
-from moment_calculus.operations.shapes.reshape_steps import (
-    OnBatchAxis,
-    OnOtherAxis,
-    Reshaped,
-    SplitFeatures,
-    Unsqueezed,
-    WithoutCovariance,
-)
+from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Deferred, Gaussian, Ties
-from moment_calculus.values.lags import lag_covariance, remaining
-from moment_calculus.values.layout import batch_shape
-from moment_calculus.values.spread import none_or_all
-from moment_calculus.values.vectors import as_vector, from_vector_parts
+from moment_calculus.values.ancestry import as_vector, from_vector_parts
+from moment_calculus.values.covariances import lag_covariance, remaining
+from moment_calculus.values.elementwise import affine, apply_activation
+from moment_calculus.values.spread import batch_shape, none_or_all, rank_of_batch
+
+
+@dataclass(frozen=True, eq=False)
+class Reshaped(Moved):
+    """Step of a reshape; subclasses know what becomes of the features."""
+
+    shape: tuple[int, ...]  # of the result
+
+    def move(self, array: Array) -> Array:
+        """Reshape an array."""
+        return namespace(array).reshape(array, self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class SplitFeatures(Reshaped):
+    """Step that splits the trailing feature axis; the last part keeps its covariance."""
+
+    def covariance(self) -> Array:
+        """Return the diagonal blocks of the joint covariance."""
+        parts = self.shape[len(self.source.shape) - 1 :]
+        return diagonal_blocks(self.source.joint_covariance(), parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Unsqueezed(Reshaped):
+    """Step that adds axes, with a feature axis of size one, to a batch of scalars."""
+
+    identity = True
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutCovariance(Reshaped):
+    """Step that changes the feature axis of a value without its covariance."""
+
+    @property
+    def componentwise(self) -> bool:  # type: ignore[override]
+        """Whether components are independent and stay in place, so that nothing is lost."""
+        return self.source.independent and self.shape == self.source.shape
+
+
+@dataclass(frozen=True, eq=False)
+class OnOtherAxis(Reshaped):
+    """Step that moves a single feature to another axis of size one."""
+
+    def through(self, place: int, cross: Array) -> Array | None:
+        """Keep the covariance with another value; None if there is a batch to rearrange."""
+        if any(n != 1 for n in cross.shape[:-2]):
+            return None
+        return namespace(cross).reshape(cross, cross.shape[-2:])
+
+
+@dataclass(frozen=True, eq=False)
+class OnBatchAxis(Moved):
+    """Step that makes an axis of size one of the batch the feature axis."""
+
+    axis: int
+
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Return None for a value with more batch axes, with which it would be misaligned."""
+        known = rank_of_batch(other.shape, other.axis) <= rank_of_batch(value.shape, value.axis)
+        return super().covariance_with(value, other, query) if known else None
+
+    def through(self, place: int, cross: Array) -> Array | None:
+        """Drop the axis from the batch of the covariance; None if it is not of size one."""
+        lead = (1,) * (len(self.source.shape) - len(cross.shape) + 2)
+        batch = (*lead, *cross.shape[:-2])
+        if batch[self.axis] != 1:
+            return None
+        shape = (*batch_shape(batch, self.axis), *cross.shape[-2:])
+        return namespace(cross).reshape(cross, shape)
+
+
+def flattened(value: Gaussian) -> Gaussian | None:
+    """Return all elements of an array on one axis, row by row, with their covariance.
+
+    The array must come from a vector by reshapes, permutations, affine maps and functions
+    of each element; for other values the result is None.
+    """
+    values = value.memo.values
+    if "flattened" not in values:
+        known = _flattened(value)
+        if known is None:
+            return None
+        values["flattened"] = known
+    return values["flattened"]
+
+
+def _flattened(value: Gaussian) -> Gaussian | None:
+    if len(value.shape) == 1:
+        return value if value.axis == -1 else None
+    step = value.step
+    known = step.affine is not None or step.function is not None
+    if not (known or isinstance(step, Reshaped | Permuted)):
+        return None
+    source = step.inputs[0] if step.function is None else step.function[0]
+    vector = flattened(source)
+    if vector is None or isinstance(step, Reshaped):
+        return vector
+    if isinstance(step, Permuted):
+        return _permuted(vector, step)
+    if step.function is not None:
+        return _image(vector, step.function[1], value.shape)
+    assert step.affine is not None
+    scale, shift = (_like_vector(part, value.shape) for part in step.affine[1:])
+    return affine(vector, scale, shift)
+
+
+def _permuted(vector: Gaussian, step: Permuted) -> Gaussian:
+    shape = step.source.shape
+    numbers = step.move(np.arange(math.prod(shape)).reshape(shape)).reshape(-1)
+    return index_features(vector, numbers, distinct=True)
+
+
+def _image(vector: Gaussian, function: Any, shape: tuple[int, ...]) -> Gaussian:
+    return apply_activation(
+        vector, with_arrays_moved(function, lambda part: _like_vector(part, shape), shape)
+    )
+
+
+def _like_vector(part: Any, shape: tuple[int, ...]) -> Any:
+    if isinstance(part, int | float):
+        return part
+    xp = namespace(part)
+    return xp.reshape(xp.broadcast_to(part, shape), (-1,))
+
 
 OWN_AXIS = object()  # argument of broadcast: the feature axis stays
 LOST = object()  # a feature axis that does not survive a reshape
@@ -67,10 +188,6 @@ class Expanded(Moved):
         """Broadcast the joint covariance."""
         covariance, batch = self.source.joint_covariance(), batch_shape(self.shape, self.axis)
         return namespace(covariance).broadcast_to(covariance, (*batch, self.size, self.size))
-
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
 
     def through(self, place: int, cross: Array) -> Array:
         """Repeat the rows of the covariance with another value."""

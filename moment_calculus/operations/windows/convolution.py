@@ -10,17 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from moment_calculus.errors.exceptions import CovarianceDroppedWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import CovarianceDroppedWarning, warn_user
 from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, identity_like
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.linear.weight_checks import (
+from moment_calculus.operations.linear.maps import (
     check_independent_components,
     check_no_shared_sites,
 )
 from moment_calculus.values import Gaussian, Spread, Step
-from moment_calculus.values.lags import lag_covariance, shifted
-from moment_calculus.values.layout import features_last
+from moment_calculus.values.covariances import lag_covariance, shifted
+from moment_calculus.values.spread import features_last
 
 # A bilinear function of plain inputs and a plain weight, of any number of output
 # channels, without padding; no output contains a component of either twice.
@@ -68,10 +67,9 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     )
     mean = kernel(_mean(x), _mean(w))
     step = Convolved(tuple(random), x, w, kernel, layout, tuple(mean.shape))
-    covariance = step.joint if step.carries_covariance() else None
     return Gaussian(
         mean,
-        Spread(step.variance(), covariance, step.joint),
+        Spread(step.variance(), step.joint, step.carries_covariance()),
         step,
         axis=layout.features,
         propagation=random[0].propagation,

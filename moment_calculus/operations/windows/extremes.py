@@ -10,21 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import DependenceWarning, UnsupportedMoments
-from moment_calculus.errors.user_warnings import warn_user
-from moment_calculus.functions.monotone import is_increasing
-from moment_calculus.functions.table import ReLU
+from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
+from moment_calculus.functions.table import ReLU, is_increasing
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.special import constants, namespace
-from moment_calculus.operations.dropout.switches import warn_of_masks
+from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.choices import maximum, where
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import warn_dropped
-from moment_calculus.operations.windows.geometry import Windows
+from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
-from moment_calculus.values.lags import lag_covariance, shifted
+from moment_calculus.values.covariances import lag_covariance, shifted
 
 Padding = Sequence[tuple[int, int]]  # number of entries before and after, along each axis
 

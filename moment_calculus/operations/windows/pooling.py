@@ -2,22 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors.exceptions import DependenceWarning
-from moment_calculus.errors.user_warnings import warn_user
+from moment_calculus.errors import DependenceWarning, warn_user
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.linear.maps import map_features
 from moment_calculus.operations.shapes.moves import warn_dropped
-from moment_calculus.operations.windows.geometry import Offset, Windows
 from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
-from moment_calculus.values.lags import lag_covariance
-from moment_calculus.values.layout import batch_shape
+from moment_calculus.values.covariances import lag_covariance
+from moment_calculus.values.spread import batch_shape
+
+Offset = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows over all axes of an array."""
+
+    sizes: tuple[int, ...]  # entries of a window along each axis
+    strides: tuple[int, ...]  # steps between windows
+    dilations: tuple[int, ...]  # distances between neighbouring entries of a window
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether every window is one entry, and every entry is one window."""
+        return all(n == 1 for n in (*self.sizes, *self.strides))
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether no two windows have an entry in common."""
+        return all(s >= span for s, span in zip(self.strides, self._spans(), strict=True))
+
+    def _spans(self) -> list[int]:
+        return [(n - 1) * r + 1 for n, r in zip(self.sizes, self.dilations, strict=True)]
+
+    def counts(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the number of windows along each axis of an array of a given shape."""
+        parts = zip(shape, self._spans(), self.strides, strict=True)
+        return tuple((n - span) // stride + 1 for n, span, stride in parts)
+
+    def restricted_to(self, axes: Sequence[int]) -> Windows:
+        """Return the same windows on some non-negative axes, single entries on the others."""
+
+        def on_axes(parts: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(n if axis in axes else 1 for axis, n in enumerate(parts))
+
+        return Windows(on_axes(self.sizes), on_axes(self.strides), on_axes(self.dilations))
+
+    def with_axes(self, order: Sequence[int | None]) -> Windows:
+        """Return the windows of an array with other axes, each an old axis or None (no windows)."""
+
+        def on_order(parts: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(1 if axis is None else parts[axis] for axis in order)
+
+        return Windows(on_order(self.sizes), on_order(self.strides), on_order(self.dilations))
+
+    def places(self) -> list[Offset]:
+        """Return the places of the entries in a window, row by row."""
+        return list(itertools.product(*(range(n) for n in self.sizes)))
+
+    def slices_at(self, place: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+        """Return slices of an array for the entries at one place of their windows."""
+        starts = [r * i for r, i in zip(self.dilations, place, strict=True)]
+        return self.strided(starts, self.counts(shape))
+
+    def strided(self, starts: Sequence[int], counts: Sequence[int]) -> tuple[slice, ...]:
+        """Return slices of ``counts`` entries with the strides of the windows."""
+        parts = zip(starts, counts, self.strides, strict=True)
+        return tuple(slice(a, a + (n - 1) * stride + 1, stride) for a, n, stride in parts)
+
+    def pair_lag(
+        self, offset: Sequence[int], first: Sequence[int], second: Sequence[int]
+    ) -> tuple[Offset, Offset]:
+        """Return the distance of two entries of windows, and the place of the first such pair.
+
+        ``first`` and ``second`` are places in windows that are an offset apart. The place
+        is an index of the covariances at this distance, see :func:`.lag_covariance`.
+        """
+        axes = list(zip(offset, first, second, self.strides, self.dilations, strict=True))
+        lag = tuple(s * o + r * (j - i) for o, i, j, s, r in axes)
+        starts = tuple(
+            s * max(0, -o) + r * i + min(0, d) for (o, i, _, s, r), d in zip(axes, lag, strict=True)
+        )
+        return lag, starts
+
+    def differences(self) -> Iterator[Offset]:
+        """Return all differences between two places of a window."""
+        return itertools.product(*(range(1 - n, n) for n in self.sizes))
+
+    def with_partner(self, difference: Sequence[int]) -> Windows:
+        """Return windows of the places that have a partner at a difference."""
+        sizes = tuple(n - abs(e) for n, e in zip(self.sizes, difference, strict=True))
+        return replace(self, sizes=sizes)
+
+    def covered_slices(self, starts: Sequence[int], counts: Sequence[int]) -> tuple[slice, ...]:
+        """Return slices of all entries that ``counts`` windows from ``starts`` cover."""
+        parts = zip(starts, counts, self.strides, self._spans(), strict=True)
+        return tuple(slice(a, a + (n - 1) * stride + span) for a, n, stride, span in parts)
+
+    @property
+    def pairs(self) -> int:
+        """The number of nonzero differences between places of a window, up to the sign."""
+        return (math.prod(2 * n - 1 for n in self.sizes) - 1) // 2
+
 
 WindowKernel = Callable[[Array, Windows], Array]  # sums an array of any rank over windows
 MOST_PAIRS = 256  # most distances between positions for a sum over whole axes
@@ -27,23 +121,21 @@ def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian
     """Return the sums over windows; pad with zeros before, and divide by the size for a mean.
 
     Exact for independent components, a known covariance of features, and where
-    :func:`.lags.lag_covariance` knows the positions: after the first convolution, with
+    :func:`.lag_covariance` knows the positions: after the first convolution, with
     activations, scales and biases between. In diagonal mode features enter as
     independent.
     """
     value = value.gaussian()
     if value.independent and windows.disjoint:
-        return _window_value(value, value, windows, kernel, None, ties=Ties.NONE)
+        spread = Spread(kernel(value.variance, windows))
+        return _window_value(value, value, windows, kernel, spread, Ties.NONE)
     result = value
     place = None if value.axis is None else len(value.shape) + value.axis
     features = windows.restricted_to([] if place is None else [place])
     if place is not None and not features.is_trivial:
         mapped = map_features(value, _matrix(value, place, features))
-        covariance = mapped.joint_covariance
-        propagated = covariance if mapped.has_covariance else None
-        result = _window_value(
-            value, mapped, features, kernel, propagated, mapped.variance, joint=covariance
-        )
+        spread = Spread(mapped.variance, mapped.joint_covariance, mapped.has_covariance)
+        result = _window_value(value, mapped, features, kernel, spread)
     others = windows.restricted_to([axis for axis in range(len(value.shape)) if axis != place])
     if others.is_trivial:
         return result
@@ -108,14 +200,18 @@ class WindowSums(Step):
 
 
 def _window_value(
-    value, derived_from, windows, kernel, covariance, variance=None, *, joint=None, ties=Ties.ALL
+    value: Gaussian,
+    derived_from: Gaussian,
+    windows: Windows,
+    kernel: WindowKernel,
+    spread: Spread,
+    ties: Ties = Ties.ALL,
 ) -> Gaussian:
     """Make the value of window sums; ``derived_from`` is the value that the result comes from."""
     plain = derived_from is value
-    variance = kernel(value.variance, windows) if variance is None else variance
     return Gaussian(
         kernel(value.mean, windows) if plain else derived_from.mean,
-        Spread(variance, covariance, joint),
+        spread,
         WindowSums(value, windows, kernel, Opaque((value,)) if plain else derived_from.step),
         axis=value.axis,
         ties=ties,
@@ -139,9 +235,8 @@ def _over_batch(
     elif value.has_covariance and value.propagation.full:
         warn_dropped(value, "a sum over windows of positions")
     ties = Ties.FEATURES if independent and windows.disjoint else Ties.ALL
-    return _window_value(
-        value, value, windows, kernel, covariance, positive_part(variance), ties=ties
-    )
+    spread = Spread(positive_part(variance), covariance)
+    return _window_value(value, value, windows, kernel, spread, ties)
 
 
 def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:
@@ -154,7 +249,7 @@ def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> 
         "sites by naming them in sample_sites=",
         DependenceWarning,
     )
-    return _window_value(value, value, windows, kernel, None, kernel(value.variance, windows))
+    return _window_value(value, value, windows, kernel, Spread(kernel(value.variance, windows)))
 
 
 def _covariance_windows(value: Gaussian, windows: Windows) -> Windows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moment_calculus.operations.elementwise import arithmetic as operations
-from moment_calculus.operations.elementwise import conditions
+from moment_calculus.operations.elementwise import choices
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
@@ -43,4 +43,4 @@ def negative(x: Value) -> Value:
 @moment_rule("sign")
 def sign(x: Value) -> Value:
     """Serve ``jnp.sign``."""
-    return conditions.sign(x)
+    return choices.sign(x)

@@ -8,14 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.dropout.bits import Bits
-from moment_calculus.operations.elementwise import choices, conditions
+from moment_calculus.operations.dropout.noise import Bits
+from moment_calculus.operations.elementwise import choices
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value
-from moment_calculus.operations.elementwise.conditions import Condition
-from moment_calculus.operations.elementwise.fusion import are_of_one_gaussian
-from moment_calculus.operations.elementwise.parametric import at_least, at_most
+from moment_calculus.operations.elementwise.choices import Condition, at_least, at_most
+from moment_calculus.operations.elementwise.unary import are_of_one_gaussian
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
@@ -30,7 +29,7 @@ def select(which: Any, *cases: Any) -> Any:
         other, chosen = cases
         if isinstance(which, Bits):
             return which.where(chosen, other)
-        return conditions.where_condition(which, chosen, other)
+        return choices.where_condition(which, chosen, other)
     raise UnsupportedMoments(
         f"a random choice among {len(cases)} cases",
         sites=which.sites,
@@ -76,8 +75,8 @@ def _extreme(kind: str, by_array: Callable, of_one: Callable, of_two: Callable) 
     return rule
 
 
-maximum = moment_rule("max")(_extreme("low", at_least, conditions.maximum_of_one, choices.maximum))
-minimum = moment_rule("min")(_extreme("high", at_most, conditions.minimum_of_one, choices.minimum))
+maximum = moment_rule("max")(_extreme("low", at_least, choices.maximum_of_one, choices.maximum))
+minimum = moment_rule("min")(_extreme("high", at_most, choices.minimum_of_one, choices.minimum))
 
 
 @moment_rule("clamp")

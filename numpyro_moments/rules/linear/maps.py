@@ -7,9 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.linear.einsum import einsum
-from moment_calculus.operations.linear.matrices import matmul
-from moment_calculus.operations.shapes.conversion import converted
+from moment_calculus.operations.linear.matrices import einsum, matmul
+from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 

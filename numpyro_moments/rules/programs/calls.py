@@ -7,9 +7,8 @@ from typing import Any
 from jax.lax import with_sharding_constraint
 from jax.sharding import reshard
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
-from moment_calculus.errors.user_warnings import warn_user
-from moment_calculus.operations.shapes.conversion import converted
+from moment_calculus.errors import UnsupportedMoments, warn_user
+from moment_calculus.operations.shapes.moves import converted
 from numpyro_moments.rules.programs.recognised_calls import recognised
 from numpyro_moments.rules.table import moment_rule, program_rule
 

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 
 from moment_calculus.numerics.arrays import diagonal_matrix
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.values import Deferred, Gaussian, Opaque, Root, Spread, Ties
-from moment_calculus.values.layout import batch_shape, features_last
-from moment_calculus.values.support import ALL, Support, union
+from moment_calculus.values.deferred import Composite
+from moment_calculus.values.spread import ALL, Support, batch_shape, features_last, union
 
 
 class SeenThrough(Exception):
@@ -139,7 +138,7 @@ class Form:
         known = self._joint(rest, joint or _missing)
         gaussian = Gaussian(
             mean,
-            Spread(variance, covariance if self.dense else None, known),
+            Spread(variance, covariance if self.dense else known, self.dense),
             Opaque(inputs, self.weight) if inputs else Root(self.weight),
             axis=self.axis,
             support={site: behind.get(site, ALL) for site in sites},

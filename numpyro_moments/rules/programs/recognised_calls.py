@@ -15,10 +15,10 @@ import jax
 
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, is_value, subtract
-from moment_calculus.operations.elementwise.composite import Composite
 from moment_calculus.operations.elementwise.elementary import LOG_NDTR
-from moment_calculus.recognition import resolved
+from moment_calculus.operations.recognition import resolved
 from moment_calculus.values import Value
+from moment_calculus.values.deferred import Composite
 
 _HOME = os.path.join(os.path.dirname(os.path.abspath(jax.__file__)), "")
 # Names of activations by those of JAX's functions.

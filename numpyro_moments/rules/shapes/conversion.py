@@ -6,13 +6,13 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.dropout.bits import Bits
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.operations.elementwise.conditions import Condition
-from moment_calculus.operations.shapes.conversion import converted
+from moment_calculus.operations.dropout.noise import Bits
+from moment_calculus.operations.elementwise.choices import Condition
+from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.values import Deferred
+from moment_calculus.values.deferred import Composite
 from numpyro_moments.rules.table import moment_rule
 
 

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.choices import where
-from moment_calculus.operations.shapes.gathering import gather as gather_along
-from moment_calculus.operations.shapes.gathering import index_axes
-from moment_calculus.operations.shapes.indexing import ALL, index, require_certain, take
+from moment_calculus.operations.shapes.indexing import ALL, index, index_axes, require_certain, take
+from moment_calculus.operations.shapes.indexing import gather as gather_along
 from moment_calculus.values import Value
 from numpyro_moments.rules.shapes.gathering import Layout
 from numpyro_moments.rules.table import moment_rule
@@ -114,7 +114,7 @@ def _along(x: Value, places: Any, axis: int, layout: Layout) -> Value:
 
 def is_known(array: Any) -> bool:
     """Return whether the numbers of an array are known when the program is traced."""
-    return not isinstance(array, jax.core.Tracer)
+    return not is_traced(array)
 
 
 def _is_distinct(places: Any, shape: tuple[int, ...]) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.operations import shapes
-from moment_calculus.operations.dropout.bits import Bits
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from moment_calculus.operations.dropout.noise import Bits
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 

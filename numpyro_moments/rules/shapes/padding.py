@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from moment_calculus.operations.shapes import padding
-from moment_calculus.operations.shapes.padding import Config
+from moment_calculus.operations.shapes import concatenation
+from moment_calculus.operations.shapes.concatenation import Config
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule
 
@@ -16,7 +16,7 @@ from numpyro_moments.rules.table import moment_rule
 @moment_rule("pad")
 def pad(x: Any, fill: Any, *, padding_config: Any) -> Value:
     """Serve ``jnp.pad`` with a constant, and ``jax.lax.pad``."""
-    return padding.pad(x, pad_array, padding_config, fill)
+    return concatenation.pad(x, pad_array, padding_config, fill)
 
 
 def pad_array(array: Any, config: Config, fill: Any) -> Any:
@@ -29,5 +29,5 @@ def padded(operand: Any, config: Config) -> Any:
     if not any(any(entry) for entry in config):
         return operand
     if hasattr(operand, "sites"):
-        return padding.pad(operand, pad_array, config)
+        return concatenation.pad(operand, pad_array, config)
     return pad_array(operand, config, 0)

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.arithmetic import add, is_value
 from moment_calculus.operations.shapes.concatenation import concatenate
@@ -125,7 +125,7 @@ def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value
 
 
 def _chosen(joined: Any, places: Any, axis: int) -> Any:
-    from moment_calculus.operations.shapes.gathering import index_axes
+    from moment_calculus.operations.shapes.indexing import index_axes
 
     return shapes.move_axis(index_axes(joined, {axis: jnp.asarray(places)}, distinct=True), 0, axis)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from pyro_moments.rules.constructors import fills_in_ordered_logistic
 from pyro_moments.rules.table import moment_rule
 

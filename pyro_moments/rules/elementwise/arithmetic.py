@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise import arithmetic as operations
-from moment_calculus.operations.normalised.composites import (
+from moment_calculus.operations.normalised.softmax import (
     LogSoftmax,
     LogSumExp,
     Softmax,

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.operations.dropout.noise import noise_name
-from moment_calculus.operations.dropout.switches import drop
+from moment_calculus.operations.dropout.noise import drop, noise_name
 from moment_calculus.operations.elementwise.arithmetic import scale_shift
 from pyro_moments.rules.table import moment_rule, named
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from moment_calculus.operations.elementwise import arithmetic as operations
-from moment_calculus.operations.elementwise import positive
+from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift
 from moment_calculus.values import Value
 from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
@@ -24,57 +24,57 @@ def square(input: Value) -> Value:
 @activation_rule("sqrt")
 def sqrt(input: Value) -> Value:
     """Serve ``torch.sqrt`` of a positive function of a Gaussian."""
-    return positive.power(input, 0.5)
+    return elementary.power(input, 0.5)
 
 
 @activation_rule("rsqrt")
 def rsqrt(input: Value) -> Value:
     """Serve ``torch.rsqrt`` of a positive function of a Gaussian."""
-    return positive.power(input, -0.5)
+    return elementary.power(input, -0.5)
 
 
 @activation_rule("reciprocal")
 def reciprocal(input: Value) -> Value:
     """Serve ``torch.reciprocal`` of a positive function of a Gaussian."""
-    return positive.power(input, -1.0)
+    return elementary.power(input, -1.0)
 
 
 @activation_rule("log")
 def log(input: Value) -> Value:
     """Serve ``torch.log`` of a positive function of a Gaussian."""
-    return positive.log(input)
+    return elementary.log(input)
 
 
 @activation_rule("log1p")
 def log1p(input: Value) -> Value:
     """Serve ``torch.log1p`` of a function of a Gaussian that is above −1."""
-    return positive.log1p(input)
+    return elementary.log1p(input)
 
 
 @activation_rule("log2")
 def log2(input: Value) -> Value:
     """Serve ``torch.log2`` of a positive function of a Gaussian."""
-    return scale_shift(positive.log(input), 1 / math.log(2))
+    return scale_shift(elementary.log(input), 1 / math.log(2))
 
 
 @activation_rule("log10")
 def log10(input: Value) -> Value:
     """Serve ``torch.log10`` of a positive function of a Gaussian."""
-    return scale_shift(positive.log(input), 1 / math.log(10))
+    return scale_shift(elementary.log(input), 1 / math.log(10))
 
 
 @activation_rule("pow")
 def power(input: Any, exponent: Any) -> Any:
     """Serve ``torch.pow`` and ``**`` with a certain exponent or a certain positive base."""
     if is_value(exponent):
-        return positive.exponential(input, exponent)
+        return elementary.exponential(input, exponent)
     if isinstance(exponent, torch.Tensor) and (exponent.ndim or exponent.requires_grad):
-        return positive.array_power(input, exponent)
+        return elementary.array_power(input, exponent)
     exponent = as_numbers(exponent=exponent)["exponent"]
     if exponent == 0:
         like = input.mean if hasattr(input, "mean") else input.base.mean
         return torch.ones_like(like)
-    return operations.square(input) if exponent == 2 else positive.power(input, exponent)
+    return operations.square(input) if exponent == 2 else elementary.power(input, exponent)
 
 
 moment_rule(*named("__pow__"))(power)

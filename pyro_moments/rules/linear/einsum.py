@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.linear.einsum import einsum as calculus_einsum
+from moment_calculus.operations.linear.matrices import einsum as calculus_einsum
 from pyro_moments.rules.table import moment_rule
 from pyro_moments.rules.torch_shapes import checked_axis, on_meta
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.linear import reductions
-from moment_calculus.operations.normalised.composites import Softmax, TotalProbability
+from moment_calculus.operations.normalised.softmax import Softmax, TotalProbability
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Value

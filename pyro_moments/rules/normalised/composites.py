@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.normalised.composites import (
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.operations.normalised.softmax import (
     FunctionOfLogits,
     LogSoftmax,
     LogSumExp,

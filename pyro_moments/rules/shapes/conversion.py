@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.composite import Composite
-from moment_calculus.operations.shapes.conversion import converted
+from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.values import Deferred, Value
+from moment_calculus.values.deferred import Composite
 from pyro_moments.rules.table import moment_rule, named
 
 

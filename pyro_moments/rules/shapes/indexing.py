@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import shapes
-from moment_calculus.operations.shapes import gathering, indexing
+from moment_calculus.operations.shapes import indexing
 from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
 from pyro_moments.rules.torch_shapes import checked_axis, on_meta
@@ -54,7 +54,7 @@ def gather(input: Value, dim: int, index: torch.Tensor, *, sparse_grad: bool = F
     for other, size in enumerate(index.shape):
         if other != axis and size != input.shape[other]:
             input = indexing.take(input, slice(0, size), other)
-    return gathering.gather(input, index, axis)
+    return indexing.gather(input, index, axis)
 
 
 @moment_rule(*named("take_along_dim"))
@@ -68,7 +68,7 @@ def take_along_dim(input: Value, indices: torch.Tensor, dim: int | None = None) 
     batch = torch.broadcast_shapes(tuple(ones), _without(indices.shape, axis))
     wide = [input.shape[axis] if i == axis else n for i, n in enumerate(batch)]
     chosen = [indices.shape[axis] if i == axis else n for i, n in enumerate(batch)]
-    return gathering.gather(shapes.broadcast(input, wide), indices.expand(chosen), axis)
+    return indexing.gather(shapes.broadcast(input, wide), indices.expand(chosen), axis)
 
 
 def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:

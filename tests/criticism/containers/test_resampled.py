@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from moment_calculus.criticism.draws import Draws, resample
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
     HOSTS,

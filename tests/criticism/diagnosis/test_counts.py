@@ -8,7 +8,7 @@ import pytest
 from moment_calculus.criticism.calibration.calibration import calibration
 from moment_calculus.criticism.diagnosis import diagnosis
 from moment_calculus.criticism.diagnosis.findings import Verdict
-from moment_calculus.hosts.predictions.mixtures import SampledSite
+from moment_calculus.predictions.mixtures import SampledSite
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import X, doubles, fresh
 

@@ -112,7 +112,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.filterwarnings("ignore::moment_calculus.errors.exceptions.CovarianceDroppedWarning")
+@pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 def test_networks_train_and_agree_with_samples(name):
     model, data, shares = CASES[name]
     guide = DVIGuide()

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 import pytest
 
 from numpyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments, predict
-from numpyro_moments.sites.binding import bind
+from numpyro_moments.sites.traces import bind
 from tests.oracles.numpyro_samples import perturbed
 
 X = jnp.linspace(-1.0, 1.0, 12).reshape(4, 3)

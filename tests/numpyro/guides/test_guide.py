@@ -17,7 +17,7 @@ from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
 from guides.families.initialization import initial_noise_scale
 from guides.numpyro.mean_field import DVIGuide
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from numpyro_moments import DeterministicELBO, predict
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import evaluated

@@ -13,7 +13,7 @@ import pytest
 from numpyro import handlers
 from numpyro.infer import Predictive
 
-from moment_calculus.hosts.moments import Moments
+from moment_calculus.predictions.moments import Moments
 from numpyro_moments import (
     DeterministicELBO,
     DVIGuide,
@@ -22,8 +22,8 @@ from numpyro_moments import (
     predict,
     predictive_moments,
 )
-from numpyro_moments.likelihoods.table import PREDICTIVES
-from numpyro_moments.sites.binding import bind
+from numpyro_moments.likelihoods.expected import PREDICTIVES
+from numpyro_moments.sites.traces import bind
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models
 from tests.oracles.numpyro_samples import perturbed

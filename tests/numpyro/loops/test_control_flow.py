@@ -44,7 +44,7 @@ def loops_in(program, *shapes):
     ("step", "covariance"),
     [(relu_layer, "full"), (relu_layer, "diagonal"), (residual_layer, "diagonal")],
 )
-@pytest.mark.filterwarnings("ignore::moment_calculus.errors.exceptions.CovarianceDroppedWarning")
+@pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 def test_layers_with_stacked_weights_equal_the_python_loop(step, covariance):
     looped, plain = layers(lambda: jnp.asarray(X), step)
     weights = uncertain(STEPS, WIDTH, WIDTH)
@@ -74,7 +74,7 @@ def test_layers_with_stacked_weights_stay_a_loop():
     assert not loops_in(mean(plain), weights.mean)
 
 
-@pytest.mark.filterwarnings("ignore::moment_calculus.errors.exceptions.CovarianceDroppedWarning")
+@pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 def test_scanned_layers_of_flax_equal_the_python_loop():
     linen = pytest.importorskip("flax.linen")
 

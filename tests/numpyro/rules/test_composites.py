@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jax import lax
 from numpy.testing import assert_allclose
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from numpyro_moments import Moments, propagate
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import propagate_traced

@@ -209,7 +209,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::moment_calculus.errors.exceptions.DependenceWarning")
+@pytest.mark.filterwarnings("ignore::moment_calculus.errors.DependenceWarning")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusal_names_site_and_remedy(name):
     with pytest.raises(UnsupportedMoments, match="input 0") as refusal:

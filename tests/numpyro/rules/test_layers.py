@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import special
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from numpyro_moments import Moments, propagate, rules
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import evaluated, propagate_traced

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jax import lax
 from numpy.testing import assert_allclose
 
-from moment_calculus.errors.exceptions import CovarianceDroppedWarning, UnsupportedMoments
+from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments
 from numpyro_moments import Moments, propagate
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import evaluated, propagate_traced
@@ -39,7 +39,7 @@ def spelled_out():
     return functools.cache(functools.partial(moments_of_rows, ROWS))
 
 
-@pytest.mark.filterwarnings("ignore::moment_calculus.errors.exceptions.CovarianceDroppedWarning")
+@pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("name", ROWS)
 def test_spelling_equals_the_pyro_front_end(name, covariance, spelled_out):

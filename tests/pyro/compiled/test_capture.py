@@ -12,7 +12,7 @@ import torch
 from pyro import poutine
 from torch import nn
 
-from moment_calculus.errors.exceptions import CaptureWarning
+from moment_calculus.errors import CaptureWarning
 from pyro_moments import DeterministicELBO, DVIGuide
 from pyro_moments.compiled.compilers import inductor, replay
 from tests.checks.marks import slow

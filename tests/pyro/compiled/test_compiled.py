@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from moment_calculus.errors.exceptions import CaptureWarning, UnsupportedMoments
+from moment_calculus.errors import CaptureWarning, UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO, DVIGuide
 from pyro_moments.compiled.compilers import inductor
 from tests.checks.marks import slow

@@ -11,7 +11,7 @@ import torch
 from pyro import poutine
 from torch import nn
 
-from moment_calculus.errors.exceptions import CaptureWarning
+from moment_calculus.errors import CaptureWarning
 from pyro_moments import DeterministicELBO, DVIGuide
 from tests.pyro import models
 from tests.pyro.compiled.compiling import make, programs, subsampled

@@ -13,7 +13,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from moment_calculus.errors.exceptions import CaptureWarning
+from moment_calculus.errors import CaptureWarning
 from pyro_moments import DeterministicELBO, DVIGuide
 from tests.pyro.compiled.compiling import make
 

@@ -12,7 +12,7 @@ from pyro import poutine
 from torch.distributions import kl_divergence
 
 from pyro_moments import DeterministicELBO, DVIGuide
-from pyro_moments.sites.divergence import SMALL, Divergence, summed
+from pyro_moments.sites.terms import SMALL, Divergence, summed
 
 SHAPES = [(2, 3), (4,), ()]
 

@@ -10,7 +10,7 @@ from pyro import poutine
 from pyro.infer import TraceMeanField_ELBO
 from pyro.infer.autoguide import AutoNormal
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO, DVIGuide
 from tests.oracles.pyro_samples import trace_elbo, vectorised_trace_elbo
 from tests.pyro import models

@@ -16,7 +16,7 @@ from pyro.infer.autoguide import (
     AutoStructured,
 )
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO
 from tests.oracles.pyro_samples import trace_elbo
 from tests.pyro import models

@@ -11,7 +11,7 @@ import torch
 from pyro.infer import Predictive
 from pyro.infer.autoguide import AutoNormal
 
-from moment_calculus.errors.exceptions import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from pyro_moments import DeterministicELBO, DVIGuide
 from tests.pyro import models
 

@@ -1,1 +1,0 @@
-"""Errors and warnings of the library, with the user's line."""

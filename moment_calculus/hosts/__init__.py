@@ -1,1 +1,0 @@
-"""Share code between the Pyro and NumPyro front ends: messages, storage, predictions."""

@@ -1,0 +1,328 @@
+"""Products of two Gaussian values, with their dependence on each other.
+
+The variance of a product of two functions of jointly Gaussian values is exact: with d = f −
+E f and e = g − E g, that of f g = (E f + d)(E g + e) needs, beside the moments of f and g,
+Cov(d, e²), Cov(d², e) and Cov(d², e²), each a covariance of two functions.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.errors import DependenceWarning, warn_user
+from moment_calculus.functions.base import Activation, normal_hermite
+from moment_calculus.functions.combinators import value_range
+from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
+from moment_calculus.functions.table import activation
+from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
+from moment_calculus.numerics.quadrature import nodes
+from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
+from moment_calculus.operations.elementwise.sums import (
+    DEPENDENCE_REMEDY,
+    aligned,
+    are_of_one_value,
+    is_dense,
+    raise_dependence_error,
+    ties_of,
+)
+from moment_calculus.operations.elementwise.unary import is_value, one_function, scale_shift
+from moment_calculus.values import (
+    Gaussian,
+    Spread,
+    Step,
+    Value,
+    cross_covariance,
+    elementwise_covariance,
+    features_last,
+)
+from moment_calculus.values.ancestry import (
+    ancestors,
+    branches_of,
+    combine_branches,
+    from_vector_parts,
+)
+from moment_calculus.values.covariances import (
+    along_features,
+    lag_covariance,
+    shifted,
+)
+from moment_calculus.values.elementwise import with_rule_book
+from moment_calculus.values.spread import overlap, rows_scaled
+from moment_calculus.values.step import OfOneSource
+
+ORDER = 16  # terms of the Mehler series
+
+
+@dataclass(frozen=True, eq=False)
+class _SquaredDeviation(Activation):
+    """The function (f(x) − E f)², with moments by quadrature."""
+
+    function: Activation  # f
+    centre: Array  # E f
+    name = "squared deviation"
+
+    def __call__(self, x: Array) -> Array:
+        """Evaluate the plain function."""
+        return (self.function(x) - self.centre) ** 2
+
+    @property
+    def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """The knots of f."""
+        return getattr(self.function, "knots", (0.0,))
+
+    def _values(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+        points, weights = nodes(mean, variance, self.knots)
+        return (points - mean) / safe_scale(variance), self(points), weights
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return the mean and the variance by quadrature."""
+        _, values, weights = self._values(mean, variance)
+        xp = namespace(mean)
+        centre = xp.sum(weights * values, axis=0)
+        return centre, xp.sum(weights * (values - centre) ** 2, axis=0)
+
+    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+        """Return the Hermite coefficients by quadrature."""
+        steps, values, weights = self._values(mean, variance)
+        total = lambda polynomial: namespace(mean).sum(polynomial * values, axis=0)  # noqa: E731
+        return list(normal_hermite(steps, weights, order + 1, reduce=total)[1:])
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Return the expected derivative by quadrature."""
+        return self.hermite(mean, variance, 1)[0] / safe_scale(variance)
+
+
+@dataclass(frozen=True, eq=False)
+class RescaledProduct(OfOneSource):
+    """Step of a product whose deviations are those of its source, times a ratio.
+
+    The source is the product of jointly Gaussian factors.
+    """
+
+    ratio: Array  # of the standard deviations
+
+    @property
+    def componentwise(self) -> bool:  # type: ignore[override]
+        """Whether the other product is in place."""
+        return self.source.step.componentwise
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Scale the covariance of the other product by the ratio."""
+        return rows_scaled(cross, self.ratio, self.source.axis)
+
+    def covariance(self) -> Array:
+        """Return the covariance [..., d, d] of the other product, scaled by the ratio."""
+        last = features_last(self.ratio, self.source.axis)
+        return outer(last, last) * self.source.joint_covariance()
+
+
+def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) -> Gaussian:
+    """Give a product of functions of Gaussians its exact variance; keep its correlations.
+
+    The correlations are those of jointly Gaussian factors. For relu(Ah) ⊙ sigmoid(Bh),
+    tanh(Ah) ⊙ sigmoid(Bh) and Ah ⊙ sigmoid(Bh), variances of 1, the covariances with
+    relu(Ah), Bh and Ah are off by at most 0.07, 0.18 and 0.06 of the product of the
+    standard deviations.
+    """
+    if not (first.step.function or second.step.function) or not overlap(first, second):
+        return product
+    variance = _variance(first, second)
+    if variance is None:
+        return product
+    xp = namespace(variance)
+    ratio = safe_scale(variance) / safe_scale(product.variance)
+    ratio = xp.where(product.variance > TINY_VARIANCE, ratio, xp.ones_like(ratio))
+    step = RescaledProduct(product, ratio)
+    return Gaussian(
+        product.mean,
+        Spread(variance, step.covariance, product.has_covariance),
+        step,
+        axis=product.axis,
+        ties=product.ties,
+        propagation=product.propagation,
+    )
+
+
+def repeats_a_factor(first: Gaussian, second: Gaussian) -> bool:
+    """Whether one factor was made by products with a value like the other factor."""
+    if not overlap(first, second):
+        return False
+    return _comes_from(first, second) or _comes_from(second, first)
+
+
+def _comes_from(value: Gaussian, factor: Gaussian) -> bool:
+    return any(
+        _alike(part, factor)
+        for ancestor in ancestors(value)
+        if ancestor.step.is_product
+        for part in ancestor.step.inputs
+    )
+
+
+def _alike(first: Gaussian, second: Gaussian) -> bool:
+    """Whether two values depend on the same sites and are known to be correlated."""
+    if first.sites != second.sites or first.shape != second.shape:
+        return False
+    covariance = elementwise_covariance(first, second)
+    return covariance is not None and value_range(covariance) not in (None, (0.0, 0.0))
+
+
+def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
+    """Return the Gaussian and the function of it that a factor is, by the rule book."""
+    if value.step.function is None:
+        return value, activation("identity")
+    base, function = value.step.function
+    return base, with_rule_book(base, function)
+
+
+def _variance(first: Gaussian, second: Gaussian) -> Array | None:
+    """Return the exact variance of a product of functions of jointly Gaussian x and y."""
+    (x, f), (y, g) = _function(first), _function(second)
+    between = elementwise_covariance(x, y)
+    if between is None:
+        return None
+    one, two = Operand(f, x.mean, x.variance), Operand(g, y.mean, y.variance)
+    bends = [
+        Operand(_SquaredDeviation(part.activation, value.mean), part.mean, part.variance)
+        for part, value in ((one, first), (two, second))
+    ]
+    plain, second_bent, first_bent, both = (
+        function_covariance(left, right, between, ORDER, elementwise_product)
+        for left, right in ((one, two), (one, bends[1]), (bends[0], two), (bends[0], bends[1]))
+    )
+    mean_x, mean_y = first.mean, second.mean
+    linear = mean_x**2 * second.variance + mean_y**2 * first.variance
+    crossed = mean_x * mean_y * plain + mean_x * second_bent + mean_y * first_bent
+    total = linear + 2 * crossed + first.variance * second.variance + both - plain**2
+    return namespace(total).clip(total, min=0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Step):
+    """Step of the product x · y of two Gaussian values."""
+
+    inputs: tuple[Gaussian, Gaussian]
+    componentwise: bool
+    is_product = True
+
+    def covariance(self) -> Array:
+        """Return the covariance [..., d, d] for jointly Gaussian factors (Isserlis)."""
+        first, second = self.inputs
+        mean_x = features_last(first.mean, first.axis)
+        mean_y = features_last(second.mean, second.axis)
+        if second.independent and not overlap(first, second):
+            noise = features_last(second.variance, second.axis)
+            square = features_last(first.variance, first.axis) + mean_x * mean_x
+            joint = first.joint_covariance() * outer(mean_y, mean_y)
+            return joint + diagonal_matrix(noise * square)
+        cov_x, cov_y = first.joint_covariance(), second.joint_covariance()
+        covariance = cov_x * cov_y + cov_x * outer(mean_y, mean_y) + cov_y * outer(mean_x, mean_x)
+        if overlap(first, second):
+            cross = cross_covariance(first, second)
+            if cross is None:  # although the elementwise covariance is known
+                raise_dependence_error("covariance of a product", first, second)
+            linear = outer(mean_y, mean_x) * cross
+            covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
+        return covariance
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Scale the covariance of one factor by the mean of the other factor."""
+        other = self.inputs[1 - place]
+        return rows_scaled(cross, other.mean, other.axis)
+
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """Multiply the branches of both factors."""
+        return combine_branches(self.inputs, parts, multiply_any)
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return the covariance of components an offset apart, for independent factors."""
+        if along_features(value, offset):
+            return NotImplemented
+        if overlap(*self.inputs):
+            return None
+        first, second = (lag_covariance(factor, offset) for factor in self.inputs)
+        if first is None or second is None:
+            return None
+        means = [math.prod(shifted(factor.mean, offset)) for factor in self.inputs]
+        return first * second + first * means[1] + second * means[0]
+
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
+        """Return the product of the moved factors."""
+        return multiply_gaussians(*(move.apply_to(part, like) for part in self.inputs))
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Return the product of both factors as vectors."""
+        return from_vector_parts(multiply_gaussians, *self.inputs)
+
+
+def multiply_any(left: Any, right: Any) -> Any:
+    """Multiply values or arrays; functions of one Gaussian are integrated as one function."""
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, right).gaussian() if is_value(left) else left * right
+    return one_function(operator.mul, left, right) or multiply_branchwise(left, right)
+
+
+def multiply_branchwise(left: Value, right: Value) -> Gaussian:
+    """Multiply two values; dependent ones branch by branch where a mask switches one."""
+    left, right = left.gaussian(), right.gaussian()
+    if overlap(left, right):
+        left, right, _ = aligned(left, right)
+        parts = branches_of(left), branches_of(right)
+        if (product_branches := combine_branches((left, right), parts, multiply_any)) is not None:
+            return product_branches.join_branches(lambda branch: branch)
+    return multiply_gaussians(left, right)
+
+
+def multiply_gaussians(left: Gaussian, right: Gaussian) -> Gaussian:
+    """Multiply two Gaussians by the rule book's replacement, or by :func:`multiply_exactly`."""
+    if (rule := left.propagation.rule_for("product")) is not None:
+        first, second, _ = aligned(left, right)
+        return rule(first, second).gaussian()
+    return multiply_exactly(left, right)
+
+
+def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
+    """Multiply two Gaussians exactly, whatever the rule book says; raise if unknown."""
+    first, second, axis = aligned(left, right)
+    cross = elementwise_covariance(first, second)
+    if cross is None:
+        return raise_dependence_error("product", left, right)
+    if repeats_a_factor(first, second):
+        # In x ← a x with E[a] = 0.8 and a standard deviation of 0.1 the variance after 2,
+        # 4 and 8 steps is 0.99, 0.90 and 0.51 times the exact one, the mean 1.00, 1.00
+        # and 0.98 times; with 0.3 the variance is 0.93, 0.49 and 0.03 times, the mean
+        # 1.00, 0.98 and 0.62 times.
+        warn_user(
+            "a value is multiplied again by what it is a product of: its moments are those of "
+            f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",
+            DependenceWarning,
+        )
+    step = Product((first, second), are_of_one_value(first, second))
+    shared = bool(overlap(first, second))
+    product = Gaussian(
+        first.mean * second.mean + cross,
+        Spread(
+            _product_variance(first, second, cross),
+            step.covariance,
+            is_dense(first, second, shared),
+        ),
+        step,
+        axis=axis,
+        ties=ties_of(first, second),
+        propagation=first.propagation,
+    )
+    return with_exact_variance(product, first, second)
+
+
+def _product_variance(first: Gaussian, second: Gaussian, cross: Array | float) -> Array:
+    """Return the variance of a product as a sum of terms that are not negative."""
+    xp = namespace(first.mean)
+    spread = first.variance * second.mean**2 + second.variance * first.mean**2
+    mixed = spread + 2 * cross * first.mean * second.mean
+    # |C_xy| ≤ σ_x σ_y: the mixed terms are not negative, except by rounding.
+    return first.variance * second.variance + cross**2 + xp.clip(mixed, min=0.0)

@@ -1,0 +1,235 @@
+"""Selected elements of the batch and selected features, with the covariances that are known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import reduce
+from numbers import Integral
+from operator import and_
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array, transpose
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.shapes.moves import Moved, moved
+from moment_calculus.values import Gaussian, Ties
+from moment_calculus.values.spread import batch_shape, support_of_index
+
+
+@dataclass(frozen=True, eq=False)
+class Indexed(Moved):
+    """Step of the elements of the batch at a key."""
+
+    keys: tuple  # of leading axes of the batch
+
+    def move(self, array: Array) -> Array:
+        """Select the elements of an array."""
+        return array[self.keys]
+
+    def rearrange_rows(self, array: Array) -> Array | None:
+        """Select the rows of an array of other features of the same batch."""
+        return array[self.keys] if self.source.axis == -1 else None
+
+    def covariance(self) -> Array:
+        """Select the covariances of the elements."""
+        return self.source.joint_covariance()[self.keys]
+
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Return the covariance with an older value; None if it is unknown."""
+        covariance = super().covariance_with(value, other, query)
+        if covariance is not NotImplemented:
+            return covariance
+        if isinstance(other.step, Indexed):
+            return self._both_indexed(value, other, other.step, query)
+        if math.prod(batch_shape(other.shape, other.axis)) == 1:  # the same for every element
+            return self._chosen(query.cross(self.source, other))
+        # A linear step knows the covariance by its own inputs.
+        linear = other.step.inputs and not other.step.nonlinear
+        if not linear or query.precedes(other, value):
+            return None
+        swapped = query.by_inputs(other, value)
+        return None if swapped is None else transpose(swapped)
+
+    def _both_indexed(
+        self, value: Gaussian, other: Gaussian, step: Indexed, query: Any
+    ) -> Array | None:
+        """Return the covariance of two indexed values of one batch; None if it is unknown."""
+        source, theirs = self.source, step.source
+        batch = batch_shape(source.shape, source.axis)
+        if batch != batch_shape(theirs.shape, theirs.axis):
+            return None
+        if are_same_keys(self.keys, step.keys):
+            return self._chosen(query.cross(source, theirs))
+        # If both values claim independent elements, their sum would claim it too, wrongly
+        # where the keys differ: the covariance counts as unknown.
+        both_independent = value.batch_independent and other.batch_independent
+        same_origin = (
+            source.batch_independent and theirs.batch_independent and source.origin is theirs.origin
+        )
+        same = same_element(self.keys, step.keys) if same_origin and not both_independent else None
+        if same is None:
+            return None
+        result = self._chosen(query.cross(source, theirs))
+        return None if result is None else result * same[..., None, None]
+
+    def _chosen(self, cross: Array | None) -> Array | None:
+        """Select the covariances of the chosen elements."""
+        if cross is None:
+            return None
+        batch = batch_shape(self.source.shape, self.source.axis)
+        while len(cross.shape) > len(batch) + 2 and cross.shape[0] == 1:
+            cross = cross[0]
+        return namespace(cross).broadcast_to(cross, (*batch, *cross.shape[-2:]))[self.keys]
+
+
+def are_same_keys(first: tuple, second: tuple) -> bool:
+    """Whether two keys are known to choose the same elements."""
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(_is_same(*pair) for pair in pairs)
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    if first is second:
+        return True
+    if not (_is_array(first) and _is_array(second)):
+        return type(first) is type(second) and not _is_array(first) and first == second
+    if tuple(first.shape) != tuple(second.shape) or first.dtype != second.dtype:
+        return False
+    try:
+        return bool(namespace(first).all(first == second))
+    except (RuntimeError, TypeError):  # torch and JAX raise for traced keys without values
+        return False
+
+
+def same_element(first: tuple, second: tuple) -> Array | None:
+    """Return where two keys choose the same element; None if they are not index arrays."""
+    if len(first) != len(second) or not all(map(_is_index, (*first, *second))):
+        return None
+    if len({tuple(key.shape) for key in (*first, *second)}) > 1:
+        return None
+    return reduce(and_, (a == b for a, b in zip(first, second, strict=True)))
+
+
+def _is_array(key: Any) -> bool:
+    return hasattr(key, "shape") and hasattr(key, "dtype")
+
+
+def _is_index(key: Any) -> bool:
+    return _is_array(key) and bool(key.shape) and "bool" not in str(key.dtype)
+
+
+def is_basic(key: Any) -> bool:
+    """Whether a key is an integer, slice, Ellipsis or None, not an array or a boolean."""
+    return key is None or key is Ellipsis or is_integer(key) or isinstance(key, slice)
+
+
+def is_integer(key: Any) -> bool:
+    """Whether a key is an integer."""
+    return isinstance(key, Integral) and not isinstance(key, bool)
+
+
+def rank_of(key: Any) -> int:
+    """Return the number of axes of an index array, or the depth of a nested list."""
+    if isinstance(key, list):
+        return 1 + (rank_of(key[0]) if key else 0)
+    return len(getattr(key, "shape", ()))
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedFeatures(Moved):
+    """Step of the features at a key, on the trailing axis."""
+
+    key: Any  # a slice, or an index array of one axis
+
+    def move(self, array: Array) -> Array:
+        """Select the features of an array."""
+        return array[..., self.key]
+
+    def covariance(self) -> Array:
+        """Select rows and columns of the joint covariance."""
+        return self.source.joint_covariance()[..., self.key, :][..., self.key]
+
+    @property
+    def places(self) -> Any:
+        """The key of the features, a slice where that is possible."""
+        return self.key
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Select rows of the covariance with another value."""
+        return cross[..., self.key, :]
+
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Return the covariance with an older value, without forming the rest of the covariance.
+
+        Two sets of features of one value need only the covariance between these sets.
+        """
+        result = super().covariance_with(value, other, query)
+        if result is not NotImplemented or query.is_mixed:
+            return result
+        if isinstance(other.step, IndexedFeatures) and other.step.source is self.source:
+            return self._disjoint_covariance(other.step)
+        straight = len(other.step.inputs) == 1 and not other.step.nonlinear
+        if not straight or not query.precedes(self.source, other):
+            return NotImplemented
+        swapped = query.by_inputs(other, value)
+        return NotImplemented if swapped is None else transpose(swapped)
+
+    def _disjoint_covariance(self, other: IndexedFeatures) -> Any:
+        places = self.places, other.places
+        size = self.source.shape[-1]
+        if not all(isinstance(key, slice) for key in places) or not _are_disjoint(*places, size):
+            return NotImplemented
+        return self.source.covariance_between(*places)
+
+
+@dataclass(frozen=True, eq=False)
+class OneFeature(IndexedFeatures):
+    """Step of one selected feature, as a batch of scalars."""
+
+    @property
+    def places(self) -> Any:
+        """The key of the feature, a slice where it is a known integer."""
+        return slice(self.key, self.key + 1 or None) if is_integer(self.key) else self.key
+
+    def elementwise_covariance_with(
+        self, value: Gaussian, other: Gaussian, query: Any
+    ) -> Array | float | None:
+        """Return the covariance with another feature of the same value, if it is one."""
+        if other.step.affine is not None:
+            return other.step.elementwise_covariance_with(other, value, query)
+        step = other.step
+        if not isinstance(step, OneFeature) or step.source is not self.source:
+            return None
+        result = self._disjoint_covariance(step)
+        if result is NotImplemented:
+            return self.source.joint_covariance()[..., self.key, step.key]
+        return result[..., 0, 0]
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Select one row of the covariance with another value."""
+        return cross[..., self.key, :][..., None, :]
+
+
+def _are_disjoint(first: slice, second: slice, size: int) -> bool:
+    """Whether two slices of an axis have nothing in common."""
+    return not set(range(*first.indices(size))) & set(range(*second.indices(size)))
+
+
+def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaussian:
+    """Index the features of a value on its trailing axis by an integer, slice or array [n].
+
+    ``distinct`` says that an index array is known to choose no feature twice.
+    """
+    distinct = distinct or is_basic(key)
+    support = support_of_index(value, key) if len(value.shape) == 1 else None
+    if is_integer(key) or (not is_basic(key) and not rank_of(key)):
+        return moved(OneFeature(value, key), None, ties=value.ties, support=support)
+    repeats = not distinct and value.propagation.full
+    return moved(
+        IndexedFeatures(value, key),
+        -1,
+        dense=value.has_covariance or repeats,
+        joint=True,
+        ties=value.ties if distinct else max(value.ties, Ties.FEATURES),
+        support=support,
+    )

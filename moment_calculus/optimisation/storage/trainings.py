@@ -1,0 +1,311 @@
+"""Stored trainings and checkpoints, whose header tells the model and guide they belong to."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.optimisation.outcome import Course
+from moment_calculus.optimisation.storage.files import StoredFileError, read, write
+from moment_calculus.optimisation.storage.trees import pack, unpack
+from moment_calculus.optimisation.training import Plan, Trainer, train
+
+
+def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signature:
+    """Return by site what does not depend on the data: family, event shape, whether observed."""
+    return {
+        name: {
+            "family": type(inner(site["fn"])).__name__,
+            "event": [int(size) for size in site["fn"].event_shape],
+            "observed": bool(site["is_observed"]),
+        }
+        for name, site in sites.items()
+    }
+
+
+def density_as_text(sites: Mapping[str, Any], observed: bool) -> str:
+    """Return a trace's log density as text, with or without the observed sites."""
+    parts = [
+        site["fn"].log_prob(site["value"]).sum()
+        for site in sites.values()
+        if observed or not site["is_observed"]
+    ]
+    return f"{float(sum(parts)):.5g}"
+
+
+def guide_name(guide: Any) -> str:
+    """Return the name of the guide's class, or of the function that it is."""
+    while isinstance(guide, partial):
+        guide = guide.func
+    return getattr(guide, "__name__", type(guide).__name__)
+
+
+class StoredTraining:
+    """Reader and writer of the parameters of a training of one model and guide."""
+
+    def __init__(
+        self,
+        front_end: str,  # name of the front end
+        packages: Iterable[str],  # whose versions are stored
+        guide: Any,
+        model: Signature,
+        to_array: Callable[[Any], Any],  # framework array -> NumPy array; None for other things
+    ) -> None:
+        self.front_end, self.guide, self.model, self.to_array = (
+            front_end,
+            guide_name(guide),
+            model,
+            to_array,
+        )
+        self.posterior = settings_of(guide)
+        versions = {name: importlib.metadata.version(name) for name in packages}
+        self.versions = {"python": platform.python_version(), **versions}
+
+    def write(self, path: Any, tree: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Write a file with a tree of parameters; empty settings stand for no fit."""
+        # The tree has "parameters", and of a checkpoint also "course", "trainer" and
+        # "kept".
+        skeleton, arrays = pack(_plain(tree), self.to_array)
+        header = {
+            "versions": self.versions,
+            "host": self.front_end,
+            "guide": self.guide,
+            "posterior": self.posterior,
+            "model": self.model,
+            "settings": settings,
+            "tree": skeleton,
+        }
+        write(path, header, arrays)
+
+    def read(
+        self, path: Any, settings: dict[str, Any] | None = None, is_checkpoint: bool = True
+    ) -> dict[str, Any]:
+        """Return the tree of a file, with NumPy arrays; raise if front end, guide or model differ.
+
+        Settings of None accept any; ``whole`` demands a checkpoint.
+        """
+        header, arrays = read(path)
+        self._check(path, header)
+        if settings is not None:
+            _check_settings(path, header["settings"], settings)
+        tree = unpack(header["tree"], arrays, lambda array: array, path=path)
+        _check_tree(path, tree, is_checkpoint)
+        return tree
+
+    def _check(self, path: Any, header: dict[str, Any]) -> None:
+        kinds = {"host": str, "guide": str, "model": dict, "settings": dict}
+        for name, kind in kinds.items():
+            if not isinstance(header.get(name), kind):
+                raise StoredFileError(f"is no stored training: its header has no {name}", path=path)
+        if header["host"] != self.front_end:
+            raise StoredFileError(
+                f"was written by {header['host']}, not by {self.front_end}",
+                path=path,
+                remedy=f"load it with {header['host']}.load",
+            )
+        if header["guide"] != self.guide:
+            raise StoredFileError(
+                f"holds the parameters of a {header['guide']}, and the guide is a {self.guide}",
+                path=path,
+                remedy=f"load it into a {header['guide']}",
+            )
+        check_posterior(path, header.get("posterior"), self.posterior)
+        if "tree" not in header:
+            raise StoredFileError("is no stored training: its header has no tree", path=path)
+        check_model(path, header["model"], self.model)
+
+
+def _check_settings(path: Any, stored: dict[str, Any], current: dict[str, Any]) -> None:
+    """Raise StoredFileError if a fit would go on with other settings than it began with."""
+    for name in sorted({*stored, *current}):
+        if stored.get(name) != current.get(name):
+            raise StoredFileError(
+                f"is a checkpoint of another fit: {name} was {stored.get(name)!r}, and is "
+                f"{current.get(name)!r} now",
+                path=path,
+                remedy="fit with the same arguments, or take another path to begin anew",
+            )
+
+
+def _check_tree(path: Any, tree: Any, is_checkpoint: bool) -> None:
+    if not isinstance(tree, dict) or not isinstance(tree.get("parameters"), dict):
+        raise StoredFileError("is no stored training: it has no parameters", path=path)
+    for name, array in tree["parameters"].items():
+        if not isinstance(array, np.ndarray):
+            raise StoredFileError(f"parameter {name!r} is no array", path=path)
+    if is_checkpoint and not {"course", "trainer", "kept"} <= tree.keys():
+        raise StoredFileError(
+            "holds parameters, and no state of a fit to go on from",
+            path=path,
+            remedy="load it, and begin a fit from there",
+        )
+
+
+def flattened(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested parameters with paths as names: ``{"net": {"w": 1}}`` as ``{"net/w": 1}``."""
+    result: dict[str, Any] = {}
+    for name, part in tree.items():
+        inner = flattened(part) if isinstance(part, Mapping) else None
+        result |= {name: part} if inner is None else {f"{name}/{key}": inner[key] for key in inner}
+    return result
+
+
+def check_parameters(path: Any, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Raise StoredFileError if the stored parameters have other names or shapes."""
+    for name in sorted({*stored, *current}):
+        if name not in stored:
+            cause = f"has no parameter '{name}', which model and guide have"
+        elif name not in current:
+            cause = f"has the parameter '{name}', which model and guide do not have"
+        elif stored[name].shape != tuple(np.shape(current[name])):
+            there, here = [*stored[name].shape], [*np.shape(current[name])]
+            cause = f"has the parameter '{name}' with the shape {there}, and not {here} as here"
+        else:
+            continue
+        raise StoredFileError(
+            cause,
+            path=path,
+            remedy="load it with the model and guide that it was trained with, and with their "
+            "arguments, observations included",
+        )
+
+
+def data_digest(arrays: Iterable[np.ndarray]) -> str:
+    """Return a hash of arrays, including their dtypes and shapes."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+    return digest.hexdigest()[:16]
+
+
+def course_to_dict(course: Course) -> dict[str, Any]:
+    """Return the fields of a course as a dictionary, with the losses as an array."""
+    parts = {part.name: getattr(course, part.name) for part in fields(Course)}
+    return {**parts, "losses": np.asarray(course.losses, np.float64)}
+
+
+def fill_course_from_dict(course: Course, tree: Mapping[str, Any]) -> None:
+    """Set the fields of a course from the dictionary that :func:`course_to_dict` made."""
+    for part in fields(Course):
+        setattr(course, part.name, tree[part.name])
+    course.losses = np.asarray(tree["losses"]).tolist()
+
+
+def _plain(tree: Any) -> Any:
+    """Convert subclasses of dictionaries, lists, tuples and numbers, which libraries define."""
+    if isinstance(tree, dict):
+        return {key: _plain(part) for key, part in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(map(_plain, tree)) if type(tree) in (list, tuple) else tuple(tree)
+    if isinstance(tree, np.generic):
+        return tree.item()
+    return tree
+
+
+Signature = dict[str, dict[str, Any]]  # by site: "family", "event" and "observed"
+
+
+def settings_of(guide: Any) -> dict[str, Any]:
+    """Return a guide's fixed settings (not parameters), for a guide of parts by their positions."""
+    if hasattr(guide, "fixed_settings"):
+        return guide.fixed_settings()
+    parts = enumerate(guide) if isinstance(guide, Iterable) else ()
+    settings_by_part = ((str(key), settings_of(part)) for key, part in parts)
+    return {key: settings for key, settings in settings_by_part if settings}
+
+
+def check_posterior(path: Any, stored: Any, current: dict[str, Any]) -> None:
+    """Raise StoredFileError, naming the first difference, if the guide's settings differ."""
+    stored = stored if isinstance(stored, dict) else {}
+    for name in sorted({*stored, *current}, key=lambda n: (not (n in stored and n in current), n)):
+        if stored.get(name) != current.get(name):
+            options = ", ".join(f"{name}={value!r}" for name, value in stored.items())
+            raise StoredFileError(
+                f"is of another posterior: {name} of the guide was {stored.get(name)!r}, and is "
+                f"{current.get(name)!r} here",
+                path=path,
+                remedy=f"load it into a guide with the same settings ({options or 'none stored'})",
+            )
+
+
+def check_model(path: Any, stored: Signature, current: Signature) -> None:
+    """Raise StoredFileError if the models differ in more than which sites are observed."""
+    # Sites that the stored model observed may be absent here.
+    missing = [
+        name for name, site in stored.items() if name not in current and not site.get("observed")
+    ]
+    new = [name for name in current if name not in stored]
+    remedy = "load it with the model that it was trained with"
+    if missing or new:
+        parts = [
+            f"its model has the latent site {', '.join(map(repr, missing))}" if missing else "",
+            f"this one has {', '.join(map(repr, new))} besides" if new else "",
+        ]
+        what = "; ".join(filter(None, parts))
+        raise StoredFileError(f"is of another model: {what}", path=path, remedy=remedy)
+    for name, site in current.items():
+        for part in ("family", "event"):
+            if stored[name].get(part) != site[part]:
+                raise StoredFileError(
+                    f"is of another model: the {_PARTS[part]} of site '{name}' is "
+                    f"{stored[name].get(part)} there and {site[part]} here",
+                    path=path,
+                    remedy=remedy,
+                )
+
+
+_PARTS = {"family": "distribution", "event": "event shape"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint file of a fit, which resumes from the file if it exists."""
+
+    path: Path
+    stored: StoredTraining  # reads and writes the file
+    settings: dict[str, Any]  # the fit's; the file must have the same
+
+    def train(
+        self,
+        trainer: Trainer,
+        course: Course,
+        plan: Callable[[Any], Plan],  # receives the function that writes a checkpoint
+        parameters: Callable[[Any], dict[str, Any]],  # by name, from what the trainer keeps
+    ) -> None:
+        """Train, starting from the file's state if the file exists."""
+
+        def write(course: Course, kept: Any) -> None:
+            tree = {
+                "parameters": parameters(trainer.keep() if kept is None else kept),
+                "course": course_to_dict(course),
+                "trainer": trainer.state(),
+                "kept": kept,
+            }
+            self.stored.write(self.path, tree, self.settings)
+
+        train(trainer, course, plan(write), self._resumed(trainer, course))
+
+    def _resumed(self, trainer: Trainer, course: Course) -> Any:
+        """Restore course and trainer from the file, if any, and return its best parameters."""
+        if not self.path.exists():
+            return None
+        tree = self.stored.read(self.path, self.settings)
+        try:
+            fill_course_from_dict(course, tree["course"])
+            trainer.restore(tree["trainer"])
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+            raise StoredFileError(
+                f"holds no state of this fit: {type(error).__name__}: {error}",
+                path=self.path,
+                remedy="take another path to begin anew",
+            ) from error
+        return tree["kept"]

@@ -1,0 +1,1 @@
+"""Predictions of the sites of a model, and moments as users pass and receive them."""

@@ -1,0 +1,403 @@
+"""Predictive distributions of single elements of a site: quantiles, probabilities, entropies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.arrays import Array, positive_part
+from moment_calculus.numerics.entropies import (
+    binary_entropy,
+    class_entropy,
+    density_entropy,
+    sum_over_counts,
+    surprisal_of_log,
+)
+from moment_calculus.numerics.quadrature import adaptive_integral
+from moment_calculus.numerics.quantiles import (
+    class_cumulative,
+    class_quantile,
+    count_cumulative,
+    count_quantile,
+    inverse,
+    normal_quantile,
+)
+from moment_calculus.numerics.special import constants, namespace, ndtr, safe_scale
+
+LOG_2PI_E = math.log(2 * math.pi * math.e)
+# Quadratures of a density have panels between the quantiles at these levels.
+TAILS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3)
+BODY = (0.01, 0.03, 0.07, 0.13, 0.2, 0.3, 0.4, 0.5)
+LEVEL_ERROR, SMALLEST_LEVEL = (
+    0.15,
+    1e-6,
+)  # allowed relative error of a level; smallest level in float32
+
+
+class PredictiveMoments(NamedTuple):
+    """Predictive mean and variances of a site, three arrays of one shape."""
+
+    mean: Array  # of classes, their probabilities
+    epistemic: Array  # variance from not knowing the weights
+    aleatoric: Array  # variance of the noise
+
+    @property
+    def variance(self) -> Array:
+        """Return epistemic plus aleatoric variance."""
+        return self.epistemic + self.aleatoric
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """The predictive distribution of each element of a site, of which only moments are known."""
+
+    name: str
+    family: str  # name of the class of its distribution
+    bounds = (-math.inf, math.inf)  # numbers or arrays between which all values are
+
+    # E_q of the entropy of an observation given its parameters.
+    expected_entropy: Callable[[], Array] | None = field(default=None, kw_only=True)
+    # From levels [levels] to quantiles [levels, ...] under q of E[y | parameters].
+    mean_quantile: Callable[[np.ndarray], Array] | None = field(default=None, kw_only=True)
+
+    def probs(self, mean: Array) -> Array:
+        """Return predictive probabilities of the classes, or of a success."""
+        raise no_class_probabilities(self.name, self.family)
+
+    def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
+        """Return quantiles of each element, at levels that broadcast to the mean."""
+        raise no_quantiles(self.name, self.family)
+
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """Return P(y ≤ value) of each element, at a value that broadcasts to an observation."""
+        raise no_distribution_function(self.name, self.family)
+
+    def entropy(self, moments: PredictiveMoments) -> Array:
+        """Return the entropy in nats, of the mean's shape without an axis of classes."""
+        raise no_entropy(self.name, self.family)
+
+    def mutual_information(self, moments: PredictiveMoments) -> Array:
+        """Return the entropy minus the expected entropy given the parameters, at least zero."""
+        entropy = self.entropy(moments)
+        return positive_part(entropy - self.expected_conditional_entropy(moments))
+
+    def expected_conditional_entropy(self, moments: PredictiveMoments) -> Array:
+        """Return E_q of the entropy given the parameters, of the shape of :meth:`entropy`."""
+        if self.expected_entropy is None:
+            raise no_entropy_given(self.name, self.family)
+        return namespace(moments.mean).zeros_like(moments.mean) + self.expected_entropy()
+
+    def variation_ratio(self, mean: Array) -> Array:
+        """Return the probability of another class than the likeliest."""
+        raise no_variation_ratio(self.name, self.family)
+
+    def credible_quantiles(self, levels: np.ndarray, moments: PredictiveMoments) -> Array:
+        """Return quantiles [levels, ...] of the mean of an observation given its parameters."""
+        if self.mean_quantile is None:
+            raise no_credible_interval(self.name, self.family)
+        xp, mean = namespace(moments.mean), moments.mean
+        result = self.mean_quantile(levels) + xp.zeros_like(mean)
+        return xp.where(xp.isnan(mean), math.nan, result)
+
+
+@dataclass(frozen=True)
+class NormalMarginal(Marginal):
+    """A Normal predictive distribution."""
+
+    def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
+        """Return quantiles in closed form."""
+        return normal_quantile(moments.mean, moments.variance, levels)
+
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """Return P(y ≤ value) in closed form; a step where the variance is zero."""
+        xp, mean = namespace(moments.mean), moments.mean
+        step = xp.astype(value >= mean, mean.dtype)
+        below = ndtr((value - mean) / safe_scale(moments.variance))
+        return xp.where((moments.variance == 0) & ~xp.isnan(value), step, below)
+
+    def entropy(self, moments: PredictiveMoments) -> Array:
+        """Return the entropy in closed form."""
+        return 0.5 * (LOG_2PI_E + namespace(moments.mean).log(moments.variance))
+
+    def mutual_information(self, moments: PredictiveMoments) -> Array:
+        """Return ½ log(1 + epistemic / aleatoric)."""
+        xp, certain = namespace(moments.mean), moments.epistemic == 0
+        ratio = moments.epistemic / xp.where(certain, 1.0, moments.aleatoric)
+        return 0.5 * xp.log1p(ratio)
+
+    def credible_quantiles(self, levels: np.ndarray, moments: PredictiveMoments) -> Array:
+        """Return quantiles [levels, ...] of the Gaussian mean of an observation in closed form."""
+        broadcast = levels.reshape((-1,) + (1,) * len(moments.mean.shape))
+        return normal_quantile(moments.mean, moments.epistemic, constants(broadcast, moments.mean))
+
+
+@dataclass(frozen=True)
+class VectorMarginal(NormalMarginal):
+    """The dependent components of a multivariate Normal predictive distribution."""
+
+    covariances: Callable[[], tuple[Array, Array]]  # predictive covariance, noise covariance
+
+    def entropy(self, moments: PredictiveMoments) -> Array:
+        """Return the joint entropy of all components in closed form."""
+        size = moments.mean.shape[-1]
+        return 0.5 * (size * LOG_2PI_E + _log_determinant(self.covariances()[0]))
+
+    def mutual_information(self, moments: PredictiveMoments) -> Array:
+        """Return the mutual information of all components together in closed form."""
+        total, noise = map(_log_determinant, self.covariances())
+        return positive_part(0.5 * (total - noise))
+
+
+def _log_determinant(covariance: Array) -> Array:
+    return namespace(covariance).linalg.slogdet(covariance)[1]
+
+
+@dataclass(frozen=True)
+class ContinuousMarginal(Marginal):
+    """A continuous distribution whose predictive distribution function is known."""
+
+    cumulative: Callable[[Array], Array]  # P(y ≤ value) of values
+    log_prob: Callable[[Array], Array]  # log predictive densities of values
+    bounds: tuple[Any, Any] = (-math.inf, math.inf)  # numbers or arrays around all values
+
+    def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
+        """Return quantiles by inversion of the distribution function."""
+        return adaptive_integral(lambda: self._inverse(levels, moments), 1e-8, relative=True)
+
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """Return the distribution function, zero or one beyond the bounds."""
+        xp = namespace(moments.mean)
+        value, _ = xp.broadcast_arrays(value, moments.mean)
+        low, high = (bound + xp.zeros_like(value) for bound in self.bounds)
+        inside = xp.where(xp.isfinite(value), value, 0.0)
+        try:
+            inside = xp.minimum(xp.maximum(inside, low), high)
+            result = adaptive_integral(lambda: self.cumulative(inside), 1e-9)
+        except NotImplementedError:
+            raise no_distribution_function(self.name, self.family) from None
+        below = (value < low) | (value == -math.inf)  # the bound itself may have an atom
+        result = xp.where(below, 0.0, xp.where(value >= high, 1.0, result))
+        return xp.where(xp.isnan(value), math.nan, result)
+
+    def _inverse(self, levels: Array, moments: PredictiveMoments, slack: Any = -1.0) -> Array:
+        xp = namespace(moments.mean)
+        broadcast, centre, width = xp.broadcast_arrays(levels, moments.mean, moments.variance**0.5)
+        try:
+            return inverse(self.cumulative, broadcast, centre, width, self.bounds, slack)
+        except NotImplementedError:
+            raise no_quantiles(self.name, self.family) from None
+
+    def entropy(self, moments: PredictiveMoments) -> Array:
+        """Return the entropy by quadrature on panels between quantiles."""
+        try:
+            return adaptive_integral(lambda: self._entropy(self.edges(moments)), 1e-5)
+        except UnsupportedMoments:
+            raise no_entropy(self.name, self.family) from None
+
+    def _entropy(self, edges: Array) -> Array:
+        return density_entropy(self.log_prob, edges, self.bounds)
+
+    def edges(self, moments: PredictiveMoments) -> Array:
+        """Return rough quantiles [edges, ...], the ends of the panels of the quadrature."""
+        levels = edge_levels(moments.mean)
+        return self._inverse(
+            levels, moments, LEVEL_ERROR * namespace(levels).minimum(levels, 1 - levels)
+        )
+
+
+def edge_levels(mean: Array) -> Array:
+    """Return the levels of the panel ends, broadcastable to a mean and in its precision."""
+    single = float(namespace(mean).finfo(mean.dtype).eps) > 1e-10
+    lower = [level for level in TAILS if level >= SMALLEST_LEVEL or not single] + list(BODY)
+    levels = np.array([*lower, *(1 - level for level in lower[-2::-1])])
+    return constants(levels.reshape((-1,) + (1,) * len(mean.shape)), mean)
+
+
+@dataclass(frozen=True)
+class CountMarginal(Marginal):
+    """Predictive distribution of counts with known probabilities."""
+
+    log_prob: Callable[[Array], Array]  # log predictive probabilities of counts
+    expected_surprisal: Callable[[Array], Array]  # E_q[−p log p] of counts
+    bounds: tuple[Any, Any] = (0, math.inf)  # smallest and largest count
+    success: Callable[[], Array] | None = None  # predictive probability of a success
+    random_parameters: int = (
+        0  # number of random parameters; with more than two a sum takes a minute
+    )
+
+    def probs(self, mean: Array) -> Array:
+        """Return the predictive probability of a success in one trial."""
+        return self.success() if self.success is not None else super().probs(mean)
+
+    def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
+        """Return quantiles by summation of the probabilities."""
+        xp = namespace(moments.mean)
+        levels, mean, variance = xp.broadcast_arrays(levels, moments.mean, moments.variance)
+        return count_quantile(
+            lambda counts: self._log(counts)[0], levels, mean, variance, self.bounds
+        )
+
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """Return P(y ≤ value) by summation of the probabilities."""
+        value, _ = namespace(moments.mean).broadcast_arrays(value, moments.mean)
+        return count_cumulative(lambda counts: self._log(counts)[0], value, self.bounds)
+
+    def _log(self, counts: Array) -> tuple[Array, Array]:
+        """Return the predictive probabilities p of counts, and −p log p."""
+        log_p = self.log_prob(counts)
+        return namespace(log_p).exp(log_p), surprisal_of_log(log_p)
+
+    def entropy(self, moments: PredictiveMoments) -> Array:
+        """Return the entropy by summation over the counts."""
+        return sum_over_counts(self._log, moments.mean, moments.variance, self.bounds)
+
+    def mutual_information(self, moments: PredictiveMoments) -> Array:
+        """Return the mutual information by summation of −p log p minus its expectation."""
+
+        def terms(counts: Array) -> tuple[Array, Array]:
+            probability, surprisal = self._log(counts)
+            return probability, surprisal - self.expected_surprisal(counts)
+
+        result = sum_over_counts(terms, moments.mean, moments.variance, self.bounds)
+        return positive_part(result)
+
+
+@dataclass(frozen=True)
+class BinaryMarginal(CountMarginal):
+    """Predictive distribution of zeros and ones; the mean is the probability of a one."""
+
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """Return P(y ≤ value) in closed form."""
+        xp = namespace(moments.mean)
+        value, zero = xp.broadcast_arrays(value, 1 - moments.mean)
+        result = xp.where(value < 0, 0.0, xp.where(value < 1, zero, 1.0))
+        return xp.where(xp.isnan(value), math.nan, result)
+
+    def entropy(self, moments: PredictiveMoments) -> Array:
+        """Return the entropy in closed form."""
+        return binary_entropy(moments.mean)
+
+    def mutual_information(self, moments: PredictiveMoments) -> Array:
+        """Return the mutual information by a sum over zero and one."""
+        mean = moments.mean
+        given = sum(self.expected_surprisal(mean * 0 + value) for value in (0.0, 1.0))
+        return positive_part(binary_entropy(mean) - given)
+
+    def variation_ratio(self, mean: Array) -> Array:
+        """Return the smaller of the two probabilities."""
+        return namespace(mean).minimum(mean, 1 - mean)
+
+
+@dataclass(frozen=True)
+class ClassMarginal(Marginal):
+    """Predictive distribution of classes; the mean [..., classes] holds their probabilities."""
+
+    # The mutual information, where it is not the entropy of the mean minus the expected
+    # entropy.
+    information: Callable[[], Array] | None = None
+    ordered: bool = False  # whether the classes have an order
+
+    def probs(self, mean: Array) -> Array:
+        """Return the mean of the one-hot outcome."""
+        return mean
+
+    def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
+        """Return quantiles by summation of the probabilities, if the classes have an order."""
+        if not self.ordered:
+            raise no_quantiles(self.name, self.family, classes=True)
+        return class_quantile(moments.mean, levels[..., 0])
+
+    def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
+        """Return P(y ≤ value) by summation of the probabilities, if the classes have an order."""
+        if not self.ordered:
+            raise no_distribution_function(self.name, self.family, classes=True)
+        return class_cumulative(moments.mean, value)
+
+    def entropy(self, moments: PredictiveMoments) -> Array:
+        """Return the entropy in closed form."""
+        return class_entropy(moments.mean)
+
+    def mutual_information(self, moments: PredictiveMoments) -> Array:
+        """Return ``information()`` if it is given, otherwise the difference of entropies."""
+        if self.information is not None:
+            return positive_part(self.information())
+        return super().mutual_information(moments)
+
+    def expected_conditional_entropy(self, moments: PredictiveMoments) -> Array:
+        """Return the expected entropy [...], without the mean's axis of classes."""
+        given = self.expected_entropy
+        return super().expected_conditional_entropy(moments) if given is None else given()
+
+    def variation_ratio(self, mean: Array) -> Array:
+        """Return the probability of all classes but the likeliest."""
+        return 1 - namespace(mean).max(mean, axis=-1)
+
+
+def no_class_probabilities(name: str, family: str) -> UnsupportedMoments:
+    """Return the error for ``probs`` of a site that has no classes."""
+    return UnsupportedMoments(
+        f"site '{name}': a {family} has no classes with probabilities",
+        remedy="probs are those of Bernoulli, Binomial, Categorical and OrderedLogistic sites; "
+        "use log_prob for the probability of a count, or the density of a value",
+    )
+
+
+def no_quantiles(name: str, family: str, *, classes: bool = False) -> UnsupportedMoments:
+    """Return the error for quantiles without a known predictive distribution function."""
+    cause = "its classes have no order" if classes else "its distribution function is not known"
+    return UnsupportedMoments(
+        f"site '{name}': no predictive quantiles of a {family}: {cause}",
+        remedy="use probs, or sample" if classes else "take the quantiles of draws: use sample",
+    )
+
+
+def no_distribution_function(
+    name: str, family: str, *, classes: bool = False
+) -> UnsupportedMoments:
+    """Return the error for ``cdf`` without a known predictive distribution function."""
+    cause = "its classes have no order" if classes else "that of its likelihood is not known"
+    return UnsupportedMoments(
+        f"site '{name}': no predictive distribution function of a {family}: {cause}",
+        remedy="use probs" if classes else "take the share of draws below the value: use sample",
+    )
+
+
+def no_entropy(name: str, family: str) -> UnsupportedMoments:
+    """Return the error for the entropy of a predictive density that is not known."""
+    return UnsupportedMoments(
+        f"site '{name}': no predictive entropy of a {family}: its predictive distribution function "
+        "is not known",
+        remedy="take the mean of −log_prob over draws: use sample",
+    )
+
+
+def no_entropy_given(name: str, family: str) -> UnsupportedMoments:
+    """Return the error for a distribution whose entropy given its parameters is not known."""
+    return UnsupportedMoments(
+        f"site '{name}': no mutual information of a {family}: its entropy given its parameters is "
+        "not known",
+        remedy="use epistemic_variance, or entropy, which counts the noise too",
+    )
+
+
+def no_variation_ratio(name: str, family: str) -> UnsupportedMoments:
+    """Return the error for the variation ratio of a site that has no classes."""
+    return UnsupportedMoments(
+        f"site '{name}': a {family} has no classes, and so no variation ratio",
+        remedy="it is that of Bernoulli, Categorical and OrderedLogistic sites; use entropy or "
+        "variance",
+    )
+
+
+def no_credible_interval(name: str, family: str) -> UnsupportedMoments:
+    """Return the error where the distribution of the mean of an observation is not known."""
+    return UnsupportedMoments(
+        f"site '{name}': no credible interval of the mean of a {family}: how it depends on the "
+        "latent sites is not known",
+        remedy="use epistemic_variance, or the interval of the observation",
+    )

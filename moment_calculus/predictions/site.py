@@ -1,0 +1,296 @@
+"""Predictive distribution of one site: moments, log density, quantiles, intervals, entropies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.arrays import Array, device
+from moment_calculus.numerics.quadrature import adaptive_integral
+from moment_calculus.numerics.special import cast_clipped, constants, namespace, to_float64
+from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
+
+
+class Axes(NamedTuple):
+    """The axes of a site."""
+
+    element_shape: tuple[int, ...]  # shape of an observation without event axes
+    event_axes: int = 0  # number of event axes, which follow
+    independent_axes: int = (
+        0  # trailing axes of the elements that form one event of independent ones
+    )
+
+
+class PredictedSite:
+    """Predictive distribution of one site: moments, log density, quantiles, entropies, draws."""
+
+    def __init__(
+        self,
+        name: str,
+        distribution: Any,  # with random parameters
+        moments: PredictiveMoments,
+        log_density: Callable[[Array], Array],  # log predictive density of observations
+        marginal: Marginal,  # what is known of an element beside its moments
+        axes: Axes,
+        context: Callable[[], AbstractContextManager] = nullcontext,  # for all computations
+    ) -> None:
+        self.name, self.distribution, self._axes = name, distribution, axes
+        self.mean, self.epistemic_variance, self.aleatoric_variance = moments
+        self._log_density, self._marginal, self._context = log_density, marginal, context
+
+    @property
+    def marginal(self) -> Marginal:
+        """Return what is known of the distribution of an element beside its moments."""
+        return self._marginal
+
+    @property
+    def variance(self) -> Array:
+        """Epistemic plus aleatoric variance, of the mean's shape."""
+        return self.epistemic_variance + self.aleatoric_variance
+
+    @property
+    def probs(self) -> Array:
+        """Predictive probabilities E_q[p]: the mean over q of the distribution's ``probs``.
+
+        Of classes [..., classes], which sum to one; of a Bernoulli the probability of a
+        one, of a Binomial that of a success in one trial, both of the mean's shape. For
+        other counts use ``log_prob``.
+
+        Raises:
+            UnsupportedMoments: for every other distribution.
+        """
+        with self._context():
+            return self._marginal.probs(self.mean)
+
+    def log_prob(self, value: Array) -> Array:
+        """Log predictive density log E_q[p(value)], of the distribution's batch shape.
+
+        Args:
+            value: observations.
+        """
+        with self._context():
+            return adaptive_integral(lambda: self._log_density(value), 1e-6)
+
+    def cdf(self, value: Array) -> Array:
+        """Predictive distribution function P(y ≤ value) of each element, with weights and noise.
+
+        This is the function that :meth:`quantile` inverts, with the same errors: closed
+        form where the predictive distribution is Normal and for a Bernoulli, a sum of the
+        probabilities of ordered classes and of counts, whose work is proportional to the
+        largest value, otherwise an integral of the likelihood's own function over the
+        weights.
+
+        Args:
+            value: an array or a number that broadcasts to an observation.
+
+        Returns:
+            Array of the shape of an observation; NaN where the value is NaN.
+
+        Raises:
+            UnsupportedMoments: as :meth:`quantile`.
+        """
+        with self._context():
+            moments = self._moments()
+            mean = moments.mean
+            broadcast = namespace(mean).asarray(value, dtype=mean.dtype, device=device(mean))
+            return self._like_mean(self._marginal.cdf(broadcast, moments))
+
+    def quantile(self, q: float | Sequence[float]) -> Array:
+        """Quantiles of the predictive distribution of every element, weights and noise together.
+
+        Closed form where the predictive distribution is Normal: a Normal likelihood with
+        a Gaussian location and certain noise, a component of a multivariate Normal.
+        Otherwise the predictive distribution function is inverted: an integral of the
+        likelihood's own over the weights, a sum of the probabilities of counts or ordered
+        classes. Measured error of the probability below a quantile: 1e-6, and 1e-9 where
+        the weights make the logarithm of a scale vary by less than 1; nothing is matched
+        by moments.
+
+        Args:
+            q: level between 0 and 1, or a sequence of levels.
+
+        Returns:
+            Array of the shape of an observation, for a sequence with the levels on a new
+            leading axis. Counts and indices of classes are the smallest whose cumulative
+            probability reaches the level, as floating-point numbers.
+
+        Raises:
+            ValueError: if a level is not between 0 and 1.
+            UnsupportedMoments: if the distribution function of the likelihood is not
+                known, or its classes have no order; there is ``sample``.
+        """
+        levels = np.asarray(q, np.float64)
+        if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"levels of quantiles are between 0 and 1, not {q!r}")
+        with self._context():
+            moments = self._moments()
+            broadcast = np.reshape(levels, levels.shape + (1,) * len(moments.mean.shape))
+            result = self._marginal.quantile(constants(broadcast, moments.mean), moments)
+            return cast_clipped(result, self.mean)
+
+    def _moments(self) -> PredictiveMoments:
+        parts = self.mean, self.epistemic_variance, self.aleatoric_variance
+        return PredictiveMoments(*map(to_float64, parts))
+
+    def interval(self, mass: float) -> tuple[Array, Array]:
+        """Central predictive interval: as much of the distribution is below it as is above.
+
+        Args:
+            mass: the probability of an observation inside it, between 0 and 1. The
+                interval of counts has at least this probability.
+
+        Returns:
+            Its lower and its upper end, each of the shape of an observation.
+
+        Raises:
+            ValueError: if ``mass`` is not between 0 and 1.
+            UnsupportedMoments: as :meth:`quantile`.
+        """
+        ends = self.quantile(_central(mass))
+        return ends[0], ends[1]
+
+    def credible_interval(self, mass: float) -> tuple[Array, Array]:
+        """Central credible interval of the mean of an observation given the weights, E[y|f].
+
+        It is epistemic: only uncertainty of the weights makes it wide, and it shrinks
+        with more data. The noise of an observation, which :meth:`interval` includes, is
+        not in it. Of classes and Bernoulli it is the interval of each probability.
+
+        Closed form where E[y|f] is a Gaussian, or a monotone function of one (a
+        probability of logits, a rate of its logarithm); otherwise by points of equal
+        weight, which are always the same. Measured error of the probability inside: 1e-3
+        for other functions of one Gaussian, 5e-3 of two; of the probabilities of three,
+        ten and a hundred classes 0.015, 0.02 and 0.05. Of particles it is between
+        quantiles of their means.
+
+        Args:
+            mass: the probability under the guide that E[y|f] is inside it, between 0 and
+                1.
+
+        Returns:
+            Its lower and its upper end, each of the mean's shape; NaN where there is no
+            mean.
+
+        Raises:
+            ValueError: if ``mass`` is not between 0 and 1.
+            UnsupportedMoments: if the predictive moments are of a rule of your own.
+        """
+        levels = np.asarray(_central(mass), np.float64)
+        with self._context():
+            ends = self._like_mean(self._marginal.credible_quantiles(levels, self._moments()))
+        return ends[0], ends[1]
+
+    @property
+    def entropy(self) -> Array:
+        """Entropy of the predictive distribution in nats, H[E_q p], of the batch shape.
+
+        Closed form where the predictive distribution is Normal, and from the predictive
+        probabilities of classes (as precise as ``probs``); of counts a sum, whose work is
+        proportional to the largest count; of other continuous distributions by quadrature
+        of the predictive density between quantiles. Measured error of the latter two:
+        1e-8 for locations, rates and scales of one Gaussian, 3e-5 where a location is a
+        non-linear function, 3e-3 with tails of a double exponential, 1e-4 in single
+        precision. Where two Gaussians are integrated (a Student's location and scale) an
+        element takes 0.1 seconds, and ten where it is sharper than 112 evenly spaced
+        points resolve. In one event of independent elements each counts on its own: it is
+        the sum of their entropies.
+
+        Returns:
+            Array; −∞ of a continuous distribution without variance; NaN where there are
+            no moments of counts, or the density does not integrate to one, because it has
+            atoms.
+
+        Raises:
+            UnsupportedMoments: if the distribution function of the likelihood is not
+                known, or the predictive moments are of a rule of your own; there are
+                draws.
+        """
+        with self._context():
+            return self._per_event(self._marginal.entropy(self._moments()))
+
+    @property
+    def mutual_information(self) -> Array:
+        """Mutual information of an observation and the weights, H[E_q p] − E_q H[p] ≥ 0, in nats.
+
+        The part of the entropy that comes from not knowing the weights, of the batch
+        shape: what an observation would tell about them (BALD, an acquisition function of
+        active learning).
+
+        Closed form where the predictive distribution is Normal, a quadrature over the
+        parameters otherwise. Of a Categorical both terms are means over the same 1024
+        points of the logits, which are always the same, with their joint covariance:
+        measured error 2e-3, 2e-3 and 4e-3 for three, ten and a hundred classes at logit
+        variances around 1, and 4e-3, 0.02 and 0.05 around 16. Of others as ``entropy``.
+
+        Raises:
+            UnsupportedMoments: as ``entropy``, or if the framework does not know the
+                entropy of the continuous distribution given its parameters.
+
+        Source: Houlsby et al. 2011, eq. 2.
+        """
+        with self._context():
+            return self._per_event(self._marginal.mutual_information(self._moments()))
+
+    @property
+    def variation_ratio(self) -> Array:
+        """Predictive probability that an observation is not the likeliest class.
+
+        Of the shape of an observation, for Bernoulli, Categorical and OrderedLogistic
+        sites.
+
+        Raises:
+            UnsupportedMoments: for every other distribution.
+
+        Source: Freeman 1965; Gal 2016, section 3.3.
+        """
+        with self._context():
+            return self._like_mean(self._marginal.variation_ratio(to_float64(self.mean)))
+
+    def _per_event(self, result: Array) -> Array:
+        """Broadcast to the site's elements and sum over those of one event."""
+        xp, (elements, _, summed) = namespace(result), self._axes
+        broadcast = xp.broadcast_to(result, elements)
+        last = tuple(range(len(elements) - summed, len(elements)))
+        return self._like_mean(xp.sum(broadcast, axis=last) if last else broadcast)
+
+    def _like_mean(self, result: Array) -> Array:
+        return namespace(result).astype(result, self.mean.dtype, copy=False)
+
+    def __repr__(self) -> str:
+        """Return the name of the site and its shape."""
+        return f"{type(self).__name__}({self.name!r}, shape={tuple(self.mean.shape)})"
+
+
+def _central(mass: float) -> tuple[float, float]:
+    """Return the levels of the quantiles that enclose a central mass."""
+    if not 0 < mass < 1:
+        raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
+    return (1 - mass) / 2, (1 + mass) / 2
+
+
+def checked_count(n: int, what: str = "draws") -> int:
+    """Return a number of draws or the like; raise ValueError unless it is a positive integer."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ValueError(f"the number of {what} is a positive integer, not {n!r}")
+    return int(n)
+
+
+def no_draws(name: str, family: str, *, framework: str) -> UnsupportedMoments:
+    """Return the error for draws of a site whose registered predictive moments have none."""
+    return UnsupportedMoments(
+        f"site '{name}': the predictive moments registered for {family} come without draws",
+        remedy=f"return a distribution of {framework} in place of the log density from the "
+        f"function registered with @{framework.lower()}_moments.predictive_moments, or use "
+        f"{framework.lower()}.infer.Predictive with the guide",
+    )
+
+
+def nothing_observed() -> ValueError:
+    """Return the error for a log predictive density without observations."""
+    return ValueError(
+        "the model observes nothing with these arguments: pass the observations as in training"
+    )

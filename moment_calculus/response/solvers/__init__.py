@@ -1,1 +1,0 @@
-"""Inverses of Hessians: dense, with arrow structure, or known by products only."""

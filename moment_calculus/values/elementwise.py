@@ -1,0 +1,363 @@
+"""Elementwise functions of a Gaussian and their steps: affine maps, and other activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.functions.base import Activation, clipped_correlation
+from moment_calculus.functions.combinators import with_arrays_moved
+from moment_calculus.functions.pairs import covariance as pairs
+from moment_calculus.functions.pairs.mehler import (
+    Operand,
+    Pairing,
+    elementwise_product,
+    function_covariance,
+)
+from moment_calculus.numerics.arrays import Array, diagonal, outer, transpose
+from moment_calculus.numerics.special import namespace, safe_scale
+from moment_calculus.values.ancestry import from_vector_parts
+from moment_calculus.values.covariances import along_features, lag_covariance, shifted
+from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.spread import (
+    Spread,
+    batch_shape,
+    broadcasts,
+    features_last,
+    from_features_last,
+    rows_scaled,
+)
+from moment_calculus.values.step import OfOneSource, Step
+
+
+@dataclass(frozen=True, eq=False)
+class Affine(OfOneSource):
+    """The step of scale · x + shift, component by component."""
+
+    scale: Any  # number, or array that broadcasts to the shape of x; so is the shift
+    shift: Any
+    componentwise = True
+
+    @property
+    def affine(self) -> tuple[Gaussian, Any, Any]:  # type: ignore[override]
+        """Return x, the scale and the shift."""
+        return self.source, self.scale, self.shift
+
+    @property
+    def identity(self) -> bool:  # type: ignore[override]
+        """Return whether it only shifts."""
+        return isinstance(self.scale, int | float) and self.scale == 1
+
+    @cached_property
+    def gain(self) -> Array | float:
+        """Return the scale: a number, or an array in the shape of x."""
+        if isinstance(self.scale, int | float):
+            return self.scale
+        return namespace(self.source.mean).broadcast_to(self.scale, self.source.shape)
+
+    def through(self, place: int, cross: Array) -> Array | None:
+        """Return the covariance, scaled; None if the scale and its batch do not broadcast."""
+        if isinstance(self.scale, int | float):
+            return cross if self.identity else cross * self.scale
+        batch = batch_shape(self.source.shape, self.source.axis)
+        if not broadcasts(batch, tuple(cross.shape[:-2])):
+            return None
+        return rows_scaled(cross, self.gain, self.source.axis)
+
+    def covariance(self) -> Array:
+        """Return the covariance over the feature axis, ``batch + [d, d]``."""
+        # computed from the first of the line on, which may be too long for a recursion
+        line = [self.source]
+        while line[-1].step.affine is not None and line[-1].spread.is_pending:
+            line.append(line[-1].step.affine[0])
+        covariance: Array = None
+        for value in reversed(line):
+            covariance = value.joint_covariance()
+        if isinstance(self.scale, int | float):
+            return covariance * self.scale**2
+        last = features_last(self.gain, self.source.axis)
+        return covariance * outer(last, last)
+
+    def elementwise_covariance_with(
+        self, value: Gaussian, other: Gaussian, query: Any
+    ) -> Array | float | None:
+        """Return what the step of x knows, scaled; None for a function, which is met as such."""
+        if self.source.step.nonlinear:
+            return None
+        covariance = self.source.step.elementwise_covariance_with(self.source, other, query)
+        return covariance if covariance is None or self.identity else self.gain * covariance
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return the covariance of x at an offset, scaled."""
+        if along_features(value, offset):
+            return NotImplemented
+        covariance = (
+            lag_covariance(self.source, offset) if self.source.shape == value.shape else None
+        )
+        if covariance is None or isinstance(self.scale, int | float):
+            return None if covariance is None else covariance * (self.scale * self.scale)
+        left, right = shifted(self.gain, offset)
+        return covariance * (left * right)
+
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
+        """Return the affine image of the moved x, with moved arrays."""
+        xp, shape = namespace(self.source.mean), self.source.shape
+        parts = (self.scale, self.shift)
+        numbers = [isinstance(part, int | float) for part in parts]
+        scale, shift = (
+            part if number else move.move(xp.broadcast_to(part, shape))
+            for part, number in zip(parts, numbers, strict=True)
+        )
+        return affine(move.apply_to(self.source, like), scale, shift)
+
+    def branches(self, value: Gaussian, parts: Any) -> Any:
+        """Return the branches of x, scaled and shifted."""
+        change = lambda branch: affine_of_any(branch, self.scale, self.shift)  # noqa: E731
+        return None if parts[0] is None else parts[0].map(change)
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Return the affine image of x as a vector."""
+        return from_vector_parts(lambda part: affine(part, self.scale, self.shift), self.source)
+
+
+def affine(value: Gaussian, scale: Array | float, shift: Array | float) -> Gaussian:
+    """Return scale · x + shift, exact, for numbers or arrays that broadcast to the shape of x."""
+    if isinstance(scale, int | float) and scale == 1:
+        return _shifted(value, shift)
+    scaled = _scaled(value, scale)
+    return scaled if isinstance(shift, int | float) and shift == 0 else _shifted(scaled, shift)
+
+
+def affine_of_any(operand: Any, scale: Array | float, shift: Array | float) -> Any:
+    """Return scale · x + shift of a Gaussian, a function of one, or an array."""
+    if isinstance(operand, Gaussian):
+        return affine(operand, scale, shift)
+    return operand.scaled(scale, shift) if hasattr(operand, "sites") else operand * scale + shift
+
+
+def _shifted(value: Gaussian, shift: Array | float) -> Gaussian:
+    step = Affine(value, 1.0, shift)
+    return Gaussian(
+        value.mean + shift,
+        value.spread,
+        step,
+        axis=value.axis,
+        ties=value.ties,
+        propagation=value.propagation,
+    )
+
+
+def _scaled(value: Gaussian, scale: Array | float) -> Gaussian:
+    step = Affine(value, scale, 0.0)
+    mirrored = isinstance(scale, int | float) and scale == -1
+    return Gaussian(
+        value.mean * scale,
+        Spread(
+            value.variance if mirrored else value.variance * (step.gain * step.gain),
+            step.covariance,
+            value.has_covariance,
+        ),
+        step,
+        axis=value.axis,
+        ties=value.ties,
+        propagation=value.propagation,
+    )
+
+
+LAG_ORDER = 8  # terms of the series for lags
+
+
+@dataclass(frozen=True, eq=False)
+class Applied(Step):
+    """The step of f(x) for a Gaussian x."""
+
+    function: tuple[Gaussian, Any]  # x and f
+    componentwise = True
+
+    @property
+    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
+        """Return x alone."""
+        return self.function[:1]
+
+    @cached_property
+    def gain(self) -> Array:
+        """Return E f′, by which covariances pass (Stein's lemma)."""
+        base, activation = self.function
+        return _with_consistent_covariances(base, activation).gain(base.mean, base.variance)
+
+    @cached_property
+    def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:
+        """Return x, x and ½ E f″, the part of second order."""
+        base, activation = self.function
+        scale = safe_scale(base.variance)
+        second = _with_consistent_covariances(base, activation).hermite(
+            base.mean, base.variance, 2
+        )[1]
+        return base, base, math.sqrt(0.5) * second / scale / scale
+
+    def through(self, place: int, cross: Array) -> Array:
+        """Return the covariance scaled by E f′ (Stein's lemma)."""
+        return rows_scaled(cross, self.gain, self.function[0].axis)
+
+    def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
+        """Return Cov(f(x), g(y)) by both functions; by the inputs where the other value is none."""
+        if query.precedes(other, value):  # an ancestor is jointly Gaussian with x
+            return NotImplemented
+        if other.step.function is not None:
+            return self._cross_covariance(other.step.function, query, outer)
+        if other.step.inputs and other.step.entries(other) is None:
+            swapped = query.by_inputs(other, value)
+            return None if swapped is None else transpose(swapped)
+        return NotImplemented
+
+    def elementwise_covariance_with(
+        self, value: Gaussian, other: Gaussian, query: Any
+    ) -> Array | None:
+        """Return Cov(f(x), g(y)) of equal components by both functions."""
+        newer, older = (value, other) if value.serial > other.serial else (other, value)
+        if other.step.function is None or query.precedes(older, newer):
+            return None
+        covariance = self._cross_covariance(other.step.function, query, elementwise_product)
+        return None if covariance is None else from_features_last(covariance, value.axis)
+
+    def _cross_covariance(
+        self, other: tuple[Gaussian, Any], query: Any, combine: Pairing
+    ) -> Array | None:
+        """Return Cov(f(x), g(y)) for Gaussian x and y."""
+        base = self.function[0]
+        cross = query.cross(base, other[0])
+        if cross is None:
+            return None
+        paired = diagonal(cross) if combine is elementwise_product else cross
+        order = base.propagation.rulebook.mehler_order
+        return function_covariance(
+            _operand(*self.function), _operand(*other), paired, order, combine
+        )
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return Cov(f(x), f(y)) at an offset, by Mehler's series and an estimate of its rest."""
+        if along_features(value, offset):
+            return NotImplemented
+        base = self.function[0]
+        lagged = lag_covariance(base, offset)
+        if lagged is None:
+            return None
+        arrays = value.memo.arrays
+        if Applied not in arrays:
+            arrays[Applied] = self._coefficients(value)
+        left, right = shifted(arrays[Applied], (0, *offset))
+        inverse = shifted(1 / safe_scale(base.variance), offset)
+        xp = namespace(lagged)
+        rho = clipped_correlation(lagged, inverse[0] * inverse[1])
+        # the rest as one term, exact at ρ = 1; where ρ < 0 its signs are unknown
+        total = xp.clip(rho, min=0.0) * left[LAG_ORDER] * right[LAG_ORDER]
+        for n in reversed(range(LAG_ORDER)):
+            total = rho * (total + left[n] * right[n])
+        return total
+
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
+        """Return the function of the moved Gaussian."""
+        base, activation = self.function
+        return apply_activation(
+            move.apply_to(base, like), with_arrays_moved(activation, move.move, base.shape)
+        )
+
+    def as_vector(self, value: Gaussian) -> Gaussian | None:
+        """Return the function of the Gaussian as a vector."""
+        base, activation = self.function
+        return from_vector_parts(lambda part: apply_activation(part, activation), base)
+
+    def _coefficients(self, value: Gaussian) -> Array:
+        """Return, stacked, Hermite coefficients and the root of the variance that they leave."""
+        base, activation = self.function
+        coefficients = _with_consistent_covariances(base, activation).hermite(
+            base.mean, base.variance, LAG_ORDER
+        )
+        rest = value.variance
+        for coefficient in coefficients:
+            rest = rest - coefficient * coefficient
+        xp = namespace(rest)
+        return xp.stack([*coefficients, safe_scale(rest)], axis=0)
+
+
+def _operand(base: Gaussian, activation: Any) -> Operand:
+    to_features_last = lambda array: features_last(array, base.axis)  # noqa: E731
+    return Operand(
+        _with_consistent_covariances(base, activation), base.mean, base.variance, to_features_last
+    )
+
+
+def apply_activation(
+    base: Gaussian, activation: Any, match: Callable[[Gaussian], Gaussian] | None = None
+) -> Gaussian:
+    """Return f(x) with its moments; the same function of the same Gaussian is the same object."""
+    values = base.memo.values
+    value = values.get(activation)
+    if value is None:
+        value = _applied(base, activation) if match is None else match(base)
+        values[activation] = value
+    return value
+
+
+def _applied(base: Gaussian, activation: Any) -> Gaussian:
+    mean, variance = with_rule_book(base, activation).moments(base.mean, base.variance)
+    covariance = (lambda: _covariance(base, activation, variance)) if base.has_covariance else None
+    return Gaussian(
+        mean,
+        Spread(variance, covariance),
+        Applied((base, activation)),
+        axis=base.axis,
+        ties=base.ties,
+        propagation=base.propagation,
+    )
+
+
+def _covariance(base: Gaussian, activation: Any, variance: Array) -> Array:
+    order = base.propagation.rulebook.mehler_order
+    mean = features_last(base.mean, base.axis)
+    if base.axis != -1:  # the arrays of a chain have the layout of the value
+        activation = with_arrays_moved(
+            activation, lambda part: features_last(part, base.axis), base.shape
+        )
+    function = _with_consistent_covariances(base, activation)
+    spread = features_last(variance, base.axis)
+    return pairs.covariance(function, mean, base.covariance, order=order, spread=spread)
+
+
+def with_rule_book(base: Gaussian, activation: Any) -> Any:
+    """Return a function with the moments that the program's rule book gives it."""
+    return base.propagation.rulebook.ruled(activation)
+
+
+def _with_consistent_covariances(base: Gaussian, activation: Any) -> Any:
+    """Return :func:`with_rule_book`; in full mode raise unless its covariances fit."""
+    function = with_rule_book(base, activation)
+    missing = _missing_overrides(type(function)) if base.propagation.full else []
+    if not missing:
+        return function
+    book, kind = base.propagation.rulebook.name, type(function).__name__
+    raise UnsupportedMoments(
+        f"the rule book '{book}' takes {activation.name} as a {kind}, which has moments of its own "
+        f"and the {', '.join(missing)} of another function: its covariances would not belong to "
+        "its variances, and might have negative eigenvalues",
+        sites=base.sites,
+        remedy=f"define {', '.join(missing)} in {kind} too, or use covariance='diagonal'",
+    )
+
+
+def _missing_overrides(kind: type) -> list[str]:
+    """Return the methods that a class inherits from before the base that changed ``moments``."""
+    line = kind.__mro__
+    owner = lambda name: next((part for part in line if name in vars(part)), Activation)  # noqa: E731
+    changed = owner("moments")
+    if changed.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return []  # the library's own functions are tested as a whole
+    names = ("gain", "hermite", "pair_covariance", "cross_covariance", "expectation")
+    owners = {name: owner(name) for name in names}
+    # the defaults of Activation call the other methods
+    own = {Activation, *line[: line.index(changed) + 1]}
+    return [name for name, part in owners.items() if part not in own]

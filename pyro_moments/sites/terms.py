@@ -1,0 +1,144 @@
+"""Terms of the sites in an objective: of latent ones, and likelihoods of observed ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from pyro.distributions.torch_distribution import MaskedDistribution
+from pyro.distributions.util import scale_and_mask
+from pyro.infer.util import is_validation_enabled
+from pyro.util import check_site_shape
+
+from guides.families.posteriors import LatentTerms, at_site, sum_trailing
+from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.derivatives.private_apis import is_untraced
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
+from pyro_moments.failure_causes import refuse_infinite_data
+from pyro_moments.likelihoods import evaluate
+from pyro_moments.sites.messenger import LatentVector
+from pyro_moments.sites.posteriors import POSTERIORS, dropout_posterior, without_wrappers
+
+SMALL = 2**12  # components, for which the call of an operation dominates its cost
+
+
+class Divergence(NamedTuple):
+    """A KL divergence of independent Gaussians to Normal priors that is still to be computed."""
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+    prior_mean: torch.Tensor  # broadcastable with the mean
+    prior_scale: torch.Tensor  # standard deviations, broadcastable with the mean
+
+    def of_components(self) -> torch.Tensor:
+        """Return the divergence of each component."""
+        mean, variance, prior_mean, prior_scale = self
+        prior_variance = prior_scale * prior_scale
+        return divergences.gaussian_kl(mean, variance, prior_mean, prior_variance)
+
+    @property
+    def batch_key(self) -> Any:
+        """Return what small divergences that are computed together share; None for others."""
+        # A compiler fuses a traced program better without the copies that ``summed``
+        # makes.
+        if self.mean.numel() > SMALL or not is_untraced():
+            return None
+        first, *others = ((part.shape, part.dtype, part.device) for part in self)
+        return first[1:] if others == [first] * len(others) else None
+
+
+def summed(parts: Sequence[Divergence]) -> torch.Tensor:
+    """Return the sum of divergences of one kind, over their components too."""
+    columns = zip(*parts, strict=True)
+    whole = (torch.cat([part.reshape(-1) for part in column]) for column in columns)
+    return Divergence(*whole).of_components().sum()
+
+
+def scaled_sum(log_prob: torch.Tensor, site: Any) -> torch.Tensor:
+    """Return the sum of the terms [*batch] of a site, with its scale and mask."""
+    terms = scale_and_mask(log_prob, site["scale"], site["mask"])
+    return terms.sum() if terms.dim() else terms
+
+
+class _InPyro(LatentTerms):
+    def evaluate(self, name: str, fn: Any, value: Any) -> torch.Tensor:
+        return evaluate(name, fn, wrap(value))
+
+    def scaled_sum(self, terms: torch.Tensor, site: Any) -> torch.Tensor:
+        return scaled_sum(terms, site)
+
+    def has_same_scale(self, site: Any, other: Any) -> bool:
+        scales = site["scale"], other["scale"]
+        same = scales[0] is scales[1] or (isinstance(scales[0], float) and scales[0] == scales[1])
+        return same and site["mask"] is other["mask"]
+
+    def divergence(self, site: Any, guide_site: Any) -> torch.Tensor | None:
+        parts = _divergence(site, guide_site)
+        if parts is None:
+            return None
+        divergence = sum_trailing(parts.of_components(), site["fn"].event_dim)
+        return divergence - POSTERIORS.half_log_determinant(without_wrappers(guide_site["fn"]))
+
+    def entropy(self, name: str, value: Any, guide_site: Any) -> torch.Tensor:
+        fn = guide_site["fn"]
+        if isinstance(value, LatentVector):
+            return fn.entropy()
+        if not isinstance(value, MomentTensor):
+            return -fn.log_prob(value)
+        # Pyro's guides record a function of other sites as a Delta: the entropy is counted
+        # with those sites, and the Delta holds the log-determinant.
+        if isinstance(fn, POSTERIORS.delta):
+            return -_mean(fn.log_density)
+        if isinstance(without_wrappers(fn), POSTERIORS.delta):
+            inner = self.entropy(name, value, {**guide_site, "fn": fn.base_dist})
+            return POSTERIORS.wrapped_terms(fn, inner)
+        return POSTERIORS.entropy(value.value, fn)
+
+
+_TERMS = _InPyro(POSTERIORS)
+latent_term, auxiliary_term = _TERMS.latent_term, _TERMS.auxiliary_term
+
+
+def divergence_of(site: Any, guide_site: Any) -> Divergence | None:
+    """Return a latent site's divergence (minus its term), if it has no scale or mask; else None."""
+    fn = guide_site["fn"]
+    if dropout_posterior(fn) is not None or isinstance(without_wrappers(fn), POSTERIORS.chain):
+        return None
+    plain = all(s["mask"] is None and _is_one(s["scale"]) for s in (site, guide_site))
+    return _divergence(site, guide_site) if plain else None
+
+
+def _is_one(scale: Any) -> bool:
+    return isinstance(scale, int | float) and scale == 1
+
+
+def _divergence(site: Any, guide_site: Any) -> Divergence | None:
+    """Return the divergence of the components to a certain Normal prior; None for other sites."""
+    moments = unwrap(site["value"])
+    prior = POSTERIORS.certain_prior(moments, guide_site["fn"], site["fn"])
+    if prior is None:
+        return None
+    return Divergence(moments.mean, moments.variance, prior.loc, prior.scale)
+
+
+def _mean(log_density: torch.Tensor) -> torch.Tensor:
+    """Return the log-determinant of a transform, at its mean if it is random."""
+    if isinstance(log_density, MomentTensor):
+        return unwrap(log_density).gaussian().mean
+    return log_density
+
+
+def observed_term(name: str, site: Any) -> torch.Tensor:
+    """Return the scaled E_q[log p] of an observed site; its log-density where sites are drawn."""
+    if (drawn := site.get("log_prob")) is not None:
+        return scaled_sum(drawn, site)
+    masked = site["mask"] is not None or isinstance(site["fn"], MaskedDistribution)
+    if masked and is_validation_enabled():
+        refuse_infinite_data(name, site)  # the loss would be finite, its gradients not
+    with at_site(name, site):
+        log_prob = evaluate(name, site["fn"], site["value"])
+    if is_validation_enabled():
+        check_site_shape({**site, "log_prob": log_prob}, math.inf)  # type: ignore[arg-type]
+    return scaled_sum(log_prob, site)
