@@ -11,7 +11,7 @@ import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.values.deferred import Composite
-from pyro_moments.rules.mean_check import MeanCheck
+from pyro_moments.rules.validation import MeanCheck
 
 RULES: dict[Callable, Callable] = {}
 IN_PLACE: set[Callable] = set()

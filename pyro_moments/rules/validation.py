@@ -1,4 +1,4 @@
-"""Rules for the validation of parameters by distributions: comparisons, here of means."""
+"""Rules for the parameters of distributions and their validation, which compares means."""
 
 from __future__ import annotations
 
@@ -11,8 +11,48 @@ import torch
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.values.deferred import Composite
 from pyro_moments import _host
-from pyro_moments.rules.mean_check import MeanCheck
+from pyro_moments.rules.shapes.conversion import fills_in_ordered_logistic
 from pyro_moments.rules.table import moment_rule, named
+
+
+class MeanCheck:
+    """The outcome of a comparison of random values, evaluated at their means.
+
+    Only the validation of distributions may use it: a program that branches on a random
+    value has no moments.
+    """
+
+    __slots__ = ("outcome", "sites")
+
+    def __init__(self, outcome: torch.Tensor, sites: frozenset[str]) -> None:
+        self.outcome, self.sites = outcome, sites
+
+    @property
+    def shape(self) -> torch.Size:
+        """Return the shape of the outcome."""
+        return self.outcome.shape
+
+    def gaussian(self) -> Any:
+        """Raise UnsupportedMoments: the outcome is random, and its value at the mean is wrong."""
+        raise UnsupportedMoments(
+            "the outcome of a comparison with a random value is random",
+            sites=self.sites,
+            remedy="use torch.relu or torch.heaviside instead of a mask, or draw the sites by "
+            "naming them in sample_sites=",
+        )
+
+
+@moment_rule(torch.Tensor.__setitem__)
+def setitem(input: Any, key: Any, value: Any) -> None:
+    """Serve the constructor of ``OrderedLogistic``, which fills in probabilities."""
+    if not fills_in_ordered_logistic():
+        raise UnsupportedMoments(
+            "a part of a tensor cannot become random in place",
+            sites=getattr(value, "sites", getattr(input, "sites", ())),
+            remedy="build the tensor with torch.cat",
+        )
+    # The likelihood's rule starts from the predictor; NaN keeps others from using these.
+    input[key] = torch.nan
 
 
 def _at_mean(operand: Any) -> Any:
