@@ -220,9 +220,10 @@ def _over_nodes(function: Callable[..., Any], shape: tuple[int, ...]) -> Callabl
             return jnp.broadcast_to(function(), shape)
         wide = np.broadcast_shapes(shape, *(jnp.shape(argument) for argument in arguments))
         nodes = wide[: len(wide) - len(shape)]
-        flat = [jnp.reshape(jnp.broadcast_to(a, wide), (-1, *shape)) for a in arguments]
+        rows = (math.prod(nodes), *shape)
+        flat = [jnp.reshape(jnp.broadcast_to(a, wide), rows) for a in arguments]
         found = jax.vmap(function)(*flat)
-        return jnp.reshape(jnp.broadcast_to(found, flat[0].shape), (*nodes, *shape))
+        return jnp.reshape(jnp.broadcast_to(found, rows), (*nodes, *shape))
 
     return mapped
 
