@@ -13,8 +13,7 @@ from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.operations.shapes import concatenation
 from moment_calculus.values import Value
-from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.validation import MeanCheck
+from pyro_moments.rules.table import MeanCheck, moment_rule, named
 
 
 def on_meta(input: Any) -> torch.Tensor:
