@@ -110,20 +110,19 @@ def features_of(x: Gaussian) -> Gaussian:
 
 
 @dataclass(frozen=True, eq=False)
-class WithChainCovariance(Moved):
+class _WithChainCovariance(Moved):
     """Step that gives a value the covariance of the latent chains that it is linear in."""
 
     identity = True
 
     def covariance(self) -> Array:
-        """Return the joint covariance of the source."""
         return self.source.joint_covariance()
 
 
 def with_chain_covariance(x: Gaussian) -> Gaussian:
     """Return a value that is linear in chains with its covariance, in diagonal mode too."""
     carried = x.has_covariance or not x.linear_in_chains
-    return x if carried else moved(WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
+    return x if carried else moved(_WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
 
 
 def _has_independent_sites(value: Gaussian) -> bool:

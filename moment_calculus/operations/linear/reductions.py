@@ -26,14 +26,13 @@ from moment_calculus.values.spread import batch_shape, broadcast_shape
 
 
 @dataclass(frozen=True, eq=False)
-class SumOverBatch(Moved):
+class _SumOverBatch(Moved):
     """Step of a sum over axes of the batch, which stay with size one."""
 
     axes: tuple[int, ...]  # not negative
     combines_elements = True
 
     def move(self, array: Array) -> Array:
-        """Sum an array over the axes."""
         return namespace(array).sum(array, axis=self.axes, keepdims=True)
 
     @property
@@ -159,7 +158,7 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
         if (whole := _of_whole(value, axes)) is not None:
             return whole
         _require_independence(value, axes[0], "a sum")
-    return with_batch(SumOverBatch(value, tuple(axes)), value.axis)
+    return with_batch(_SumOverBatch(value, tuple(axes)), value.axis)
 
 
 def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
@@ -204,7 +203,7 @@ def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
         triangle = _triangle(value.mean, value.shape[axis])
         return map_features(value, triangle.mT if reverse else triangle)
     _require_independence(value, axis, "a cumulative sum")
-    return moved(CumulativeSum(value, axis, reverse), value.axis)
+    return moved(_CumulativeSum(value, axis, reverse), value.axis)
 
 
 def _sums(array: Array, axis: int, reverse: bool) -> Array:
@@ -215,7 +214,7 @@ def _sums(array: Array, axis: int, reverse: bool) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class CumulativeSum(Moved):
+class _CumulativeSum(Moved):
     """Step of cumulative sums along an axis of the batch."""
 
     axis: int
@@ -223,7 +222,6 @@ class CumulativeSum(Moved):
     combines_elements = True
 
     def move(self, array: Array) -> Array:
-        """Return the cumulative sums of an array."""
         return _sums(array, self.axis, self.reverse)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:

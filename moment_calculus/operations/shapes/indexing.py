@@ -44,13 +44,12 @@ ALL = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
-class IndexedVariances(Moved):
+class _IndexedVariances(Moved):
     """Step of the elements at a key that mixes features and batch."""
 
     key: Any
 
     def move(self, array: Array) -> Array:
-        """Select the elements of an array."""
         return array[self.key]
 
 
@@ -194,7 +193,7 @@ def _index_variances(value: Gaussian, key: Any) -> Gaussian:
     independent = value.independent and all(map(is_basic, _as_tuple(key)))
     scalars = not value.mean[key].shape or (value.independent and not independent)
     result = moved(
-        IndexedVariances(value, key), None if scalars else -1, ties=none_or_all(independent)
+        _IndexedVariances(value, key), None if scalars else -1, ties=none_or_all(independent)
     )
     if math.prod(result.shape) > 1 and may_lose_dependence(value):
         warn_dropped(value, "an index of features and batch together, unlike x[i][..., j],")
@@ -213,27 +212,24 @@ def take(value: Any, chosen: Any, axis: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Gathered(Moved):
+class _Gathered(Moved):
     """Step that selects elements along one axis, for every element of the other axes."""
 
     indices: Array  # integers of the source's shape, except along the axis
     axis: int  # not negative
 
     def move(self, array: Array) -> Array:
-        """Select the elements of an array."""
         return namespace(array).take_along_axis(array, self.indices, axis=self.axis)
 
 
 @dataclass(frozen=True, eq=False)
-class GatheredFeatures(Gathered):
+class _GatheredFeatures(_Gathered):
     """Step that selects features for every element of the batch."""
 
     def covariance(self) -> Array:
-        """Select rows and columns of the joint covariance."""
         return self.through(0, self.through(0, self.source.joint_covariance()).mT)
 
     def through(self, place: int, cross: Array) -> Array:
-        """Select rows of the covariance with another value."""
         xp, axis = namespace(cross), self.source.axis
         last, batch = features_last(self.indices, axis), batch_shape(self.source.shape, axis)
         # The other value may have more axes.
@@ -256,11 +252,11 @@ def gather(value: Any, indices: Array, axis: int) -> Any:
         return namespace(value).take_along_axis(value, indices, axis=axis)
     if value.axis is not None and axis == len(value.shape) + value.axis:
         full, ties = value.propagation.full, max(value.ties, Ties.FEATURES)
-        step = GatheredFeatures(value, indices, axis)
+        step = _GatheredFeatures(value, indices, axis)
         return moved(step, value.axis, dense=full, joint=True, ties=ties)
     if value.axis is not None and may_lose_dependence(value):
         warn_dropped(value, "a choice of elements of the batch for every feature")
-    return moved(Gathered(value, indices, axis), value.axis)
+    return moved(_Gathered(value, indices, axis), value.axis)
 
 
 def index_axes(value: Any, indices: Mapping[int, Array], *, distinct: bool = False) -> Any:
@@ -290,14 +286,13 @@ def _of_array(array: Array, axes: Sequence[int], indices: Mapping[int, Array]) -
 
 
 @dataclass(frozen=True, eq=False)
-class IndexedAxes(Moved):
+class _IndexedAxes(Moved):
     """Step that selects elements at index arrays of features and batch together."""
 
     axes: tuple[int, ...]  # in order
     indices: Mapping[int, Array]  # an index array of each axis
 
     def move(self, array: Array) -> Array:
-        """Select the elements of an array."""
         return _of_array(array, self.axes, self.indices)
 
 
@@ -334,7 +329,7 @@ def _of_both(
         left = {axis - (axis > features): indices[axis] for axis in axes if axis != features}
         return index_axes(index_features(last, int(features_range[0])), left, distinct=distinct)
     # Independent components lose nothing; where one may occur twice they become scalars.
-    step = IndexedAxes(value, tuple(axes), indices)
+    step = _IndexedAxes(value, tuple(axes), indices)
     scalars = not step.move(value.mean).shape or (value.independent and not distinct)
     ties = none_or_all(value.independent and distinct)
     result = moved(step, None if scalars else -1, ties=ties)

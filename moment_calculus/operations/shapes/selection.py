@@ -136,17 +136,15 @@ def rank_of(key: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class IndexedFeatures(Moved):
+class _IndexedFeatures(Moved):
     """Step of the features at a key, on the trailing axis."""
 
     key: Any  # a slice, or an index array of one axis
 
     def move(self, array: Array) -> Array:
-        """Select the features of an array."""
         return array[..., self.key]
 
     def covariance(self) -> Array:
-        """Select rows and columns of the joint covariance."""
         return self.source.joint_covariance()[..., self.key, :][..., self.key]
 
     @property
@@ -155,7 +153,6 @@ class IndexedFeatures(Moved):
         return self.key
 
     def through(self, place: int, cross: Array) -> Array:
-        """Select rows of the covariance with another value."""
         return cross[..., self.key, :]
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
@@ -166,7 +163,7 @@ class IndexedFeatures(Moved):
         result = super().covariance_with(value, other, query)
         if result is not NotImplemented or query.is_mixed:
             return result
-        if isinstance(other.step, IndexedFeatures) and other.step.source is self.source:
+        if isinstance(other.step, _IndexedFeatures) and other.step.source is self.source:
             return self._disjoint_covariance(other.step)
         straight = len(other.step.inputs) == 1 and not other.step.nonlinear
         if not straight or not query.precedes(self.source, other):
@@ -174,7 +171,7 @@ class IndexedFeatures(Moved):
         swapped = query.by_inputs(other, value)
         return NotImplemented if swapped is None else transpose(swapped)
 
-    def _disjoint_covariance(self, other: IndexedFeatures) -> Any:
+    def _disjoint_covariance(self, other: _IndexedFeatures) -> Any:
         places = self.places, other.places
         size = self.source.shape[-1]
         if not all(isinstance(key, slice) for key in places) or not _are_disjoint(*places, size):
@@ -183,12 +180,11 @@ class IndexedFeatures(Moved):
 
 
 @dataclass(frozen=True, eq=False)
-class OneFeature(IndexedFeatures):
+class _OneFeature(_IndexedFeatures):
     """Step of one selected feature, as a batch of scalars."""
 
     @property
     def places(self) -> Any:
-        """The key of the feature, a slice where it is a known integer."""
         return slice(self.key, self.key + 1 or None) if is_integer(self.key) else self.key
 
     def elementwise_covariance_with(
@@ -198,7 +194,7 @@ class OneFeature(IndexedFeatures):
         if other.step.affine is not None:
             return other.step.elementwise_covariance_with(other, value, query)
         step = other.step
-        if not isinstance(step, OneFeature) or step.source is not self.source:
+        if not isinstance(step, _OneFeature) or step.source is not self.source:
             return None
         result = self._disjoint_covariance(step)
         if result is NotImplemented:
@@ -206,7 +202,6 @@ class OneFeature(IndexedFeatures):
         return result[..., 0, 0]
 
     def through(self, place: int, cross: Array) -> Array:
-        """Select one row of the covariance with another value."""
         return cross[..., self.key, :][..., None, :]
 
 
@@ -223,10 +218,10 @@ def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaus
     distinct = distinct or is_basic(key)
     support = support_of_index(value, key) if len(value.shape) == 1 else None
     if is_integer(key) or (not is_basic(key) and not rank_of(key)):
-        return moved(OneFeature(value, key), None, ties=value.ties, support=support)
+        return moved(_OneFeature(value, key), None, ties=value.ties, support=support)
     repeats = not distinct and value.propagation.full
     return moved(
-        IndexedFeatures(value, key),
+        _IndexedFeatures(value, key),
         -1,
         dense=value.has_covariance or repeats,
         joint=True,
