@@ -121,7 +121,7 @@ class _WithChainCovariance(Moved):
 
 def with_chain_covariance(x: Gaussian) -> Gaussian:
     """Return a value that is linear in chains with its covariance, in diagonal mode too."""
-    carried = x.has_covariance or not x.linear_in_chains
+    carried = x.has_covariance or not x.step.linear_in_chains
     return x if carried else moved(_WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
 
 

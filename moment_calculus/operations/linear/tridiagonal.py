@@ -136,7 +136,7 @@ def _link_of_result(link: Link, weight: Gaussian) -> Link:
     if isinstance(step, Permuted):
         return Link.of([offset[place] for place in step.order], step.move(covariances))
     if isinstance(step, Converted):
-        return Link(offset, step.convert(covariances))
+        return Link(offset, step.move(covariances))
     assert step.affine is not None
     scale = step.affine[1]
     if isinstance(scale, int | float):

@@ -147,11 +147,6 @@ class _IndexedFeatures(Moved):
     def covariance(self) -> Array:
         return self.source.joint_covariance()[..., self.key, :][..., self.key]
 
-    @property
-    def places(self) -> Any:
-        """The key of the features, a slice where that is possible."""
-        return self.key
-
     def through(self, place: int, cross: Array) -> Array:
         return cross[..., self.key, :]
 
@@ -164,45 +159,29 @@ class _IndexedFeatures(Moved):
         if result is not NotImplemented or query.is_mixed:
             return result
         if isinstance(other.step, _IndexedFeatures) and other.step.source is self.source:
-            return self._disjoint_covariance(other.step)
+            rows, columns = _as_slice(self.key), _as_slice(other.step.key)
+            disjoint = rows and columns and _are_disjoint(rows, columns, self.source.shape[-1])
+            return self.source.covariance_between(rows, columns) if disjoint else NotImplemented
         straight = len(other.step.inputs) == 1 and not other.step.nonlinear
         if not straight or not query.precedes(self.source, other):
             return NotImplemented
         swapped = query.by_inputs(other, value)
         return NotImplemented if swapped is None else transpose(swapped)
 
-    def _disjoint_covariance(self, other: _IndexedFeatures) -> Any:
-        places = self.places, other.places
-        size = self.source.shape[-1]
-        if not all(isinstance(key, slice) for key in places) or not _are_disjoint(*places, size):
-            return NotImplemented
-        return self.source.covariance_between(*places)
-
 
 @dataclass(frozen=True, eq=False)
 class _OneFeature(_IndexedFeatures):
     """Step of one selected feature, as a batch of scalars."""
 
-    @property
-    def places(self) -> Any:
-        return slice(self.key, self.key + 1 or None) if is_integer(self.key) else self.key
-
-    def elementwise_covariance_with(
-        self, value: Gaussian, other: Gaussian, query: Any
-    ) -> Array | float | None:
-        """Return the covariance with another feature of the same value, if it is one."""
-        if other.step.affine is not None:
-            return other.step.elementwise_covariance_with(other, value, query)
-        step = other.step
-        if not isinstance(step, _OneFeature) or step.source is not self.source:
-            return None
-        result = self._disjoint_covariance(step)
-        if result is NotImplemented:
-            return self.source.joint_covariance()[..., self.key, step.key]
-        return result[..., 0, 0]
-
     def through(self, place: int, cross: Array) -> Array:
         return cross[..., self.key, :][..., None, :]
+
+
+def _as_slice(key: Any) -> slice | None:
+    """Return a slice or a known integer as a slice; None for other keys."""
+    if is_integer(key):
+        return slice(key, key + 1 or None)
+    return key if isinstance(key, slice) else None
 
 
 def _are_disjoint(first: slice, second: slice, size: int) -> bool:
