@@ -20,15 +20,14 @@ from moment_calculus.likelihoods.families import (
     no_tempered_log_prob,
 )
 from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean
-from moment_calculus.numerics.rulebook import ClassTable
 from moment_calculus.values import Deferred, Gaussian
-from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.structure import (
     has_moments,
     placeholder,
     random_leaves,
     restored,
 )
+from numpyro_moments.likelihoods.univariate import UNIVARIATE
 from numpyro_moments.rules.table import is_random
 
 NEEDS_RULE = (
@@ -38,16 +37,11 @@ NEEDS_RULE = (
     dist.MultinomialProbs,
     EmpiricalBayesNormal,
 )
-_TABLES = LikelihoodTables("NumPyro", univariate.predictive, univariate.marginal, NEEDS_RULE)
-EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.prediction_rules
-expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
-predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
-moments_and_law, marginal = _TABLES.moments_and_law, _TABLES.marginal
-
-
-# Functions of the distribution, the observation and a power a, which return (1/a) log
-# E[pᵃ] of the batch shape. Each is for a class that also has an expected log-probability.
-TEMPERED = ClassTable()
+TABLES = LikelihoodTables("NumPyro", UNIVARIATE, NEEDS_RULE)
+EXPECTED_LOG_PROB, TEMPERED, PREDICTIVES = TABLES.expected, TABLES.tempered, TABLES.prediction_rules
+expected_log_prob, predictive_moments = TABLES.expected_log_prob, TABLES.predictive_moments
+predictive, is_predicted = TABLES.predictive, TABLES.is_predicted
+moments_and_law, marginal = TABLES.moments_and_law, TABLES.marginal
 
 
 def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
@@ -82,7 +76,7 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     if fn.event_dim or not _is_univariate(value):
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="NumPyro", sites=sites)
-    return univariate.expected(fn, value)
+    return UNIVARIATE.expected(fn, value)
 
 
 def shape_with(fn: Any, value: Any) -> tuple[int, ...]:
@@ -238,7 +232,7 @@ def _of_power(name: str, fn: Any, value: Any, power: Any) -> jax.Array:
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
         raise no_tempered_log_prob(name, fn, TEMPERED, framework="NumPyro", sites=sites)
     if rule is None:
-        found = univariate.tempered(fn, value, power)
+        found = UNIVARIATE.tempered(fn, value, power)
     else:
         found = rule(on_arrays(fn), value, power)
     return found if is_random(value) else supported(fn, value, found)

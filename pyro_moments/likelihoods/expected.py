@@ -19,24 +19,18 @@ from moment_calculus.likelihoods.families import (
     no_tempered_log_prob,
 )
 from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean
-from moment_calculus.numerics.rulebook import ClassTable
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.structure import has_moments, random_tensors
+from pyro_moments.likelihoods.univariate import UNIVARIATE
 
 NEEDS_RULE = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
-_TABLES = LikelihoodTables("Pyro", univariate.predictive, univariate.marginal, NEEDS_RULE)
-EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.prediction_rules
-expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
-predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
-moments_and_law, marginal = _TABLES.moments_and_law, _TABLES.marginal
-
-
-# Functions of the distribution, the observation and a power a, which return (1/a) log
-# E[pᵃ] of the batch shape. Each is for a class that also has an expected log-probability.
-TEMPERED = ClassTable()
+TABLES = LikelihoodTables("Pyro", UNIVARIATE, NEEDS_RULE, unwrap)
+EXPECTED_LOG_PROB, TEMPERED, PREDICTIVES = TABLES.expected, TABLES.tempered, TABLES.prediction_rules
+expected_log_prob, predictive_moments = TABLES.expected_log_prob, TABLES.predictive_moments
+predictive, is_predicted = TABLES.predictive, TABLES.is_predicted
+moments_and_law, marginal = TABLES.moments_and_law, TABLES.marginal
 
 
 def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
@@ -59,7 +53,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
         return explain_precision(rule, fn, value)
     if fn.event_dim or not _is_univariate(value):
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="Pyro")
-    return univariate.expected(fn, value)
+    return UNIVARIATE.expected(fn, value)
 
 
 def explain_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
@@ -180,5 +174,5 @@ def _of_power(name: str, fn: Any, value: Any, power: Any) -> torch.Tensor:
     if rule is None and fn.event_dim:
         sites = frozenset().union(*(tensor.value.sites for tensor in random_tensors(fn)))
         raise no_tempered_log_prob(name, fn, TEMPERED, framework="Pyro", sites=sites)
-    rule_or_quadrature = rule or univariate.tempered
+    rule_or_quadrature = rule or UNIVARIATE.tempered
     return explain_precision(lambda fn, value: rule_or_quadrature(fn, value, power), fn, value)
