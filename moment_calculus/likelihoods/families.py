@@ -296,6 +296,16 @@ class LikelihoodTables:
         if family.exists is not None:
             self.predictive_moments(*kinds, marginal=self.univariate.marginal)(rules.existing)
 
+    def rule_of_power(self, name: str, fn: Any, sites: Iterable[str]) -> Callable[..., Array]:
+        """Return the function for means of powers: of the nearest class, or quadrature."""
+        kind = self.expected.kind(fn)
+        rule = None if kind is None else self.tempered.get(kind)
+        if rule is None and fn.event_dim:
+            raise no_tempered_log_prob(
+                name, fn, self.tempered, framework=self.framework, sites=sites
+            )
+        return rule or self.univariate.tempered
+
     def serve_factor(self, kind: type, attribute: str) -> None:
         """Register a class whose log-density is an attribute: a factor, or that of a point."""
         self.expected.register(kind)(
