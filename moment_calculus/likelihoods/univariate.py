@@ -150,6 +150,8 @@ class Univariate:
         def answer(value: Array, *at: Array) -> Array:
             return question(distribution_at(*at), value)
 
+        if not arguments:  # all is certain: there are no nodes
+            return answer, []
         return self.over_nodes(answer, broadcast_shape(*shapes)), arguments
 
     def _knots(self, fn: Any, value: Any) -> tuple[Any, ...]:
