@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
@@ -14,7 +13,6 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
-from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
@@ -26,11 +24,11 @@ from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle, SharedDrawNeeded, draw_all, without_rows
-from pyro_moments.prediction.prediction import WRAPPERS, Prediction, SampledPrediction
+from pyro_moments.prediction.prediction import Prediction, SampledPrediction
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.messenger import MomentMessenger
 from pyro_moments.sites.random_watch import run_watched
-from pyro_moments.sites.traces import bind, check_masked_rows, is_sample
+from pyro_moments.sites.traces import bind, check_masked_rows, is_factor, is_sample
 
 
 def predict_by_particles(
@@ -206,9 +204,7 @@ def moment_trace(
 def sites_to_predict(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
     """Return the sites of a trace that are neither latent nor factors."""
     return {
-        name: site
-        for name, site in sites.items()
-        if name not in latent and not is_factor(site["fn"])
+        name: site for name, site in sites.items() if name not in latent and not is_factor(site)
     }
 
 
@@ -219,11 +215,6 @@ def _is_observation(site: Any) -> bool:
 def is_deterministic(site: Any) -> bool:
     """Return whether a site of a trace is a ``pyro.deterministic``."""
     return bool((site["infer"] or {}).get("_deterministic"))
-
-
-def is_factor(fn: Any) -> bool:
-    """Return whether a distribution is that of a ``pyro.factor``, which predicts nothing."""
-    return isinstance(unwrapped(fn, WRAPPERS)[0], dist.Unit)
 
 
 def prediction_at(name: str, site: Any) -> Prediction | Moments:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import sum_rightmost
 
 from moment_calculus.likelihoods.families import unwrapped
@@ -17,9 +16,9 @@ from moment_calculus.predictions.site import Axes, PredictedSite, checked_count,
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.likelihoods import marginal, moments_and_law, univariate
 from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.sites.posteriors import WRAPPERS
 
 CLASSES = torch.distributions.Categorical
-WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 
 
 @contextmanager

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.combinators import Composed, Fused, Scaled
+from moment_calculus.functions.combinators import Composed, Fused, Scaled, value_range
 from moment_calculus.functions.families.piecewise import PiecewiseLinear
-from moment_calculus.functions.function_bounds import value_range
-from moment_calculus.functions.recognition_policy import RecognitionPolicy
+from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import (
     Exp,
     IntegratedWithInverse,
@@ -262,7 +261,7 @@ def _raise_undefined(value: Value, what: str) -> NoReturn:
         low = value.bounds.low
         cause = f"{what} of a function that may be negative or close to zero (it is ≥ {low:g})"
         remedy = "make it positive first, e.g. by exp or softplus, parametrise the result itself"
-    elif value.step.factors:
+    elif value.step.is_product:
         cause = (
             f"{what} of a product of functions of different Gaussians, which is matched by a "
             "Gaussian and so takes negative values (only of exponentials the product is one)"

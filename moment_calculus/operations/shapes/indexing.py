@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.function_bounds import value_range
+from moment_calculus.functions.combinators import value_range
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.moves import (
@@ -231,10 +231,6 @@ class GatheredFeatures(Gathered):
     def covariance(self) -> Array:
         """Select rows and columns of the joint covariance."""
         return self.through(0, self.through(0, self.source.joint_covariance()).mT)
-
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
 
     def through(self, place: int, cross: Array) -> Array:
         """Select rows of the covariance with another value."""
