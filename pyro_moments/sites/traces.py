@@ -119,7 +119,7 @@ def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None
     data = {
         name: ObservedPlates(plates_of(site), tuple(site["value"].shape))
         for name, site in samples.items()
-        if name not in latent and is_sample(site) and not _is_factor(site["fn"])
+        if name not in latent and is_sample(site) and not is_factor(site["fn"])
     }
     check_rows_are_data(weights, data)
 
@@ -132,7 +132,8 @@ def _masked(value: Any) -> MaskedWeight | MaskedSite | None:
     return value.site if masked else None
 
 
-def _is_factor(fn: Any) -> bool:
+def is_factor(fn: Any) -> bool:
+    """Return whether a distribution is that of a ``pyro.factor``, which predicts nothing."""
     return isinstance(unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0], dist.Unit)
 
 
