@@ -16,14 +16,13 @@ from torch.distributions import transform_to
 
 import pyro_moments
 from pyro_moments.fitting.parameters import double_precision
-from pyro_moments.objectives.particles import Program
+from pyro_moments.objectives.base import Program
 
 NAME, BY, summary = "Pyro", "minimum", min  # of repeats: what disturbs a step makes it slower
 package, infer, dist, np = pyro_moments, pyro.infer, pyro.distributions, torch
 sample, plate, factor, deterministic = pyro.sample, pyro.plate, pyro.factor, pyro.deterministic
 scale, init_to_value = pyro.poutine.scale, pyro.infer.autoguide.init_to_value
 array, relu, doubles = torch.as_tensor, torch.relu, double_precision
-
 STRIDE = 0.1  # of Runge and Kutta, in the units of the models' times
 
 

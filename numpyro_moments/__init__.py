@@ -37,10 +37,9 @@ from numpyro_moments.criticism.inference_data import loo, to_inference_data
 from numpyro_moments.criticism.moment_accuracy import moment_accuracy
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
-from numpyro_moments.likelihoods.table import expected_log_prob, predictive_moments
-from numpyro_moments.objectives.bb_alpha import BBAlphaELBO
+from numpyro_moments.likelihoods.expected import expected_log_prob, predictive_moments
+from numpyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from numpyro_moments.objectives.elbo import DeterministicELBO
-from numpyro_moments.objectives.renyi import RenyiELBO
 from numpyro_moments.prediction.predict import predict
 from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
 from numpyro_moments.prediction.propagate import propagate

@@ -39,10 +39,9 @@ from pyro_moments.criticism.moment_accuracy import moment_accuracy
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
 from pyro_moments.fitting.storing import load, save
-from pyro_moments.likelihoods.table import expected_log_prob, predictive_moments
-from pyro_moments.objectives.bb_alpha import BBAlphaELBO
+from pyro_moments.likelihoods.expected import expected_log_prob, predictive_moments
+from pyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from pyro_moments.objectives.elbo import DeterministicELBO
-from pyro_moments.objectives.renyi import RenyiELBO
 from pyro_moments.prediction.predict import Prediction, predict
 from pyro_moments.prediction.prediction import SampledPrediction
 from pyro_moments.prediction.propagate import propagate

@@ -6,18 +6,21 @@ exact covariance.
 """
 
 from moment_calculus.likelihoods.classes import one_hot_moments
-from moment_calculus.likelihoods.drivers import draw_arguments
 from moment_calculus.likelihoods.expectations import (
+    draw_arguments,
     expectation,
     expected_probability,
+    expected_surprisal,
     expected_value,
     log_expectation,
     moments_of_observation,
+    tempered_factor,
 )
 from moment_calculus.likelihoods.location_scale import cauchy, laplace, student_t
 from moment_calculus.likelihoods.multivariate import (
     multivariate_normal,
     multivariate_normal_predictive,
+    tempered_multivariate_normal,
 )
 from moment_calculus.likelihoods.normal import (
     log_normal,
@@ -25,25 +28,18 @@ from moment_calculus.likelihoods.normal import (
     normal_log_predictive,
     normal_predictive,
 )
-from moment_calculus.likelihoods.predictive.counts import tempered_ordered_logistic
-from moment_calculus.likelihoods.predictive.entropies import (
-    expected_surprisal,
-    ordered_entropy,
-)
-from moment_calculus.likelihoods.predictive.factors import tempered_factor
-from moment_calculus.likelihoods.predictive.intervals import (
-    quantile_of_mean,
-    quantile_of_ordered,
-)
-from moment_calculus.likelihoods.predictive.vectors import tempered_multivariate_normal
+from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.likelihoods.rates import exponential, gamma, gamma_poisson, poisson, weibull
 from moment_calculus.likelihoods.trials import (
     bernoulli,
     binomial,
     geometric,
     negative_binomial,
+    ordered_entropy,
     ordered_logistic,
     ordered_probabilities,
+    quantile_of_ordered,
+    tempered_ordered_logistic,
 )
 
 __all__ = [

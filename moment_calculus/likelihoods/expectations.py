@@ -1,36 +1,223 @@
 """Expectations of functions of random parameters, by quadrature over the Gaussians behind them.
 
 They serve every univariate likelihood: its log density, and the mean and variance of its
-observations, are such functions.
+observations, are such functions. Drivers are the Gaussians of which the parameters are functions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.families.exponential import Exp, infinite_where_capped
+from moment_calculus.functions.function_bounds import Bounds, Knots, merge_knots
 from moment_calculus.functions.rescaled import Rescaled
-from moment_calculus.likelihoods.drivers import Drivers, Grid, drivers_of
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.quadrature import log_mean_exp, log_weights, rule_on_trial
+from moment_calculus.numerics.arrays import Array, positive_part
+from moment_calculus.numerics.entropies import surprisal_of_log
+from moment_calculus.numerics.quadrature import (
+    POINTS,
+    even_nodes,
+    log_mean_exp,
+    log_weights,
+    nodes,
+    rule_on_trial,
+)
 from moment_calculus.numerics.special import (
     cast_clipped,
     namespace,
     restore_infinities,
+    safe_scale,
     stop_gradient,
+    to_float64,
 )
-from moment_calculus.operations.elementwise.arithmetic import is_value
-from moment_calculus.values import Deferred
+from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
+from moment_calculus.operations.elementwise.sums import aligned
+from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
+from moment_calculus.values.ancestry import branches_of, shifted_from
+from moment_calculus.values.deferred import as_function
+from moment_calculus.values.spread import broadcast_shape, overlap
+
+NESTED = 6  # points of a panel if two rules are nested
+HEADS_REMEDY = (
+    "make every random parameter a function of one Gaussian, or of two heads sliced from one "
+    "output (out[..., 0] and out[..., 1]), or draw the sites by naming them in sample_sites="
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Quadrature points of the drivers with their weights; the nodes are the leading axes."""
+
+    weights: Array  # [nodes, ..., *shape]; they sum to one over the leading axes
+    points: tuple[Array, ...]  # of every driver, broadcastable to the weights
+    axes: tuple[int, ...]  # the leading axes
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """Arguments of a function, as functions of at most two jointly Gaussian drivers."""
+
+    gaussians: tuple[Gaussian, ...]  # the drivers, of one shape
+    arguments: tuple[Callable[[Sequence[Array]], Any], ...]  # from points of the drivers
+    knots: tuple[Knots, ...]  # for each driver, where the arguments bend
+
+    def at(self, points: Sequence[Array]) -> list[Any]:
+        """Return all arguments at points of the drivers."""
+        return [argument(points) for argument in self.arguments]
+
+    def grid(self, knots: Knots = ()) -> Grid:
+        """Return nodes over the drivers in double precision, around ``knots`` of the first, too."""
+        first = self.gaussians[0]
+        own = merge_knots(self.knots[0], knots)
+        if len(self.gaussians) == 1:
+            points, weights = points_of(first, own)
+            return Grid(weights, (points,), (0,))
+        second = self.gaussians[1]  # the outer rule; the inner one is conditional on its points
+        outer, outer_weights = points_of(second, self.knots[1], NESTED)
+        mean, variance = conditional(first, second, outer)
+        points, weights = (
+            even_nodes(mean, variance) if rule_on_trial() else nodes(mean, variance, own, NESTED)
+        )
+        return Grid(weights * outer_weights, (points, outer), (0, 1))
+
+
+def is_not_gaussian(operand: Any) -> bool:
+    """Tell whether a value is a function of a Gaussian, or switched by a mask of dropout."""
+    if isinstance(operand, Gaussian):
+        return branches_of(operand) is not None
+    return isinstance(operand, Deferred)
+
+
+def points_of(driver: Gaussian, knots: Knots, count: int = POINTS) -> tuple[Array, Array]:
+    """Return points and weights [nodes, ...] of a driver, for either outcome of its mask."""
+    branches = branches_of(driver)
+    if branches is None:
+        moments = to_float64(driver.mean), to_float64(driver.variance)
+        return even_nodes(*moments) if rule_on_trial() else nodes(*moments, knots, count)
+    xp, chance = namespace(driver.mean), to_float64(branches.mask.mean)
+    on, off = (_points_of_branch(part, knots, count) for part in (branches.on, branches.off))
+    weights = xp.concat([chance * on[1], (1 - chance) * off[1]], axis=0)
+    return xp.concat([on[0], off[0]], axis=0), weights
+
+
+def _points_of_branch(branch: Any, knots: Knots, count: int) -> tuple[Array, Array]:
+    if not is_value(branch):
+        points = to_float64(branch)[None]
+        return points, namespace(points).ones_like(points)
+    source = as_function(branch)
+    if isinstance(source, Gaussian):
+        return points_of(source, knots, count)
+    points, weights = points_of(source.base, merge_knots(source.function.knots, (0.0,)), count)
+    return source.function(points), weights
+
+
+def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array, Array]:
+    """Return mean and variance [nodes, *shape] of one value given ``points`` of the other."""
+    covariance = elementwise_covariance(*aligned(first, second)[:2])
+    if branches_of(first) is not None or (overlap(first, second) and is_not_gaussian(second)):
+        raise UnsupportedMoments(
+            "a parameter of a likelihood comes straight from dropout and is integrated together "
+            "with another one that is random",
+            sites=first.sites | second.sites,
+            remedy="put a linear map between dropout and the parameters, or " + HEADS_REMEDY,
+        )
+    if covariance is None:
+        raise UnsupportedMoments(
+            "two parameters of a likelihood depend on the same latent site(s) and their "
+            "covariance is not known",
+            sites=first.sites & second.sites,
+            remedy=HEADS_REMEDY,
+        )
+    deviation = safe_scale(to_float64(second.variance))
+    slope = covariance / deviation
+    mean = first.mean + slope / deviation * (points - second.mean)
+    variance = positive_part(to_float64(first.variance) - slope * slope)
+    return mean, variance + 0 * points
+
+
+def draw_arguments(
+    arguments: Sequence[Any], count: int, noise: Callable[[tuple[int, ...]], Array]
+) -> list[Any]:
+    """Draw the random arguments [count, ...]: jointly in an element, independently between them."""
+    drivers = drivers_of(*arguments)
+    if any(map(is_not_gaussian, drivers.gaussians)):
+        raise UnsupportedMoments(
+            "draws of a parameter of a likelihood that comes straight from dropout",
+            sites=frozenset().union(*(driver.sites for driver in drivers.gaussians)),
+            remedy="put a linear map between dropout and the parameters" + OR_DRAW,
+        )
+    points: list[Array] = []
+    for driver in reversed(drivers.gaussians):
+        mean, variance = to_float64(driver.mean), to_float64(driver.variance)
+        if points:
+            mean, variance = conditional(driver, drivers.gaussians[1], points[0])
+        points.insert(0, mean + variance**0.5 * noise((count, *driver.shape)))
+    return drivers.at(points)
+
+
+def drivers_of(*arguments: Any) -> Drivers:
+    """Find the (at most two) Gaussians of which the arguments are elementwise functions."""
+    shape = broadcast_shape(*(shape_of(argument) for argument in arguments), ())
+    gaussians: list[Gaussian] = []
+    knots: list[Knots] = []
+    functions = tuple(
+        _as_function_of_drivers(argument, shape, gaussians, knots) for argument in arguments
+    )
+    if len(gaussians) > 2:
+        raise UnsupportedMoments(
+            f"the parameters of a likelihood are functions of {len(gaussians)} different "
+            "Gaussians; at most two are integrated",
+            sites=frozenset().union(*(gaussian.sites for gaussian in gaussians)),
+            remedy=HEADS_REMEDY,
+        )
+    return Drivers(tuple(gaussians), functions, tuple(knots))
+
+
+def _as_function_of_drivers(
+    argument: Any, shape: tuple[int, ...], drivers: list[Gaussian], knots: list[Knots]
+) -> Callable[[Sequence[Array]], Any]:
+    """Return an argument as a function of the drivers' points; append its driver if it is new."""
+    if not is_value(argument):
+        if hasattr(argument, "gaussian"):
+            argument.gaussian()  # raises UnsupportedMoments
+        return lambda points: argument
+    wide = broadcast(argument, shape)
+    base = wide.base if isinstance(wide, Deferred) else wide
+    bends = wide.function.knots if isinstance(wide, Deferred) else ()
+    for place, driver in enumerate(drivers):
+        if driver is base or shifted_from(driver) is shifted_from(base):
+            shift = 0.0 if driver is base else base.mean - driver.mean
+            knots[place] = merge_knots(knots[place], bends)
+            return lambda points: _value_at(wide, points[place] + shift)
+    drivers.append(base)
+    knots.append(bends)
+    last = len(drivers) - 1
+    return lambda points: _value_at(wide, points[last])
+
+
+def _value_at(value: Any, points: Array) -> Array:
+    return _inside(value(points), value.bounds) if isinstance(value, Deferred) else points
+
+
+def _inside(values: Array, bounds: Bounds) -> Array:
+    """Clip values to an open interval: rounding reaches its ends, where densities vanish."""
+    if not bounds.open_ended or math.inf in (-bounds.low, bounds.high):
+        return values
+    xp = namespace(values)
+    smallest, step = float(xp.finfo(values.dtype).tiny), float(xp.finfo(values.dtype).eps)
+    low = bounds.low + max(step * abs(bounds.low), smallest)
+    high = bounds.high - max(step * abs(bounds.high), smallest)
+    return xp.clip(values, min=low, max=high)
+
 
 ZOOMS = 3  # each locates the peak of a density about 20 times more precisely
 WIDTHS = (1.0, 1e-2, 1e-4)  # of panels around it, which resolve peaks of width 1e-5 to 36
-
 NAN_WEIGHT = 1e-9  # total weight of nodes where a function may be NaN
-
 _GROWING = (Exp, Rescaled)
 
 
@@ -63,14 +250,14 @@ def expectation(
     if not drivers.gaussians:
         return function(*arguments)
     grid = drivers.grid(knots or (0.0,))
-    return restore_infinities(_mean(grid, function(*drivers.at(grid.points)), _like(drivers)))
+    return restore_infinities(_average(grid, function(*drivers.at(grid.points)), _like(drivers)))
 
 
 def _like(drivers: Drivers) -> Array:
     return drivers.gaussians[0].mean
 
 
-def _mean(grid: Grid, values: Array, like: Array) -> Array:
+def _average(grid: Grid, values: Array, like: Array) -> Array:
     return cast_clipped(_total(grid, values), like)
 
 
@@ -96,9 +283,9 @@ def moments_of_observation(
     grid = drivers.grid((0.0,))
     values = drivers.at(grid.points)
     means = mean(*values) + 0 * grid.weights
-    centre = _mean(grid, means, grid.weights)
+    centre = _average(grid, means, grid.weights)
     like = _like(drivers)
-    spread = _mean(grid, (means - centre) ** 2, like)
+    spread = _average(grid, (means - centre) ** 2, like)
     xp = namespace(means)
     # Without a mean there is no variance either.
     undefined = xp.where(xp.isnan(means), means, xp.zeros_like(means))
@@ -212,3 +399,19 @@ def check_certain(**parameters: Any) -> None:
                 sites=parameter.sites,
                 remedy=f"make {name} certain, or draw its sites by naming them in sample_sites=",
             )
+
+
+def expected_surprisal(log_prob: Callable[..., Array], value: Array, *arguments: Any) -> Array:
+    """Return E[−p log p] of counts [counts, ...]: their sum is the expected entropy."""
+    # All counts share their nodes: the sum is smooth in the parameters, even where a
+    # single term is sharper than the nodes are close.
+    return expectation(
+        lambda value, *points: surprisal_of_log(log_prob(value, *points)), value, *arguments
+    )
+
+
+def tempered_factor(power: Any, log_factor: Any) -> Array:
+    """Return (1/a) log E[exp(a f)] of a log factor f: m + ½ a v of a Gaussian, else quadrature."""
+    if isinstance(log_factor, Gaussian):
+        return log_factor.mean + 0.5 * power * log_factor.variance
+    return log_expectation(lambda f: f, log_factor, power=power)

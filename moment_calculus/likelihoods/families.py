@@ -14,15 +14,11 @@ from typing import Any
 
 from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
 from moment_calculus.likelihoods.divergences import uniform_prior
-from moment_calculus.likelihoods.location_scale import (
-    cauchy,
-    cauchy_predictive,
-    half_cauchy,
-    laplace,
-    student_t,
-    student_t_predictive,
+from moment_calculus.likelihoods.location_scale import cauchy, half_cauchy, laplace, student_t
+from moment_calculus.likelihoods.multivariate import (
+    multivariate_normal,
+    tempered_multivariate_normal,
 )
-from moment_calculus.likelihoods.multivariate import multivariate_normal
 from moment_calculus.likelihoods.normal import (
     half_normal,
     log_normal,
@@ -30,24 +26,26 @@ from moment_calculus.likelihoods.normal import (
     normal_log_predictive,
     normal_predictive,
 )
-from moment_calculus.likelihoods.predictive import counts
-from moment_calculus.likelihoods.predictive.cumulative import (
+from moment_calculus.likelihoods.predictions import (
+    SMALLEST_POSITIVE,
     cauchy_marginal,
-    normal_marginal,
-    student_t_marginal,
-)
-from moment_calculus.likelihoods.predictive.existence import SMALLEST_POSITIVE
-from moment_calculus.likelihoods.predictive.log_normal import (
+    cauchy_predictive,
     log_normal_marginal,
     log_normal_predictive,
+    normal_marginal,
+    student_t_marginal,
+    student_t_predictive,
 )
-from moment_calculus.likelihoods.predictive.vectors import tempered_multivariate_normal
 from moment_calculus.likelihoods.rates import (
     exponential,
     gamma,
     gamma_poisson,
     inverse_gamma,
     poisson,
+    tempered_exponential,
+    tempered_gamma,
+    tempered_gamma_poisson,
+    tempered_poisson,
     weibull,
 )
 from moment_calculus.likelihoods.trials import (
@@ -56,6 +54,10 @@ from moment_calculus.likelihoods.trials import (
     binomial,
     geometric,
     negative_binomial,
+    tempered_bernoulli,
+    tempered_binomial,
+    tempered_geometric,
+    tempered_negative_binomial,
 )
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import ClassTable
@@ -159,25 +161,25 @@ FAMILIES = (
         latent=multivariate_normal,
         tempered=tempered_multivariate_normal,
     ),
-    Family("Bernoulli", bernoulli, odds=True, tempered=counts.tempered_bernoulli),
-    Family("Binomial", binomial, "total_count", odds=True, tempered=counts.tempered_binomial),
+    Family("Bernoulli", bernoulli, odds=True, tempered=tempered_bernoulli),
+    Family("Binomial", binomial, "total_count", odds=True, tempered=tempered_binomial),
     Family(
         "NegativeBinomial",
         negative_binomial,
         "total_count",
         odds=True,
-        tempered=counts.tempered_negative_binomial,
+        tempered=tempered_negative_binomial,
     ),
-    Family("Geometric", geometric, odds=True, tempered=counts.tempered_geometric),
-    Family("Poisson", poisson, "rate", tempered=counts.tempered_poisson),
+    Family("Geometric", geometric, odds=True, tempered=tempered_geometric),
+    Family("Poisson", poisson, "rate", tempered=tempered_poisson),
     Family(
         "Exponential",
         exponential,
         "rate",
         latent=exponential,
-        tempered=counts.tempered_exponential,
+        tempered=tempered_exponential,
     ),
-    Family("Gamma", gamma, "concentration rate", latent=gamma, tempered=counts.tempered_gamma),
+    Family("Gamma", gamma, "concentration rate", latent=gamma, tempered=tempered_gamma),
     Family(
         "InverseGamma",
         inverse_gamma,
@@ -192,7 +194,7 @@ FAMILIES = (
         "GammaPoisson",
         gamma_poisson,
         "concentration rate",
-        tempered=counts.tempered_gamma_poisson,
+        tempered=tempered_gamma_poisson,
     ),
     Family(
         "Weibull",

@@ -3,28 +3,119 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.log_square import expected_log1p_square
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import (
+    NESTED,
     check_certain,
+    conditional,
     expectation,
     expected_value,
-    log_expectation,
-    moments_of_observation,
+    is_not_gaussian,
+    points_of,
 )
 from moment_calculus.likelihoods.links import log
-from moment_calculus.likelihoods.predictive.existence import falls_below, infinite_where
-from moment_calculus.likelihoods.residual import check_positive, scaled_expectation
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import constants, gammaln, namespace
-from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
+from moment_calculus.numerics.choices import known_all_false
+from moment_calculus.numerics.special import (
+    cast_clipped,
+    constants,
+    gammaln,
+    namespace,
+    restore_infinities,
+    stop_gradient,
+    to_float64,
+)
+from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift, subtract
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.spread import broadcast_shape
+
+SMALL_SCALE_SHARE = 1e-9  # share of an expectation that may come from scales close to zero
+
+
+def difference(value: Any, loc: Any) -> Any:
+    """Return value − loc, component by component: a value if one of them is, else an array."""
+    random = is_value(value) or is_value(loc)
+    return subtract(value, loc, elementwise=True) if random else value - loc
+
+
+def product_or_zero(factor: Any, weight: Any) -> Any:
+    """Return factor · weight, which is zero where ``factor`` is, even if ``weight`` is infinite."""
+    product = factor * weight
+    if not hasattr(factor, "shape"):
+        return product
+    xp = namespace(factor)
+    if hasattr(weight, "shape") and known_all_false(~xp.isfinite(weight)):
+        return product
+    nothing = xp.zeros_like(product)
+    return xp.where(factor + nothing == 0, nothing, product)
+
+
+def check_positive(scale: Any) -> None:
+    """Raise UnsupportedMoments if a scale is a Gaussian, hence not positive."""
+    if isinstance(scale, Gaussian):
+        raise UnsupportedMoments(
+            "the scale is a Gaussian value, or matched by one, which is not positive",
+            sites=scale.sites,
+            remedy="make the scale a positive function of one Gaussian, e.g. exp(h)" + OR_DRAW,
+        )
+
+
+def scaled_expectation(
+    expected: Callable[[Array, Array], Array],  # E[g(x)] from mean and variance of Gaussian x
+    plain: Callable[[Array], Array],  # g itself
+    value: Any,
+    loc: Any,
+    scale: Any,
+) -> Array:
+    """Return E[g((value − loc)/scale)] of a residual in units of its scale."""
+    check_positive(scale)
+    if is_not_gaussian(value) or is_not_gaussian(loc):
+        return expectation(lambda y, m, s: plain((y - m) / s), value, loc, scale)
+    residual = difference(value, loc)
+    if is_value(scale):
+        return _integrate_scale(expected, residual, scale)
+    if not is_value(residual):
+        return plain(residual / scale)
+    return expected(residual.mean / scale, residual.variance / (scale * scale))
+
+
+def _integrate_scale(expected: Callable, residual: Any, scale: Any) -> Array:
+    """Integrate an expectation given the scale over the Gaussian behind the scale."""
+    shape = broadcast_shape(tuple(residual.shape), scale.shape)
+    scale = broadcast(scale, shape)
+    driver = scale.base
+    points, weights = points_of(driver, scale.function.knots, NESTED)
+    # Points of zero weight move to the mean, so that nothing overflows there.
+    points = namespace(points).where(weights > 0, points, to_float64(driver.mean))
+    if is_value(residual):
+        mean, variance = conditional(broadcast(residual, shape), driver, points)
+    else:
+        mean, variance = residual + 0 * points, 0 * points
+    total, rest = _summed(expected, weights, (mean, variance), scale(points))
+    xp, result = namespace(points), restore_infinities(cast_clipped(total, driver.mean))
+    return xp.where(
+        rest > SMALL_SCALE_SHARE * xp.abs(total), xp.zeros_like(result) + math.inf, result
+    )
+
+
+def _summed(
+    expected: Callable, weights: Array, moments: tuple[Array, Array], unit: Array
+) -> tuple[Array, Array]:
+    """Return E g(x/s), with s bounded from below, and the part of it that has the bound."""
+    xp, (mean, variance) = namespace(unit), moments
+    floor = 1e3 / math.sqrt(float(xp.finfo(unit.dtype).max))  # 1/s² must stay finite
+    held = ~(unit > floor)
+    inverse = 1 / xp.where(held, floor + xp.zeros_like(unit), unit)
+    terms = weights * expected(mean * inverse, variance * inverse * inverse)
+    rest = xp.where(held, xp.abs(stop_gradient(terms)), xp.zeros_like(terms))
+    return xp.sum(terms, axis=0), xp.sum(rest, axis=0)
 
 
 def laplace(value: Any, loc: Any, scale: Any) -> Array:
@@ -65,8 +156,12 @@ def student_t(value: Any, df: Any, loc: Any, scale: Any) -> Array:
         return xp.log1p(x * x / df)
 
     tail = scaled_expectation(expected, plain, value, loc, scale)
-    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * xp.log(df * math.pi)
-    return constant - expected_value(log(scale)) - (df + 1) / 2 * tail
+    return _student_t_constant(df, xp) - expected_value(log(scale)) - (df + 1) / 2 * tail
+
+
+def _student_t_constant(df: Array, xp: Any) -> Array:
+    """Return log Γ((ν + 1)/2) − log Γ(ν/2) − ½ log νπ."""
+    return gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * xp.log(df * math.pi)
 
 
 def cauchy(value: Any, loc: Any, scale: Any) -> Array:
@@ -74,64 +169,13 @@ def cauchy(value: Any, loc: Any, scale: Any) -> Array:
     return student_t(value, 1.0, loc, scale)
 
 
-def student_t_predictive(df: Any, loc: Any, scale: Any) -> tuple:
-    """Return predictive mean, epistemic and aleatoric variance, and log predictive density.
-
-    A moment that does not exist is NaN (the mean) or infinite (the variance of the
-    noise), however unlikely the degrees are for which it does not: exp(f) has no lower
-    limit, 2 + exp(f) has one. The epistemic variance is that of the location, which
-    exists.
-    """
-    check_positive(scale)
-    parameters = df, loc, scale
-    centre, epistemic, aleatoric = moments_of_observation(
-        lambda df, loc, scale: loc + _zeros(df, loc, scale), _noise_variance, *parameters
-    )
-    centre = infinite_where(
-        falls_below(df, 1.0), centre + expectation(_nan_without_mean, *parameters), math.nan
-    )
-    aleatoric = infinite_where(falls_below(df, 2.0), aleatoric)
-    log_density = partial(student_t_log_predictive, df=df, loc=loc, scale=scale)
-    return centre, epistemic, aleatoric, log_density
-
-
-def student_t_log_predictive(value: Array, df: Any, loc: Any, scale: Any) -> Array:
-    """Return log E_q[StudentT(value; df, loc, scale)], by :func:`log_expectation`."""
-    return log_expectation(_log_density, value, df, loc, scale, knots=(0.0, value))
-
-
-def _zeros(df: Any, loc: Any, scale: Any) -> Array:
-    """Return zeros of the common shape."""
-    zero = 0.0 * df + 0.0 * loc + 0.0 * scale
-    return zero if hasattr(zero, "shape") else np.asarray(zero)
-
-
-def _nan_without_mean(df: Any, loc: Any, scale: Any) -> Array:
-    """Return NaN where there is no mean, else zero."""
-    zero = _zeros(df, loc, scale)
-    return namespace(zero).where(df + zero > 1, zero, math.nan)
-
-
-def _noise_variance(df: Any, loc: Any, scale: Any) -> Array:
-    """Return the variance of the noise; infinite for two degrees of freedom or less."""
-    zero = _zeros(df, loc, scale)
-    xp, df = namespace(zero), df + zero
-    exists = df > 2
-    factor = xp.where(exists, df / xp.where(exists, df - 2, 1.0), math.inf)
-    return factor * (scale * scale)
-
-
-def _log_density(value: Array, df: Any, loc: Any, scale: Any) -> Array:
+def student_t_log_density(value: Array, df: Any, loc: Any, scale: Any) -> Array:
+    """Return log StudentT(value; df, loc, scale) of certain parameters."""
     residual = (value - loc) / scale
     df = df if hasattr(df, "shape") else constants(df, residual)
     xp = namespace(residual)
-    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * xp.log(df * math.pi)
-    return constant - log(scale) - (df + 1) / 2 * xp.log1p(residual * residual / df)
-
-
-def cauchy_predictive(loc: Any, scale: Any) -> tuple:
-    """Return :func:`student_t_predictive` of one degree of freedom: no mean, infinite variance."""
-    return student_t_predictive(1.0, loc, scale)
+    tail = (df + 1) / 2 * xp.log1p(residual * residual / df)
+    return _student_t_constant(df, xp) - log(scale) - tail
 
 
 def _example_array(operand: Any) -> Any:

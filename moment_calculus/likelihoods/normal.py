@@ -7,10 +7,15 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.families.exponential import capped_exp, infinite_where_capped
-from moment_calculus.likelihoods.drivers import conditional, is_not_gaussian, points_of
-from moment_calculus.likelihoods.expectations import expected_value, log_expectation
+from moment_calculus.likelihoods.expectations import (
+    conditional,
+    expected_value,
+    is_not_gaussian,
+    log_expectation,
+    points_of,
+)
 from moment_calculus.likelihoods.links import log
-from moment_calculus.likelihoods.residual import (
+from moment_calculus.likelihoods.location_scale import (
     check_positive,
     difference,
     product_or_zero,
@@ -59,7 +64,7 @@ def _expected_square(mean: Array, variance: Array) -> Array:
 
 def log_normal(value: Any, loc: Any, scale: Any) -> Array:
     """Return E[log LogNormal(value; loc, scale)], by :func:`normal` of the logarithm."""
-    logs = elementary.log(value) if is_value(value) else namespace(value).log(value)
+    logs = log(value)
     return normal(logs, loc, scale) - expected_value(logs)
 
 

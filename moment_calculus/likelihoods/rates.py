@@ -1,18 +1,30 @@
 """Likelihoods of counts and waiting times, whose rate is a positive function of a Gaussian.
 
 All but the last two are linear in E[log rate] and E[rate], which the calculus has in
-closed form for exp(h) and by the universal rule for any other function.
+closed form for exp(h) and by the universal rule for any other function. ``tempered_`` are
+power means (1/a) log E[p(value)ᵃ]: rates enter them by their logarithms, as functions of
+the Gaussian behind them, so that nothing underflows where the quadrature reaches.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from moment_calculus.functions.families.exponential import capped_exp
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import activation
-from moment_calculus.likelihoods.expectations import check_certain, expectation, expected_value
-from moment_calculus.likelihoods.links import expected_log_trials, log
-from moment_calculus.likelihoods.residual import product_or_zero
+from moment_calculus.likelihoods.expectations import (
+    check_certain,
+    expectation,
+    expected_value,
+    log_expectation,
+)
+from moment_calculus.likelihoods.links import (
+    expected_log_trials,
+    log,
+)
+from moment_calculus.likelihoods.location_scale import product_or_zero
+from moment_calculus.likelihoods.trials import log_orders
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, namespace
 from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
@@ -42,8 +54,8 @@ def gamma(value: Array, concentration: Any, rate: Any) -> Array:
         return expectation(_log_gamma, value, concentration, rate)
     log_value, log_rate = expected_value(log(value)), expected_value(log(rate))
     shape = concentration + 0.0 * log_value
-    powers = shape * log_rate + (shape - 1) * log_value
-    return powers - product_or_zero(expected_value(value), expected_value(rate)) - gammaln(shape)
+    product = product_or_zero(expected_value(value), expected_value(rate))
+    return _gamma_terms(shape, log_value, log_rate) - product
 
 
 def inverse_gamma(value: Any, concentration: Any, rate: Any) -> Array:
@@ -54,8 +66,13 @@ def inverse_gamma(value: Any, concentration: Any, rate: Any) -> Array:
 
 def _log_gamma(value: Array, concentration: Array, rate: Array) -> Array:
     xp = namespace(value)
-    powers = concentration * (xp.log(rate) if hasattr(rate, "shape") else log(rate))
-    return powers + (concentration - 1) * xp.log(value) - value * rate - gammaln(concentration)
+    log_rate = xp.log(rate) if hasattr(rate, "shape") else log(rate)
+    return _gamma_terms(concentration, xp.log(value), log_rate) - value * rate
+
+
+def _gamma_terms(shape: Any, log_value: Array, log_rate: Any) -> Array:
+    """Return k log λ + (k − 1) log y − log Γ(k), the logarithm of a Gamma density but for −λy."""
+    return shape * log_rate + (shape - 1) * log_value - gammaln(shape)
 
 
 def weibull(value: Array, scale: Any, concentration: Any) -> Array:
@@ -86,8 +103,8 @@ def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
         log(concentration)  # raises UnsupportedMoments if it may not be positive
         return expectation(log_gamma_poisson_density, value, concentration, log(rate))
     shape = concentration + 0.0 * value
-    ways = gammaln(value + shape) - gammaln(shape) - gammaln(value + 1.0)
-    return ways + expected_log_trials(log(rate), shape, value, shape + value)
+    trials = expected_log_trials(log(rate), shape, value, shape + value)
+    return log_orders(value, shape) + trials
 
 
 def log_gamma_poisson_density(value: Array, concentration: Any, log_rate: Any) -> Array:
@@ -95,5 +112,41 @@ def log_gamma_poisson_density(value: Array, concentration: Any, log_rate: Any) -
     log_rate = log_rate + 0.0 * value
     log_total = log_1p_exp(log_rate)
     shape = concentration + 0.0 * value
-    ways = gammaln(value + shape) - gammaln(shape) - gammaln(value + 1.0)
-    return ways + shape * (log_rate - log_total) - value * log_total
+    return log_orders(value, shape) + shape * (log_rate - log_total) - value * log_total
+
+
+def tempered_poisson(power: Any, value: Array, rate: Any) -> Array:
+    """Return (1/a) log E[Poisson(value; rate)ᵃ]."""
+
+    def density(value: Array, log_rate: Array) -> Array:
+        return value * log_rate - capped_exp(log_rate)
+
+    return log_expectation(density, value, log(rate), power=power) - gammaln(value + 1.0)
+
+
+def tempered_exponential(power: Any, value: Array, rate: Any) -> Array:
+    """Return (1/a) log E[Exponential(value; rate)ᵃ]."""
+
+    def density(value: Array, log_rate: Array) -> Array:
+        return log_rate - value * capped_exp(log_rate)
+
+    return log_expectation(density, value, log(rate), power=power)
+
+
+def tempered_gamma(power: Any, value: Array, concentration: Any, rate: Any) -> Array:
+    """Return (1/a) log E[Gamma(value; concentration, rate)ᵃ]."""
+    log(concentration)  # raises UnsupportedMoments if it may not be positive
+
+    def density(value: Array, log_value: Array, shape: Any, log_rate: Any) -> Array:
+        shape, log_rate = shape + 0.0 * log_value, log_rate + 0.0 * log_value
+        return _gamma_terms(shape, log_value, log_rate) - value * capped_exp(log_rate)
+
+    arguments = value, log(value), concentration, log(rate)
+    return log_expectation(density, *arguments, power=power)
+
+
+def tempered_gamma_poisson(power: Any, value: Array, concentration: Any, rate: Any) -> Array:
+    """Return (1/a) log E[GammaPoisson(value; concentration, rate)ᵃ]."""
+    log(concentration)  # raises UnsupportedMoments if it may not be positive
+    arguments = value, concentration, log(rate)
+    return log_expectation(log_gamma_poisson_density, *arguments, power=power)

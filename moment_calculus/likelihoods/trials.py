@@ -1,6 +1,7 @@
 """Likelihoods of binary outcomes, of numbers of successes, of ordered classes, and of shares.
 
 Most are linear in E[log p] and E[log(1 − p)]; for p = S(f) these are −E[softplus(∓f)].
+``tempered_`` are power means (1/a) log E[p(value)ᵃ].
 """
 
 from __future__ import annotations
@@ -9,23 +10,35 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from moment_calculus.likelihoods.expectations import (
     check_certain,
     expectation,
     expected_value,
+    log_expectation,
     moments_of_observation,
 )
 from moment_calculus.likelihoods.links import (
+    LOG_NDTR,
     expected_log_trials,
     log,
     log_probabilities,
     log_sigmoids,
     logit_of,
 )
-from moment_calculus.likelihoods.residual import difference
+from moment_calculus.likelihoods.location_scale import difference
+from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import expit, gammaln, namespace
+from moment_calculus.numerics.entropies import surprisal
+from moment_calculus.numerics.special import (
+    expit,
+    gammaln,
+    log_ndtr,
+    namespace,
+)
 from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.values import Deferred
 
 
 def _expected(logits: Any, probs: Any, successes: Any, failures: Any, total: Any) -> Array:
@@ -52,6 +65,11 @@ def log_binomial_coefficient(total: Any, value: Array) -> Array:
     return gammaln(total + 1) - gammaln(value + 1.0) - gammaln(total - value + 1)
 
 
+def log_orders(value: Array, total: Array) -> Array:
+    """Return log Γ(y + k) − log Γ(k) − log y!: orders of y successes before the k-th failure."""
+    return gammaln(value + total) - gammaln(total) - gammaln(value + 1.0)
+
+
 def binomial(value: Array, total_count: Any, *, logits: Any = None, probs: Any = None) -> Array:
     """Return E[log Binomial(value; total_count)] for a certain number of trials."""
     check_certain(total_count=total_count)
@@ -65,8 +83,8 @@ def negative_binomial(
     """Return E[log NegativeBinomial(value; total_count)]: successes before so many failures."""
     check_certain(total_count=total_count)
     total = total_count + 0.0 * value
-    ways = gammaln(total + value) - gammaln(value + 1.0) - gammaln(total)
-    return ways + _expected(logits, probs, value, total, total + value)
+    trials = _expected(logits, probs, value, total, total + value)
+    return log_orders(value, total) + trials
 
 
 def geometric(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
@@ -146,3 +164,83 @@ def _beta_density(log_value: Array, log_rest: Array, a: Any, b: Any) -> Array:
 
 def _log_beta(a: Array, b: Array) -> Array:
     return gammaln(a) + gammaln(b) - gammaln(a + b)
+
+
+def tempered_bernoulli(power: Any, value: Array, *, logits: Any = None, probs: Any = None) -> Array:
+    """Return (1/a) log E[Bernoulli(value)ᵃ]."""
+    return _tempered(power, logits, probs, value, 1 - value, sharp=False)
+
+
+def tempered_binomial(
+    power: Any, value: Array, total_count: Any, *, logits: Any = None, probs: Any = None
+) -> Array:
+    """Return (1/a) log E[Binomial(value; total_count)ᵃ]."""
+    check_certain(total_count=total_count)
+    trials = _tempered(power, logits, probs, value, total_count - value)
+    return log_binomial_coefficient(total_count, value) + trials
+
+
+def tempered_negative_binomial(
+    power: Any, value: Array, total_count: Any, *, logits: Any = None, probs: Any = None
+) -> Array:
+    """Return (1/a) log E[NegativeBinomial(value; total_count)ᵃ]."""
+    check_certain(total_count=total_count)
+    total = total_count + 0.0 * value
+    return log_orders(value, total) + _tempered(power, logits, probs, value, total)
+
+
+def tempered_geometric(power: Any, value: Array, *, logits: Any = None, probs: Any = None) -> Array:
+    """Return (1/a) log E[Geometric(value)ᵃ]."""
+    return _tempered(power, logits, probs, 1.0 + 0 * value, value)
+
+
+def _tempered(
+    power: Any, logits: Any, probs: Any, successes: Any, failures: Any, sharp: bool = True
+) -> Array:
+    """Return (1/a) log E[(pˢ (1 − p)ᶠ)ᵃ] from a logit or a probability."""
+    if logits is None and is_value(probs):
+        logits = logit_of(probs)
+    if logits is not None:
+        arguments, logs = (logits,), log_sigmoids
+    else:
+        arguments, logs = _of_probability(*log_probabilities(probs))
+
+    def density(successes: Array, failures: Array, *points: Array) -> Array:
+        one, zero = logs(*points)
+        return successes * one + failures * zero
+
+    return log_expectation(density, successes, failures, *arguments, power=power, sharp=sharp)
+
+
+def _of_probability(one: Any, zero: Any) -> tuple[tuple[Any, ...], Callable[..., Any]]:
+    """Return arguments, and a function of them that gives log p and log(1 − p)."""
+    # For Φ(x) the two logarithms are functions of x and of −x: take x for both.
+    if isinstance(one, Deferred) and one.function == LOG_NDTR and one.base is not zero.base:
+        return (one.base,), lambda x: (log_ndtr(x), log_ndtr(-x))
+    return (one, zero), lambda one, zero: (one, zero)
+
+
+def tempered_ordered_logistic(power: Any, value: Array, predictor: Any, cutpoints: Array) -> Array:
+    """Return (1/a) log E[OrderedLogistic(value; predictor, cutpoints)ᵃ]."""
+    check_certain(cutpoints=cutpoints)
+
+    def density(value: Array, predictor: Array) -> Array:
+        return ordered_logistic(value, predictor, cutpoints)
+
+    return log_expectation(density, value, predictor, power=power, sharp=False)
+
+
+def ordered_entropy(predictor: Any, cutpoints: Array) -> Array:
+    """Return E[H] of an ordered logistic likelihood, by quadrature over its predictor."""
+    shares = class_probability_functions(cutpoints)
+    knots = tuple(cutpoints[..., i] for i in range(cutpoints.shape[-1]))
+    return expectation(
+        lambda f: sum(surprisal(share(f)) for share in shares), predictor, knots=knots
+    )
+
+
+def quantile_of_ordered(predictor: Any, cutpoints: Array, levels: np.ndarray) -> Array:
+    """Return quantiles [levels, ..., classes] of an ordered logistic's class probabilities."""
+    shares = class_probability_functions(cutpoints)
+    parts = [quantile_of_mean(share, [predictor], levels) for share in shares]
+    return namespace(parts[0]).stack(parts, axis=-1)

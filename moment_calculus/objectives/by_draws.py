@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import LossByDrawsWarning, UnsupportedMoments
-from moment_calculus.objectives.powers import bb_alpha_energy, log_mean_power
+from moment_calculus.objectives.data import bb_alpha_energy, log_mean_power
 from moment_calculus.optimisation.batches import (
     AllData,
     Arguments,

@@ -1,15 +1,16 @@
-"""The data of a model: the plates in which they lie, and what each datum contributes."""
+"""The data of a model: their plates, what each datum contributes, and the energy of particles."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
-from moment_calculus.errors import warn_user
+from moment_calculus.errors import OR_DRAW_ONE_MASK, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.special import namespace, stop_gradient
 
 
 @dataclass(frozen=True)
@@ -143,3 +144,81 @@ def _warn(observed: Mapping[str, Sequence[Plate]]) -> None:
         f"observed sites {reason}; put them in one plate for the data",
         UserWarning,
     )
+
+
+class ObservedPlates(NamedTuple):
+    """The plates around an observed site, and the shape of its value."""
+
+    plates: Sequence[Plate]
+    shape: tuple[int, ...]
+
+    def possible_rows(self) -> set[int]:
+        """Return the numbers of rows that the data may have."""
+        # Rows are elements of the plates around the site, or of some of them; of the
+        # subsample or of the full size. Without a plate the axes of the site serve.
+        axes = [{plate.size, plate.full_size} for plate in self.plates]
+        axes = axes or [{size} for size in self.shape]
+        chosen = set(product(*({None, *sizes} for sizes in axes))) - {(None,) * len(axes)}
+        return {math.prod(n or 1 for n in sizes) for sizes in chosen} or {1}
+
+    def description(self) -> str:
+        """Describe the plates for a message."""
+        found = (f"'{plate.name}' of {plate.size} elements" for plate in self.plates)
+        return f"plate {', '.join(found)}" if self.plates else f"no plate, of shape {self.shape}"
+
+
+def check_rows_are_data(weights: Mapping[str, Any], observed: Mapping[str, ObservedPlates]) -> None:
+    """Raise UnsupportedMoments for a mask of rows that are no data; each row has one mask."""
+    counts: set[int] = set().union(*(site.possible_rows() for site in observed.values()))
+    for name, weight in weights.items():
+        if weight.mask.uses and counts and weight.mask.rows not in counts:
+            raise _no_data(name, weight.mask.rows, observed.items())
+
+
+def _no_data(
+    name: str, rows: int, observed: Iterable[tuple[str, ObservedPlates]]
+) -> UnsupportedMoments:
+    around = "; ".join(f"'{site}' in {data.description()}" for site, data in observed)
+    return UnsupportedMoments(
+        f"the masked site '{name}' of MCDropoutGuide maps {rows} row(s) of inputs, which are not "
+        f"the data ({around}): a mask is drawn for each datum, and rows of one datum share it",
+        sites=[name],
+        remedy="give the site one row of inputs for each datum, put what is observed in plates "
+        "whose elements are the rows, leave the site unmasked: name the sites to mask in "
+        "MCDropoutGuide(p={...})" + OR_DRAW_ONE_MASK,
+    )
+
+
+_NEAR = 1.0  # below this exponent expm1 and log1p keep full precision, also for α → 0
+
+
+def log_mean_power(values: Array, alpha: float, axis: int = 0) -> Array:
+    """Return (1/α) log of the mean of exp(α x) over an axis; for α = 0 the mean of x."""
+    xp = namespace(values)
+    if alpha == 0:
+        return xp.mean(values, axis=axis)
+    centre = stop_gradient(_centre(values, axis))  # the two parts of its gradient would cancel
+    deviation = alpha * (values - centre)
+    # Under jax.jit the operands are computed again for the gradient. The maximum may then
+    # equal none of them, and its gradient would reach none.
+    largest = stop_gradient(xp.max(deviation, axis=axis, keepdims=True))
+    near = largest < _NEAR
+    small = xp.log1p(xp.mean(xp.expm1(xp.where(near, deviation, 0.0)), axis=axis, keepdims=True))
+    large = largest + xp.log(xp.mean(xp.exp(deviation - largest), axis=axis, keepdims=True))
+    return xp.squeeze(centre + xp.where(near, small, large) / alpha, axis)
+
+
+def bb_alpha_energy(data: Array, latent: Array, scale: Array, alpha: float) -> Array:
+    """Return the black-box α energy of particles; for α = 0 the negative ELBO."""
+    xp = namespace(data)
+    # Log-densities of the data [particles, ...], contributions of the latent sites
+    # [particles], and the number of data that each datum stands for.
+    return -xp.sum(log_mean_power(data, alpha)) * scale[0] - xp.mean(latent)
+
+
+def _centre(values: Array, axis: int) -> Array:
+    """Return the mean; the maximum where the mean is infinite, as of densities that vanish."""
+    xp = namespace(values)
+    mean, most = (part(values, axis=axis, keepdims=True) for part in (xp.mean, xp.max))
+    finite = xp.where(xp.isfinite(most), most, 0.0)
+    return xp.where(xp.isfinite(mean), mean, finite)

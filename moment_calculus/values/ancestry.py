@@ -21,7 +21,7 @@ from typing import Any
 from moment_calculus.errors import OR_DRAW_ALL, UnsupportedMoments
 from moment_calculus.values.gaussian import Gaussian, Root
 from moment_calculus.values.spread import Spread, overlap
-from moment_calculus.values.step import Entries, entries_of
+from moment_calculus.values.step import Entries, Step, entries_of
 
 MOST_MASKS = 4
 _KEY = "branches"
@@ -154,7 +154,8 @@ def branches_of(value: Gaussian) -> Branches | None:
     waiting = [value]
     while waiting:
         current = waiting[-1]
-        sources = current.step.inputs if current.step.elementwise else ()
+        has_branches = type(current.step).branches is not Step.branches
+        sources = current.step.inputs if has_branches else ()
         unknown = [source for source in sources if _KEY not in source.memo.arrays]
         if unknown:
             waiting.extend(unknown)
@@ -208,8 +209,7 @@ def _compute_vector(value: Gaussian) -> Gaussian | None:
         return _root(value, entries, Spread(value.variance))
     if entries is not None and not switched:
         covariance = partial(entries.covariance, value.variance)
-        dense = covariance if value.propagation.full else None
-        return _root(value, entries, Spread(value.variance, dense, covariance))
+        return _root(value, entries, Spread(value.variance, covariance, value.propagation.full))
     return value.step.as_vector(value)
 
 

@@ -107,7 +107,7 @@ class Query:
         step = value.step
         if not step.inputs:
             return None
-        total: Any = step.own_covariance(value, other, self)
+        total: Any = self.second_order(value, other) if step.is_product else 0.0
         query = self.mixed if step.assumes_independence else self
         for place, source in enumerate(step.inputs if total is not None else ()):
             if not overlap(source, other):

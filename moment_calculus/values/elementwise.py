@@ -31,23 +31,16 @@ from moment_calculus.values.spread import (
     from_features_last,
     rows_scaled,
 )
-from moment_calculus.values.step import Step
+from moment_calculus.values.step import OfOneSource, Step
 
 
 @dataclass(frozen=True, eq=False)
-class Affine(Step):
+class Affine(OfOneSource):
     """The step of scale · x + shift, component by component."""
 
-    source: Gaussian
     scale: Any  # number, or array that broadcasts to the shape of x; so is the shift
     shift: Any
     componentwise = True
-    elementwise = True
-
-    @property
-    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """Return x alone."""
-        return (self.source,)
 
     @property
     def affine(self) -> tuple[Gaussian, Any, Any]:  # type: ignore[override]
@@ -59,24 +52,12 @@ class Affine(Step):
         """Return whether it only shifts."""
         return isinstance(self.scale, int | float) and self.scale == 1
 
-    def __post_init__(self) -> None:
-        self.linear_in_chains  # noqa: B018  # cached here: a long line of steps would recurse too deeply
-
-    @cached_property
-    def linear_in_chains(self) -> bool:  # type: ignore[override]
-        """Return whether x is linear in latent chains."""
-        return self.source.step.linear_in_chains
-
     @cached_property
     def gain(self) -> Array | float:
         """Return the scale: a number, or an array in the shape of x."""
         if isinstance(self.scale, int | float):
             return self.scale
         return namespace(self.source.mean).broadcast_to(self.scale, self.source.shape)
-
-    def follows(self, place: int) -> bool:
-        """Return True: every covariance passes."""
-        return True
 
     def through(self, place: int, cross: Array) -> Array | None:
         """Return the covariance, scaled; None if the scale and its batch do not broadcast."""
@@ -177,8 +158,8 @@ def _scaled(value: Gaussian, scale: Array | float) -> Gaussian:
         value.mean * scale,
         Spread(
             value.variance if mirrored else value.variance * (step.gain * step.gain),
-            step.covariance if value.has_covariance else None,
             step.covariance,
+            value.has_covariance,
         ),
         step,
         axis=value.axis,
@@ -196,7 +177,6 @@ class Applied(Step):
 
     function: tuple[Gaussian, Any]  # x and f
     componentwise = True
-    nonlinear = True
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
@@ -210,7 +190,7 @@ class Applied(Step):
         return _with_consistent_covariances(base, activation).gain(base.mean, base.variance)
 
     @cached_property
-    def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:  # type: ignore[override]
+    def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:
         """Return x, x and ½ E f″, the part of second order."""
         base, activation = self.function
         scale = safe_scale(base.variance)
@@ -218,10 +198,6 @@ class Applied(Step):
             base.mean, base.variance, 2
         )[1]
         return base, base, math.sqrt(0.5) * second / scale / scale
-
-    def follows(self, place: int) -> bool:
-        """Return True: every covariance passes."""
-        return True
 
     def through(self, place: int, cross: Array) -> Array:
         """Return the covariance scaled by E f′ (Stein's lemma)."""

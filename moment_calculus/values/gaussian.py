@@ -73,6 +73,7 @@ class Gaussian:
         "__weakref__",
         "_memo",
         "axis",
+        "linear_in_chains",
         "mean",
         "propagation",
         "serial",
@@ -95,6 +96,7 @@ class Gaussian:
     ) -> None:
         self.mean, self.spread, self.axis = mean, spread, axis
         self.step = Root() if step is None else step
+        self.linear_in_chains = self.step.linear_in_chains  # stored: lines of steps may be long
         self.support = union(self.step.inputs) if support is None else support
         self.ties = self._default_ties() if ties is None else ties
         self.propagation = propagation or Propagation()
@@ -149,7 +151,7 @@ class Gaussian:
     @property
     def has_covariance(self) -> bool:
         """Return whether the covariance of the components is propagated."""
-        return self.spread.covariance is not None
+        return self.spread.propagated
 
     @property
     def uses_covariance(self) -> bool:
@@ -159,7 +161,9 @@ class Gaussian:
     @property
     def covariance(self) -> Array | None:
         """Return the covariance ``batch + [d, d]``, or None if it is not propagated."""
-        return self.spread.compute("covariance", lambda: check_memory(self))
+        if not self.has_covariance:
+            return None
+        return self.spread.computed_covariance(lambda: check_memory(self))
 
     @property
     def variance(self) -> Array:
@@ -172,10 +176,8 @@ class Gaussian:
 
     def joint_covariance(self) -> Array:
         """Return the covariance ``batch + [d, d]``, even where it is not propagated."""
-        if self.has_covariance:
-            return self.covariance
-        if not self.independent:
-            joint = self.spread.compute("joint", lambda: check_memory(self))
+        if self.has_covariance or not self.independent:
+            joint = self.spread.computed_covariance(lambda: check_memory(self))
             if joint is not None:
                 return joint
         check_memory(self)

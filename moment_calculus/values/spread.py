@@ -92,34 +92,33 @@ class Spread:
     """Variance and covariances of a value, each computed when it is first needed."""
 
     # variance: of the value's shape; may be omitted beside a covariance. covariance:
-    # batch + [d, d] over the feature axis, or a callable that computes it; None if
-    # components are propagated as independent. joint: the same for a value in diagonal
-    # mode, for covariances of its slices.
-    __slots__ = ("covariance", "joint", "variance")
+    # batch + [d, d] over the feature axis, or a callable that computes it; None if it is
+    # not known. propagated: whether it is propagated; in diagonal mode it may be known for
+    # covariances of slices alone.
+    __slots__ = ("covariance", "propagated", "variance")
 
     def __init__(
-        self, variance: Array | None = None, covariance: Lazy = None, joint: Lazy = None
+        self, variance: Array | None = None, covariance: Lazy = None, propagated: bool = True
     ) -> None:
-        self.variance, self.covariance, self.joint = variance, covariance, joint
+        self.variance, self.covariance = variance, covariance
+        self.propagated = propagated and covariance is not None
 
     @property
     def plain(self) -> bool:
         """Return whether there is a variance only."""
-        return self.covariance is None and self.joint is None
+        return self.covariance is None
 
     @property
     def is_pending(self) -> bool:
-        """Return whether a covariance is still to be computed."""
-        return callable(self.covariance) or callable(self.joint)
+        """Return whether the covariance is still to be computed."""
+        return callable(self.covariance)
 
-    def compute(self, kind: str, check: Callable[[], Any]) -> Array | None:
-        """Return the covariance of this attribute name, or None; ``check`` may raise beforehand."""
-        covariance = getattr(self, kind)
-        if callable(covariance):
+    def computed_covariance(self, check: Callable[[], Any]) -> Array | None:
+        """Return the covariance or None; ``check`` may raise before it is computed."""
+        if callable(self.covariance):
             check()
-            covariance = covariance()
-            setattr(self, kind, covariance)
-        return covariance
+            self.covariance = self.covariance()
+        return self.covariance
 
 
 class Ties(IntEnum):

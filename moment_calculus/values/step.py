@@ -109,13 +109,8 @@ class Step:
             independent (diagonal mode).
         affine: the only input x, a scale and a shift (arrays or numbers that are not
             random), if the value is scale · x + shift component by component.
-        nonlinear: whether the value is a nonlinear function or a product, known by its
-            moments alone.
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
-        factors: the two factors, if the value is a product of two values.
-        quadratic: values x and y and a weight, an array of the value's shape or None for
-            one, if the second-order part of the value is weight · ((x − E x)(y − E y) −
-            Cov(x, y)).
+        is_product: whether the value is the product of its two inputs.
         weight: whether the value is a latent matrix as a whole, not a batch of latent
             vectors; its product with columns that are not random then has the rows as
             features.
@@ -124,8 +119,10 @@ class Step:
         linear_in_chains: whether the value is linear in latent chains and its components
             depend on each other in no other way; then sums and maps use its covariance in
             diagonal mode too.
-        elementwise: whether every component is computed from single components of the
-            inputs, so that :meth:`branches` are known.
+
+    Covariances of a few of many values will be computed backwards. The transpose of
+    :meth:`through`, from a cotangent of the value to one of each input, will be a method
+    ``pull`` beside it; what the step adds to the value's own variance, a method ``own``.
     """
 
     inputs: tuple[Any, ...] = ()
@@ -133,14 +130,26 @@ class Step:
     componentwise: bool = False
     assumes_independence: bool = False
     affine: tuple[Any, Any, Any] | None = None
-    nonlinear: bool = False
     function: tuple[Any, Any] | None = None
-    factors: tuple[Any, Any] | None = None
-    quadratic: tuple[Any, Any, Array | None] | None = None
+    is_product: bool = False
     weight: bool = False
     data: bool = False
     linear_in_chains: bool = False
-    elementwise: bool = False
+
+    @property
+    def nonlinear(self) -> bool:
+        """Whether the value is a nonlinear function or a product, known by its moments alone."""
+        return self.is_product or self.function is not None
+
+    @property
+    def quadratic(self) -> tuple[Any, Any, Array | None] | None:
+        """The second-order part of the value, weight · ((x − E x)(y − E y) − Cov(x, y)).
+
+        Returns:
+            x, y, and the weight, an array of the value's shape or None for one; None
+            without such a part.
+        """
+        return (*self.inputs, None) if self.is_product else None
 
     def follows(self, place: int) -> bool:
         """Whether :meth:`through` can carry the covariance of an input over to the value.
@@ -148,7 +157,7 @@ class Step:
         Args:
             place: index of the input.
         """
-        return self.identity
+        return self.identity or type(self).through is not Step.through
 
     def through(self, place: int, cross: Array) -> Array | None:
         """Carry Cov(input, ·) over to Cov(value, ·), both ``batch + [d, e]``; None if unknown.
@@ -158,16 +167,6 @@ class Step:
             cross: covariance of the input with another value.
         """
         return cross if self.identity else None
-
-    def own_covariance(self, value: Any, other: Any, query: Any) -> Array | float | None:
-        """Part of Cov(value, other) that does not come from the inputs; None if unknown.
-
-        Args:
-            value: the value of this step.
-            other: another value.
-            query: computes covariances of other pairs.
-        """
-        return 0.0
 
     def covariance_with(self, value: Any, other: Any, query: Any) -> Array | None:
         """Cov(value, other), where the step knows more than its inputs; None if it is unknown.
@@ -249,7 +248,7 @@ class Step:
 
         Args:
             value: the value of this step.
-            parts: for each input of an elementwise step its branches, or None.
+            parts: for each input its branches, or None.
 
         Returns:
             :class:`moment_calculus.values.ancestry.Branches`.
@@ -282,6 +281,23 @@ class Step:
             value: the value of this step.
         """
         return None
+
+
+@dataclass(frozen=True, eq=False)
+class OfOneSource(Step):
+    """Base step of a value that is computed from one other value, its source."""
+
+    source: Any
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """Return the source as the only input."""
+        return (self.source,)
+
+    @property
+    def linear_in_chains(self) -> bool:  # type: ignore[override]
+        """Return whether the source is linear in latent chains."""
+        return self.source.linear_in_chains
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,8 @@ from moment_calculus.predictions.site import checked_count
 from numpyro_moments.draws.sites import Whole, is_latent_draw, log_density
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.storing import sampled_sites
+from numpyro_moments.objectives.alpha import check_density
 from numpyro_moments.objectives.base import Program
-from numpyro_moments.objectives.densities import check_density
 from numpyro_moments.response.linear_response import LinearResponse
 from numpyro_moments.response.problem import NumPyroProblem
 from numpyro_moments.sites.traces import bind

@@ -32,7 +32,7 @@ from numpyro_moments.draws.sites import (
     whole_value,
 )
 from numpyro_moments.evaluation.precision import Precision
-from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.likelihoods.structure import restored
 from numpyro_moments.prediction.predict import is_factor, of_particles
 from numpyro_moments.prediction.prediction import SampledPrediction
 from numpyro_moments.sites.posteriors import without_wrappers

@@ -1,16 +1,17 @@
 """Expected log-probabilities and predictive moments of NumPyro's distributions."""
 
 from numpyro_moments.likelihoods import categorical, families  # noqa: F401  (register the rules)
-from numpyro_moments.likelihoods.expected import evaluate
-from numpyro_moments.likelihoods.table import (
+from numpyro_moments.likelihoods.expected import (
     EXPECTED_LOG_PROB,
     PREDICTIVES,
+    evaluate,
     is_predicted,
     marginal,
     moments_and_law,
     predictive,
+    tempered,
+    tempered_jointly,
 )
-from numpyro_moments.likelihoods.tempered import tempered, tempered_jointly
 
 __all__ = [
     "EXPECTED_LOG_PROB",

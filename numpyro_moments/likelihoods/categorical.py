@@ -22,8 +22,9 @@ from moment_calculus.numerics.entropies import class_entropy
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian
-from numpyro_moments.likelihoods.structure import has_moments, is_random
-from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
+from numpyro_moments.likelihoods.expected import TEMPERED, expected_log_prob, predictive_moments
+from numpyro_moments.likelihoods.structure import has_moments
+from numpyro_moments.rules.table import is_random
 
 
 @expected_log_prob(dist.CategoricalLogits, dist.CategoricalProbs)

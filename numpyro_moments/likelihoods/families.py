@@ -13,11 +13,11 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
-from moment_calculus.likelihoods.predictive.existence import infinite_where_undefined
+from moment_calculus.likelihoods.predictions import infinite_where_undefined
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from numpyro_moments.likelihoods import univariate
-from numpyro_moments.likelihoods.structure import is_random
-from numpyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
+from numpyro_moments.likelihoods.expected import TEMPERED, expected_log_prob, predictive_moments
+from numpyro_moments.rules.table import is_random
 
 _ODDS = ("logits", "probs")
 

@@ -15,13 +15,13 @@ from numpyro.distributions import constraints
 
 from moment_calculus import likelihoods
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.likelihoods.drivers import (
+from moment_calculus.likelihoods.families import predictive_remedy
+from moment_calculus.likelihoods.univariate import (
     check_unconstrained,
     check_univariate,
     fill_outside_support,
     support_bounds,
 )
-from moment_calculus.likelihoods.families import predictive_remedy
 from moment_calculus.predictions.marginals import (
     BinaryMarginal,
     ContinuousMarginal,
@@ -29,14 +29,14 @@ from moment_calculus.predictions.marginals import (
     Marginal,
     no_entropy_given,
 )
-from numpyro_moments.likelihoods.derived import restored
 from numpyro_moments.likelihoods.structure import (
     constrained_values,
     has_moments,
-    is_random,
     placeholder,
     replaced,
+    restored,
 )
+from numpyro_moments.rules.table import is_random
 
 _BINARY = dist.BernoulliLogits, dist.BernoulliProbs
 _TRIALS = *_BINARY, dist.BinomialLogits, dist.BinomialProbs
@@ -220,9 +220,10 @@ def _over_nodes(function: Callable[..., Any], shape: tuple[int, ...]) -> Callabl
             return jnp.broadcast_to(function(), shape)
         wide = np.broadcast_shapes(shape, *(jnp.shape(argument) for argument in arguments))
         nodes = wide[: len(wide) - len(shape)]
-        flat = [jnp.reshape(jnp.broadcast_to(a, wide), (-1, *shape)) for a in arguments]
+        rows = (math.prod(nodes), *shape)
+        flat = [jnp.reshape(jnp.broadcast_to(a, wide), rows) for a in arguments]
         found = jax.vmap(function)(*flat)
-        return jnp.reshape(jnp.broadcast_to(found, flat[0].shape), (*nodes, *shape))
+        return jnp.reshape(jnp.broadcast_to(found, rows), (*nodes, *shape))
 
     return mapped
 

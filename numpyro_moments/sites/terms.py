@@ -19,6 +19,7 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.numerics.matrices import row_sums
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import site_value
@@ -143,7 +144,7 @@ def _same(scale: Any, other: Any) -> bool:
 
 
 def _is_known(scale: Any) -> bool:
-    return scale is not None and np.ndim(scale) == 0 and not isinstance(scale, jax.core.Tracer)
+    return scale is not None and np.ndim(scale) == 0 and not is_traced(scale)
 
 
 def _gaussian_kl(site: Site, guide_site: Site) -> jax.Array | None:

@@ -12,15 +12,15 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
-from numpyro.util import _validate_model, check_model_guide_match
+from numpyro.util import check_model_guide_match
 
 from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.objectives.data import Plate
-from moment_calculus.objectives.masked_rows import ObservedPlates, check_rows_are_data
+from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.interpreter import Interpreter
-from numpyro_moments.likelihoods.derived import stripped
+from numpyro_moments.likelihoods.structure import stripped
 from numpyro_moments.particles.undrawn import MaskedSite
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.messenger import MomentMessenger, drawn_density, latent_rule, model_site
@@ -186,7 +186,7 @@ def host_traces(
     substituted = handlers.substitute(replayed, data={**parameters, **mutable})
     model_trace = traced(model_messenger(Declared(substituted)))
     check_model_guide_match(model_trace, guide_trace)
-    _validate_model(model_trace, plate_warning="loose")
+    validate_model(model_trace)
     return _kept(guide_trace), _kept(model_trace)
 
 

@@ -18,7 +18,7 @@ from moment_calculus.response.inverse_curvature import TOLERANCE
 from moment_calculus.response.problem import Latent
 from pyro_moments.criticism.posteriors import GuidePosterior, ResponsePosterior, posterior_of
 from pyro_moments.draws.model import PyroModel
-from pyro_moments.objectives.particles import Program
+from pyro_moments.objectives.base import Program
 from pyro_moments.prediction.predict import predict
 from pyro_moments.response.evaluation_context import EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse, problem_of

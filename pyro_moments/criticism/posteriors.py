@@ -28,8 +28,8 @@ from moment_calculus.predictions.site import checked_count
 from pyro_moments.draws.model import map_over_draws
 from pyro_moments.draws.sites import log_density, without_subsampling
 from pyro_moments.fitting.parameters import has_float64, to_float64
-from pyro_moments.objectives.densities import check_density
-from pyro_moments.objectives.particles import Program
+from pyro_moments.objectives.alpha import check_density
+from pyro_moments.objectives.base import Program
 from pyro_moments.response.evaluation_context import SEEDS, EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse
 from pyro_moments.response.problem import PyroProblem

@@ -29,6 +29,7 @@ from moment_calculus.optimisation.rounds import cached, initial_outcome
 from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest, fitted
 from moment_calculus.optimisation.training import Progress, Trainer, last_line
 from moment_calculus.optimisation.weighting import PlateScaling
+from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, TorchOptimiser
 from pyro_moments.fitting.parameters import (
@@ -224,7 +225,7 @@ def fit_with(
 
 def _rows(data: Any, indices: Any) -> Any:
     """Return rows of tensors, also inside tuples and dictionaries."""
-    return torch.utils._pytree.tree_map(lambda part: part[indices], data)
+    return tree_map(lambda part: part[indices], data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +297,7 @@ class FitTask:
 
 
 def _digest(data: Any) -> str:
-    leaves = torch.utils._pytree.tree_leaves(data)
+    leaves = tree_leaves(data)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     return data_digest(tensor.detach().cpu().numpy() for tensor in tensors)
 

@@ -17,7 +17,7 @@ from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from moment_calculus.optimisation.weighting import PlateScaling, weight_site
-from pyro_moments.objectives.particles import Program
+from pyro_moments.objectives.base import Program
 from pyro_moments.prediction.predict import log_predictive
 
 

@@ -1,16 +1,17 @@
 """Expected log-probabilities and predictive moments of Pyro's distributions."""
 
 from pyro_moments.likelihoods import categorical, families  # noqa: F401  (register the rules)
-from pyro_moments.likelihoods.expected import evaluate
-from pyro_moments.likelihoods.table import (
+from pyro_moments.likelihoods.expected import (
     EXPECTED_LOG_PROB,
     PREDICTIVES,
+    evaluate,
     is_predicted,
     marginal,
     moments_and_law,
     predictive,
+    tempered,
+    tempered_jointly,
 )
-from pyro_moments.likelihoods.tempered import tempered, tempered_jointly
 
 __all__ = [
     "EXPECTED_LOG_PROB",

@@ -21,8 +21,8 @@ from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import unwrap
+from pyro_moments.likelihoods.expected import TEMPERED, expected_log_prob, predictive_moments
 from pyro_moments.likelihoods.structure import has_moments
-from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
 
 
 @expected_log_prob(torch.distributions.Categorical)

@@ -12,11 +12,11 @@ from torch import distributions
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.families import FAMILIES, Family
-from moment_calculus.likelihoods.predictive.existence import infinite_where_undefined
+from moment_calculus.likelihoods.predictions import infinite_where_undefined
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate
-from pyro_moments.likelihoods.table import TEMPERED, expected_log_prob, predictive_moments
+from pyro_moments.likelihoods.expected import TEMPERED, expected_log_prob, predictive_moments
 
 # Attributes in which torch keeps parameters before it broadcasts them.
 _ATTRIBUTES = {"scale_tril": "_unbroadcasted_scale_tril"}

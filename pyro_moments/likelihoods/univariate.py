@@ -12,7 +12,7 @@ from pyro.distributions.torch_distribution import ExpandedDistribution
 from torch.distributions import constraints
 
 from moment_calculus import likelihoods
-from moment_calculus.likelihoods.drivers import (
+from moment_calculus.likelihoods.univariate import (
     check_unconstrained,
     check_univariate,
     fill_outside_support,

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
-from torch.utils import _pytree as pytree
 
+from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.failure_causes import explain_infinite_loss
-from pyro_moments.objectives.base import Objective, is_finite
-from pyro_moments.objectives.particles import FromTraces, Program
+from pyro_moments.objectives.base import FromTraces, Objective, Program, is_finite
 from pyro_moments.sites.terms import (
     Divergence,
     auxiliary_term,
@@ -23,7 +22,7 @@ from pyro_moments.sites.terms import (
     observed_term,
     summed,
 )
-from pyro_moments.sites.traces import is_latent, is_observation, validate_posteriors
+from pyro_moments.sites.traces import is_latent, is_observation
 
 
 class DeterministicELBO(Objective):
@@ -112,9 +111,8 @@ class DeterministicELBO(Objective):
 
         last: list[Trace] = []
         results = self.particles(program, consume_last)
-        means = pytree.tree_map(_mean_of_particles, results)
-        if is_validation_enabled() and not all(map(is_finite, pytree.tree_leaves(means))):
-            validate_posteriors(program.guide)
+        means = tree_map(_mean_of_particles, results)
+        if is_validation_enabled() and not all(map(is_finite, tree_leaves(means))):
             explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)
         return means
 

@@ -16,8 +16,16 @@ import torch.nn.functional as F
 
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
-from pyro_moments.particles.site import MaskedSite, SharedDrawNeeded
-from pyro_moments.particles.undrawn import LAZY_RULES, Rows, Undrawn, UndrawnRows, draw_all, in_rows
+from pyro_moments.particles.undrawn import (
+    LAZY_RULES,
+    MaskedSite,
+    Rows,
+    SharedDrawNeeded,
+    Undrawn,
+    UndrawnRows,
+    draw_all,
+    in_rows,
+)
 from pyro_moments.rules.table import named
 
 Tensor = torch.Tensor

@@ -8,10 +8,13 @@ from typing import Any
 
 import pyro
 import torch
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
+from torch.distributions import Beta, Dirichlet, Gamma, TransformedDistribution
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from moment_calculus.errors import UnsupportedMoments, raising_line
+from moment_calculus.likelihoods.families import unwrapped
+from pyro_moments._host import tree_map
 from pyro_moments.evaluation.precision import full_precision
 
 
@@ -92,7 +95,7 @@ class VmapRunner:
 
         with full_precision(), pyro.validation_enabled(False):
             if count == 1:
-                return pytree.tree_map(lambda part: part[None], once(OutOfPlace()))
+                return tree_map(lambda part: part[None], once(OutOfPlace()))
             try:
                 return self._mapped(once, count)
             except RuntimeError as error:
@@ -132,3 +135,31 @@ def _not_vectorised(error: RuntimeError, count: int) -> UnsupportedMoments:
         "is, or propagation='analytic'",
         location=raising_line(error),
     )
+
+
+_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
+
+
+def draw_by_gammas(fn: Any) -> torch.Tensor | None:
+    """Return a reparameterised draw, or None if fn is not made of a Beta or Dirichlet."""
+    inner, shape = unwrapped(fn, _WRAPPERS)[0], fn.batch_shape + fn.event_shape
+    if isinstance(inner, Dirichlet):
+        return _divided(inner.concentration.expand(shape))
+    if isinstance(inner, Beta):
+        pairs = torch.stack([inner.concentration1, inner.concentration0], -1)
+        return _divided(pairs.expand(*shape, 2))[..., 0]
+    if not isinstance(inner, TransformedDistribution):
+        return None
+    if shape != inner.batch_shape + inner.event_shape:
+        inner = inner.expand(shape[: len(shape) - len(inner.event_shape)])
+    value = draw_by_gammas(inner.base_dist)
+    for transform in inner.transforms if value is not None else ():
+        value = transform(value)
+    return value
+
+
+def _divided(concentration: torch.Tensor) -> torch.Tensor:
+    gammas = Gamma(concentration, torch.ones_like(concentration), validate_args=False).rsample()
+    parts = gammas / gammas.sum(-1, keepdim=True)
+    precision = torch.finfo(concentration.dtype)
+    return parts.clamp(precision.tiny, 1 - precision.eps / 2)

@@ -22,8 +22,7 @@ from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import VmapRunner
-from pyro_moments.particles.site import Particle, SharedDrawNeeded
-from pyro_moments.particles.undrawn import draw_all, without_rows
+from pyro_moments.particles.undrawn import Particle, SharedDrawNeeded, draw_all, without_rows
 from pyro_moments.prediction.prediction import Prediction, SampledPrediction
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.messenger import MomentMessenger

@@ -22,9 +22,18 @@ from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods.structure import tensors_of
 from pyro_moments.particles import lazy_rules as _later  # noqa: F401  (registers the functions)
-from pyro_moments.particles.simplex import draw_by_gammas
-from pyro_moments.particles.site import MaskedSite, Particle, SharedDrawNeeded, Site
-from pyro_moments.particles.undrawn import Rows, Undrawn, draw_all, sites_of_rows, without_rows
+from pyro_moments.particles.noise import draw_by_gammas
+from pyro_moments.particles.undrawn import (
+    MaskedSite,
+    Particle,
+    Rows,
+    SharedDrawNeeded,
+    Site,
+    Undrawn,
+    draw_all,
+    sites_of_rows,
+    without_rows,
+)
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part, model_site, parts_of
 from pyro_moments.sites.posteriors import dropout_posterior, gaussian_base, without_wrappers

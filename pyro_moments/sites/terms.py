@@ -13,7 +13,6 @@ from pyro.distributions.util import scale_and_mask, sum_rightmost
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 from pyro.util import check_site_shape
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from guides.families import mc_dropout
 from guides.families.dropout_texts import masked_site_not_used, no_dropout_prior
@@ -22,6 +21,7 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.errors import UnsupportedMoments, not_in_guide
 from moment_calculus.likelihoods import divergences
+from moment_calculus.numerics.derivatives.private_apis import is_untraced
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import site_value
 from moment_calculus.rulebooks import propagation_of
@@ -61,7 +61,7 @@ class Divergence(NamedTuple):
         """Return what small divergences that are computed together share; None for others."""
         # A compiler fuses a traced program better without the copies that ``summed``
         # makes.
-        if self.mean.numel() > SMALL or _get_current_dispatch_mode() is not None:
+        if self.mean.numel() > SMALL or not is_untraced():
             return None
         first, *others = ((part.shape, part.dtype, part.device) for part in self)
         return first[1:] if others == [first] * len(others) else None

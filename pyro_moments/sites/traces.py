@@ -13,21 +13,16 @@ from pyro import poutine
 from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.runtime import _PYRO_STACK, Message, default_process_message
-from pyro.poutine.trace_messenger import TraceMessenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from guides.pyro.mean_field import DVIGuide
 from moment_calculus.errors import unknown_sample_sites
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
-from moment_calculus.objectives.data import Plate
-from moment_calculus.objectives.masked_rows import ObservedPlates, check_rows_are_data
+from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.failure_causes import diagnose_errors
-from pyro_moments.particles.site import MaskedSite
-from pyro_moments.particles.undrawn import Undrawn
+from pyro_moments.particles.undrawn import MaskedSite, Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.posteriors import WRAPPERS
 from pyro_moments.sites.random_watch import run_watched
@@ -38,58 +33,6 @@ def bind(guide: Any, model: Any) -> None:
     unwrapped = poutine.unwrap(guide)
     if hasattr(unwrapped, "bind"):
         unwrapped.bind(model)
-
-
-def direct_guide_trace(guide: Any, messenger: Any) -> Trace | None:
-    """Build the guide's trace without running Pyro's handlers; None if the guide has to be run.
-
-    Handling the sites takes a tenth of a step of a small network. Only SVI's tracer of
-    parameters may be active, which sees the parameters when the posteriors are made.
-    """
-    if not isinstance(guide, DVIGuide) or not isinstance(messenger, MomentMessenger):
-        return None
-    if messenger.sample_sites or not all(map(_traces_parameters, _PYRO_STACK)):
-        return None
-    posteriors = guide.posteriors_alone()
-    if posteriors is None:
-        return None
-    trace = Trace()
-    for name, posterior in posteriors.items():
-        trace.add_node(name, **_site(name, posterior, messenger))
-    return trace
-
-
-def validate_posteriors(guide: Any) -> None:
-    """Validate the parameters of the posteriors, which ``direct_guide_trace`` does not."""
-    if isinstance(guide, DVIGuide):
-        guide.get_posterior()
-
-
-def _traces_parameters(handler: Any) -> bool:
-    return type(handler) is TraceMessenger and bool(handler.param_only)
-
-
-def _site(name: str, posterior: Any, messenger: MomentMessenger) -> Message:
-    """Return the message of a sample statement that no handler changes."""
-    site = Message(
-        type="sample",
-        name=name,
-        fn=posterior,
-        is_observed=False,
-        args=(),
-        kwargs={},
-        value=None,
-        infer={},
-        scale=1.0,
-        mask=None,
-        cond_indep_stack=(),
-        done=False,
-        stop=False,
-        continuation=None,
-    )
-    messenger.give(site)
-    default_process_message(site)
-    return site
 
 
 def is_observation(site: Any) -> bool:
@@ -182,15 +125,13 @@ def run_both(
     if interleaved:
         initialise_parameters(unwrapped, args, kwargs)
     with diagnose_errors(model, args, kwargs), ExitStack() as stack:
-        guide_trace = direct_guide_trace(guide, messenger)
         stack.enter_context(messenger)
         if interleaved:
             program = partial(guide, *args, **kwargs)  # it runs the model itself
             run_model(program)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
-            if guide_trace is None:
-                guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+            guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             with model_handler or nullcontext():

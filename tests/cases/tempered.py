@@ -9,7 +9,7 @@ from torch import distributions
 
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.families import FAMILIES
-from moment_calculus.likelihoods.predictive.vectors import log_mean_of_normal_powers
+from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
 from moment_calculus.numerics.special import constants, namespace
 from tests.cases.likelihood_functions import (
     ROOT,

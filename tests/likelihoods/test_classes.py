@@ -156,7 +156,7 @@ def test_many_classes_of_few_features_need_no_matrix_of_classes(together):
     source = as_value(Moments(np.zeros((2, 3)), variance=np.ones((2, 3))), "f", flow)
     bias = as_value(Moments(np.zeros(80), variance=np.full(80, 0.5)), "b", flow)
     logits = linear(source, matrix, bias) if together else add(linear(source, matrix), bias)
-    logits.spread.joint = lambda: pytest.fail("a matrix of classes")
+    logits.spread.covariance = lambda: pytest.fail("a matrix of classes")
     drawn = generator.normal(size=(DRAWS, 3)) @ matrix.T + 0.5**0.5 * generator.normal(
         size=(DRAWS, 80)
     )

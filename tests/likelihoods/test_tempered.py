@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from moment_calculus.likelihoods.predictive import counts
-from moment_calculus.likelihoods.predictive.vectors import log_mean_of_normal_powers
+from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
+from moment_calculus.likelihoods.rates import tempered_gamma, tempered_poisson
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.predictions.moments import Moments, as_value
@@ -119,10 +119,10 @@ def test_gradients_of_rates_beyond_every_number_are_finite(power, dtype):
     variance = torch.tensor([1e4, 50.0, 1e4], dtype=dtype, requires_grad=True)
     f = as_value(Moments(mean, variance=variance), "f", Propagation())
     y = torch.tensor([0.0, 2.0, 5.0], dtype=dtype)
-    for found in (counts.tempered_poisson(power, y, exp(f)), of_gamma(power, 1 + y, exp(f))):
+    for found in (tempered_poisson(power, y, exp(f)), of_gamma(power, 1 + y, exp(f))):
         gradients = torch.autograd.grad(found.sum(), [mean, variance], retain_graph=True)
         assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 def of_gamma(power, value, rate):
-    return counts.tempered_gamma(power, value, 2.0, rate)
+    return tempered_gamma(power, value, 2.0, rate)

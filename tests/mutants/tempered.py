@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from moment_calculus import likelihoods
-from moment_calculus.likelihoods.predictive import counts
-from moment_calculus.likelihoods.predictive.vectors import log_mean_of_normal_powers
+from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
+from moment_calculus.likelihoods.rates import tempered_poisson
 from moment_calculus.numerics.arrays import diagonal, diagonal_matrix
 from moment_calculus.numerics.special import constants
 from tests.cases.likelihood_functions import exp, times
@@ -47,7 +47,7 @@ TEMPERED_MUTANTS = [
         "power outside",
         check_oracle,
         "tempered_poisson",
-        lambda y, f: POWER * counts.tempered_poisson(1.0, y, times(exp(f), 2.0)),
+        lambda y, f: POWER * tempered_poisson(1.0, y, times(exp(f), 2.0)),
     ),
     wrong_rule("mean alone", check_oracle, "tempered_factor", lambda f: f.mean),
 ]

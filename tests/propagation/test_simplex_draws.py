@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_moments.particles.simplex import draw_by_gammas
+from pyro_moments.particles.noise import draw_by_gammas
 from tests.fitting.models import fresh
 
 COUNT = 10_000

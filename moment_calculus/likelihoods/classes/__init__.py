@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moment_calculus.likelihoods.classes.expansions import Delta, Jensen
-from moment_calculus.likelihoods.classes.logits import check_classes_last
+from moment_calculus.likelihoods.classes.bounds import Delta, Jensen, Tilted
 from moment_calculus.likelihoods.classes.pairs import Pairs
 from moment_calculus.likelihoods.classes.points import Draws, Points
-from moment_calculus.likelihoods.classes.rule import ClassRule
-from moment_calculus.likelihoods.classes.tilted import Tilted
+from moment_calculus.likelihoods.classes.rule import ClassRule, check_classes_last
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import warn_of_masks
@@ -27,7 +25,6 @@ __all__ = [
     "one_hot_moments",
     "predictive_rule",
 ]
-
 RULES: dict[str, ClassRule] = {
     rule.name: rule for rule in (Points(), Pairs(), Tilted(), Jensen(), Delta())
 }

@@ -19,8 +19,7 @@ import numpy as np
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import expected_softplus
 from moment_calculus.functions.table import Sigmoid
-from moment_calculus.likelihoods.classes.logits import LogitRoot, take_class
-from moment_calculus.likelihoods.classes.rule import ClassRule
+from moment_calculus.likelihoods.classes.rule import ClassRule, LogitRoot, take_class
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.likelihoods.links import log_sigmoids
 from moment_calculus.numerics.arrays import Array, positive_part

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.likelihoods.classes.logits import MAX_MATRIX_CLASSES, LogitRoot
-from moment_calculus.likelihoods.classes.rule import ClassRule, log_coefficient
+from moment_calculus.likelihoods.classes.rule import (
+    MAX_MATRIX_CLASSES,
+    ClassRule,
+    LogitRoot,
+    log_coefficient,
+)
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.entropies import class_entropy, surprisal_of_log
 from moment_calculus.numerics.execution import in_row_chunks
@@ -140,13 +145,13 @@ class PointRule(ClassRule):
         )
         return xp.reshape(terms_of_rows, (*shape, *terms_of_rows.shape[1:]))
 
+    @abstractmethod
     def row_data(self, root: LogitRoot, shape: tuple[int, ...]) -> Array:
         """Return what distinguishes the points of each row from those of others, [rows, ...]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def at(self, root: LogitRoot, row_data: Array) -> Array:
-        """Return points of the logits [rows, classes, points] from ``root`` and :meth:`own`."""
-        raise NotImplementedError
+        """Return points of the logits [rows, classes, points] from ``root`` and row data."""
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,6 @@ class MaskStep(Affine):
     """Step of a mask, or of two certain numbers that it chooses from: scale · mask + shift."""
 
     data = True
-    elementwise = False
 
     def branches(self, value: Gaussian, parts: Any) -> Branches:
         """Return both numbers as branches."""
@@ -124,7 +123,6 @@ class MaskedChoice(Affine):
 
     mask_branches: Branches = None  # type: ignore[assignment]  # both values
     affine = None  # type: ignore[assignment]
-    elementwise = False
 
     def branches(self, value: Gaussian, parts: Any) -> Branches:
         """Return the branches that it was made from."""

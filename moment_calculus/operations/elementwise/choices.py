@@ -75,7 +75,7 @@ def pick_components(select: Callable[..., Array], alternatives: Sequence[Any]) -
     variance = select(*(part.variance for part in parts))
     return Gaussian(
         select(*(part.mean for part in parts)),
-        Spread(variance, step.covariance if dense else None, step.covariance),
+        Spread(variance, step.covariance, dense),
         step,
         axis=axis,
         ties=none_or_all(all(part.independent for part in parts)),
@@ -89,7 +89,6 @@ class Chosen(Step):
 
     inputs: tuple[Gaussian, ...] = field()
     select: Callable[..., Array]  # picks from as many means, variances or covariances
-    elementwise = True
 
     def covariance(self) -> Array:
         """Return the covariance over the feature axis of the chosen alternatives."""
@@ -102,10 +101,6 @@ class Chosen(Step):
     def _again(self, *alternatives: Any) -> Any:
         random = any(is_value(part) for part in alternatives)
         return pick_components(self.select, alternatives) if random else self.select(*alternatives)
-
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
 
     def through(self, place: int, cross: Array) -> Array:
         """Keep the covariance of one alternative where it is chosen; zero elsewhere."""

@@ -262,7 +262,7 @@ def _raise_undefined(value: Value, what: str) -> NoReturn:
         low = value.bounds.low
         cause = f"{what} of a function that may be negative or close to zero (it is ≥ {low:g})"
         remedy = "make it positive first, e.g. by exp or softplus, parametrise the result itself"
-    elif value.step.factors:
+    elif value.step.is_product:
         cause = (
             f"{what} of a product of functions of different Gaussians, which is matched by a "
             "Gaussian and so takes negative values (only of exponentials the product is one)"

@@ -51,6 +51,7 @@ from moment_calculus.values.covariances import (
 )
 from moment_calculus.values.elementwise import with_rule_book
 from moment_calculus.values.spread import overlap, rows_scaled
+from moment_calculus.values.step import OfOneSource
 
 ORDER = 16  # terms of the Mehler series
 
@@ -95,34 +96,27 @@ class _SquaredDeviation(Activation):
 
 
 @dataclass(frozen=True, eq=False)
-class RescaledProduct(Step):
-    """Step of a product whose deviations are those of another product, times a ratio."""
+class RescaledProduct(OfOneSource):
+    """Step of a product whose deviations are those of its source, times a ratio.
 
-    product: Gaussian  # of jointly Gaussian factors
+    The source is the product of jointly Gaussian factors.
+    """
+
     ratio: Array  # of the standard deviations
-
-    @property
-    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The other product, as the only input."""
-        return (self.product,)
 
     @property
     def componentwise(self) -> bool:  # type: ignore[override]
         """Whether the other product is in place."""
-        return self.product.step.componentwise
-
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
+        return self.source.step.componentwise
 
     def through(self, place: int, cross: Array) -> Array:
         """Scale the covariance of the other product by the ratio."""
-        return rows_scaled(cross, self.ratio, self.product.axis)
+        return rows_scaled(cross, self.ratio, self.source.axis)
 
-    def spread(self, covariance: Array) -> Array:
-        """Scale a covariance [..., d, d] of the other product by the ratio."""
-        last = features_last(self.ratio, self.product.axis)
-        return outer(last, last) * covariance
+    def covariance(self) -> Array:
+        """Return the covariance [..., d, d] of the other product, scaled by the ratio."""
+        last = features_last(self.ratio, self.source.axis)
+        return outer(last, last) * self.source.joint_covariance()
 
 
 def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) -> Gaussian:
@@ -142,10 +136,9 @@ def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) ->
     ratio = safe_scale(variance) / safe_scale(product.variance)
     ratio = xp.where(product.variance > TINY_VARIANCE, ratio, xp.ones_like(ratio))
     step = RescaledProduct(product, ratio)
-    covariance = (lambda: step.spread(product.covariance)) if product.has_covariance else None
     return Gaussian(
         product.mean,
-        Spread(variance, covariance, lambda: step.spread(product.joint_covariance())),
+        Spread(variance, step.covariance, product.has_covariance),
         step,
         axis=product.axis,
         ties=product.ties,
@@ -164,7 +157,8 @@ def _comes_from(value: Gaussian, factor: Gaussian) -> bool:
     return any(
         _alike(part, factor)
         for ancestor in ancestors(value)
-        for part in ancestor.step.factors or ()
+        if ancestor.step.is_product
+        for part in ancestor.step.inputs
     )
 
 
@@ -212,18 +206,7 @@ class Product(Step):
 
     inputs: tuple[Gaussian, Gaussian]
     componentwise: bool
-    nonlinear = True
-    elementwise = True
-
-    @property
-    def factors(self) -> tuple[Gaussian, Gaussian]:  # type: ignore[override]
-        """The two factors."""
-        return self.inputs
-
-    @property
-    def quadratic(self) -> tuple[Gaussian, Gaussian, None]:  # type: ignore[override]
-        """The part of second order: the product of the deviations of both factors."""
-        return *self.inputs, None
+    is_product = True
 
     def covariance(self) -> Array:
         """Return the covariance [..., d, d] for jointly Gaussian factors (Isserlis)."""
@@ -245,18 +228,10 @@ class Product(Step):
             covariance = covariance + cross * transpose(cross) + linear + transpose(linear)
         return covariance
 
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
-
     def through(self, place: int, cross: Array) -> Array:
         """Scale the covariance of one factor by the mean of the other factor."""
         other = self.inputs[1 - place]
         return rows_scaled(cross, other.mean, other.axis)
-
-    def own_covariance(self, value: Gaussian, other: Gaussian, query: Any) -> Array | float | None:
-        """Return the covariance of the second-order term with another value."""
-        return query.second_order(value, other)
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
         """Multiply the branches of both factors."""
@@ -333,8 +308,8 @@ def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
         first.mean * second.mean + cross,
         Spread(
             _product_variance(first, second, cross),
-            step.covariance if is_dense(first, second, shared) else None,
             step.covariance,
+            is_dense(first, second, shared),
         ),
         step,
         axis=axis,

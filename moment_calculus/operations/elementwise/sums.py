@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NoReturn
 
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
@@ -37,18 +37,14 @@ class Sum(Step):
     inputs: tuple[Gaussian, Gaussian]
     componentwise: bool
     identity = True
-    elementwise = True
 
-    def __post_init__(self) -> None:
-        self.linear_in_chains  # noqa: B018  # cached at once: asked later, it would recurse through long sums
-
-    @cached_property
+    @property
     def linear_in_chains(self) -> bool:  # type: ignore[override]
         """Whether a term is linear in chains and the covariance of every term is known."""
         covariances_exist = (
-            x.step.linear_in_chains or x.has_covariance or x.independent for x in self.inputs
+            x.linear_in_chains or x.has_covariance or x.independent for x in self.inputs
         )
-        return any(x.step.linear_in_chains for x in self.inputs) and all(covariances_exist)
+        return any(x.linear_in_chains for x in self.inputs) and all(covariances_exist)
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """Return the covariance of some features with others, for independent terms."""
@@ -143,10 +139,9 @@ def try_add(
             return None
         variance = left.variance + right.variance + 2 * cross
         variance = positive_part(variance) if shared else variance  # rounding may leave it negative
-    joint = partial(_joint_of_sum, left, right)
     return Gaussian(
         left.mean + right.mean,
-        Spread(variance, covariance, joint),
+        Spread(variance, covariance or partial(_joint_of_sum, left, right), covariance is not None),
         Sum((left, right), are_of_one_value(left, right)),
         axis=axis,
         ties=Ties.ALL if independent else ties_of(left, right),

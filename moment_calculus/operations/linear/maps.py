@@ -115,10 +115,6 @@ class WithChainCovariance(Moved):
 
     identity = True
 
-    def move(self, array: Array) -> Array:
-        """Return the array as it is."""
-        return array
-
     def covariance(self) -> Array:
         """Return the joint covariance of the source."""
         return self.source.joint_covariance()
@@ -126,7 +122,7 @@ class WithChainCovariance(Moved):
 
 def with_chain_covariance(x: Gaussian) -> Gaussian:
     """Return a value that is linear in chains with its covariance, in diagonal mode too."""
-    carried = x.has_covariance or not x.step.linear_in_chains
+    carried = x.has_covariance or not x.linear_in_chains
     return x if carried else moved(WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
 
 
@@ -356,8 +352,8 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
         mean,
         Spread(
             namespace(mean).broadcast_to(noise.variance, tuple(mean.shape)),
-            joint if propagation.full else None,
             joint,
+            propagation.full,
         ),
         LinearMap(weights, b, linear_in_chains=joint is not None, **_certain_input_fields(x, w)),
         ties=row_ties if one_row else Ties.ALL,
@@ -397,7 +393,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     )
     return Gaussian(
         mean,
-        Spread(variance, joint if propagates else None, joint),
+        Spread(variance, joint, propagates),
         LinearMap(
             (x, *_random(w, b)),
             b,

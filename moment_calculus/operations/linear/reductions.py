@@ -139,10 +139,6 @@ class SumOverFeatures(Step):
     inputs: tuple[Gaussian] = field()
     assumes_independence: bool
 
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
-
     def through(self, place: int, cross: Array) -> Array:
         """Sum the rows of the covariance with another value."""
         return namespace(cross).sum(cross, axis=-2, keepdims=True)

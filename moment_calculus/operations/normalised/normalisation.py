@@ -39,8 +39,7 @@ def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
     if x.shape[-1] < FEW:
         warn_of_masks(value.gaussian(), "a normalisation")
     step = Normalised.of(x, eps, centred)
-    covariance = step.covariance if x.propagation.full else None
-    spread = Spread(step.variance, covariance, step.covariance)
+    spread = Spread(step.variance, step.covariance, x.propagation.full)
     return Gaussian(step.mean, spread, step, propagation=x.propagation)
 
 
@@ -172,10 +171,6 @@ class Normalised(Step):
     def assumes_independence(self) -> bool:  # type: ignore[override]
         """Whether the features enter as independent, in diagonal mode."""
         return not self.inputs[0].propagation.full
-
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
 
     def covariance(self) -> Array:
         """Return the covariance of the result."""

@@ -69,10 +69,6 @@ class LogitsStep(Step):
         """Whether the logits enter as independent, in diagonal mode."""
         return not self.inputs[0].propagation.full
 
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
-
     def through(self, place: int, cross: Array) -> Array:
         """Multiply the covariance of the logits by the Jacobian."""
         return self.jacobian @ cross

@@ -29,7 +29,6 @@ class _Parts(Step):
 
     parts: tuple[Gaussian, ...]
     axis: int
-    elementwise = True
 
     @cached_property
     def _places(self) -> tuple[int, ...]:
@@ -80,10 +79,6 @@ class Joined(_Parts):
 
     parts: tuple[Gaussian, ...]  # certain ones have a variance of zero
     axis: int  # negative
-
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
 
     def through(self, place: int, cross: Array) -> Array:
         """Pad the covariance of one part with zero rows for the features of the others."""
@@ -153,10 +148,9 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
     shared = _share(parts)
     dense = any(part.has_covariance for part in parts) or (along and shared)
     variance = _concat([part.variance for part in parts], axis)
-    covariance = joint if dense and live[0].propagation.full else None
     return Gaussian(
         _concat([part.mean for part in parts], axis),
-        Spread(variance, covariance, joint),
+        Spread(variance, joint, dense and live[0].propagation.full),
         Joined(tuple(parts), axis) if along else Stacked(tuple(parts), axis, features),
         axis=features,
         ties=Ties.ALL if shared else strongest_ties(parts),
@@ -257,8 +251,7 @@ class Padded(Moved):
     kernel: PadKernel
     config: Config
     fill: Any = 0.0
-    combines_elements = True
-    elementwise = True
+    adds_elements = True
 
     def move(self, array: Array) -> Array:
         """Pad an array with zeros."""

@@ -232,10 +232,6 @@ class GatheredFeatures(Gathered):
         """Select rows and columns of the joint covariance."""
         return self.through(0, self.through(0, self.source.joint_covariance()).mT)
 
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
-
     def through(self, place: int, cross: Array) -> Array:
         """Select rows of the covariance with another value."""
         xp, axis = namespace(cross), self.source.axis

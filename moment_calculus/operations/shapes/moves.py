@@ -14,39 +14,24 @@ from typing import Any
 from moment_calculus.errors import CovarianceDroppedWarning, warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.values import Deferred, Gaussian, Spread, Step, Ties
+from moment_calculus.values import Deferred, Gaussian, Spread, Ties
 from moment_calculus.values.ancestry import as_vector
 from moment_calculus.values.covariances import lag_covariance
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.spread import Support, none_or_all
-from moment_calculus.values.step import Entries, covariance_by_older, entries_of
+from moment_calculus.values.step import Entries, OfOneSource, covariance_by_older, entries_of
 
 
 @dataclass(frozen=True, eq=False)
-class Moved(Step):
+class Moved(OfOneSource):
     """Base step of operations that rearrange, and may sum, the elements of a value."""
 
-    source: Gaussian
     combines_elements = False  # whether it computes from several elements, as a sum does
-
-    @property
-    def elementwise(self) -> bool:  # type: ignore[override]
-        """Whether it only rearranges, without computing from several elements."""
-        return not self.combines_elements
-
-    @cached_property
-    def linear_in_chains(self) -> bool:  # type: ignore[override]
-        """Whether the source is linear in chains and tied by nothing else."""
-        return self.source.step.linear_in_chains
-
-    @property
-    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The source as the only input."""
-        return (self.source,)
+    adds_elements = False  # whether certain elements are added, as padding
 
     def move(self, array: Array) -> Array:
-        """Rearrange the elements of an array of the source's shape."""
-        raise NotImplementedError
+        """Rearrange the elements of an array of the source's shape; by default, keep them."""
+        return array
 
     def covariance(self) -> Array:
         """Return the covariance of the result over its feature axis, where it is known."""
@@ -54,7 +39,7 @@ class Moved(Step):
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
         """Rearrange both branches of the source, and their mask."""
-        if not parts or parts[0] is None:
+        if self.combines_elements or parts[0] is None:
             return None
         again = partial(self.apply_to, like=value)
         return parts[0].map(again, again(parts[0].mask))
@@ -65,14 +50,16 @@ class Moved(Step):
             return operand.moved(lambda part: self.apply_to(part, like))
         if not isinstance(operand, Gaussian):
             return self.move(operand)
-        dense, joint = like.has_covariance, like.spread.joint is not None
+        dense, joint = like.has_covariance, not like.spread.plain
         ties = max(like.ties, operand.ties)
         step = replace(self, source=operand)
-        return moved(step, like.axis, dense=dense, joint=dense or joint, ties=ties)
+        return moved(step, like.axis, dense=dense, joint=joint, ties=ties)
 
     def move_inputs_first(self, value: Gaussian) -> Gaussian | None:
         """Return the value with the move before the step of the source; None if unknown."""
-        return self.source.step.pull_move_through(self, value) if self.elementwise else None
+        if self.combines_elements:
+            return None
+        return self.source.step.pull_move_through(self, value)
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
         """Return the value with both moves before the step of the source; None if unknown."""
@@ -81,7 +68,7 @@ class Moved(Step):
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         """Return the vector of the value with the move before the step of the source."""
-        inner = None if self.combines_elements else self.move_inputs_first(value)
+        inner = None if self.adds_elements else self.move_inputs_first(value)
         return None if inner is None else as_vector(inner)
 
     def rearrange_rows(self, array: Array) -> Array | None:
@@ -91,7 +78,9 @@ class Moved(Step):
     @cached_property
     def site_entries(self) -> Entries | None:
         """The entries of a latent site that the result is made of; None if there are none."""
-        entries = None if self.combines_elements else entries_of(self.source)
+        if self.combines_elements or self.adds_elements:
+            return None
+        entries = entries_of(self.source)
         return None if entries is None else entries.moved(self.move)
 
     def entries(self, value: Gaussian) -> Entries | None:
@@ -113,16 +102,11 @@ def moved(
     support: Support | None = None,
 ) -> Gaussian:
     """Make the value of a move; by default all of its components may be dependent."""
-    value, covariance = step.source, step.covariance
-    _ = (
-        step.site_entries,
-        step.linear_in_chains,
-    )  # cached now: asked later, they would recurse through long chains
+    value = step.source
+    _ = step.site_entries  # cached now: asked later, it would recurse through long chains
     return Gaussian(
         step.move(value.mean),
-        Spread(
-            step.move(value.variance), covariance if dense else None, covariance if joint else None
-        ),
+        Spread(step.move(value.variance), step.covariance if dense or joint else None, dense),
         step,
         axis=axis,
         support=support,
@@ -203,18 +187,9 @@ def move_axis(value: Any, source: int, target: int) -> Any:
     return permute(value, order)
 
 
-@dataclass(frozen=True, eq=False)
-class TrailingFeatures(Moved):
-    """Step that makes the trailing axis the feature axis, with independent components."""
-
-    def move(self, array: Array) -> Array:
-        """Return the array as it is."""
-        return array
-
-
 def with_trailing_features(value: Gaussian) -> Gaussian:
     """Make the trailing axis the feature axis; covariances are dropped."""
-    return moved(TrailingFeatures(value), -1, ties=none_or_all(value.independent))
+    return moved(Moved(value), -1, ties=none_or_all(value.independent))
 
 
 def may_lose_dependence(value: Gaussian) -> bool:
@@ -251,10 +226,6 @@ class Converted(Moved):
     def site_entries(self) -> Entries | None:
         """Return the entries of the source: their integer numbers are not converted."""
         return entries_of(self.source)
-
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
 
     def through(self, place: int, cross: Array) -> Array:
         """Convert the covariance with another value."""

@@ -70,10 +70,6 @@ class WithoutCovariance(Reshaped):
 class OnOtherAxis(Reshaped):
     """Step that moves a single feature to another axis of size one."""
 
-    def follows(self, place: int) -> bool:
-        """Return True, although :meth:`through` is unknown for a batch."""
-        return True
-
     def through(self, place: int, cross: Array) -> Array | None:
         """Keep the covariance with another value; None if there is a batch to rearrange."""
         if any(n != 1 for n in cross.shape[:-2]):
@@ -86,14 +82,6 @@ class OnBatchAxis(Moved):
     """Step that makes an axis of size one of the batch the feature axis."""
 
     axis: int
-
-    def move(self, array: Array) -> Array:
-        """Return the array as it is."""
-        return array
-
-    def follows(self, place: int) -> bool:
-        """Return True, although :meth:`through` is unknown where that axis is not of size one."""
-        return True
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return None for a value with more batch axes, with which it would be misaligned."""
@@ -200,10 +188,6 @@ class Expanded(Moved):
         """Broadcast the joint covariance."""
         covariance, batch = self.source.joint_covariance(), batch_shape(self.shape, self.axis)
         return namespace(covariance).broadcast_to(covariance, (*batch, self.size, self.size))
-
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
 
     def through(self, place: int, cross: Array) -> Array:
         """Repeat the rows of the covariance with another value."""

@@ -154,10 +154,6 @@ class IndexedFeatures(Moved):
         """The key of the features, a slice where that is possible."""
         return self.key
 
-    def follows(self, place: int) -> bool:
-        """Return True: :meth:`through` is known for every input."""
-        return True
-
     def through(self, place: int, cross: Array) -> Array:
         """Select rows of the covariance with another value."""
         return cross[..., self.key, :]

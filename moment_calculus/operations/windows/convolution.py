@@ -67,10 +67,9 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     )
     mean = kernel(_mean(x), _mean(w))
     step = Convolved(tuple(random), x, w, kernel, layout, tuple(mean.shape))
-    covariance = step.joint if step.carries_covariance() else None
     return Gaussian(
         mean,
-        Spread(step.variance(), covariance, step.joint),
+        Spread(step.variance(), step.joint, step.carries_covariance()),
         step,
         axis=layout.features,
         propagation=random[0].propagation,

@@ -127,17 +127,15 @@ def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian
     """
     value = value.gaussian()
     if value.independent and windows.disjoint:
-        return _window_value(value, value, windows, kernel, None, ties=Ties.NONE)
+        spread = Spread(kernel(value.variance, windows))
+        return _window_value(value, value, windows, kernel, spread, Ties.NONE)
     result = value
     place = None if value.axis is None else len(value.shape) + value.axis
     features = windows.restricted_to([] if place is None else [place])
     if place is not None and not features.is_trivial:
         mapped = map_features(value, _matrix(value, place, features))
-        covariance = mapped.joint_covariance
-        propagated = covariance if mapped.has_covariance else None
-        result = _window_value(
-            value, mapped, features, kernel, propagated, mapped.variance, joint=covariance
-        )
+        spread = Spread(mapped.variance, mapped.joint_covariance, mapped.has_covariance)
+        result = _window_value(value, mapped, features, kernel, spread)
     others = windows.restricted_to([axis for axis in range(len(value.shape)) if axis != place])
     if others.is_trivial:
         return result
@@ -202,14 +200,18 @@ class WindowSums(Step):
 
 
 def _window_value(
-    value, derived_from, windows, kernel, covariance, variance=None, *, joint=None, ties=Ties.ALL
+    value: Gaussian,
+    derived_from: Gaussian,
+    windows: Windows,
+    kernel: WindowKernel,
+    spread: Spread,
+    ties: Ties = Ties.ALL,
 ) -> Gaussian:
     """Make the value of window sums; ``derived_from`` is the value that the result comes from."""
     plain = derived_from is value
-    variance = kernel(value.variance, windows) if variance is None else variance
     return Gaussian(
         kernel(value.mean, windows) if plain else derived_from.mean,
-        Spread(variance, covariance, joint),
+        spread,
         WindowSums(value, windows, kernel, Opaque((value,)) if plain else derived_from.step),
         axis=value.axis,
         ties=ties,
@@ -233,9 +235,8 @@ def _over_batch(
     elif value.has_covariance and value.propagation.full:
         warn_dropped(value, "a sum over windows of positions")
     ties = Ties.FEATURES if independent and windows.disjoint else Ties.ALL
-    return _window_value(
-        value, value, windows, kernel, covariance, positive_part(variance), ties=ties
-    )
+    spread = Spread(positive_part(variance), covariance)
+    return _window_value(value, value, windows, kernel, spread, ties)
 
 
 def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:
@@ -248,7 +249,7 @@ def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> 
         "sites by naming them in sample_sites=",
         DependenceWarning,
     )
-    return _window_value(value, value, windows, kernel, None, kernel(value.variance, windows))
+    return _window_value(value, value, windows, kernel, Spread(kernel(value.variance, windows)))
 
 
 def _covariance_windows(value: Gaussian, windows: Windows) -> Windows:

@@ -138,7 +138,7 @@ class Form:
         known = self._joint(rest, joint or _missing)
         gaussian = Gaussian(
             mean,
-            Spread(variance, covariance if self.dense else None, known),
+            Spread(variance, covariance if self.dense else known, self.dense),
             Opaque(inputs, self.weight) if inputs else Root(self.weight),
             axis=self.axis,
             support={site: behind.get(site, ALL) for site in sites},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpyro import distributions as dist
 
-from numpyro_moments.likelihoods.derived import restored
+from numpyro_moments.likelihoods.structure import restored
 from numpyro_moments.prediction.predict import of_particles
 from tests.checks.general import QUICK
 

@@ -16,7 +16,7 @@ from numpyro.distributions.transforms import AffineTransform
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import site_value
 from numpyro_moments.evaluation.interpreter import Interpreter
-from numpyro_moments.likelihoods.derived import stripped
+from numpyro_moments.likelihoods.structure import stripped
 from tests.cases.hosts.likelihoods import CLASSES, CONTINUOUS, COUNTS, CUTS, GATE, POSITIVE, shared
 
 MEAN, VARIANCE = np.array([-0.8, 0.3, 1.1]), np.array([0.3, 0.9, 0.05])

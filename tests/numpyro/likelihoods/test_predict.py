@@ -22,7 +22,7 @@ from numpyro_moments import (
     predict,
     predictive_moments,
 )
-from numpyro_moments.likelihoods.table import PREDICTIVES
+from numpyro_moments.likelihoods.expected import PREDICTIVES
 from numpyro_moments.sites.traces import bind
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models

@@ -1,1 +1,0 @@
-"""Predictive quantities of observations: power means, distribution functions, entropies."""
