@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
@@ -22,8 +21,8 @@ from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.structure import distributions_in, restored
 from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
-from numpyro_moments.sites.posteriors import WRAPPERS, without_wrappers
-from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, moment_traces
+from numpyro_moments.sites.posteriors import WRAPPERS
+from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, is_factor, moment_traces
 
 
 def predict_by_particles(
@@ -193,11 +192,6 @@ def sites_to_predict(traces: Traces) -> dict[str, dict]:
 
 def _is_observation(site: dict) -> bool:
     return site["type"] == "sample" and not (site["infer"] or {}).get(UNDRAWN)
-
-
-def is_factor(site: dict) -> bool:
-    """Return whether a site is a ``numpyro.factor``, which predicts nothing."""
-    return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
 def prediction_at(name: str, site: dict) -> Any:

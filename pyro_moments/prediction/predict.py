@@ -196,9 +196,7 @@ def moment_trace(
 def sites_to_predict(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
     """Return the sites of a trace that are neither latent nor factors."""
     return {
-        name: site
-        for name, site in sites.items()
-        if name not in latent and not is_factor(site["fn"])
+        name: site for name, site in sites.items() if name not in latent and not is_factor(site)
     }
 
 

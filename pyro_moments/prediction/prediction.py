@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
@@ -15,9 +14,9 @@ from moment_calculus.predictions.site import ClosedFormSite, checked_count
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.likelihoods import marginal, moments_and_law, univariate
 from pyro_moments.likelihoods.structure import has_moments
+from pyro_moments.sites.posteriors import WRAPPERS
 
 CLASSES = torch.distributions.Categorical
-WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 
 
 @contextmanager

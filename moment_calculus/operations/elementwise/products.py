@@ -14,7 +14,7 @@ from typing import Any
 
 from moment_calculus.errors import DependenceWarning, warn_user
 from moment_calculus.functions.base import Activation, normal_hermite
-from moment_calculus.functions.function_bounds import value_range
+from moment_calculus.functions.combinators import value_range
 from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
