@@ -16,6 +16,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.objectives.failure_causes import Diagnosis, named_arguments
 
 
@@ -53,7 +54,7 @@ class _InNumPyro(Diagnosis):
 
 
 def _is_known(data: Any) -> bool:
-    return isinstance(data, np.ndarray | jax.Array) and not isinstance(data, jax.core.Tracer)
+    return isinstance(data, np.ndarray | jax.Array) and not is_traced(data)
 
 
 def _unwrapped(model: Any) -> Any:

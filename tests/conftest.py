@@ -18,6 +18,7 @@ os.environ.setdefault(
 # Inductor would compile a program for each set of vector instructions, to see whether it can.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
+import jax
 import numpy as np
 import pyro
 import pytest
@@ -70,3 +71,9 @@ def double_precision():
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def double_precision_in_jax():
+    with jax.enable_x64(True):
+        yield

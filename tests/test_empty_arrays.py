@@ -17,7 +17,8 @@ import numpyro_moments
 import pyro_moments
 from tests.cases.hosts import models
 from tests.cases.hosts.full_rank import HOSTS, KINDS, posterior
-from tests.test_cross_framework import in_numpyro, in_pyro, precision
+from tests.checks.jaxprs import by_numpy
+from tests.golden.losses import Cell, in_numpyro, in_pyro
 
 FUNCTIONS = {
     "sum": (lambda x: x.sum(0), lambda x: x.sum(0)),
@@ -73,38 +74,38 @@ LIKELIHOODS = {
 }
 
 
-def elbo_and_no_data(name):
+def model_without_rows(name):
     observe, outputs, kind = LIKELIHOODS[name]
-    data = [np.zeros((0, models.INPUTS)), np.zeros(0, dtype=kind)]
+    data = {"x": np.zeros((0, models.INPUTS)), "y": np.zeros(0, dtype=kind)}
     return regression(observe, outputs), data, outputs
 
 
+def parameter(name, shape):
+    """Locations of 0.3 and 0.2; scales whose softplus is log 2."""
+    if "scales." in name or name.endswith("_auto_scale"):
+        return np.zeros(shape)
+    return np.full(shape, 0.3 if "weight" in name else 0.2)
+
+
+@pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_no_rows_leave_the_divergence_alone(name):
     """The KL divergence of the weights and of the logarithm of the scale, in closed form."""
-    model, data, outputs = elbo_and_no_data(name)
-    size = models.INPUTS * outputs
-    values = {
-        "a_weight_auto_loc": np.full((models.INPUTS, outputs), 0.3),
-        "a_weight_auto_scale": np.zeros((models.INPUTS, outputs)),
-        "b_scale_auto_loc": np.array(0.2),
-        "b_scale_auto_scale": np.array(0.0),
-    }
-    scale = np.log(2.0)  # softplus of zero
+    model, data, outputs = model_without_rows(name)
+    size, scale = models.INPUTS * outputs, np.log(2.0)
     ratio = scale**2 * models.INPUTS  # of the variances
     weight = 0.5 * size * (ratio + 0.3**2 * models.INPUTS - 1 - np.log(ratio))
     noise = 0.5 * ((scale**2 + 0.2**2) / 0.25 - 1 - np.log(scale**2 / 0.25))
-    with precision("float64"):
-        for host, run in ((models.PYRO, in_pyro), (models.NUMPYRO, in_numpyro)):
-            loss, gradients = run(partial(model, host), data, values, "full")
-            assert loss == pytest.approx(weight + noise, rel=1e-6)
-            assert all(np.isfinite(gradient).all() for gradient in gradients.values())
+    cell = Cell(model, ["x", "y"], "DVIGuide", ("DeterministicELBO", {}), parameter, data)
+    for numbers in (in_pyro(cell), in_numpyro(cell, by_numpy)):
+        assert numbers["loss"] == pytest.approx(weight + noise, rel=1e-6)
+        assert all(np.isfinite(np.asarray(number)).all() for number in numbers.values())
 
 
+@pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 @pytest.mark.parametrize("name", ["Normal", "Categorical"])
 def test_no_rows_under_a_full_rank_guide(name):
-    model, data, outputs = elbo_and_no_data(name)
+    model, data, outputs = model_without_rows(name)
     parts = posterior(models.INPUTS * outputs + 1)
-    with precision("float64"):
-        losses = [loss(model, KINDS[0], parts, *data).item() for loss in HOSTS.values()]
+    losses = [loss(model, KINDS[0], parts, *data.values()).item() for loss in HOSTS.values()]
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)

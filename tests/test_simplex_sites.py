@@ -17,7 +17,6 @@ import pyro_moments
 from moment_calculus.errors import UnsupportedMoments
 from tests.cases.hosts import models
 from tests.checks.jaxprs import by_numpy
-from tests.test_cross_framework import precision
 
 CLASSES = np.array([0, 1, 2, 2, 1, 2])
 PRIOR = 2.0
@@ -73,9 +72,9 @@ def in_numpyro(samples):
 
 
 @pytest.mark.parametrize(("losses", "samples"), [(in_pyro, 400), (in_numpyro, 4000)])
+@pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 def test_a_dirichlet_is_drawn_where_it_is_named(losses, samples):
-    with precision("float64"):
-        drawn, exact = losses(samples), expected()
+    drawn, exact = losses(samples), expected()
     error = drawn.std() / np.sqrt(samples)
     assert 0 < error < 0.2
     assert abs(drawn.mean() - exact) < 4 * error

@@ -7,12 +7,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
-from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro import handlers
 
 from guides.families.mc_dropout import WeightSites, prior_scale
 from guides.numpyro.supports import is_latent
+from moment_calculus.numerics.derivatives.private_apis import (
+    is_constant,
+    programs_inside,
+    restricted,
+)
 
 # Primitives that leave a value as it is, except for its precision.
 _SAME = frozenset("convert_element_type copy copy_p optimization_barrier name".split())
@@ -50,18 +53,18 @@ def _is_array(site: dict) -> bool:
     return all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(site["value"]))
 
 
-def _depends(jaxpr: core.Jaxpr, place: int) -> bool:
+def _depends(jaxpr: Any, place: int) -> bool:
     """Return whether any output of a program depends on its input at ``place``."""
     wanted = [number == place for number in range(len(jaxpr.outvars))]
-    return any(dce_jaxpr(jaxpr, wanted)[1])
+    return any(restricted(jaxpr, wanted)[1])
 
 
 def _follow_sites(
-    jaxpr: core.Jaxpr, inputs: Sequence[Site | None], contracted_axes: dict[str, int]
+    jaxpr: Any, inputs: Sequence[Site | None], contracted_axes: dict[str, int]
 ) -> list[Site | None]:
     """Record what a program contracts in ``contracted_axes``; return the sites of its outputs."""
     sites = {variable: site for variable, site in zip(jaxpr.invars, inputs, strict=True) if site}
-    site_of = lambda v: None if isinstance(v, core.Literal) else sites.get(v)  # noqa: E731
+    site_of = lambda v: None if is_constant(v) else sites.get(v)  # noqa: E731
     for equation in jaxpr.eqns:
         operands = [site_of(variable) for variable in equation.invars]
         if any(operands):
@@ -80,7 +83,7 @@ def _results(equation: Any, operands: list, contracted_axes: dict[str, int]) -> 
     if name == "transpose":
         site, order = operands[0]
         return [(site, tuple(order[place] for place in parameters["permutation"]))]
-    for inner in core.jaxprs_in_params(parameters):
+    for inner in programs_inside(equation):
         if len(inner.invars) == len(operands):  # calls, not the bodies of loops
             return _follow_sites(inner, operands, contracted_axes)
     return []

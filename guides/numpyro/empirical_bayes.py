@@ -25,6 +25,7 @@ from moment_calculus.likelihoods.divergences import (
     gaussian_entropy,
     student_t_log_prob,
 )
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 
 
 class EmpiricalBayesNormal(Distribution):
@@ -147,7 +148,7 @@ class EmpiricalBayesNormal(Distribution):
 
 
 def _may_be_positive(value: Any) -> bool:
-    return isinstance(value, jax.core.Tracer) or bool(np.all(np.asarray(value) > 0))
+    return is_traced(value) or bool(np.all(np.asarray(value) > 0))
 
 
 def _as_float(value: Any) -> Any:

@@ -21,6 +21,7 @@ from guides.numpyro.initialization import init_to_network
 from guides.numpyro.latent_sites import ModelTrace, posterior
 from guides.numpyro.scales import full_like, scale_positive
 from guides.numpyro.supports import check_fixed_supports, is_latent, slope_sign
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 
 
 class DVIGuide(AutoGuide):
@@ -161,7 +162,7 @@ class DVIGuide(AutoGuide):
             names = ", ".join(sorted(self._trained_names or ()))
             raise ValueError(f"none of the parameters {names} is of a site of the model")
         # a traced bound of a support must not outlive its trace
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(sites)):
+        if not any(is_traced(leaf) for leaf in jax.tree.leaves(sites)):
             self._sites = sites
         return sites
 

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from moment_calculus.numerics.derivatives.private_apis import is_traced
+
 BLOCK = 4096
 
 
@@ -30,4 +32,4 @@ class PrecompiledNormal(dist.Normal):
 
 
 def _is_concrete(value: Any) -> bool:
-    return not isinstance(value, jax.core.Tracer) and getattr(value, "is_fully_addressable", True)
+    return not is_traced(value) and getattr(value, "is_fully_addressable", True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import SoftplusTransform
 
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.numerics.polynomials import polynomial
 
 # log(1 + e)/e for 0 ≤ e ≤ 1 as a quotient of polynomials, lowest powers first. Lawson's
@@ -28,7 +29,7 @@ def full_like(location: Any, scale: float) -> Any:
 
 
 def _on_one_device(location: jax.Array) -> bool:
-    return isinstance(location, jax.core.Tracer) or len(location.devices()) == 1
+    return is_traced(location) or len(location.devices()) == 1
 
 
 @jax.custom_jvp

@@ -18,7 +18,7 @@ def _functions(*names: str) -> set[Callable]:
 
 
 _MOVES = _functions(*"t transpose swapaxes swapdims permute movedim moveaxis adjoint".split())
-_MOVES |= {vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT", "H", "mH")}
+_MOVES |= {getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH")}
 _SAME = _functions(*"clone contiguous to type_as float double half bfloat16 cpu".split())
 _PRODUCTS = _functions(*"matmul __matmul__ mm mv dot".split())
 _REVERSED = _functions("__rmatmul__")

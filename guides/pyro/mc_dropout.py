@@ -21,7 +21,6 @@ from guides.pyro.contractions import weights_of
 from guides.pyro.dropped_weight import DroppedWeight
 from guides.pyro.initialization import init_to_network
 from guides.pyro.mean_field import DVIGuide
-from guides.pyro.parameters import parameter
 from guides.pyro.supports import is_real
 
 
@@ -130,14 +129,6 @@ class MCDropoutGuide(DVIGuide):
         elif self.options.learn_p:
             rate = PyroParam(_like(loc, self._rates[name]), constraints.unit_interval, 0)
             deep_setattr(self.probs, name, rate)
-
-    def _parameters_of(self, name: str) -> tuple[Any, ...]:
-        """Return the location, and the probability of a masked site or the scale of another."""
-        loc = parameter(self.locs, name)
-        if name not in self._rates:
-            return super()._parameters_of(name) if self._has_scale(name) else (loc, None)
-        learnt = self.options.learn_p
-        return loc, parameter(self.probs, name) if learnt else _like(loc, self._rates[name])
 
     def _has_scale(self, site: str) -> bool:
         return self.options.others == "mean_field" and site not in self._rates

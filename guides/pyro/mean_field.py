@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from operator import attrgetter
 from typing import Any
 
 import pyro
@@ -21,7 +22,6 @@ from torch.distributions import biject_to
 from guides.families.initialization import checked_scale
 from guides.families.latent_site import LatentSite
 from guides.pyro.initialization import init_to_network
-from guides.pyro.parameters import parameters, unvalidated
 from guides.pyro.supports import OnSupport, check_fixed_supports, is_real, slope_sign
 
 
@@ -137,7 +137,7 @@ class DVIGuide(AutoGuide):
         """
         if self._sites is None:
             self._pending_state = state_dict, args, kwargs
-            return torch.nn.modules.module._IncompatibleKeys([], [])
+            return torch.nn.Module().load_state_dict({})  # no keys are missing or unexpected
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     def _initial_value(self, site: dict) -> Any:
@@ -199,24 +199,6 @@ class DVIGuide(AutoGuide):
                 )
         return result
 
-    def posteriors_alone(self) -> dict[str, dist.TorchDistribution] | None:
-        """Return the posteriors that a call of the guide samples from, if it does nothing else.
-
-        Their parameters are not validated, to save time: a finite loss shows that they
-        are valid.
-
-        Returns:
-            Distributions by site name; None before the first call, for a guide with
-            plates or hooks, and for a subclass with its own ``forward``.
-        """
-        own = type(self).forward is not DVIGuide.forward
-        hooked = self._forward_hooks or self._forward_pre_hooks
-        planned = self.create_plates is not None or self._prototype_frames or self.master
-        if self._sites is None or own or hooked or planned:
-            return None
-        with self._pyro_context, unvalidated():
-            return self.get_posterior()
-
     def get_posterior(
         self, params: Mapping[str, torch.Tensor] | None = None
     ) -> dict[str, dist.TorchDistribution]:
@@ -256,8 +238,8 @@ class DVIGuide(AutoGuide):
             return base
         return OnSupport(base, biject_to(site.support).with_cache()).with_support(site.support)
 
-    def _parameters_of(self, name: str) -> tuple[Any, ...]:
-        return parameters(name, self.locs, self.scales)
+    def _parameters_of(self, site: str) -> tuple[Any, ...]:
+        return tuple(attrgetter(name)(self) for name in self._parameter_names(site))
 
     @torch.no_grad()
     def sample_posterior(self, num_samples: int = 1) -> dict[str, torch.Tensor]:

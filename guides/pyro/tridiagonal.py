@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -25,7 +26,6 @@ from guides.families.tridiagonal_options import (
 from guides.pyro.contractions import weights_of
 from guides.pyro.initialization import init_to_network
 from guides.pyro.mean_field import DVIGuide
-from guides.pyro.parameters import parameter
 from guides.pyro.supports import OnSupport, is_real
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
 
@@ -150,11 +150,6 @@ class TridiagonalGuide(DVIGuide):
         learnt = group is not None and self.options.learn_correlation
         return (f"locs.{site}", spread, *((f"correlations.{group}",) if learnt else ()))
 
-    def _parameters_of(self, name: str) -> tuple[torch.Tensor, ...]:
-        """Return the location, the scale of the site or its group, and ρ if it is learnt."""
-        parts = (part.split(".", 1) for part in self._parameter_names(name))
-        return tuple(parameter(getattr(self, module), path) for module, path in parts)
-
     def _posterior(self, site: LatentSite, loc: torch.Tensor, *rest: Any) -> Any:
         if site.name not in self._design.groups:
             return super()._posterior(site, loc, *rest)
@@ -175,7 +170,7 @@ class TridiagonalGuide(DVIGuide):
 
     def _summary(self, group: str, sites: tuple[str, ...]) -> Group:
         learnt = self.options.learn_correlation
-        rho = float(parameter(self.correlations, group)) if learnt else self.options.correlation
+        rho = float(attrgetter(group)(self.correlations)) if learnt else self.options.correlation
         parts = ([part.cpu().numpy() for part in self._marginal(site)] for site in sites)
         return tridiagonal_options.summarise_group(sites, parts, rho)
 

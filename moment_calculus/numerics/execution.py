@@ -12,7 +12,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_untraced
+from moment_calculus.numerics.derivatives.private_apis import is_transformed, is_untraced
 from moment_calculus.numerics.special import constants, namespace
 
 Array = Any

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jax.extend import core
-
 from moment_calculus.criticism.accuracy.layers import RecordedOperation
 from moment_calculus.operations.recognition import Symbolic
+from numpyro_moments._host import ClosedJaxpr, Jaxpr
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.evaluation.user_line import line_of
 from numpyro_moments.rules.programs.recognised_calls import function_of_jax
@@ -20,7 +19,7 @@ from numpyro_moments.rules.table import INLINED
 class Frame:
     """A program as it was evaluated: the whole, or the program of a call inside it."""
 
-    jaxpr: core.Jaxpr  # without dead code
+    jaxpr: Jaxpr  # without dead code
     consts: Sequence[Any]
     # Frames of calls, by the index of their equations.
     inner: dict[int, Frame] = field(default_factory=dict)
@@ -55,7 +54,7 @@ class Recorder(Interpreter):
         self.results: list[Any] = []
         self._open: list[Frame | None] = []
 
-    def run(self, program: core.ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+    def run(self, program: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a program, and keep what draws of the same program need."""
         self.operands, self.results = operands, super().run(program, operands)
         return self.results
@@ -70,7 +69,7 @@ class Recorder(Interpreter):
         for frame, consts in zip(self.frames, constants, strict=True):
             frame.consts = consts
 
-    def within(self, live: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    def within(self, live: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate the whole program, or a program that is part of another."""
         self._open.append(self._entered(live, consts))
         try:
@@ -78,7 +77,7 @@ class Recorder(Interpreter):
         finally:
             self._open.pop()
 
-    def _entered(self, live: core.Jaxpr, consts: Sequence[Any]) -> Frame | None:
+    def _entered(self, live: Jaxpr, consts: Sequence[Any]) -> Frame | None:
         frame = Frame(live, consts)
         if not self._open:
             self.frames.append(frame)

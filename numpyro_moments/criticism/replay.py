@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.extend import core, source_info_util
-from jax.interpreters.partial_eval import dce_jaxpr
 
+from moment_calculus.numerics.derivatives.private_apis import read, without_dead_code
+from numpyro_moments._host import apply_equation
 from numpyro_moments.criticism.recorder import Frame, Recorder
 
 
@@ -29,15 +29,13 @@ class Replay:
         """Evaluate a frame, keep the results of its equations, and return its outputs."""
         values = dict(zip(frame.jaxpr.constvars, consts, strict=True))
         values.update(zip(frame.jaxpr.invars, operands, strict=True))
-
-        def read(variable: Any) -> Any:
-            return variable.val if isinstance(variable, core.Literal) else values[variable]
-
         for place, equation in enumerate(frame.jaxpr.eqns):
-            results = self._results(frame, place, equation, list(map(read, equation.invars)))
+            results = self._results(
+                frame, place, equation, [read(v, values) for v in equation.invars]
+            )
             self.results[id(frame), place] = results
             values.update(zip(equation.outvars, results, strict=True))
-        return list(map(read, frame.jaxpr.outvars))
+        return [read(output, values) for output in frame.jaxpr.outvars]
 
     def _results(
         self, frame: Frame, place: int, equation: Any, operands: list[Any]
@@ -50,11 +48,7 @@ class Replay:
         if self.recorder.holds_own(equation):
             inner = _inside(equation)
             return self.run(inner, inner.consts, operands)
-        trace = equation.source_info.traceback
-        with source_info_util.user_context(trace), equation.ctx.manager:
-            primitive = equation.primitive
-            result = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
-        return result if primitive.multiple_results else [result]
+        return apply_equation(equation, operands)
 
     def _key_of(self, name: str) -> Any:
         return jax.random.fold_in(self.key, zlib.crc32(name.encode()))
@@ -78,8 +72,7 @@ def _inside(equation: Any) -> Frame:
     """Return the program of a call in which sites are drawn, and nothing was recorded."""
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     jaxpr = getattr(program, "jaxpr", program)
-    live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
-    return Frame(live, getattr(program, "consts", ()))
+    return Frame(without_dead_code(jaxpr), getattr(program, "consts", ()))
 
 
 def drawer(

@@ -13,11 +13,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core, source_info_util
-from jax.interpreters.partial_eval import dce_jaxpr
 
 from moment_calculus.errors import UnsupportedMoments, at_line
+from moment_calculus.numerics.derivatives.private_apis import (
+    is_traced,
+    programs_inside,
+    read,
+    without_dead_code,
+)
 from moment_calculus.operations.recognition import Symbolic, resolved
+from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation
 from numpyro_moments.evaluation import user_line
 from numpyro_moments.evaluation.known_numbers import KnownNumbers
 from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
@@ -41,7 +46,7 @@ class Interpreter:
         self.outputs = outputs  # the site of each output, or an empty string; for messages
         self.numbers = KnownNumbers()
         self.calls: list[Any] = []  # enclosing equations, the outermost first
-        self.program: core.Jaxpr | None = None  # the program that runs, without dead code
+        self.program: Jaxpr | None = None  # the program that runs, without dead code
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
@@ -56,29 +61,25 @@ class Interpreter:
         """Return whether an equation, or one inside it, has a rule of this program only."""
         if not self.own or equation.primitive.name in self.own:
             return bool(self.own)
-        programs = core.jaxprs_in_params(equation.params)
+        programs = programs_inside(equation)
         return any(self.holds_own(inner) for program in programs for inner in program.eqns)
 
-    def run(self, program: core.ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+    def run(self, program: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a closed jaxpr: return an array or a random value for each output."""
         return self.evaluate(program.jaxpr, program.consts, operands)
 
-    def evaluate(
-        self, jaxpr: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]
-    ) -> list[Any]:
+    def evaluate(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate an open jaxpr with its constants."""
         return list(map(resolved, self.inline(jaxpr, consts, operands)))
 
-    def inline(
-        self, jaxpr: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]
-    ) -> list[Any]:
+    def inline(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate an open jaxpr inside another; parts of composites stay parts."""
-        live, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
+        live = without_dead_code(jaxpr)
         if not self.calls:
             self.program = live
         return self.within(live, consts, operands)
 
-    def within(self, live: core.Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    def within(self, live: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate an open jaxpr without dead code."""
         return _Frame(self, live, consts, operands).evaluate()
 
@@ -109,22 +110,15 @@ class _Frame:
         return [self._read(output) for output in self.jaxpr.outvars]
 
     def _read(self, variable: Any) -> Any:
-        if isinstance(variable, core.Literal):
-            return variable.val
-        value = self.values[variable]
+        value = read(variable, self.values)
         return _nothing(variable) if is_random(value) and _is_empty(variable) else value
 
     def _certain(self, equation: Any, operands: list[Any]) -> list[Any]:
-        primitive = equation.primitive
-        with (
-            source_info_util.user_context(equation.source_info.traceback),
-            equation.ctx.manager,
-            _concretely(equation, operands),
-        ):
-            result = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
-        if primitive.name in _KEEPS_NUMBERS and operands:
-            self.interpreter.numbers.follow(operands[0], result)
-        return result if primitive.multiple_results else [result]
+        with _concretely(equation, operands):
+            results = apply_equation(equation, operands)
+        if equation.primitive.name in _KEEPS_NUMBERS and operands:
+            self.interpreter.numbers.follow(operands[0], results[0])
+        return results
 
     def _random(self, equation: Any, operands: list[Any]) -> list[Any]:
         result = self._located(equation, lambda: self._apply(equation, operands), operands)
@@ -196,7 +190,7 @@ def _nothing(variable: Any) -> jax.Array:
 
 def _concretely(equation: Any, operands: list[Any]) -> Any:
     """Return a context that computes small constants at trace time, so that they stay known."""
-    unknown = any(isinstance(operand, jax.core.Tracer) for operand in operands)
+    unknown = any(is_traced(operand) for operand in operands)
     small = all(map(_is_small, (*equation.invars, *equation.outvars)))
     if unknown or not small or not operands:
         return contextlib.nullcontext()

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from numpyro_moments.rules.table import is_random
 
 
@@ -38,6 +39,6 @@ class KnownNumbers:
 
 def _simplified(operand: Any) -> Any:
     known = isinstance(operand, np.ndarray | np.generic | jax.Array)
-    if not known or isinstance(operand, jax.core.Tracer) or np.ndim(operand):
+    if not known or is_traced(operand) or np.ndim(operand):
         return operand
     return operand.item() if jnp.issubdtype(operand.dtype, jnp.number) else operand

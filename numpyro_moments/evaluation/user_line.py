@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from jax.extend import core
-
 from moment_calculus.errors import LIBRARIES, UnsupportedMoments, is_standard
+from moment_calculus.numerics.derivatives.private_apis import is_constant
+from numpyro_moments._host import Jaxpr
 
 
 def line_of(equation: Any, calls: Sequence[Any] = ()) -> tuple[str, int] | None:
@@ -74,7 +74,7 @@ def _where(equation: Any, calls: Sequence[Any]) -> str:
     return f"{line} in {scope}" if scope else line
 
 
-def fed_by(equation: Any, program: core.Jaxpr | None, outputs: Sequence[str]) -> tuple[str, ...]:
+def fed_by(equation: Any, program: Jaxpr | None, outputs: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the outputs that depend on an equation of the program itself."""
     if program is None or not outputs:
         return ()
@@ -86,10 +86,10 @@ def fed_by(equation: Any, program: core.Jaxpr | None, outputs: Sequence[str]) ->
     found = [
         name
         for name, variable in zip(outputs, program.outvars, strict=True)
-        if not isinstance(variable, core.Literal) and variable in reached
+        if not is_constant(variable) and variable in reached
     ]
     return tuple(dict.fromkeys(filter(None, found)))
 
 
 def _variables(operands: Sequence[Any]) -> Iterator[Any]:
-    return (operand for operand in operands if not isinstance(operand, core.Literal))
+    return (operand for operand in operands if not is_constant(operand))

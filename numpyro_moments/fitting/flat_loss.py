@@ -14,8 +14,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI
 
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.optimisation.minimiser import BY_ADAM, check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
+from numpyro_moments._host import evaluate
 
 BATCH_ROOM = 1 << 27  # bytes of intermediate results of concurrent products; more leaves the caches
 
@@ -53,7 +55,7 @@ class Curvature:
     def _linearise(self, place: jax.Array) -> list[jax.Array]:
         product = jax.linearize(self.slope, place)[1]
         closed = jax.make_jaxpr(product)(place)
-        traced = [isinstance(const, jax.core.Tracer) for const in closed.consts]
+        traced = [is_traced(const) for const in closed.consts]
         self._program = closed.jaxpr
         self._fixed = {i: c for i, c in enumerate(closed.consts) if not traced[i]}
         return [const for i, const in enumerate(closed.consts) if traced[i]]
@@ -62,7 +64,7 @@ class Curvature:
         rest = iter(linearised)
         places = range(len(linearised) + len(self._fixed))
         consts = [self._fixed[i] if i in self._fixed else next(rest) for i in places]
-        return jax.core.eval_jaxpr(self._program, consts, direction)[0]
+        return evaluate(self._program, consts, direction)[0]
 
     def _products(self, linearised: list[jax.Array], place: jax.Array) -> jax.Array:
         """Return the products with all unit vectors, as many at once as :data:`ROOM` allows."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from moment_calculus.errors import not_in_guide
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from numpyro_moments.failure_causes import explain_infinite_loss
 from numpyro_moments.objectives.base import Objective, Program
 from numpyro_moments.sites.terms import auxiliary_term, latent_term, observed_term
@@ -122,7 +122,7 @@ class DeterministicELBO(Objective):
 
 def _is_infinite(term: Any) -> bool:
     """Return whether a term is known and not finite; inside ``jax.jit`` none is known."""
-    return not isinstance(term, jax.core.Tracer) and not bool(jnp.isfinite(term))
+    return not is_traced(term) and not bool(jnp.isfinite(term))
 
 
 def elbo_terms(traces: Traces) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core, source_info_util
-from jax.interpreters.partial_eval import dce_jaxpr
 
+from moment_calculus.numerics.derivatives.private_apis import read, without_dead_code
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
+from numpyro_moments._host import ClosedJaxpr, apply_equation
 from numpyro_moments.particles.rows import Mixed, axes_after, called
 from numpyro_moments.particles.undrawn import (
     MaskedSite,
@@ -57,19 +57,15 @@ class Evaluation:
         self.shared_draws, self.is_mean = frozenset(shared_draws), is_mean
         self.by_rows = by_rows and not is_mean  # whether rows may have noise of their own
 
-    def run(self, program: core.ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+    def run(self, program: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a program: each output is an array, :class:`Rows` or not drawn yet."""
-        jaxpr, _ = dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), instantiate=True)
+        jaxpr = without_dead_code(program.jaxpr)
         values = dict(zip(jaxpr.constvars, program.consts, strict=True))
         values.update(zip(jaxpr.invars, operands, strict=True))
-
-        def read(variable: Any) -> Any:
-            return variable.val if isinstance(variable, core.Literal) else values[variable]
-
         for equation in jaxpr.eqns:
-            results = self._apply(equation, [read(variable) for variable in equation.invars])
+            results = self._apply(equation, [read(v, values) for v in equation.invars])
             values.update(zip(equation.outvars, results, strict=True))
-        return [read(variable) for variable in jaxpr.outvars]
+        return [read(output, values) for output in jaxpr.outvars]
 
     def _apply(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
         if equation.primitive in (normal_site_p, masked_site_p):
@@ -140,7 +136,7 @@ def _rows_of(equation: Any, inputs: Any, side: int) -> tuple[Any, frozenset[str]
 
 def _mapped(equation: Any, side: int, inputs: Any, matrix: Any) -> Any:
     """Return the product of inputs and a matrix, which is the operand ``side`` of it."""
-    return _bind(equation, (inputs, matrix) if side else (matrix, inputs))[0]
+    return apply_equation(equation, (inputs, matrix) if side else (matrix, inputs))[0]
 
 
 def _is_masked(operand: Any) -> bool:
@@ -215,25 +211,17 @@ def _settled(equation: Any, operands: Sequence[Any]) -> list[Any]:
     operands = [drawn(operand) for operand in operands]
     rows = [operand for operand in operands if isinstance(operand, Rows)]
     if not rows:
-        return _bind(equation, operands)
+        return apply_equation(equation, operands)
     sites = frozenset[str]().union(*(part.sites for part in rows))
     try:
         axes = axes_after(equation, [getattr(operand, "axis", None) for operand in operands])
     except Mixed:
         raise SharedDrawNeeded(sites) from None
-    results = _bind(equation, [getattr(operand, "array", operand) for operand in operands])
+    results = apply_equation(equation, [getattr(operand, "array", operand) for operand in operands])
     return [
         result if axis is None else Rows(result, axis, sites)
         for result, axis in zip(results, axes, strict=True)
     ]
-
-
-def _bind(equation: Any, operands: Sequence[Any]) -> list[Any]:
-    primitive = equation.primitive
-    trace = equation.source_info.traceback
-    with source_info_util.user_context(trace), equation.ctx.manager:
-        result = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
-    return list(result) if primitive.multiple_results else [result]
 
 
 # Rules that keep values undrawn, by primitive.

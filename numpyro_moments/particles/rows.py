@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax.extend import core
+from moment_calculus.numerics.derivatives.private_apis import is_constant
+from numpyro_moments._host import ClosedJaxpr, Jaxpr
 
 Axes = Sequence[int | None]  # of the rows in each operand; None for those without rows
 _ELEMENTWISE = frozenset(
@@ -43,11 +44,11 @@ class Mixed(Exception):
     """Raised if an operation may let rows depend on each other."""
 
 
-def called(equation: Any) -> core.ClosedJaxpr | None:
+def called(equation: Any) -> ClosedJaxpr | None:
     """Return the program that an equation calls once, unchanged; None if it calls none."""
     name = _CALLS.get(equation.primitive.name)
     program = None if name is None else equation.params[name]
-    return core.ClosedJaxpr(program, ()) if isinstance(program, core.Jaxpr) else program
+    return ClosedJaxpr(program, ()) if isinstance(program, Jaxpr) else program
 
 
 def axes_after(equation: Any, axes: Axes) -> list[int | None]:
@@ -62,11 +63,11 @@ def axes_after(equation: Any, axes: Axes) -> list[int | None]:
     return [rule(equation, axes)] * len(equation.outvars)
 
 
-def _through(program: core.Jaxpr, axes: Axes) -> list[int | None]:
+def _through(program: Jaxpr, axes: Axes) -> list[int | None]:
     places: dict[Any, int | None] = dict(zip(program.invars, axes, strict=True))
 
     def read(variable: Any) -> int | None:
-        return None if isinstance(variable, core.Literal) else places.get(variable)
+        return None if is_constant(variable) else places.get(variable)
 
     for equation in program.eqns:
         found = axes_after(equation, [read(variable) for variable in equation.invars])

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import jax
-from jax.extend import core
 
 from guides.families import mc_dropout, mean_field
 from moment_calculus.numerics.arrays import standard_deviation
@@ -16,11 +15,11 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
 from moment_calculus.operations.elementwise.arithmetic import site_value
 from moment_calculus.values import Gaussian
+from numpyro_moments._host import new_primitive
 
-normal_site_p = core.Primitive("normal_site")
-normal_site_p.def_abstract_eval(lambda _, loc, scale, **__: loc)
-masked_site_p = core.Primitive("masked_site")  # the leaves of its posterior are operands
-masked_site_p.def_abstract_eval(lambda _, loc, *__, **___: loc)
+normal_site_p = new_primitive("normal_site", lambda _, loc, scale, **__: loc)
+# The leaves of its posterior are operands.
+masked_site_p = new_primitive("masked_site", lambda _, loc, *__, **___: loc)
 
 
 class SharedDrawNeeded(Exception):

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend import core
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
@@ -25,6 +24,7 @@ from numpyro.primitives import Messenger
 
 from moment_calculus.errors import MEAN_FIELD_GUIDES, UnsupportedMoments, not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
+from numpyro_moments._host import new_primitive, shaped
 from numpyro_moments.sites.posteriors import posterior_value, without_wrappers
 
 Draw = Callable[[str, dist.Distribution], jax.Array]
@@ -126,8 +126,7 @@ def _constrained(prior: Any, free: jax.Array) -> dist.Delta:
 
 
 _AUXILIARY_SUFFIX = "_unconstrained"
-latent_p = core.Primitive("latent")
-latent_p.def_abstract_eval(lambda *_, shape, dtype, **__: jax.core.ShapedArray(shape, dtype))
+latent_p = new_primitive("latent", lambda *_, shape, dtype, **__: shaped(shape, dtype))
 
 
 class MomentMessenger(Messenger):

@@ -10,13 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend import core
-from jax.interpreters.partial_eval import dce_jaxpr
 from numpyro.primitives import Messenger
 
 from moment_calculus.errors import calling_line, randomness_outside_sites
+from moment_calculus.numerics.derivatives.private_apis import (
+    is_constant,
+    is_traced,
+    programs_inside,
+    restricted,
+)
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.noise import Uniform, noise_name
+from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation, new_primitive, shaped
 from numpyro_moments.evaluation.user_line import line_of
 from numpyro_moments.rules.programs.recognised_calls import function_of_jax
 
@@ -52,7 +57,7 @@ def refuse_silent_draws(program: Any, outputs: Collection[int]) -> None:
     indices of the outputs that must not be random, given the sites.
     """
     wanted = [place in outputs for place in range(len(program.outvars))]
-    live, used = dce_jaxpr(_cut(program), wanted)
+    live, used = restricted(_cut(program), wanted)
     if used[0]:
         culprit = _first_draw(live, live.invars[0])
         place = line_of(culprit)
@@ -61,7 +66,7 @@ def refuse_silent_draws(program: Any, outputs: Collection[int]) -> None:
         raise randomness_outside_sites(f"jax.random.{name}", where, framework="NumPyro")
 
 
-def _cut(program: core.Jaxpr) -> core.Jaxpr:
+def _cut(program: Jaxpr) -> Jaxpr:
     return program.replace(eqns=[_cut_equation(equation) for equation in program.eqns])
 
 
@@ -73,26 +78,26 @@ def is_marked(equation: Any) -> bool:
 def _cut_equation(equation: Any) -> Any:
     if is_marked(equation):
         return equation.replace(invars=[])
-    if not any(core.jaxprs_in_params(equation.params)):
+    if not any(programs_inside(equation)):
         return equation
     return equation.replace(params={k: _inside(v, _cut) for k, v in equation.params.items()})
 
 
-def _inside(part: Any, change: Callable[[core.Jaxpr], core.Jaxpr]) -> Any:
-    if isinstance(part, core.Jaxpr):
+def _inside(part: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+    if isinstance(part, Jaxpr):
         return change(part)
-    if isinstance(part, core.ClosedJaxpr):
+    if isinstance(part, ClosedJaxpr):
         return part.replace(jaxpr=change(part.jaxpr))
     if type(part) in (tuple, list):  # e.g. the branches of a condition, but no named tuples
         return type(part)(_inside(item, change) for item in part)
     return part
 
 
-def _first_draw(program: core.Jaxpr, key: Any) -> Any:
+def _first_draw(program: Jaxpr, key: Any) -> Any:
     """Return the first equation that draws random bits from a key."""
     reached = {key}
     for equation in program.eqns:
-        if any(not isinstance(v, core.Literal) and v in reached for v in equation.invars):
+        if any(not is_constant(v) and v in reached for v in equation.invars):
             reached.update(equation.outvars)
             if draws(equation):
                 return equation
@@ -101,12 +106,11 @@ def _first_draw(program: core.Jaxpr, key: Any) -> Any:
 
 def draws(equation: Any) -> bool:
     """Return whether an equation, or a program inside it, makes random bits."""
-    inner = core.jaxprs_in_params(equation.params)
+    inner = programs_inside(equation)
     return "bits" in equation.primitive.name or any(draws(e) for jaxpr in inner for e in jaxpr.eqns)
 
 
-noise_p = core.Primitive("noise")
-noise_p.def_abstract_eval(lambda *, shape, dtype, **_: jax.core.ShapedArray(shape, dtype))
+noise_p = new_primitive("noise", lambda *, shape, dtype, **_: shaped(shape, dtype))
 _CALLS = frozenset("jit closed_call core_call remat2 custom_jvp_call custom_vjp_call".split())
 _LARGEST = 2**16  # elements; no key is computed from larger arrays
 
@@ -125,7 +129,7 @@ class _Known(NamedTuple):
 class _Scope:
     """The values of a program, computed when they are needed."""
 
-    def __init__(self, program: core.Jaxpr, inputs: Sequence[Callable[[], _Known]]) -> None:
+    def __init__(self, program: Jaxpr, inputs: Sequence[Callable[[], _Known]]) -> None:
         variables = (*program.constvars, *program.invars)
         self.known = dict(zip(variables, inputs, strict=True))
         for equation in program.eqns:
@@ -135,7 +139,7 @@ class _Scope:
 
     def value(self, variable: Any) -> _Known:
         """Return a value; raise _UnknownKey if it depends on more than the model's key."""
-        if isinstance(variable, core.Literal):
+        if is_constant(variable):
             return _Known(variable.val, False)
         return self.known[variable]()
 
@@ -150,14 +154,11 @@ class _Scope:
         if (inner := _program_of(equation)) is not None:
             scope = _scope(*inner, self.thunks(equation.invars))
             return list(map(scope.value, inner[0].outvars))
-        if any(core.jaxprs_in_params(equation.params)):
+        if any(programs_inside(equation)):
             raise _UnknownKey
         operands = list(map(self.value, equation.invars))
-        primitive = equation.primitive
-        parameters = primitive.get_bind_params(equation.params)
-        result = primitive.bind(*(operand.value for operand in operands), **parameters)
+        results = apply_equation(equation, [operand.value for operand in operands])
         drawn = any(operand.drawn for operand in operands)
-        results = result if primitive.multiple_results else [result]
         return [_Known(part, drawn) for part in results]
 
 
@@ -165,7 +166,7 @@ def _one_of(results: Callable[[], list[_Known]], place: int) -> _Known:
     return results()[place]
 
 
-def _program_of(equation: Any) -> tuple[core.Jaxpr, Sequence[Any]] | None:
+def _program_of(equation: Any) -> tuple[Jaxpr, Sequence[Any]] | None:
     """Return the program that a call evaluates once, and its constants; None if it is no call."""
     if equation.primitive.name not in _CALLS:
         return None
@@ -174,12 +175,12 @@ def _program_of(equation: Any) -> tuple[core.Jaxpr, Sequence[Any]] | None:
 
 
 def _constant(value: Any) -> _Known:
-    if isinstance(value, jax.core.Tracer):
+    if is_traced(value):
         raise _UnknownKey
     return _Known(value, False)
 
 
-def _scope(program: core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Callable]) -> _Scope:
+def _scope(program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Callable]) -> _Scope:
     return _Scope(program, [*(functools.partial(_constant, c) for c in consts), *inputs])
 
 
@@ -190,7 +191,7 @@ class _Rewriter:
         self.names: dict[Any, str] = {}  # by keys, shape and dtype
         self.drawn_with: dict[bytes, Any] = {}  # keys, shape and dtype by key
 
-    def program(self, scope: _Scope, program: core.Jaxpr) -> core.Jaxpr:
+    def program(self, scope: _Scope, program: Jaxpr) -> Jaxpr:
         equations = [self._equation(scope, equation) for equation in program.eqns]
         return program.replace(eqns=equations)
 
@@ -206,7 +207,7 @@ class _Rewriter:
         changed = self.program(own, program)
         place = "jaxpr" if "jaxpr" in equation.params else "call_jaxpr"
         old = equation.params[place]
-        new = old.replace(jaxpr=changed) if isinstance(old, core.ClosedJaxpr) else changed
+        new = old.replace(jaxpr=changed) if isinstance(old, ClosedJaxpr) else changed
         return equation.replace(params={**equation.params, place: new})
 
     def _name(self, scope: _Scope, equation: Any) -> str:
@@ -232,7 +233,7 @@ def _rows(keys: Any) -> list[bytes]:
     return [row.tobytes() for row in data.reshape(-1, data.shape[-1])]
 
 
-def with_noise(program: core.ClosedJaxpr, key: Any) -> core.ClosedJaxpr:
+def with_noise(program: ClosedJaxpr, key: Any) -> ClosedJaxpr:
     """Replace uniform numbers that a program draws with ``key``, its first input, by ``noise``."""
     if not any(map(draws, program.jaxpr.eqns)):
         return program

@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
-from numpyro.util import _validate_model, check_model_guide_match
+from numpyro.util import check_model_guide_match
 
 from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.structure import stripped
 from numpyro_moments.particles.undrawn import MaskedSite
@@ -71,13 +72,14 @@ def check_masked_rows(sites: Mapping[str, Site], latent: Collection[str]) -> Non
     data = {
         name: ObservedPlates(site["plates"], jnp.shape(site["value"]))
         for name, site in sites.items()
-        if name not in latent and site["type"] == "sample" and not _is_factor(site["fn"])
+        if name not in latent and site["type"] == "sample" and not is_factor(site)
     }
     check_rows_are_data(weights, data)
 
 
-def _is_factor(fn: dist.Distribution) -> bool:
-    return isinstance(without_wrappers(fn), dist.Unit)
+def is_factor(site: Any) -> bool:
+    """Return whether a site is a ``numpyro.factor``, which holds no data and predicts nothing."""
+    return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
 UNDRAWN = "_undrawn"  # in the "infer" of sites whose observation is a placeholder
@@ -185,7 +187,7 @@ def host_traces(
     substituted = handlers.substitute(replayed, data={**parameters, **mutable})
     model_trace = traced(model_messenger(Declared(substituted)))
     check_model_guide_match(model_trace, guide_trace)
-    _validate_model(model_trace, plate_warning="loose")
+    validate_model(model_trace)
     return _kept(guide_trace), _kept(model_trace)
 
 

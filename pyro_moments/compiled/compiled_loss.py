@@ -7,15 +7,20 @@ from typing import Any
 
 import torch
 from pyro.poutine.block_messenger import BlockMessenger
-from pyro.poutine.runtime import _PYRO_STACK
 from pyro.poutine.trace_messenger import TraceMessenger
 
 from moment_calculus.errors import CaptureWarning, warn_user
-from pyro_moments.compiled.capture import Uncapturable
+from pyro_moments._host import handlers
 from pyro_moments.compiled.compilers import Backend, inductor, replay
-from pyro_moments.compiled.program import Differentiable, Loss, Program, metadata_of
+from pyro_moments.compiled.program import (
+    Differentiable,
+    Loss,
+    Program,
+    Uncapturable,
+    metadata_of,
+)
 from pyro_moments.compiled.read_state import PLAIN
-from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.evaluation.precision import full_precision, is_autocast_on
 
 DEVIATION = 1e-2  # relative error allowed; compilers have got gradients wrong
 LIMIT = 8  # most programs, as many as torch.compile makes of one function
@@ -163,7 +168,7 @@ def _compare(run: Callable[..., Any], graph: Callable[..., Any], inputs: Sequenc
 
 def _check_handlers() -> None:
     """Raise Uncapturable inside handlers, which a captured program would not call again."""
-    for handler in _PYRO_STACK:
+    for handler in handlers():
         if not isinstance(handler, TraceMessenger | BlockMessenger):
             raise Uncapturable(f"it is evaluated inside a {type(handler).__name__}")
 
@@ -174,7 +179,7 @@ def _global_settings() -> tuple:
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
-        torch._C._is_any_autocast_enabled() and _autocast(),
+        is_autocast_on() and _autocast(),
     )
 
 

@@ -1,20 +1,29 @@
-"""Backends that make a captured program fast: a compiler, or a replay where none works."""
+"""Compile a captured program, or replay it where no compiler works.
+
+Small matrix products become sums before, which the compiler fuses with the operations
+around them. Each remaining product is a call of a library, and what lies between two
+calls is compiled and run as a file of its own: a step of a small network would spend most
+of its time on such calls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._guards import TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx import GraphModule, Node, Proxy, Transformer
 
-from pyro_moments.compiled.small_products import products_of, with_sums
+from pyro_moments._host import compile_graph
 
 Backend = Callable[[GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
+
+LIMIT = 2**18  # multiplications; beyond, a library is faster
+_PRODUCTS = tuple(
+    getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")
+)
+_EXACT = (torch.float32, torch.float64)
 
 
 def replay(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
@@ -24,52 +33,15 @@ def replay(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., 
 
 def inductor(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
     """Compile a graph to machine code that draws the random numbers of the eager program."""
-    from torch._inductor import config
-    from torch._inductor.compile_fx import compile_fx_inner
-    from torch._inductor.virtualized import V
-
-    # Without a ShapeEnv nothing is cached, although no shape is symbolic.
-    fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
     graph = with_sums(graph)
-    context = tracing(TracingContext(fake))
-    with torch.no_grad(), config.patch(_options(graph)), context, V.set_fake_mode(fake):
-        examples: list[Any] = [
-            fake.from_tensor(tensor.detach(), static_shapes=True) for tensor in inputs
-        ]
-        compiled: Any = compile_fx_inner(_lowered(graph, examples), examples, is_inference=True)
-    run = compiled.current_callable  # without the calls for a profiler
+    run = compile_graph(graph, inputs, _options(graph))
     return lambda *tensors: run(list(tensors))
 
 
-def _lowered(graph: GraphModule, examples: Sequence[torch.Tensor]) -> GraphModule:
-    """Return the same program in operations that the compiler knows, none of them in place.
-
-    ``torch.compile`` would also trace and wrap for autograd and mutated inputs: there are
-    none.
-    """
-    from torch._inductor.decomposition import select_decomp_table
-
-    pure = torch.func.functionalize(graph)
-    lowered = make_fx(pure, decomposition_table=select_decomp_table())(*examples)
-    lowered.graph.eliminate_dead_code()
-    (output,) = lowered.graph.find_nodes(op="output")
-    output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))  # keep strides
-    return lowered
-
-
 def _options(graph: GraphModule) -> dict[str, Any]:
-    """Return options for this compilation, by their names in ``torch._inductor.config``."""
-    from torch._inductor import config
-
-    from pyro_moments.compiled.chains import UnfusedChains
-
-    # The compiler asks for the processor's vector instructions anyway; a trial takes
-    # seconds.
-    vec_isa_ok = True if config.cpp.vec_isa_ok is None else config.cpp.vec_isa_ok
+    """Return options of the compiler for a graph, by their names in its configuration."""
     options: dict[str, Any] = {
         "fallback_random": True,
-        "cpp.vec_isa_ok": vec_isa_ok,
-        "_pre_fusion_custom_pass": UnfusedChains(),
         # most patterns fuse a sum with a matrix product, and copy the other term first
         "pattern_matcher": False,
         # a program checks the metadata of all its inputs itself
@@ -78,3 +50,47 @@ def _options(graph: GraphModule) -> dict[str, Any]:
     if not any(True for _ in products_of(graph)):  # one file: no other shares its headers
         options["cpp_cache_precompile_headers"] = False
     return options
+
+
+def with_sums(graph: GraphModule) -> GraphModule:
+    """Return the same program with sums for small matrix products; the graph stays as it is."""
+    return _Sums(graph).transform()
+
+
+def products_of(graph: GraphModule) -> Iterator[Node]:
+    """Return the nodes of the matrix products in a program."""
+    return (node for node in graph.graph.nodes if node.target in _PRODUCTS)
+
+
+class _Sums(Transformer):
+    def __init__(self, graph: GraphModule) -> None:
+        super().__init__(graph)
+        self.small = {node.name for node in products_of(graph) if _is_small(node)}
+
+    def run_node(self, node: Node) -> Any:
+        if node.name not in self.small:
+            return super().run_node(node)
+        operands: Any = self.map_nodes_to_values(node.args, node)
+        return _sum(*operands)
+
+
+def _sum(*operands: Proxy) -> Proxy:
+    """Return a matrix product as a sum over its inner axis, plus the added term if there is one."""
+    aten, (*added, left, right) = torch.ops.aten, operands
+    product = aten.mul.Tensor(aten.unsqueeze.default(left, -1), aten.unsqueeze.default(right, -3))
+    total: Any = aten.sum.dim_IntList(product, [-2])
+    return aten.add.Tensor(total, *added) if added else total
+
+
+def _is_small(node: Node) -> bool:
+    """Return whether a node is a small product of plain numbers on the CPU, without scaling."""
+    left, right = map(_example, node.args[-2:])
+    if left is None or right is None or node.kwargs:
+        return False
+    if left.device.type != "cpu" or left.dtype not in _EXACT or left.dtype != right.dtype:
+        return False
+    return math.prod(left.shape) * right.shape[-1] <= LIMIT
+
+
+def _example(argument: Any) -> torch.Tensor | None:
+    return argument.meta.get("val") if isinstance(argument, Node) else None

@@ -1,28 +1,33 @@
-"""One captured loss: the tensors that it takes, and what must not change between calls."""
+"""One captured loss: its graph, the tensors that it takes, and what must not change."""
 
 from __future__ import annotations
 
 import functools
+import random
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyro
 import torch
-from pyro.poutine.runtime import _PYRO_STACK, apply_stack
-from pyro.poutine.trace_messenger import TraceMessenger
+from pyro import poutine
+from pyro.poutine.runtime import apply_stack
 from torch.distributions import constraints, transform_to
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 
-from pyro_moments.compiled.capture import (
-    Uncapturable,
-    loss_and_gradients_graph,
-    outside_tensors,
-    run_eagerly,
-)
+from pyro_moments import _host
 from pyro_moments.compiled.compilers import Backend
 from pyro_moments.compiled.read_state import ReadState
 from pyro_moments.evaluation.precision import full_precision
 
 Loss = Callable[..., Any]
+
+
+class Uncapturable(Exception):
+    """Why a program cannot be captured."""
 
 
 class Results(NamedTuple):
@@ -48,11 +53,11 @@ class Program:
         loss = functools.partial(eager, model, guide, *args, **kwargs)
         read_tensors = outside_tensors(loss, tensors)
         examples = [*tensors, *read_tensors]
-        versions = [tensor._version for tensor in examples]
+        versions = [_host.changes_in_place(tensor) for tensor in examples]
         graph, self.used, self.constrained = loss_and_gradients_graph(
             loss, examples, _wanted(examples)
         )
-        if versions != [tensor._version for tensor in examples]:
+        if versions != [_host.changes_in_place(tensor) for tensor in examples]:
             raise Uncapturable("it changes a tensor in place")
         changed = self.read_state.ignore_library_changes()
         if changed is not None:
@@ -103,7 +108,7 @@ class Program:
 
     def show_parameters(self, values: Sequence[torch.Tensor] = ()) -> None:
         """Show the parameters to Pyro's handlers, as the eager program does."""
-        if _PYRO_STACK:
+        if _host.handlers():
             # Constrained values that are not given are computed, for autograd.
             by_name = dict(zip(self.constrained, values, strict=False))
             for parameter in self.parameters:
@@ -182,11 +187,7 @@ class _ParameterSite:
     def __call__(self, value: torch.Tensor | None = None) -> None:
         value = self._value() if value is None else self._as_pyro_makes_it(value)
         message: Any = {**self.message, "value": value, "infer": {}}
-        tracers = [handler for handler in _PYRO_STACK if type(handler) is TraceMessenger]
-        if len(tracers) < len(_PYRO_STACK):
-            return apply_stack(message)
-        for tracer in tracers:  # these only record: five times faster than the stack
-            tracer._pyro_post_param(message)
+        apply_stack(message)
 
 
 def metadata_of(tensor: torch.Tensor) -> tuple:
@@ -202,8 +203,7 @@ def metadata_of(tensor: torch.Tensor) -> tuple:
 
 
 def _is_plain_leaf(tensor: torch.Tensor) -> bool:
-    hooks = tensor._backward_hooks or tensor._post_accumulate_grad_hooks
-    return tensor.is_leaf and not hooks
+    return tensor.is_leaf and not _host.has_hooks(tensor)
 
 
 def _wanted(tensors: Sequence[torch.Tensor]) -> list[int]:
@@ -225,3 +225,138 @@ def _aliased(argument: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(argument, dict):
         return {key: _aliased(item, tensors) for key, item in argument.items()}
     return argument
+
+
+def run_eagerly(loss: Callable[[], Any]) -> dict[str, Any]:
+    """Run a program once with Pyro's validation, and return its parameter sites by name.
+
+    This also makes lazy parameters. It raises Uncapturable if the program draws random
+    numbers that the graph would not draw again.
+    """
+    before = _foreign_random_state()
+    with poutine.block(), poutine.trace(param_only=True) as parameters:
+        loss()
+    if _foreign_random_state() != before:
+        raise Uncapturable("it draws random numbers from NumPy or from the module random")
+    return dict(parameters.trace.nodes)
+
+
+def _foreign_random_state() -> tuple:
+    of_numpy: Any = np.random.get_state()  # noqa: NPY002  (the user's code may use it)
+    return random.getstate(), of_numpy[1].tobytes(), *of_numpy[2:]
+
+
+def outside_tensors(
+    loss: Callable[[], Any], arguments: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return the tensors that a program reads and neither makes nor gets as arguments."""
+    value_reads = _ValueReads()
+
+    def observed(*_: torch.Tensor) -> Any:
+        with _WithoutNumPy(), value_reads:
+            return loss()
+
+    # The program reads these very arguments: other tensors appear as constants of the
+    # graph.
+    graph = _trace_graph(observed, arguments)
+    nodes = [node for node in graph.graph.nodes if node.op == "get_attr" and not _is_literal(node)]
+    tensors = [*value_reads.tensors, *(getattr(graph, str(node.target)) for node in nodes)]
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+class _ValueReads(_host.DispatchMode):
+    """Notes tensors whose values Python code asks for, because they do not appear in a graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.data_dependent_output in func.tags:
+            self.tensors += [argument for argument in args if isinstance(argument, torch.Tensor)]
+        return func(*args, **(kwargs or {}))
+
+
+class _WithoutNumPy(TorchFunctionMode):
+    """Raises when a tensor becomes a NumPy array, whose operations no graph would see."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.Tensor.numpy, torch.Tensor.__array__):
+            raise Uncapturable("it turns a tensor into a NumPy array")
+        return func(*args, **(kwargs or {}))
+
+
+class _Valid(TorchFunctionMode):
+    """Passes the checks of distributions that validate by themselves, such as earlier ones."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return True if func is _host.is_all_true else func(*args, **(kwargs or {}))
+
+
+def _is_literal(node: Node) -> bool:
+    """Return whether a constant of the graph is made by ``torch.tensor`` from numbers."""
+    return all(user.target is torch.ops.aten.lift_fresh_copy.default for user in node.users)
+
+
+class LossAndGradients(NamedTuple):
+    """A loss with its gradients as one graph."""
+
+    graph: GraphModule  # from the inputs to [loss, *gradients, *constrained values]
+    used: tuple[int, ...]  # places of the inputs that have a gradient
+    constrained: tuple[str, ...]  # names of parameters whose value is not the parameter itself
+
+
+def loss_and_gradients_graph(
+    loss: Callable[[], Any], inputs: Sequence[torch.Tensor], differentiable: Sequence[int]
+) -> LossAndGradients:
+    """Return the graph of the loss and of its gradients by the ``differentiable`` inputs."""
+    used: list[int] = []
+    constrained: dict[str, torch.Tensor] = {}
+
+    def loss_and_gradients(*_: torch.Tensor) -> list[torch.Tensor]:
+        with poutine.trace(param_only=True) as parameters:
+            total = loss()
+        constrained.update(_constrained(parameters.trace.nodes))
+        values = [value.detach() for value in constrained.values()]
+        if not differentiable or not total.requires_grad:
+            return [total.detach(), *values]
+        chosen = [inputs[place] for place in differentiable]
+        with full_precision():
+            gradients = torch.autograd.grad(total, chosen, allow_unused=True)
+        pairs = [(i, g) for i, g in zip(differentiable, gradients, strict=True) if g is not None]
+        used.extend(place for place, _ in pairs)
+        return [total.detach(), *(gradient.contiguous() for _, gradient in pairs), *values]
+
+    return LossAndGradients(
+        _trace_graph(loss_and_gradients, inputs), tuple(used), tuple(constrained)
+    )
+
+
+def _constrained(sites: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return by name the values of parameters that differ from the parameters themselves."""
+    values = {name: site["value"] for name, site in sites.items()}
+    return {
+        name: value
+        for name, value in values.items()
+        if hasattr(value, "unconstrained") and value.unconstrained() is not value
+    }
+
+
+def _trace_graph(function: Callable, inputs: Sequence[torch.Tensor]) -> GraphModule:
+    # Without a shared mode the tracer makes one for every tensor, in half of the
+    # capture's time.
+    shared = _host.shared_fake_tensors(allow_fallback_kernels=True)
+    try:
+        with pyro.validation_enabled(False), _Valid(), poutine.block(), shared:
+            return make_fx(function)(*inputs)
+    except Uncapturable:
+        raise
+    except Exception as error:  # anything that the tracer meets in the user's program
+        raise Uncapturable(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    headline = str(error).strip().partition("\n")[0]
+    if "value out of a tracing tensor" in headline:
+        return "its Python code depends on the values of tensors"
+    return f"{type(error).__name__}: {headline}"

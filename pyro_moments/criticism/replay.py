@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 from guides.families import mean_field
 from moment_calculus.criticism.accuracy.wording import other_path
 from moment_calculus.numerics.rulebook import Propagation
+from pyro_moments._host import call_plainly, shell_like
 from pyro_moments.criticism.recorder import Call, results_of, short_name
 from pyro_moments.evaluation.metadata import METADATA
 from pyro_moments.evaluation.tensor import define_operators
@@ -95,9 +96,7 @@ class FollowedDraw(torch.Tensor):
     @staticmethod
     def __new__(cls, tensor: torch.Tensor, replay: Replay) -> FollowedDraw:
         """Make the shell, which has the shape of the draw and no storage."""
-        shell = torch.Tensor._make_wrapper_subclass(
-            cls, tensor.shape, dtype=tensor.dtype, device=tensor.device
-        )
+        shell = shell_like(cls, tensor)
         shell.tensor, shell.replay = tensor, replay
         return shell
 
@@ -111,8 +110,7 @@ class FollowedDraw(torch.Tensor):
         """Follow the call."""
         kwargs = kwargs or {}
         if func in METADATA:
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **kwargs)
+            return call_plainly(func, args, kwargs)
         return _first((*args, *kwargs.values())).replay.call(func, args, kwargs)
 
     @classmethod

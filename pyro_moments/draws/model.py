@@ -18,7 +18,6 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.uncondition_messenger import UnconditionMessenger
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to
-from torch.utils import _pytree as pytree
 
 from moment_calculus.criticism.containers.arguments import as_array, constant_data
 from moment_calculus.criticism.containers.draws import Arrays, Evaluation, PriorDraws
@@ -30,6 +29,7 @@ from moment_calculus.criticism.containers.wording import (
 )
 from moment_calculus.response.data import plate_axes
 from moment_calculus.response.errors import unknown_site
+from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.draws.sites import (
     check_observed_whole,
     count_masked,
@@ -44,9 +44,10 @@ from pyro_moments.draws.sites import (
 )
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
-from pyro_moments.prediction.predict import LeaveUndrawn, is_factor
+from pyro_moments.prediction.predict import LeaveUndrawn
 from pyro_moments.prediction.prediction import SampledPrediction
 from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.traces import is_factor
 
 NUMBERS_PER_BATCH = 2**24  # numbers that a batch of draws may hold
 Values = Mapping[str, torch.Tensor]
@@ -62,7 +63,7 @@ def map_over_draws(
     after the other if vmap fails, as it does if values decide what runs.
     """
     first = program({name: value[0] for name, value in values.items()})
-    result, tree = pytree.tree_flatten(first)
+    result, tree = tree_flatten(first)
     arrays = [np.empty((count, *part.shape), _as_array(part).dtype) for part in result]
     # Without a size: as many draws as fit into memory, beside the inputs that the program
     # reads.
@@ -72,10 +73,10 @@ def map_over_draws(
     run = _runner(program, values, min(size, count))
     for start in range(0, count, size):
         part = {name: value[start : start + size] for name, value in values.items()}
-        results = pytree.tree_leaves(run(part, min(size, count - start)))
+        results = tree_leaves(run(part, min(size, count - start)))
         for leaf, block in zip(arrays, results, strict=True):
             leaf[start : start + size] = _as_array(block)
-    return pytree.tree_unflatten(arrays, tree)
+    return tree_unflatten(arrays, tree)
 
 
 def _batch_size(result: list[torch.Tensor], inputs: int) -> int:
@@ -120,7 +121,7 @@ def _at_once(
 
 def _one_by_one(program: Program, values: Values, count: int) -> Any:
     result = [program({name: value[at] for name, value in values.items()}) for at in range(count)]
-    return pytree.tree_map(lambda *parts: torch.stack(parts), *result)
+    return tree_map(lambda *parts: torch.stack(parts), *result)
 
 
 class FixLatent(Messenger):
@@ -175,7 +176,7 @@ class PyroModel:
         check_observed_whole(
             subsampled, {name: site for name, site in nodes.items() if is_observed(site)}
         )
-        return {name: site for name, site in nodes.items() if not is_factor(site["fn"])}
+        return {name: site for name, site in nodes.items() if not is_factor(site)}
 
     def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:
         return {n: torch.as_tensor(value, device=self.device) for n, value in values.items()}
@@ -258,9 +259,9 @@ class PyroModel:
                 n: s["value"] for n, s in nodes.items() if n in values or is_deterministic_value(s)
             }
             result = sites[of] if isinstance(of, str) else of(sites)
-            return pytree.tree_map(lambda part: torch.as_tensor(part, device=self.device), result)
+            return tree_map(lambda part: torch.as_tensor(part, device=self.device), result)
 
-        parts, tree = pytree.tree_flatten(self._map_draws(run, values))
+        parts, tree = tree_flatten(self._map_draws(run, values))
         return parts, None if isinstance(of, str) else tree
 
     def _site(self, name: str) -> Any:
@@ -345,7 +346,7 @@ class PyroModel:
         """Return what a function of one draw returns for each draw."""
         tensors = self._tensors(values)
         count = count or len(next(iter(tensors.values())))
-        leaves = pytree.tree_leaves((self.args, dict(self.named)))
+        leaves = tree_leaves((self.args, dict(self.named)))
         inputs = max([1, *(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))])
         return map_over_draws(function, tensors, count, self.batch_size, inputs)
 

@@ -19,9 +19,14 @@ _NOTHING = nullcontext()
 _REDUCED = (torch.bfloat16, torch.float16)
 
 
+def is_autocast_on() -> bool:
+    """Return whether mixed precision is on for any device."""
+    return any(map(torch.is_autocast_enabled, _DEVICES))
+
+
 def full_precision() -> AbstractContextManager:
     """Return a context that switches autocast off on every device where it is on."""
-    return _without_autocast() if torch._C._is_any_autocast_enabled() else _NOTHING
+    return _without_autocast() if is_autocast_on() else _NOTHING
 
 
 @contextmanager

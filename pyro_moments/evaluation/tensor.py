@@ -15,9 +15,15 @@ import torch
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import Composite
+from pyro_moments._host import call_plainly, shell_like
 from pyro_moments.evaluation import vmap
 from pyro_moments.evaluation.metadata import METADATA
-from pyro_moments.evaluation.precision import full_precision, mixed_precision_error, to_float32
+from pyro_moments.evaluation.precision import (
+    full_precision,
+    is_autocast_on,
+    mixed_precision_error,
+    to_float32,
+)
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
@@ -58,9 +64,7 @@ class MomentTensor(torch.Tensor):
     ) -> MomentTensor:
         """Make the shell, which has the value's shape, dtype and device, and no storage."""
         like = _template_tensor(value)
-        shell = torch.Tensor._make_wrapper_subclass(
-            cls, value.shape, dtype=like.dtype, device=like.device
-        )
+        shell = shell_like(cls, like, value.shape)
         shell.value, shell.storage_ = value, storage or Storage()
         shell.version_ = shell.storage_.version
         return shell
@@ -78,8 +82,7 @@ class MomentTensor(torch.Tensor):
         if func in METADATA:
             if vmap.maps_now():
                 raise vmap.vmap_error(_sites(args))
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **(kwargs or {}))
+            return call_plainly(func, args, kwargs or {})
         result = _apply_rule(func, args, kwargs or {})
         if (observer := OBSERVER.get()) is not None:
             observer(func, result)
@@ -191,7 +194,7 @@ def _apply_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
     rule = RULES.get(func)
     if rule is None:
         raise _no_rule(func, (*args, *kwargs.values()))
-    if torch._C._is_any_autocast_enabled():
+    if is_autocast_on():
         args, kwargs = to_float32(args), to_float32(kwargs)
         with full_precision():
             return _apply_rule(func, args, kwargs)

@@ -6,25 +6,9 @@ import sys
 from collections.abc import Iterable
 from types import FrameType
 
-from torch._C._functorch import (
-    CVmapInterpreterPtr,
-    RandomnessType,
-    TransformType,
-    peek_interpreter_stack,
-)
-
 from moment_calculus.errors import UnsupportedMoments
+from pyro_moments._host import VMAP_FRAME
 from pyro_moments.evaluation.user_line import user_line
-
-_MODULE, _MAPPING = "torch._functorch.vmap", "_flat_vmap"
-
-
-def forbids_randomness() -> bool:
-    """Return whether the innermost transform is a ``torch.vmap`` without random numbers."""
-    inner = peek_interpreter_stack()
-    if inner is None or inner.key() != TransformType.Vmap:
-        return False
-    return CVmapInterpreterPtr(inner).randomness() == RandomnessType.Error
 
 
 def maps_now() -> bool:
@@ -35,13 +19,13 @@ def maps_now() -> bool:
 def is_around() -> bool:
     """Return whether ``torch.vmap`` is among the callers; slow, so for failures only."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not (_is_of_vmap(frame) and frame.f_code.co_name == _MAPPING):
+    while frame is not None and not (_is_of_vmap(frame) and frame.f_code.co_name == VMAP_FRAME[1]):
         frame = frame.f_back
     return frame is not None
 
 
 def _is_of_vmap(frame: FrameType) -> bool:
-    return frame.f_globals.get("__name__") == _MODULE
+    return frame.f_globals.get("__name__") == VMAP_FRAME[0]
 
 
 def vmap_error(sites: Iterable[str]) -> UnsupportedMoments:

@@ -16,6 +16,7 @@ from moment_calculus.optimisation.curvature import step_off_saddle
 from moment_calculus.optimisation.outcome import INVALID, Course
 from moment_calculus.optimisation.training import Bar
 from moment_calculus.optimisation.weighting import WarmUp
+from pyro_moments._host import tree_map
 from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.parameters import Parameters, unconstrained
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
@@ -205,4 +206,4 @@ def _tensors(tree: Any) -> Any:
     def tensor(leaf: Any) -> Any:
         return torch.from_numpy(leaf.copy()) if isinstance(leaf, np.ndarray) else leaf
 
-    return torch.utils._pytree.tree_map(tensor, tree)
+    return tree_map(tensor, tree)

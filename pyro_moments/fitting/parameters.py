@@ -13,6 +13,8 @@ import torch
 from pyro import poutine
 from torch.distributions import transform_to
 
+from pyro_moments._host import tree_map
+
 
 def unconstrained(capture: Any) -> dict[str, torch.Tensor]:
     """Return the unconstrained parameters by name, from ``poutine.trace(param_only=True)``."""
@@ -128,7 +130,7 @@ def to_float64(data: Any) -> Any:
         floating = isinstance(part, torch.Tensor) and part.is_floating_point()
         return part.double() if floating else part
 
-    return torch.utils._pytree.tree_map(of, data)
+    return tree_map(of, data)
 
 
 def convert_parameters(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -13,12 +13,12 @@ from pyro.infer.elbo import ELBO
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
-from torch.utils import _pytree as pytree
 
 from moment_calculus.numerics.rulebook import RuleBook, check_draws
 from moment_calculus.objectives.data import DataPlates
-from moment_calculus.objectives.options import check_compiled, check_propagation
+from moment_calculus.objectives.options import Expectations, check_compiled, check_propagation
 from moment_calculus.rulebooks import propagation_of
+from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.particles.noise import VmapRunner
@@ -122,13 +122,13 @@ class ParticleRunner:
             with full_precision():
                 seed = int(torch.randint(2**31, ())) if self.is_mean else None
                 result = consume(*program.run(Particle(shared_draws, self.is_mean), seed))
-            return pytree.tree_map(lambda part: part[None], result)
+            return tree_map(lambda part: part[None], result)
         return vmap_runner(lambda seed: consume(*program.run(Particle(shared_draws), seed)), count)
 
 
 def _structure(program: Program) -> tuple:
     """Return what decides how a program runs, as far as this can be known from a call."""
-    leaves, tree = pytree.tree_flatten((program.args, program.kwargs))
+    leaves, tree = tree_flatten((program.args, program.kwargs))
     kinds = tuple(
         (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else type(leaf)
         for leaf in leaves
@@ -182,10 +182,8 @@ class Loss(ELBO):
         return loss
 
 
-class Objective(Loss):
+class Objective(Expectations, Loss):
     """An objective that is made of terms of every site, analytically or over particles."""
-
-    alpha = 0.0  # of the α energy that this objective is; zero is the ELBO
 
     def __init__(
         self,
@@ -241,17 +239,6 @@ class Objective(Loss):
         """
         raise NotImplementedError
 
-    @property
-    def draws(self) -> bool:
-        """Return whether anything is drawn besides subsamples."""
-        by_logits = self.propagation.categorical == "sample"
-        return self.propagation_kind == "sampled" or bool(self.sample_sites) or by_logits
-
-    @property
-    def in_closed_form(self) -> bool:
-        """Return whether expectations are computed from moments alone."""
-        return self.propagation_kind == "analytic" and not self.draws
-
     def particles(self, program: Program, consume: FromTraces) -> Any:
         """Return what ``consume`` makes of the traces of each particle, on a leading axis.
 
@@ -267,8 +254,8 @@ class Objective(Loss):
             with full_precision():
                 results.append(consume(*traces))
         if len(results) == 1:
-            return pytree.tree_map(lambda part: part.unsqueeze(0), *results)
-        return pytree.tree_map(lambda *parts: torch.stack(parts), *results)
+            return tree_map(lambda part: part.unsqueeze(0), *results)
+        return tree_map(lambda *parts: torch.stack(parts), *results)
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the loss as a tensor that can be differentiated; arguments as in :class:`Loss`."""

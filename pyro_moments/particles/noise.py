@@ -9,12 +9,12 @@ from typing import Any
 import pyro
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
-from torch.distributions import Beta, Dirichlet, TransformedDistribution
+from torch.distributions import Beta, Dirichlet, Gamma, TransformedDistribution
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from moment_calculus.errors import UnsupportedMoments, raising_line
 from moment_calculus.likelihoods.families import unwrapped
+from pyro_moments._host import tree_map
 from pyro_moments.evaluation.precision import full_precision
 
 
@@ -95,7 +95,7 @@ class VmapRunner:
 
         with full_precision(), pyro.validation_enabled(False):
             if count == 1:
-                return pytree.tree_map(lambda part: part[None], once(OutOfPlace()))
+                return tree_map(lambda part: part[None], once(OutOfPlace()))
             try:
                 return self._mapped(once, count)
             except RuntimeError as error:
@@ -159,7 +159,7 @@ def draw_by_gammas(fn: Any) -> torch.Tensor | None:
 
 
 def _divided(concentration: torch.Tensor) -> torch.Tensor:
-    tiny = torch.finfo(concentration.dtype).tiny
-    gammas = torch._standard_gamma(concentration).clamp(min=tiny)
+    gammas = Gamma(concentration, torch.ones_like(concentration), validate_args=False).rsample()
     parts = gammas / gammas.sum(-1, keepdim=True)
-    return parts.clamp(tiny, 1 - torch.finfo(concentration.dtype).eps / 2)
+    precision = torch.finfo(concentration.dtype)
+    return parts.clamp(precision.tiny, 1 - precision.eps / 2)

@@ -18,6 +18,7 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
 from moment_calculus.operations.elementwise.arithmetic import site_value
 from moment_calculus.values import Gaussian
+from pyro_moments._host import call_plainly, shell_like, vmap_forbids_randomness
 from pyro_moments.evaluation import vmap
 from pyro_moments.evaluation.metadata import METADATA
 from pyro_moments.evaluation.tensor import define_operators
@@ -67,7 +68,7 @@ class Site:
         if self.has_row_noise:
             raise SharedDrawNeeded([self.name])
         if self._drawn is None:
-            if vmap.forbids_randomness():
+            if vmap_forbids_randomness():
                 raise vmap.vmap_error([self.name])
             self._drawn = self._draw()
         return self._drawn
@@ -109,7 +110,7 @@ class MaskedSite(Site):
         """Return noise [rows, ...] that broadcasts with the weight, the same in all of its maps."""
         self.mask.count_rows(rows)  # raises if another map has another number of rows
         if self._noise is None:
-            if vmap.forbids_randomness():
+            if vmap_forbids_randomness():
                 raise vmap.vmap_error([self.name])
             shape, design = tuple(self.loc.shape), self.masks.design
             own = mc_dropout.mask_shape(shape, design.axis, design.noise)
@@ -175,9 +176,7 @@ class Undrawn(_Shell):
     def __new__(cls, site: Site, rearrangements: tuple[Callable, ...] = ()) -> Undrawn:
         """Make the shell, which has the site's dtype and device and no storage."""
         loc = _rearranged(site.loc, rearrangements)
-        shell = torch.Tensor._make_wrapper_subclass(
-            cls, loc.shape, dtype=loc.dtype, device=loc.device
-        )
+        shell = shell_like(cls, loc)
         shell.site, shell.rearrangements, shell.loc = site, rearrangements, loc
         return shell
 
@@ -214,9 +213,7 @@ class Rows(_Shell):
     @staticmethod
     def __new__(cls, tensor: torch.Tensor, axis: int, sites: frozenset[str]) -> Rows:
         """Make the shell."""
-        shell = torch.Tensor._make_wrapper_subclass(
-            cls, tensor.shape, dtype=tensor.dtype, device=tensor.device
-        )
+        shell = shell_like(cls, tensor)
         shell.tensor, shell.axis, shell.sites = tensor, axis, sites
         return shell
 
@@ -244,9 +241,7 @@ class UndrawnRows(_Shell):
         input_sites: frozenset[str] = frozenset(),
     ) -> UndrawnRows:
         """Make the shell."""
-        shell = torch.Tensor._make_wrapper_subclass(
-            cls, mean.shape, dtype=mean.dtype, device=mean.device
-        )
+        shell = shell_like(cls, mean)
         shell.mean_, shell.variance_, shell._draw = mean, variance, None
         shell.sites, shell.has_rows, shell.input_sites = sites, has_rows, input_sites
         return shell
@@ -257,7 +252,7 @@ class UndrawnRows(_Shell):
     def draw(self) -> Any:
         """Return the one draw of the outputs."""
         if self._draw is None:
-            if vmap.forbids_randomness():
+            if vmap_forbids_randomness():
                 raise vmap.vmap_error(site.name for site in self.sites)
             noise = torch.randn_like(self.mean_)
             output = mean_field.sample(self.mean_, standard_deviation(self.variance_), noise)
@@ -275,8 +270,7 @@ def in_rows(output: torch.Tensor, has_rows: bool, input_sites: frozenset[str], s
 def dispatch(func: Callable, args: tuple, kwargs: dict) -> Any:
     """Return the result of a torch function of which some arguments are not drawn yet."""
     if func in METADATA:
-        with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **kwargs)
+        return call_plainly(func, args, kwargs)
     if func in _LIKE and isinstance(args[0], Undrawn):
         return func(args[0].loc, *args[1:], **kwargs)
     rule = LAZY_RULES.get(func)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
@@ -20,6 +19,7 @@ from moment_calculus.predictions.moments import (
     moments_of_value,
 )
 from moment_calculus.rulebooks import propagation_of
+from pyro_moments._host import tree_map
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.particles.noise import OutOfPlace
@@ -100,7 +100,7 @@ def _sampled(fn: Callable, inputs: Sequence[Any], count: int, full: bool) -> Any
             return fn(*filled.values())
 
     moments = torch.vmap(once, randomness="different")(torch.arange(count), *draws)
-    return pytree.tree_map(lambda part: moments_of_draws(part, full), moments)
+    return tree_map(lambda part: moments_of_draws(part, full), moments)
 
 
 def _results(result: Any) -> Any:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.errors import unknown_site
 from moment_calculus.response.problem import Quantities, Quantity
 from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite
+from pyro_moments._host import tree_flatten, tree_unflatten
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import CachedGraph, JacobianProducts, slope_of
 from pyro_moments.fitting.parameters import as_array
@@ -73,7 +73,7 @@ def expectations(
         sites, latent = run_model()
         if isinstance(of, str):
             return [_mean_of_site(of, sites, latent)], None
-        leaves, tree = pytree.tree_flatten(of(_values(sites, latent)))
+        leaves, tree = tree_flatten(of(_values(sites, latent)))
         return [_mean(leaf, fixed_parameters) for leaf in leaves], tree
 
     def at() -> torch.Tensor:
@@ -91,7 +91,7 @@ def expectations(
 
 def to_tree(parts: list[Any], tree: Any) -> Any:
     """Return parts in the form of what the user's function returns; a tree of None is one part."""
-    return parts[0] if tree is None else pytree.tree_unflatten(parts, tree)
+    return parts[0] if tree is None else tree_unflatten(parts, tree)
 
 
 def _values(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:

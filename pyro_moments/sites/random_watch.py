@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from moment_calculus.errors import UnsupportedMoments, called_by, randomness_outside_sites
+from moment_calculus.numerics.derivatives.private_apis import is_untraced
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, name_of, random_in_place, wrap
 from pyro_moments.evaluation.user_line import user_line
@@ -23,7 +23,7 @@ State = list[torch.Tensor]
 
 def _state() -> State:
     """Return the states of the random generators, of CUDA only where it is in use."""
-    if _get_current_dispatch_mode() is not None:
+    if not is_untraced():
         return []  # the capture would see these tensors; the program has run before
     states = [torch.get_rng_state()]
     if torch.cuda.is_initialized():
@@ -137,7 +137,7 @@ def run_watched(
     remembered. A captured program runs in this way at once, because its generators cannot
     be observed.
     """
-    captured = _get_current_dispatch_mode() is not None
+    captured = not is_untraced()
     if not captured and not _has_dropout(program_of):
         draws.start()
         result = program()

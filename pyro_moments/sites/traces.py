@@ -10,16 +10,11 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.runtime import _PYRO_STACK, Message, default_process_message
-from pyro.poutine.trace_messenger import TraceMessenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from guides.pyro.mean_field import DVIGuide
 from moment_calculus.errors import unknown_sample_sites
-from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
@@ -27,7 +22,7 @@ from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.particles.undrawn import MaskedSite, Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.posteriors import WRAPPERS
+from pyro_moments.sites.posteriors import without_wrappers
 from pyro_moments.sites.random_watch import run_watched
 
 
@@ -36,58 +31,6 @@ def bind(guide: Any, model: Any) -> None:
     unwrapped = poutine.unwrap(guide)
     if hasattr(unwrapped, "bind"):
         unwrapped.bind(model)
-
-
-def direct_guide_trace(guide: Any, messenger: Any) -> Trace | None:
-    """Build the guide's trace without running Pyro's handlers; None if the guide has to be run.
-
-    Handling the sites takes a tenth of a step of a small network. Only SVI's tracer of
-    parameters may be active, which sees the parameters when the posteriors are made.
-    """
-    if not isinstance(guide, DVIGuide) or not isinstance(messenger, MomentMessenger):
-        return None
-    if messenger.sample_sites or not all(map(_traces_parameters, _PYRO_STACK)):
-        return None
-    posteriors = guide.posteriors_alone()
-    if posteriors is None:
-        return None
-    trace = Trace()
-    for name, posterior in posteriors.items():
-        trace.add_node(name, **_site(name, posterior, messenger))
-    return trace
-
-
-def validate_posteriors(guide: Any) -> None:
-    """Validate the parameters of the posteriors, which ``direct_guide_trace`` does not."""
-    if isinstance(guide, DVIGuide):
-        guide.get_posterior()
-
-
-def _traces_parameters(handler: Any) -> bool:
-    return type(handler) is TraceMessenger and bool(handler.param_only)
-
-
-def _site(name: str, posterior: Any, messenger: MomentMessenger) -> Message:
-    """Return the message of a sample statement that no handler changes."""
-    site = Message(
-        type="sample",
-        name=name,
-        fn=posterior,
-        is_observed=False,
-        args=(),
-        kwargs={},
-        value=None,
-        infer={},
-        scale=1.0,
-        mask=None,
-        cond_indep_stack=(),
-        done=False,
-        stop=False,
-        continuation=None,
-    )
-    messenger.give(site)
-    default_process_message(site)
-    return site
 
 
 def is_observation(site: Any) -> bool:
@@ -117,7 +60,7 @@ def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None
     data = {
         name: ObservedPlates(plates_of(site), tuple(site["value"].shape))
         for name, site in samples.items()
-        if name not in latent and is_sample(site) and not _is_factor(site["fn"])
+        if name not in latent and is_sample(site) and not is_factor(site)
     }
     check_rows_are_data(weights, data)
 
@@ -130,8 +73,9 @@ def _masked(value: Any) -> MaskedWeight | MaskedSite | None:
     return value.site if masked else None
 
 
-def _is_factor(fn: Any) -> bool:
-    return isinstance(unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0], dist.Unit)
+def is_factor(site: Any) -> bool:
+    """Return whether a site is a ``pyro.factor``, which holds no data and predicts nothing."""
+    return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
 def plates_of(site: Any) -> tuple[Plate, ...]:
@@ -179,15 +123,13 @@ def run_both(
     if interleaved:
         initialise_parameters(unwrapped, args, kwargs)
     with diagnose_errors(model, args, kwargs), ExitStack() as stack:
-        guide_trace = direct_guide_trace(guide, messenger)
         stack.enter_context(messenger)
         if interleaved:
             program = partial(guide, *args, **kwargs)  # it runs the model itself
             run_model(program)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
-            if guide_trace is None:
-                guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+            guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             with model_handler or nullcontext():

@@ -1,7 +1,10 @@
 """Dump what the library computes, to compare it before and after a change of its structure.
 
+``agree`` compares values and gradients in both frameworks.
+
     python -m tests.golden dump before.json.gz --framework pyro
     python -m tests.golden compare before.json.gz after.json.gz
+    python -m tests.golden agree --programs 100
 
 To dump an older commit, put its checkout first on PYTHONPATH and run this file's newest version.
 """
@@ -16,12 +19,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 from tests.golden import losses, moments
+from tests.golden.recording import difference_of_numbers
 
 SHOWN = 20
 
@@ -31,6 +33,8 @@ def main() -> int:
     options = _options()
     if options.command == "compare":
         return _compared(_read(options.before), _read(options.after), options.tolerance)
+    if options.command == "agree":
+        return _agreed(options.programs)
     entries = {
         **moments.entries(options.framework, options.programs),
         **losses.entries(options.framework),
@@ -48,6 +52,8 @@ def _options() -> argparse.Namespace:
     dump.add_argument("file", type=Path)
     dump.add_argument("--framework", choices=("pyro", "numpyro"), required=True)
     dump.add_argument("--programs", type=int, default=1000, help="random programs")
+    agree = commands.add_parser("agree")
+    agree.add_argument("--programs", type=int, default=100, help="random programs")
     compare = commands.add_parser("compare")
     compare.add_argument("before", type=Path)
     compare.add_argument("after", type=Path)
@@ -71,29 +77,26 @@ def _compared(before: dict[str, Any], after: dict[str, Any], tolerance: float) -
     return int(bool(differences))
 
 
+def _agreed(programs: int) -> int:
+    """Print which programs differ between the frameworks: 1 if any does."""
+    from tests.golden import agreement
+
+    for framework in ("pyro", "numpyro"):
+        moments.in_double_precision(framework)
+    names = [name for of_kind in agreement.names(programs).values() for name in of_kind]
+    differences = [f"{name}: {reason}" for name in names if (reason := agreement.difference(name))]
+    print("\n".join(differences))
+    print(f"{len(differences)} of {len(names)} programs differ")
+    return int(bool(differences))
+
+
 def _difference(before: Any, after: Any, tolerance: float) -> str:
     """What differs between two entries; nothing if they agree."""
     if before is None or after is None:
         return "only in one"
     if before["texts"] != after["texts"]:
         return f"\n  {before['texts']}\n  {after['texts']}"
-    if before["numbers"].keys() != after["numbers"].keys():
-        return f"{sorted(before['numbers'])} and {sorted(after['numbers'])}"
-    worst = {
-        name: _error(np.asarray(value), np.asarray(after["numbers"][name]))
-        for name, value in before["numbers"].items()
-    }
-    wrong = {name: error for name, error in worst.items() if not error <= tolerance}
-    return f"relative differences {wrong}" if wrong else ""
-
-
-def _error(before: np.ndarray, after: np.ndarray) -> float:
-    """The largest difference, relative to the largest element; infinite for other shapes."""
-    if before.shape != after.shape or (np.isfinite(before) != np.isfinite(after)).any():
-        return np.inf
-    before, after = np.nan_to_num(before), np.nan_to_num(after)
-    scale = np.abs(before).max(initial=0.0)
-    return float(np.abs(before - after).max(initial=0.0) / scale) if scale else float(after.any())
+    return difference_of_numbers(before["numbers"], after["numbers"], tolerance)
 
 
 if __name__ == "__main__":

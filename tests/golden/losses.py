@@ -38,23 +38,31 @@ FURTHER = {
 }
 
 
+def _value(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """An unconstrained parameter that depends on its name and shape alone."""
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    return 0.3 * random.normal(size=shape) - ("scale" in name)
+
+
 class Cell(NamedTuple):
-    """A model with its data, a guide and an objective."""
+    """A model with its data, a guide with its unconstrained parameters, and an objective."""
 
     model: Callable
     names: list[str]
     guide: str
     objective: tuple[str, dict[str, Any]]
+    value: Callable[[str, tuple[int, ...]], np.ndarray] = _value
+    data: dict[str, np.ndarray] = DATA
 
 
 def entries(framework: str) -> dict[str, Any]:
     """All of them in a framework, in double precision."""
     in_double_precision(framework)
-    evaluate = _in_pyro if framework == "pyro" else _in_numpyro
-    return {name: recorded(lambda cell=cell: evaluate(cell)) for name, cell in _cells()}
+    evaluate = in_pyro if framework == "pyro" else in_numpyro
+    return {name: recorded(lambda cell=cell: evaluate(cell)) for name, cell in cells()}
 
 
-def _cells() -> Iterator[tuple[str, Cell]]:
+def cells() -> Iterator[tuple[str, Cell]]:
     for name, (model, arguments) in {**NETWORKS, **CASES}.items():
         guides = GUIDES if name in NETWORKS else ["DVIGuide"]
         for guide in guides:
@@ -64,14 +72,10 @@ def _cells() -> Iterator[tuple[str, Cell]]:
                 yield f"{name}, {guide}, {title}", cell
 
 
-def _value(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """An unconstrained parameter that depends on its name and shape alone."""
-    random = np.random.default_rng(zlib.crc32(name.encode()))
-    return 0.3 * random.normal(size=shape) - ("scale" in name)
-
-
 def _arguments(cell: Cell, array: Callable, observed: bool = True) -> list[Any]:
-    return [array(DATA[name]) if observed or name not in TARGETS else None for name in cell.names]
+    return [
+        array(cell.data[name]) if observed or name not in TARGETS else None for name in cell.names
+    ]
 
 
 def _predicted(predictions: Any) -> dict[str, Any]:
@@ -83,7 +87,8 @@ def _predicted(predictions: Any) -> dict[str, Any]:
     }
 
 
-def _in_pyro(cell: Cell) -> dict[str, Any]:
+def in_pyro(cell: Cell, rename: Callable[[str], str] = str) -> dict[str, Any]:
+    """The loss, its gradient and predictions at values that the renamed parameters stand for."""
     import pyro
     import torch
 
@@ -96,9 +101,9 @@ def _in_pyro(cell: Cell) -> dict[str, Any]:
     guide = getattr(pyro_moments, cell.guide)(**GUIDES[cell.guide])
     elbo = getattr(pyro_moments, name)(**options)
     elbo.loss(model, guide, *data)  # makes the parameters
-    leaves = dict(guide.named_parameters())
+    leaves = {rename(key): leaf for key, leaf in guide.named_parameters()}
     for key, leaf in leaves.items():
-        leaf.data = torch.as_tensor(_value(key, tuple(leaf.shape)))
+        leaf.data = torch.as_tensor(cell.value(key, tuple(leaf.shape)))
     loss = elbo.differentiable_loss(model, guide, *data)
     gradients = torch.autograd.grad(loss, list(leaves.values()))
     given = _arguments(cell, torch.as_tensor, observed=False)
@@ -108,7 +113,8 @@ def _in_pyro(cell: Cell) -> dict[str, Any]:
     return {key: value.detach() for key, value in numbers.items()}
 
 
-def _in_numpyro(cell: Cell) -> dict[str, Any]:
+def in_numpyro(cell: Cell, compiled: Callable | None = None) -> dict[str, Any]:
+    """The same; ``compiled`` is for the loss and the predictions in the place of ``jax.jit``."""
     import jax
     import jax.numpy as jnp
     import numpyro
@@ -121,9 +127,9 @@ def _in_numpyro(cell: Cell) -> dict[str, Any]:
     elbo = getattr(numpyro_moments, name)(**options)
     svi = numpyro_moments.SVI(model, guide, numpyro.optim.Adam(0.1), elbo)
     initial = svi.optim.get_params(svi.init(jax.random.key(0), *data).optim_state)
-    values = {key: jnp.asarray(_value(key, leaf.shape)) for key, leaf in initial.items()}
+    values = {key: jnp.asarray(cell.value(key, leaf.shape)) for key, leaf in initial.items()}
 
-    @jax.jit
+    @(compiled or jax.jit)
     @jax.value_and_grad
     def loss(values: Any) -> Any:
         return elbo.loss(jax.random.key(0), svi.constrain_fn(values), model, guide, *data)
@@ -131,7 +137,12 @@ def _in_numpyro(cell: Cell) -> dict[str, Any]:
     value, gradients = loss(values)
     given = _arguments(cell, jnp.asarray, observed=False)
     covariance = options.get("covariance", "full")
-    predictions = numpyro_moments.predict(
-        model, guide, svi.constrain_fn(values), *given, covariance=covariance
-    )
-    return {"loss": value, **gradients, **_predicted(predictions)}
+
+    @(compiled or jax.jit)
+    def predictions(values: Any) -> Any:
+        params = svi.constrain_fn(values)
+        return _predicted(
+            numpyro_moments.predict(model, guide, params, *given, covariance=covariance)
+        )
+
+    return {"loss": value, **gradients, **predictions(values)}

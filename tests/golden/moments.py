@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,24 @@ from tests.golden.recording import recorded
 
 MODES = ("full", "diagonal")
 DROPOUT = 5  # one in so many random programs has layers of dropout
+Case = tuple[str, Callable, list[Input]]  # a name, a function of a framework, and its inputs
 
 
 def entries(framework: str, programs: int) -> dict[str, Any]:
     """All of them in a framework, in double precision."""
     host = in_double_precision(framework)
-    cases = [*_random(host, programs), *_table(host), *_activations(host)]
     return {
-        f"{name}, {mode}": recorded(lambda run=run, mode=mode: run(mode))
-        for name, run in cases
+        f"{name}, {mode}": recorded(lambda case=case, mode=mode: _propagated(host, *case, mode))
+        for name, *case in cases(host, programs)
         for mode in MODES
     }
+
+
+def cases(host: Host, programs: int, products: bool = False) -> Iterator[Case]:
+    """All functions as a framework spells them; torch's layers as products where it is asked."""
+    yield from (random_program(host, seed) for seed in range(programs))
+    yield from _table(host, products)
+    yield from _activations(host)
 
 
 def in_double_precision(framework: str) -> Host:
@@ -40,57 +48,57 @@ def in_double_precision(framework: str) -> Host:
     return jax_host()
 
 
-def _propagated(host: Host, function: Any, inputs: list[Input]) -> Any:
-    """A function of the mode that propagates through another."""
-
-    def run(mode: str) -> dict[str, Any]:
-        values = [
-            host.moments(host.array(one.mean), variance=host.array(one.variance))
-            if one.covariance is None
-            else host.moments(host.array(one.mean), covariance=host.array(one.covariance))
-            for one in inputs
-        ]
-        result = host.propagate(function, *values, covariance=mode)
-        numbers = {"mean": result.mean, "variance": result.variance}
-        return numbers if result.covariance is None else {**numbers, "cov": result.covariance}
-
-    return run
+def _propagated(host: Host, function: Callable, inputs: list[Input], mode: str) -> dict[str, Any]:
+    values = [
+        host.moments(host.array(one.mean), variance=host.array(one.variance))
+        if one.covariance is None
+        else host.moments(host.array(one.mean), covariance=host.array(one.covariance))
+        for one in inputs
+    ]
+    return numbers_of(host.propagate(function, *values, covariance=mode))
 
 
-def _random(host: Host, count: int) -> Any:
-    for seed in range(count):
-        program = (generate if seed % DROPOUT else generate_with_dropout)(seed)
-        function = program.function(host.name)
-        yield f"program {seed}", _propagated(host, function, list(program.inputs.values()))
+def numbers_of(result: Any) -> dict[str, Any]:
+    """The arrays of moments by name."""
+    numbers = {"mean": result.mean, "variance": result.variance}
+    return numbers if result.covariance is None else {**numbers, "cov": result.covariance}
 
 
-def _table(host: Host) -> Any:
+def random_program(host: Host, seed: int) -> Case:
+    """The program of a seed."""
+    program = (generate if seed % DROPOUT else generate_with_dropout)(seed)
+    return f"program {seed}", program.function(host.name), list(program.inputs.values())
+
+
+def _table(host: Host, products: bool) -> Iterator[Case]:
     rng = np.random.default_rng(7)
     inputs = {
         name: Input(rng.normal(size=shape), 0.1 + rng.random(shape))
         for name, shape in table.SHAPES.items()
     }
-    for program in table.programs(_spelled(host)):
+    for program in table.programs(_spelled(host, products)):
         chosen = [inputs[letter] for letter in program.inputs]
-        yield f"table {program.name}", _propagated(host, _with_data(program, host), chosen)
+        yield f"table {program.name}", _with_data(program, host), chosen
 
 
-def _spelled(host: Host) -> table.Host:
-    if host.name == "torch":
+def _spelled(host: Host, products: bool) -> table.Host:
+    if host.name == "torch" and not products:
         return table.TORCH
-    import jax.numpy as jnp
+    if host.name == "torch":
+        import torch as xp
+    else:
+        import jax.numpy as xp
+    return table.Host(xp, lambda x, w, b=0.0: x @ w.T + b)
 
-    return table.Host(jnp, lambda x, w, b=0.0: x @ w.T + b)
 
-
-def _with_data(program: table.Program, host: Host) -> Any:
+def _with_data(program: table.Program, host: Host) -> Callable:
     if not program.data:
         return program.function
     x = host.array(np.array([[1.0, -0.5], [0.3, 2.0]]))
     return lambda *inputs: program.function(x, *inputs)
 
 
-def _activations(host: Host) -> Any:
+def _activations(host: Host) -> Iterator[Case]:
     means = np.linspace(-3.0, 3.0, 14).reshape(7, 2)
     root = np.array([[0.8, 0.0], [0.5, 0.6]])
     scales = np.array([1e-3, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0])
@@ -98,4 +106,4 @@ def _activations(host: Host) -> Any:
     given = Input(means, np.zeros_like(means), covariance)
     for case in ACTIVATIONS:
         function = case.torch if host.name == "torch" else case.jax
-        yield f"activation {case.name}", _propagated(host, function, [given])
+        yield f"activation {case.name}", function, [given]

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import numpyro
+import numpyro.distributions
+import pyro
+import pyro.distributions
 import pytest
 import torch
 
+import numpyro_moments
+import pyro_moments
 from moment_calculus import likelihoods
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods import divergences
+from moment_calculus.likelihoods.families import FAMILIES
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
 from moment_calculus.predictions.moments import Moments, as_value
@@ -65,3 +72,15 @@ def test_an_observation_of_zero_under_an_infinite_mean_rate():
     h = as_value(Moments(torch.zeros(2), variance=torch.full((2,), 1e4)), "h", Propagation())
     found = likelihoods.exponential(torch.tensor([0.0, 1.0]), apply(activation("exp"), h))
     assert found.tolist() == [0.0, -np.inf]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_family_of_the_table_is_served_in_both_frameworks(family):
+    frameworks = (pyro_moments, pyro.distributions), (numpyro_moments, numpyro.distributions)
+    endings = ("Logits", "Probs") if family.odds else ("",)
+    for front_end, distributions in frameworks:
+        names = [family.name + end for end in endings]
+        kinds = [getattr(distributions, name, None) for name in names]
+        kinds = list(filter(None, kinds)) or [getattr(distributions, family.name)]
+        served = front_end.likelihoods.EXPECTED_LOG_PROB
+        assert all(any(base in served for base in kind.__mro__) for kind in kinds)

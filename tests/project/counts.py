@@ -17,7 +17,7 @@ LONG_LINE = 90
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 PRIVATE = re.compile(
     r"\b(?:torch|jax|pyro|numpyro)(?:\.\w+)*\._[a-zA-Z]"
-    r"|from (?:torch|jax|pyro|numpyro)[\w.]*\._|from (?:torch|jax|pyro|numpyro)[\w.]* import _"
+    r"|from (?:torch|jax|pyro|numpyro)(?:\.\w+)* import _"
     r"|\bjax\.(?:core|extend|interpreters)\b|from jax import core|_PYRO_STACK"
 )
 

@@ -14,6 +14,7 @@ import array_api_compat
 
 from moment_calculus.numerics.derivatives import in_jax
 from moment_calculus.numerics.derivatives.partials import Array, Partials, as_tuple, directional
+from moment_calculus.numerics.derivatives.private_apis import is_transformed, is_untraced
 
 PIECE = 1 << 16  # elements: few enough for intermediate results to stay in the cache
 
@@ -109,20 +110,6 @@ def _torch_elementwise(
     arrays = inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)
     Elementwise.forward.__signature__ = inspect.Signature([arrays])  # type: ignore[attr-defined]
     return Elementwise.apply
-
-
-def is_transformed() -> bool:
-    """Return whether torch.func or vmap is active."""
-    import torch
-
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
-def is_untraced() -> bool:
-    """Return whether torch executes operations, rather than tracing or recording them."""
-    import torch
-
-    return torch._C._len_torch_dispatch_stack() == 0
 
 
 def _torch_joint(

@@ -8,6 +8,7 @@ from typing import Any
 import array_api_compat
 
 from moment_calculus.numerics.derivatives.partials import Array, Partials, as_tuple, directional
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 
 
 def with_tangent(function: Callable[..., Array], tangent: Callable[..., Any]) -> Any:
@@ -107,8 +108,4 @@ def _joint(values_and_partials: Any, partials: Partials) -> Callable[..., Any]:
 
 def is_jitted(array: Any) -> bool:
     """Return whether an array is traced by JAX, so that its elements are not known."""
-    if not array_api_compat.is_jax_array(array):
-        return False
-    import jax
-
-    return isinstance(array, jax.core.Tracer)
+    return array_api_compat.is_jax_array(array) and is_traced(array)

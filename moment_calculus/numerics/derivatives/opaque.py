@@ -6,16 +6,19 @@ graph, and another one for its gradient; the compiled program calls both eagerly
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import array_api_compat
 
-from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_untraced
+from moment_calculus.numerics.derivatives.private_apis import (
+    autograd_inside_operation,
+    is_transformed,
+    is_untraced,
+)
 
 Array = Any
 
@@ -69,7 +72,7 @@ def _library() -> Any:
 
     library = torch.library.Library("moment_calculus", "FRAGMENT")
     kernels = {"call": _call, "start": _start, "pull_back": _pull_back}
-    fakes = {
+    fakes: dict[str, Any] = {
         "call": lambda number, like, arrays: _fake_like(arrays[like]),
         "start": lambda number, like, arrays: (
             _fake_like(arrays[like]),
@@ -84,7 +87,7 @@ def _library() -> Any:
     )
     for name, function in kernels.items():
         library.impl(name, function, "CPU")
-        library._register_fake(name, fakes[name])
+        torch.library.register_fake(f"moment_calculus::{name}", fakes[name], lib=library)
     return library
 
 
@@ -122,25 +125,12 @@ def _pull_back(number: int, slope: Array, arrays: list[Array], ticket: Array) ->
 
     place = int(ticket)
     result, arguments = _graphs.pop(place) if place in _graphs else _recorded(number, arrays)
-    with _recording():
+    with autograd_inside_operation():
         gradients = torch.autograd.grad(result, arguments, slope)
     return [_unaliased(gradient, slope, *arrays) for gradient in gradients]
 
 
 def _recorded(number: int, arrays: list[Array]) -> tuple[Array, list[Array]]:
-    with _recording():
+    with autograd_inside_operation():
         arguments = [array.detach().requires_grad_() for array in arrays]
         return _function(number)(*arguments), arguments
-
-
-@contextlib.contextmanager
-def _recording() -> Iterator[None]:
-    """Turn autograd on, which tracers and operations turn off within themselves."""
-    import torch
-
-    include = torch._C._dispatch_tls_local_include_set()
-    exclude = torch._C._dispatch_tls_local_exclude_set()
-    for key in ("AutogradFunctionality", "ADInplaceOrView"):
-        exclude = exclude.remove(getattr(torch._C.DispatchKey, key))
-    with torch._C._ForceDispatchKeyGuard(include, exclude), torch.enable_grad():
-        yield

@@ -11,8 +11,12 @@ from typing import Any
 
 import array_api_compat
 
-from moment_calculus.numerics.derivatives.elementwise import is_transformed, is_untraced
 from moment_calculus.numerics.derivatives.partials import Array
+from moment_calculus.numerics.derivatives.private_apis import (
+    has_forward_derivatives,
+    is_transformed,
+    is_untraced,
+)
 
 Pullback = Callable[[Array], tuple[Array, ...]]
 
@@ -21,13 +25,11 @@ def is_eager(*arrays: Array) -> bool:
     """Return whether a program runs step by step on a CPU and may look at its arrays."""
     if not array_api_compat.is_torch_array(arrays[0]):
         return not array_api_compat.is_jax_array(arrays[0])
-    import torch
-
     # To look at an array on a GPU would mean to wait for it.
     return (
         is_untraced()
         and not is_transformed()
-        and torch.autograd.forward_ad._current_level < 0
+        and not has_forward_derivatives()
         and all(array.device.type == "cpu" for array in arrays)
     )
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.function_bounds import Bounds
+from moment_calculus.functions.combinators import Bounds
 from moment_calculus.functions.table import IntegratedWithInverse, ReLU, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace

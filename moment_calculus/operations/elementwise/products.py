@@ -14,11 +14,12 @@ from typing import Any
 
 from moment_calculus.errors import DependenceWarning, warn_user
 from moment_calculus.functions.base import Activation, normal_hermite
-from moment_calculus.functions.function_bounds import value_range
+from moment_calculus.functions.combinators import value_range
 from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
 from moment_calculus.numerics.quadrature import nodes
+from moment_calculus.numerics.rulebook import replaceable
 from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
 from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,
@@ -275,9 +276,12 @@ def multiply_branchwise(left: Value, right: Value) -> Gaussian:
     return multiply_gaussians(left, right)
 
 
+PRODUCT = replaceable("product")
+
+
 def multiply_gaussians(left: Gaussian, right: Gaussian) -> Gaussian:
     """Multiply two Gaussians by the rule book's replacement, or by :func:`multiply_exactly`."""
-    if (rule := left.propagation.rule_for("product")) is not None:
+    if (rule := left.propagation.replacement(PRODUCT)) is not None:
         first, second, _ = aligned(left, right)
         return rule(first, second).gaussian()
     return multiply_exactly(left, right)

@@ -14,6 +14,7 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, positive_part, transpose
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
+from moment_calculus.operations.elementwise.products import PRODUCT
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear, map_features, with_chain_covariance
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
@@ -253,7 +254,7 @@ def product(value: Any, axis: int) -> Value:
         )
     along_batch = gaussian.axis is None or axis != len(gaussian.shape) + gaussian.axis
     long = gaussian.shape[axis] > 1  # a product of one factor is the factor
-    if long and along_batch and gaussian.propagation.rule_for("product") is None:
+    if long and along_batch and gaussian.propagation.replacement(PRODUCT) is None:
         return _product_over_batch(gaussian, axis)
     return reduce(multiply, unstack(gaussian, axis))
 

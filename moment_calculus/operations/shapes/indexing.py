@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.function_bounds import value_range
+from moment_calculus.functions.combinators import value_range
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.moves import (

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
-from moment_calculus.functions.monotone import is_increasing
-from moment_calculus.functions.table import ReLU
+from moment_calculus.functions.table import ReLU, is_increasing
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.noise import warn_of_masks

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.operations.recognition import VECTOR_FUNCTIONS, Symbolic, View, apply_rule
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.rules.table import part_rule
@@ -115,7 +116,7 @@ def divide(plain: Callable, x: Any, y: Any) -> Any:
 def select(plain: Callable, which: Any, *cases: Any) -> Any:
     """Serve ``jnp.where`` with a known condition, and the guard of a maximum against infinity."""
     known = isinstance(which, jax.Array | np.ndarray | np.generic) and not np.ndim(which)
-    known = known and not isinstance(which, jax.core.Tracer)
+    known = known and not is_traced(which)
     return cases[int(which)] if known else _attempt("select", plain, (which, *cases))
 
 

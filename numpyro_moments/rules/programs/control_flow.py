@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.operations.elementwise.choices import pick_components, same_function
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.values import Deferred
@@ -118,7 +119,7 @@ def cond(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
             "jnp.heaviside, or draw the sites by naming them in "
             "sample_sites=",
         )
-    if not isinstance(choice, jax.core.Tracer):
+    if not is_traced(choice):
         chosen = branches[int(np.clip(int(choice), 0, len(branches) - 1))]
         return interpreter.evaluate(chosen.jaxpr, chosen.consts, inputs)
     # A choice that is not known: all branches are evaluated, as under jax.vmap.

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Gaussian
 from moment_calculus.values.spread import overlap, support_of_index
@@ -91,7 +92,7 @@ class Loop:
 
 def _readable(part: Any) -> Any:
     """Return a part; known integers as NumPy arrays, so that elements stay known as indices."""
-    known = not is_random(part) and not isinstance(part, jax.core.Tracer)
+    known = not is_random(part) and not is_traced(part)
     return np.asarray(part) if known and jnp.issubdtype(part.dtype, np.integer) else part
 
 

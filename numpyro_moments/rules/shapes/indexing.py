@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.shapes.indexing import ALL, index, index_axes, require_certain, take
@@ -113,7 +114,7 @@ def _along(x: Value, places: Any, axis: int, layout: Layout) -> Value:
 
 def is_known(array: Any) -> bool:
     """Return whether the numbers of an array are known when the program is traced."""
-    return not isinstance(array, jax.core.Tracer)
+    return not is_traced(array)
 
 
 def _is_distinct(places: Any, shape: tuple[int, ...]) -> bool:

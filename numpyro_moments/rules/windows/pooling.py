@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 from jax import lax
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.elementwise.choices import maximum, minimum
 from moment_calculus.operations.shapes.concatenation import pad
@@ -91,7 +91,7 @@ def reduce_window_min(x: Value, **options: Any) -> Value:
 def reduce_window(x: Value, initial: Any, *rest: Any, jaxpr: Any, **options: Any) -> list[Value]:
     """Serve ``jax.lax.reduce_window`` with an initial number other than the neutral one."""
     names = [equation.primitive.name for equation in jaxpr.eqns]
-    known = not rest and not hasattr(initial, "sites") and not isinstance(initial, jax.core.Tracer)
+    known = not rest and not hasattr(initial, "sites") and not is_traced(initial)
     if names not in (["add"], ["max"], ["min"]) or not known or not np.isfinite(initial):
         raise UnsupportedMoments(
             f"a reduction of windows by {', '.join(names) or 'nothing'}",

@@ -10,6 +10,7 @@ import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.values.deferred import Composite
+from pyro_moments import _host
 from pyro_moments.rules.mean_check import MeanCheck
 from pyro_moments.rules.table import moment_rule, named
 
@@ -54,11 +55,11 @@ def all_true(input: MeanCheck, dim: int | None = None, keepdim: bool = False) ->
     return input.outcome.all()
 
 
-@moment_rule(torch._is_all_true, takes=(MeanCheck,))
+@moment_rule(_host.is_all_true, takes=(MeanCheck,))
 def is_all_true(input: MeanCheck) -> torch.Tensor:
     """Serve the validation of distribution parameters."""
     _require_check(input)
-    return torch._is_all_true(input.outcome)
+    return _host.is_all_true(input.outcome)
 
 
 def _require_check(operand: Any) -> None:

@@ -12,7 +12,7 @@ from moment_calculus.values import Value
 from pyro_moments.rules.table import moment_rule, named
 from pyro_moments.rules.torch_shapes import permutation_of
 
-_T, _MT, _H, _MH = (vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT", "H", "mH"))
+_T, _MT, _H, _MH = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
 
 
 @moment_rule(_MT, _MH, *named("adjoint"), takes=(MaskedWeight,), view=True)

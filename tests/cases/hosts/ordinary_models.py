@@ -192,4 +192,3 @@ CASES: dict[str, tuple[Callable, str]] = {
     "precision": positive(lambda xp, s: 1 / xp.sqrt(s)),
     "power": positive(lambda xp, s: s**-0.5),
 }
-FULL_RANK = ("linear", "logistic", "eight schools, not centred")

@@ -25,27 +25,6 @@ ROWS = {case.name: case for case in ACTIVATIONS}
 compiled = by_numpy
 
 
-@pytest.fixture(scope="module")
-def moments_of_rows():
-    """Moments of every row's function, by one program."""
-
-    @compiled
-    def program(mean, variance):
-        inputs = Moments(mean, variance=variance)
-        found = {name: propagate(case.jax, inputs) for name, case in ROWS.items()}
-        return {name: (moments.mean, moments.variance) for name, moments in found.items()}
-
-    with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, program(jnp.asarray(MEAN), jnp.asarray(VARIANCE)))
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_rows_have_the_moments_of_their_rule(name, moments_of_rows):
-    expected = ROWS[name].activation.moments(MEAN, VARIANCE)
-    for ours, theirs in zip(moments_of_rows[name], expected, strict=True):
-        assert_allclose(ours, theirs, rtol=1e-10, atol=1e-13)
-
-
 def is_closed(value) -> bool:
     """Whether the moments come without quadrature over a chain."""
     if not isinstance(value, Deferred):

@@ -10,19 +10,15 @@ import numpy as np
 import pytest
 
 from numpyro_moments.likelihoods import evaluate, predictive
-from pyro_moments.likelihoods import evaluate as evaluate_in_torch
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.likelihoods.cases import (
     CASES,
     MEAN,
-    SHARED,
     VARIANCE,
     distribution,
     latent,
 )
 from tests.oracles import quadrature as oracles
-from tests.pyro.likelihoods import cases as in_torch
-from tests.pyro.likelihoods.test_likelihoods import latent as latent_in_torch
 
 # One for every way in which a gradient flows; their gradients, and those of the oracle.
 DIFFERENTIATED = [
@@ -74,14 +70,6 @@ def computed():
 @pytest.mark.parametrize("name", CASES)
 def test_expected_log_density(name):
     close(*computed()[name])
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_agrees_with_the_pyro_front_end(name):
-    make, value = in_torch.CASES[name]
-    other = evaluate_in_torch("obs", make(latent_in_torch()), value)
-    rtol = 1e-6 if name == "VonMises" else 1e-10  # the Bessel functions of torch are no closer
-    close(computed()[name][0], other.numpy(), rtol=rtol, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", DIFFERENTIATED)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pyro_moments.compiled.small_products import LIMIT, products_of, with_sums
+from pyro_moments.compiled.compilers import LIMIT, products_of, with_sums
 
 GENERATOR = torch.Generator().manual_seed(0)
 A, B, SHIFT = (torch.randn(s, generator=GENERATOR) for s in ((5, 3, 4), (5, 4, 2), (2,)))

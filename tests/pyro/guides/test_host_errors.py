@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import Trace_ELBO
 
-from pyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments
+from pyro_moments import BBAlphaELBO, DeterministicELBO, DVIGuide, UnsupportedMoments
 from tests.pyro import models
 from tests.pyro.rules.test_refusals import X, Y, discrete, loss, scalar, with_nan
 
@@ -90,6 +92,16 @@ def test_no_gradients_are_left_by_a_refused_step():
     with pytest.raises(UnsupportedMoments):
         elbo.loss_and_grads(models.linear_regression, guide, with_nan(X, 0, 0), Y)
     assert all(parameter.grad is None for parameter in guide.parameters())
+
+
+@pytest.mark.parametrize("objective", [DeterministicELBO, BBAlphaELBO])
+def test_invalid_parameters_are_named(objective):
+    guide = DVIGuide()
+    DeterministicELBO().loss(models.linear_regression, guide, X, Y)
+    with torch.no_grad():
+        guide.locs.w_unconstrained[1] = math.nan
+    with pytest.raises(ValueError, match="Expected parameter loc"):
+        objective().loss(models.linear_regression, guide, X, Y)
 
 
 def test_diverged_parameters_are_a_warning():
