@@ -202,10 +202,10 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         if self.energy != "cavity":
             return self.particles(program, self._terms)
         bind(program.guide, program.model)
-        return self._runner(program, self._cavity, self.num_particles)
+        return self._draw_runner(program, self._cavity, self.num_particles)
 
     @functools.cached_property
-    def _runner(self) -> PyroDrawRunner:
+    def _draw_runner(self) -> PyroDrawRunner:
         return PyroDrawRunner()
 
     def _plates(self, model: Trace) -> DataPlates:
@@ -286,13 +286,13 @@ class RenyiELBO(RenyiBound, Loss):
     """
 
     @functools.cached_property
-    def _runner(self) -> PyroDrawRunner:
+    def runner(self) -> PyroDrawRunner:
         return PyroDrawRunner()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         bind(guide, model)
         program = Program(model, guide, args, kwargs)
-        ratios, scale = self._runner(program, _ratio, self.num_particles)
+        ratios, scale = self.runner(program, _ratio, self.num_particles)
         return -log_mean_power(ratios, 1 - self.alpha).sum() * scale[0]
 
 
