@@ -74,12 +74,9 @@ class Site:
         if self.has_row_noise:
             raise SharedDrawNeeded([self.name])
         if self._drawn is None:
-            self._drawn = self._draw()
+            noise = jax.random.normal(self.key, self.loc.shape, self.loc.dtype)
+            self._drawn = mean_field.sample(self.loc, self.scale, noise)
         return self._drawn
-
-    def _draw(self) -> jax.Array:
-        noise = jax.random.normal(self.key, self.loc.shape, self.loc.dtype)
-        return mean_field.sample(self.loc, self.scale, noise)
 
     def use_row_noise(self) -> None:
         """Let one operation give each row its noise; raise SharedDrawNeeded for another one."""

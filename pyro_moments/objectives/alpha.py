@@ -121,15 +121,12 @@ def log_ratio(model: Trace, guide: Trace, plates: DataPlates) -> torch.Tensor:
 
 
 def _shares(trace: Trace, plates: DataPlates) -> torch.Tensor:
-    sites = [site for site in trace.nodes.values() if is_sample(site)]
-    shares = (
-        plates.share_per_datum(_log_prob(site), site["scale"], plates_of(site)) for site in sites
-    )
-    return sum(shares, start=torch.zeros(()))
-
-
-def _log_prob(site: Any) -> torch.Tensor:
-    return scale_and_mask(site["fn"].log_prob(site["value"]), 1.0, site["mask"])
+    sites: list[Any] = [site for site in trace.nodes.values() if is_sample(site)]
+    total = torch.zeros(())
+    for site in sites:
+        log_prob = scale_and_mask(site["fn"].log_prob(site["value"]), 1.0, site["mask"])
+        total = total + plates.share_per_datum(log_prob, site["scale"], plates_of(site))
+    return total
 
 
 class BBAlphaELBO(AlphaEnergy, Objective):
@@ -287,6 +284,7 @@ class RenyiELBO(RenyiBound, Loss):
 
     @functools.cached_property
     def runner(self) -> PyroDrawRunner:
+        """Run the program at draws of all sites."""
         return PyroDrawRunner()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:

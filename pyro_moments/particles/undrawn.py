@@ -70,11 +70,8 @@ class Site:
         if self._drawn is None:
             if vmap_forbids_randomness():
                 raise vmap.vmap_error([self.name])
-            self._drawn = self._draw()
+            self._drawn = mean_field.sample(self.loc, self.scale, torch.randn_like(self.loc))
         return self._drawn
-
-    def _draw(self) -> torch.Tensor:
-        return mean_field.sample(self.loc, self.scale, torch.randn_like(self.loc))
 
     def use_row_noise(self) -> None:
         """Let one operation give rows own noise; raise SharedDrawNeeded if there is another."""
