@@ -358,11 +358,8 @@ def where_condition(condition: Condition, chosen: Any, other: Any) -> Value:
     if not any(map(is_value, values)):
         return scale_shift(number, chosen - other, other)
     parts = [_part(number, value) for value in values]
-    return fuse_functions(_choose, number, *parts, bounds=lambda: _hull(*parts))
-
-
-def _choose(number: Array, chosen: Array, other: Array) -> Array:
-    return namespace(number).where(number > 0.5, chosen, other)
+    choose = lambda one, *both: namespace(one).where(one > 0.5, *both)  # noqa: E731
+    return fuse_functions(choose, number, *parts, bounds=lambda: _hull(*parts))
 
 
 def _part(number: Deferred, value: Any) -> Value:

@@ -66,12 +66,10 @@ class _SquaredDeviation(Activation):
     name = "squared deviation"
 
     def __call__(self, x: Array) -> Array:
-        """Evaluate the plain function."""
         return (self.function(x) - self.centre) ** 2
 
     @property
     def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """The knots of f."""
         return getattr(self.function, "knots", (0.0,))
 
     def _values(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
@@ -79,20 +77,17 @@ class _SquaredDeviation(Activation):
         return (points - mean) / safe_scale(variance), self(points), weights
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return the mean and the variance by quadrature."""
         _, values, weights = self._values(mean, variance)
         xp = namespace(mean)
         centre = xp.sum(weights * values, axis=0)
         return centre, xp.sum(weights * (values - centre) ** 2, axis=0)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Return the Hermite coefficients by quadrature."""
         steps, values, weights = self._values(mean, variance)
         total = lambda polynomial: namespace(mean).sum(polynomial * values, axis=0)  # noqa: E731
         return list(normal_hermite(steps, weights, order + 1, reduce=total)[1:])
 
     def gain(self, mean: Array, variance: Array) -> Array:
-        """Return the expected derivative by quadrature."""
         return self.hermite(mean, variance, 1)[0] / safe_scale(variance)
 
 
@@ -199,7 +194,7 @@ def _variance(first: Gaussian, second: Gaussian) -> Array | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Product(Step):
+class _Product(Step):
     """Step of the product x · y of two Gaussian values."""
 
     inputs: tuple[Gaussian, Gaussian]
@@ -232,7 +227,6 @@ class Product(Step):
         return rows_scaled(cross, other.mean, other.axis)
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
-        """Multiply the branches of both factors."""
         return combine_branches(self.inputs, parts, multiply_any)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
@@ -248,11 +242,9 @@ class Product(Step):
         return first * second + first * means[1] + second * means[0]
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
-        """Return the product of the moved factors."""
         return multiply_gaussians(*(move.apply_to(part, like) for part in self.inputs))
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Return the product of both factors as vectors."""
         return from_vector_parts(multiply_gaussians, *self.inputs)
 
 
@@ -303,7 +295,7 @@ def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
             f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",
             DependenceWarning,
         )
-    step = Product((first, second), are_of_one_value(first, second))
+    step = _Product((first, second), are_of_one_value(first, second))
     shared = bool(overlap(first, second))
     product = Gaussian(
         first.mean * second.mean + cross,

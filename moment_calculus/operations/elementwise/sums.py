@@ -31,7 +31,7 @@ DEPENDENCE_REMEDY = (
 
 
 @dataclass(frozen=True, eq=False)
-class Sum(Step):
+class _Sum(Step):
     """Step of the sum x + y of two Gaussian values."""
 
     inputs: tuple[Gaussian, Gaussian]
@@ -63,15 +63,12 @@ class Sum(Step):
         return None
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
-        """Return the sum of the moved terms."""
         return try_add(*(move.apply_to(part, like) for part in self.inputs))
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
-        """Add the branches of both terms."""
         return combine_branches(self.inputs, parts, add_any)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Return the sum of both terms as vectors."""
         return from_vector_parts(_add_vectors, *self.inputs)
 
 
@@ -142,7 +139,7 @@ def try_add(
     return Gaussian(
         left.mean + right.mean,
         Spread(variance, covariance or partial(_joint_of_sum, left, right), covariance is not None),
-        Sum((left, right), are_of_one_value(left, right)),
+        _Sum((left, right), are_of_one_value(left, right)),
         axis=axis,
         ties=Ties.ALL if independent else ties_of(left, right),
         propagation=left.propagation,
