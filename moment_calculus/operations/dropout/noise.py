@@ -33,7 +33,7 @@ from moment_calculus.values.ancestry import Branches, as_vector, branches_of, fr
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.elementwise import Affine
 from moment_calculus.values.spread import all_elements, overlap
-from moment_calculus.values.step import Entries, entries_of
+from moment_calculus.values.step import Entries
 
 _numbers = itertools.count(1)
 
@@ -48,12 +48,6 @@ class Noise(Root):
 def noise_name(what: str = "dropout") -> str:
     """Return a new name for noise; noises with different names are independent."""
     return f"{what} {next(_numbers)}"
-
-
-def is_data(value: Gaussian) -> bool:
-    """Whether a value is data with noise, at most rearranged or scaled."""
-    entries = entries_of(value)
-    return (value.origin if entries is None else entries.site).step.data
 
 
 def variance_ratio(rate: Any) -> Any:

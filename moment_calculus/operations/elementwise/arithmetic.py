@@ -11,7 +11,7 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.elementary import exponential_parts, is_positive, power
+from moment_calculus.operations.elementwise.elementary import is_positive, power
 from moment_calculus.operations.elementwise.products import (
     multiply_branchwise,
     multiply_gaussians,
@@ -25,6 +25,7 @@ from moment_calculus.operations.elementwise.sums import (
 from moment_calculus.operations.elementwise.unary import (
     apply,
     are_of_one_gaussian,
+    exponential_parts,
     fuse_functions,
     is_value,
     scale_shift,

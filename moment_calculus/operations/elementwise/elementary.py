@@ -28,7 +28,7 @@ from moment_calculus.functions.table import (
 )
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import digamma, gammaln, log_ndtr, namespace
-from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.deferred import unscaled
@@ -218,22 +218,6 @@ def _log(x: Array) -> Array:
 
 def _exponential_of(rate: float) -> Any:
     return Exp() if rate == 1 else Rescaled(Exp(), rate, name="exponential")
-
-
-def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
-    """Return x, r and c > 0 if the value is c e^{rx}; None for other values."""
-    if not isinstance(value, Deferred):
-        return None
-    factor: Any = 1.0
-    kind = value.function
-    while isinstance(kind, Scaled):
-        zero_shift = isinstance(kind.shift, int | float) and kind.shift == 0
-        if not (zero_shift and kind.extent.positive):
-            return None
-        factor, kind = factor * kind.scale, kind.inner
-    if type(kind) is Rescaled and type(kind.activation) is Exp and kind.shift == 0 < kind.outer:
-        return value.base, kind.inner, factor * kind.outer
-    return (value.base, 1.0, factor) if type(kind) is Exp else None
 
 
 def _is_one_plus_exp(value: Deferred) -> bool:

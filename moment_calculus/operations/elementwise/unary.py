@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.base import Rescaled
 from moment_calculus.functions.combinators import Bounds, Fused, Identity, Scaled
+from moment_calculus.functions.families.elementary import Exp
 from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import Activation, activation
 from moment_calculus.numerics.arrays import Array
@@ -163,6 +165,22 @@ def _as_function_of(value: Gaussian, variable: Gaussian) -> Any:
         raise AssertionError("a base that is not on the line of the variable")
     source, scale, shift = value.step.affine
     return scale_shift(_as_function_of(source, variable), scale, shift)
+
+
+def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
+    """Return x, r and c > 0 if the value is c e^{rx}; None for other values."""
+    if not isinstance(value, Deferred):
+        return None
+    factor: Any = 1.0
+    kind = value.function
+    while isinstance(kind, Scaled):
+        zero_shift = isinstance(kind.shift, int | float) and kind.shift == 0
+        if not (zero_shift and kind.extent.positive):
+            return None
+        factor, kind = factor * kind.scale, kind.inner
+    if type(kind) is Rescaled and type(kind.activation) is Exp and kind.shift == 0 < kind.outer:
+        return value.base, kind.inner, factor * kind.outer
+    return (value.base, 1.0, factor) if type(kind) is Exp else None
 
 
 def one_function(combine: Callable, left: Value, right: Value) -> Gaussian | None:
