@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 from guides.families import mc_dropout, mean_field
-from guides.families.dropout_texts import masked_site_not_used, no_dropout_prior
+from guides.families.mc_dropout import masked_site_not_used, no_dropout_prior
 from moment_calculus.errors import (
     UnsupportedMoments,
     dependent_posterior,

@@ -19,7 +19,7 @@ from moment_calculus.criticism.containers.draws import Draws
 from numpyro_moments.criticism.fitted_model import NumPyroFittedModel
 from numpyro_moments.criticism.posteriors import ChainPosterior
 from numpyro_moments.draws.sites import Whole
-from numpyro_moments.evaluation.keys import checked_key
+from numpyro_moments.evaluation.arguments import checked_key
 from numpyro_moments.objectives.base import Program
 
 FIELDS = ("diverging", "accept_prob", "num_steps", "energy")

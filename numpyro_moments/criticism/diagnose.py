@@ -11,7 +11,7 @@ from numpyro.infer.elbo import ELBO
 from moment_calculus.criticism.diagnosis.diagnosis import run_checks
 from moment_calculus.criticism.diagnosis.findings import Diagnosis
 from numpyro_moments.criticism.fitted_model import NumPyroFittedModel
-from numpyro_moments.evaluation.keys import checked_key
+from numpyro_moments.evaluation.arguments import checked_key
 
 
 def diagnose(

@@ -24,7 +24,7 @@ from numpyro_moments.criticism.posteriors import (
 )
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.draws.sites import Whole
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import predict
 from numpyro_moments.response.linear_response import LinearResponse, problem_of

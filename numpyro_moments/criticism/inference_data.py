@@ -16,7 +16,7 @@ from moment_calculus.criticism.containers.resampling import proposal_count, resa
 from moment_calculus.predictions.site import checked_count
 from numpyro_moments.criticism.posteriors import posterior_of
 from numpyro_moments.draws.model import NumPyroModel
-from numpyro_moments.evaluation.keys import checked_key
+from numpyro_moments.evaluation.arguments import checked_key
 
 
 def to_inference_data(

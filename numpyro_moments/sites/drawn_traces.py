@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from guides.numpyro.dropped_weight import DroppedWeight
+from guides.numpyro.mc_dropout import DroppedWeight
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
