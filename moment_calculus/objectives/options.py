@@ -8,7 +8,7 @@ from collections.abc import Collection
 from numbers import Real
 from typing import Any
 
-from moment_calculus.numerics.rulebook import check_choice
+from moment_calculus.values.propagation import check_choice
 
 PROPAGATIONS = ("analytic", "sampled", "mean")
 ENERGIES = ("reparameterised", "cavity")

@@ -20,8 +20,8 @@ from moment_calculus.likelihoods.families import (
     no_tempered_log_prob,
 )
 from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean
-from moment_calculus.numerics.rulebook import ClassTable
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import ClassTable
 from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.structure import (
     has_moments,

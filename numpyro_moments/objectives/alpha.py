@@ -16,7 +16,6 @@ from numpyro.primitives import Messenger
 
 from guides.families.dropout_texts import no_density
 from moment_calculus.errors import not_reparameterised, point_without_density
-from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import (
     DataPlateFinder,
     DataPlates,
@@ -33,6 +32,7 @@ from moment_calculus.objectives.options import (
     warn_one_particle,
     warn_one_particle_renyi,
 )
+from moment_calculus.values.propagation import check_draws
 from numpyro_moments.failure_causes import diagnose_errors
 from numpyro_moments.likelihoods import tempered_jointly
 from numpyro_moments.objectives.base import Objective, Program, vectorised

@@ -25,12 +25,12 @@ from moment_calculus.errors import (
 from moment_calculus.functions.table import Exp, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, Spread, Value
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.rules.table import is_random

@@ -19,8 +19,8 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods import divergences
-from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.numerics.matrices import row_sums
+from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import site_value
 from moment_calculus.rulebooks import propagation_of

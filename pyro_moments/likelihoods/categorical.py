@@ -16,7 +16,7 @@ from moment_calculus.likelihoods.classes import (
     predictive_rule,
 )
 from moment_calculus.likelihoods.classes.rule import ClassRule
-from moment_calculus.numerics.entropies import class_entropy
+from moment_calculus.numerics.distributions import class_entropy
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian

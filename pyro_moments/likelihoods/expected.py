@@ -19,8 +19,8 @@ from moment_calculus.likelihoods.families import (
     no_tempered_log_prob,
 )
 from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean
-from moment_calculus.numerics.rulebook import ClassTable
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import ClassTable
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.likelihoods import univariate

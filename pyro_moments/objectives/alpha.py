@@ -15,7 +15,6 @@ from pyro.poutine.util import site_is_subsample
 
 from guides.families.dropout_texts import no_density
 from moment_calculus.errors import not_reparameterised, point_without_density
-from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import (
     DataPlateFinder,
     DataPlates,
@@ -32,6 +31,7 @@ from moment_calculus.objectives.options import (
     warn_one_particle,
     warn_one_particle_renyi,
 )
+from moment_calculus.values.propagation import check_draws
 from pyro_moments.likelihoods import tempered_jointly
 from pyro_moments.objectives.base import (
     FromTraces,

@@ -21,7 +21,7 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.errors import UnsupportedMoments, not_in_guide
 from moment_calculus.likelihoods import divergences
-from moment_calculus.numerics.derivatives.private_apis import is_untraced
+from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import site_value
 from moment_calculus.rulebooks import propagation_of

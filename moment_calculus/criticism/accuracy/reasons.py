@@ -7,7 +7,6 @@ import numpy as np
 from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.rulebook import EXACT
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.noise import Noise
 from moment_calculus.operations.linear.maps import LinearMap
@@ -18,6 +17,7 @@ from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Gaussian
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.elementwise import with_rule_book
+from moment_calculus.values.propagation import EXACT
 from moment_calculus.values.spread import features_last
 
 MATCHED = "its input is matched by a Gaussian, which it is not"

@@ -9,9 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from moment_calculus.numerics.arrays import diagonal_matrix
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values import Deferred, Gaussian, Opaque, Root, Spread, Ties
 from moment_calculus.values.deferred import Composite
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import ALL, Support, batch_shape, features_last, union
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Gaussian
 from moment_calculus.values.spread import overlap, support_of_index

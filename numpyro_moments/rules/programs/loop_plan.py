@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Ties
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments.rules.programs.carried import Form
 from numpyro_moments.rules.table import is_random
 

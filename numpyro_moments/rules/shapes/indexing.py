@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.shapes.indexing import ALL, index, index_axes, require_certain, take
