@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from moment_calculus.errors import dependent_posterior, ignored_dependence
 from moment_calculus.numerics.arrays import Array
@@ -10,7 +11,7 @@ from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, site_value
 from moment_calculus.operations.shapes.reshaping import broadcast
-from moment_calculus.values import Gaussian, Value
+from moment_calculus.values import Gaussian
 
 
 def moments(loc: Array, scale: Array) -> tuple[Array, Array]:
@@ -25,13 +26,12 @@ def sample(loc: Array, scale: Array, noise: Array) -> Array:
 
 def site(
     name: str,
-    loc: Array | Value,
-    scale: Array | Value,
+    loc: Any,  # array or value
+    scale: Any,
     propagation: Propagation,
     *,
     shape: Sequence[int],
     event_dim: int,
-    zeros_like: Callable[[Array], Array],  # of the framework
     broadcast_to: Callable[[Array, tuple[int, ...]], Array],  # of the framework
 ) -> Gaussian:
     """Return the Gaussian value of a latent site with a Normal posterior.
@@ -47,7 +47,7 @@ def site(
     if centred and not isinstance(loc, Gaussian):
         raise dependent_posterior(name, "non-linear location", loc.sites)
     shape = tuple(shape)
-    parts = moments(zeros_like(scale) if centred else loc, scale)
+    parts = moments(0.0 * scale if centred else loc, scale)
     mean, variance = (broadcast_to(part, shape) for part in parts)
     gaussian = site_value(name, mean, variance, propagation, event_dim=event_dim)
     if not centred:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from moment_calculus.functions.base import Activation
+from moment_calculus.functions.base import Activation, Rescaled
+from moment_calculus.functions.families.elementary import Cos, Exp, Expm1, Power, Sin
 from moment_calculus.functions.families.elu import ELU
-from moment_calculus.functions.families.exponential import Exp, Expm1
 from moment_calculus.functions.families.gelu import GELU, TanhGELU
 from moment_calculus.functions.families.logistic import Sigmoid, Tanh
 from moment_calculus.functions.families.named import (
@@ -27,12 +27,8 @@ from moment_calculus.functions.families.piecewise import (
     softshrink,
     threshold,
 )
-from moment_calculus.functions.families.power import Power
 from moment_calculus.functions.families.relu import Heaviside, LeakyReLU, ReLU
-from moment_calculus.functions.families.trigonometric import Cos, Sin
-from moment_calculus.functions.integrated import Integrated, IntegratedWithInverse
-from moment_calculus.functions.rescaled import Rescaled
-from moment_calculus.functions.smooth import Smooth
+from moment_calculus.functions.integrated import Integrated, IntegratedWithInverse, Smooth
 
 __all__ = [
     "ACTIVATIONS",
@@ -119,3 +115,21 @@ def activation(name: str, *arguments: Any, **parameters: Any) -> Activation:
     if name not in ACTIVATIONS:
         raise ValueError(f"activation {name!r} is not one of {', '.join(sorted(ACTIVATIONS))}")
     return ACTIVATIONS[name](*arguments, **parameters)
+
+
+_INCREASING = frozenset(
+    {Erf, Exp, Expm1, Heaviside, NormalCdf, ReLU, Sigmoid, Softplus, Softsign, Tanh, Tanhshrink}
+)
+
+
+def is_increasing(activation: Activation) -> bool:
+    """Return whether an activation never decreases; False if a parameter of it is an array."""
+    kind = type(activation)
+    if isinstance(activation, Rescaled):
+        return activation.inner * activation.outer > 0 and is_increasing(activation.activation)
+    if kind is LeakyReLU or kind is ELU:
+        parameter = activation.negative_slope if kind is LeakyReLU else activation.alpha  # type: ignore[attr-defined]
+        return isinstance(parameter, int | float) and parameter >= 0
+    if isinstance(activation, PiecewiseLinear):
+        return all(step >= 0 for step in (*activation.slopes, *activation.jumps))
+    return kind in _INCREASING

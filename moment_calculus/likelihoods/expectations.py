@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.combinators import Scaled
-from moment_calculus.functions.families.exponential import Exp, infinite_where_capped
-from moment_calculus.functions.function_bounds import Bounds, Knots, merge_knots
-from moment_calculus.functions.rescaled import Rescaled
+from moment_calculus.functions.base import Rescaled
+from moment_calculus.functions.combinators import Bounds, Knots, Scaled, merge_knots
+from moment_calculus.functions.families.elementary import Exp, infinite_where_capped
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.entropies import surprisal_of_log
 from moment_calculus.numerics.quadrature import (

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.families.exponential import capped_exp, infinite_where_capped
+from moment_calculus.functions.families.elementary import capped_exp, infinite_where_capped
 from moment_calculus.likelihoods.expectations import (
     conditional,
     expected_value,

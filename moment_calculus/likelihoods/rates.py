@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.functions.families.exponential import capped_exp
+from moment_calculus.functions.families.elementary import capped_exp
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import (

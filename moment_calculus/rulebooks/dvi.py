@@ -1,7 +1,7 @@
 """The rule book ``dvi``: approximate covariances of relu, leaky relu and the Heaviside step.
 
 Every other function, and every variance, is exact. Source: Wu et al. 2019, Table 1, with
-corrections; see :mod:`moment_calculus.functions.pairs.dvi`.
+corrections; see :mod:`moment_calculus.functions.families.relu`.
 """
 
 from __future__ import annotations

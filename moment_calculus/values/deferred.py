@@ -12,14 +12,15 @@ from functools import partial
 from typing import Any
 
 from moment_calculus.functions.combinators import (
+    Bounds,
     Composed,
     Fused,
     Identity,
     Scaled,
+    bounds_of,
     with_arrays_moved,
 )
-from moment_calculus.functions.function_bounds import Bounds, bounds_of
-from moment_calculus.functions.recognition_policy import RecognitionPolicy
+from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values.ancestry import branches_of

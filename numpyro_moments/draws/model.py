@@ -33,10 +33,10 @@ from numpyro_moments.draws.sites import (
 )
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.structure import restored
-from numpyro_moments.prediction.predict import is_factor, of_particles
+from numpyro_moments.prediction.predict import of_particles
 from numpyro_moments.prediction.prediction import SampledPrediction
 from numpyro_moments.sites.posteriors import without_wrappers
-from numpyro_moments.sites.traces import observing
+from numpyro_moments.sites.traces import is_factor, observing
 
 NUMBERS_PER_BATCH = 2**24  # numbers that are computed together, over all draws
 

@@ -13,7 +13,7 @@ from numpyro.primitives import Messenger
 
 from moment_calculus.criticism.containers.wording import part_of_plate
 from moment_calculus.response.data import plate_axes
-from numpyro_moments.prediction.predict import is_factor
+from numpyro_moments.sites.traces import is_factor
 
 TERMS = 256  # terms of a log density that are summed in the precision of the draws
 

@@ -15,12 +15,12 @@ from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
 from guides.numpyro.supports import is_latent
+from moment_calculus.optimisation.weighting import scale_by
 from moment_calculus.response.data import Data
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss
-from numpyro_moments.fitting.problem import scale_by
-from numpyro_moments.prediction.predict import is_factor
 from numpyro_moments.sites.posteriors import WRAPPERS, without_wrappers
+from numpyro_moments.sites.traces import is_factor
 
 Changed = tuple[Callable, Callable]  # model and guide
 # Zeros for the numbers, and a function that changes model and guide by them.

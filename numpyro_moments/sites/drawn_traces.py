@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from guides.numpyro.dropped_weight import DroppedWeight
-from moment_calculus.errors import no_posterior_moments, not_reparameterised
+from moment_calculus.errors import not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
 from numpyro_moments.likelihoods.structure import stripped
@@ -29,7 +29,12 @@ from numpyro_moments.particles.undrawn import (
     normal_site_p,
 )
 from numpyro_moments.sites.messenger import LatentVectors, drawn_density, model_site
-from numpyro_moments.sites.posteriors import dropout_posterior, gaussian_base, without_wrappers
+from numpyro_moments.sites.posteriors import (
+    dropout_posterior,
+    gaussian_base,
+    value_at_mean,
+    without_wrappers,
+)
 from numpyro_moments.sites.random_watch import refuse_silent_draws
 from numpyro_moments.sites.traces import (
     Traces,
@@ -225,18 +230,3 @@ def _moments(part: Any) -> Any:
     if isinstance(part, Undrawn) and not part.moves:
         return part.site.moments()
     return certain(part) if _is_special(part) else part
-
-
-def value_at_mean(name: str, fn: Any) -> jax.Array:
-    """Return a latent site's value at the mean of its posterior, or of the base of a transform."""
-    shape = fn.batch_shape + fn.event_shape
-    inner = without_wrappers(fn)
-    if isinstance(inner, dist.TransformedDistribution):
-        value = value_at_mean(name, inner.base_dist)
-        for transform in inner.transforms:
-            value = transform(value)
-        return jnp.broadcast_to(value, shape)
-    try:
-        return jnp.broadcast_to(inner.mean, shape)
-    except NotImplementedError:
-        raise no_posterior_moments(name, inner, "") from None

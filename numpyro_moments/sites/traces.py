@@ -72,13 +72,14 @@ def check_masked_rows(sites: Mapping[str, Site], latent: Collection[str]) -> Non
     data = {
         name: ObservedPlates(site["plates"], jnp.shape(site["value"]))
         for name, site in sites.items()
-        if name not in latent and site["type"] == "sample" and not _is_factor(site["fn"])
+        if name not in latent and site["type"] == "sample" and not is_factor(site)
     }
     check_rows_are_data(weights, data)
 
 
-def _is_factor(fn: dist.Distribution) -> bool:
-    return isinstance(without_wrappers(fn), dist.Unit)
+def is_factor(site: Any) -> bool:
+    """Return whether a site is a ``numpyro.factor``, which holds no data and predicts nothing."""
+    return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
 UNDRAWN = "_undrawn"  # in the "infer" of sites whose observation is a placeholder

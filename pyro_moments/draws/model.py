@@ -44,9 +44,10 @@ from pyro_moments.draws.sites import (
 )
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
-from pyro_moments.prediction.predict import LeaveUndrawn, is_factor
+from pyro_moments.prediction.predict import LeaveUndrawn
 from pyro_moments.prediction.prediction import SampledPrediction
 from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.traces import is_factor
 
 NUMBERS_PER_BATCH = 2**24  # numbers that a batch of draws may hold
 Values = Mapping[str, torch.Tensor]
@@ -175,7 +176,7 @@ class PyroModel:
         check_observed_whole(
             subsampled, {name: site for name, site in nodes.items() if is_observed(site)}
         )
-        return {name: site for name, site in nodes.items() if not is_factor(site["fn"])}
+        return {name: site for name, site in nodes.items() if not is_factor(site)}
 
     def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:
         return {n: torch.as_tensor(value, device=self.device) for n, value in values.items()}

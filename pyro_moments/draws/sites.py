@@ -15,8 +15,9 @@ from pyro.poutine.subsample_messenger import SubsampleMessenger
 
 from moment_calculus.criticism.containers.wording import part_of_plate
 from moment_calculus.likelihoods.families import unwrapped
-from pyro_moments.prediction.predict import is_deterministic, is_factor
-from pyro_moments.prediction.prediction import WRAPPERS
+from pyro_moments.prediction.predict import is_deterministic
+from pyro_moments.sites.posteriors import WRAPPERS
+from pyro_moments.sites.traces import is_factor
 
 
 def is_deterministic_value(site: Any) -> bool:
@@ -25,13 +26,13 @@ def is_deterministic_value(site: Any) -> bool:
         return True
     fn = site["fn"]
     is_masked = isinstance(fn, MaskedDistribution) and fn._mask is False
-    inner = unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0]
+    inner = unwrapped(fn, WRAPPERS)[0]
     return site["is_observed"] and is_masked and isinstance(inner, dist.Delta)
 
 
 def is_predicted(site: Any) -> bool:
     """Return whether a site is predicted, hence neither deterministic nor a factor."""
-    return not is_deterministic_value(site) and not is_factor(site["fn"])
+    return not is_deterministic_value(site) and not is_factor(site)
 
 
 def is_observed(site: Any) -> bool:

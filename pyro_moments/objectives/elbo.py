@@ -11,6 +11,7 @@ import torch
 from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 
+from moment_calculus.errors import not_in_guide
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.failure_causes import explain_infinite_loss
 from pyro_moments.objectives.base import FromTraces, Objective, Program, is_finite
@@ -157,14 +158,20 @@ def latent_terms(
 ) -> dict[str, Any]:
     """Return the terms of the latent sites that are not in ``without``, as scalars by name."""
     terms = {
-        name: latent_term(name, site, guide_trace)
+        name: latent_term(name, site, _guide_site(name, guide_trace))
         for name, site in model_trace.nodes.items()
         if is_latent(site) and name not in without
     }
     for name, site in guide_trace.nodes.items():
         if site["type"] == "sample" and name not in model_trace.nodes:
-            terms[name] = auxiliary_term(site)
+            terms[name] = auxiliary_term(name, site)
     return terms
+
+
+def _guide_site(name: str, guide_trace: Trace) -> Any:
+    if name not in guide_trace.nodes:
+        raise not_in_guide(name)
+    return guide_trace.nodes[name]
 
 
 def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
@@ -174,7 +181,7 @@ def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
     time.
     """
     divergences = {
-        name: divergence_of(name, site, guide_trace)
+        name: divergence_of(site, _guide_site(name, guide_trace))
         for name, site in model_trace.nodes.items()
         if is_latent(site)
     }

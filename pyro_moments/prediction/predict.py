@@ -6,19 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
-from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
-from moment_calculus.predictions.site import nothing_observed
+from moment_calculus.predictions.site import at_site, summed_log_density
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
@@ -26,11 +23,11 @@ from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle, SharedDrawNeeded, draw_all, without_rows
-from pyro_moments.prediction.prediction import WRAPPERS, Prediction, SampledPrediction
+from pyro_moments.prediction.prediction import Prediction, SampledPrediction
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.messenger import MomentMessenger
 from pyro_moments.sites.random_watch import run_watched
-from pyro_moments.sites.traces import bind, check_masked_rows, is_sample
+from pyro_moments.sites.traces import bind, check_masked_rows, is_factor, is_sample
 
 
 def predict_by_particles(
@@ -151,17 +148,10 @@ def log_predictive(
 ) -> torch.Tensor:
     """Return the log predictive density of all observations, each on its own, as one sum."""
     propagation = propagation or propagation_of("full", "exact")
-    # The sum over all elements of all observed sites.
     sites = _predicted_sites(model, guide, args, kwargs, propagation)
     observed = {name: site for name, site in sites.items() if _is_observation(site)}
-    if not observed:
-        raise nothing_observed()
     with full_precision():
-        parts = [
-            _prediction_with_location(name, site).log_prob(site["value"])
-            for name, site in observed.items()
-        ]
-        return torch.stack([part.sum() for part in parts]).sum()
+        return summed_log_density(observed, prediction_at)
 
 
 def _predicted_sites(
@@ -206,9 +196,7 @@ def moment_trace(
 def sites_to_predict(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
     """Return the sites of a trace that are neither latent nor factors."""
     return {
-        name: site
-        for name, site in sites.items()
-        if name not in latent and not is_factor(site["fn"])
+        name: site for name, site in sites.items() if name not in latent and not is_factor(site)
     }
 
 
@@ -221,20 +209,8 @@ def is_deterministic(site: Any) -> bool:
     return bool((site["infer"] or {}).get("_deterministic"))
 
 
-def is_factor(fn: Any) -> bool:
-    """Return whether a distribution is that of a ``pyro.factor``, which predicts nothing."""
-    return isinstance(unwrapped(fn, WRAPPERS)[0], dist.Unit)
-
-
-def prediction_at(name: str, site: Any) -> Prediction | Moments:
+def prediction_at(name: str, site: Any) -> Any:
     """Return the prediction of a site, or the moments of a deterministic one."""
     if is_deterministic(site):
         return moments_of_value(unwrap(site["value"]))
-    return _prediction_with_location(name, site)
-
-
-def _prediction_with_location(name: str, site: Any) -> Prediction:
-    try:
-        return Prediction(name, site["fn"])
-    except UnsupportedMoments as error:
-        raise error.at_site(name, site.get("line", "")) from None
+    return at_site(Prediction, name, site)

@@ -18,9 +18,10 @@ from torch.distributions import constraints
 from moment_calculus.response.data import Data
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.flat_loss import CachedGraph, JacobianProducts, slope_of
-from pyro_moments.prediction.predict import is_deterministic, is_factor
-from pyro_moments.prediction.prediction import WRAPPERS
+from pyro_moments.prediction.predict import is_deterministic
 from pyro_moments.response.evaluation_context import FixedParameters
+from pyro_moments.sites.posteriors import WRAPPERS
+from pyro_moments.sites.traces import is_factor
 
 # Torch's distributions take one of each group, and derive the others from it on demand.
 _ALTERNATIVES = (
@@ -188,7 +189,7 @@ def data_weights(sites: Mapping[str, dict], guide: Mapping[str, Any], datum: str
     """Return the change by weights of the data, as differences from one."""
     # A datum is an element of a plate; without a name, of all plates around every
     # observation.
-    data = Data.from_sites(sites, lambda site: is_factor(site["fn"]), datum)
+    data = Data.from_sites(sites, is_factor, datum)
     data.check_guide(guide)
 
     def changed(numbers: Shifts, model: Callable, guide: Callable) -> Programs:

@@ -16,7 +16,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from torch.overrides import TorchFunctionMode
 
-from moment_calculus.errors import no_posterior_moments, not_reparameterised
+from moment_calculus.errors import not_reparameterised
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
 from pyro_moments.evaluation.tensor import MomentTensor
@@ -36,7 +36,12 @@ from pyro_moments.particles.undrawn import (
 )
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part, model_site, parts_of
-from pyro_moments.sites.posteriors import dropout_posterior, gaussian_base, without_wrappers
+from pyro_moments.sites.posteriors import (
+    dropout_posterior,
+    gaussian_base,
+    value_at_mean,
+    without_wrappers,
+)
 from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
 from pyro_moments.sites.traces import check_masked_rows, is_observation, run_both
 
@@ -207,18 +212,3 @@ def _terms(terms: Any, dims: frozenset[int] | None) -> torch.Tensor:
 def data_log_prob(site: Any) -> torch.Tensor:
     """Return the log-density of an observed site, zero where it is masked, without its scale."""
     return scale_and_mask(site["log_prob"], 1.0, site["mask"])
-
-
-def value_at_mean(name: str, fn: Any) -> torch.Tensor:
-    """Return a latent site's value at the mean of its posterior, or of the base of a transform."""
-    shape = fn.batch_shape + fn.event_shape
-    inner = without_wrappers(fn)
-    if isinstance(inner, torch.distributions.TransformedDistribution):
-        value = value_at_mean(name, inner.base_dist)
-        for transform in inner.transforms:
-            value = transform(value)
-        return value.expand(shape)
-    try:
-        return inner.mean.expand(shape)
-    except NotImplementedError:
-        raise no_posterior_moments(name, inner, "") from None

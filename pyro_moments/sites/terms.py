@@ -1,43 +1,25 @@
-"""Terms of the sites in an objective: divergences of latent ones, likelihoods of observed ones."""
+"""Terms of the sites in an objective: of latent ones, and likelihoods of observed ones."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
-import pyro.distributions as dist
 import torch
-from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
-from pyro.distributions.util import scale_and_mask, sum_rightmost
+from pyro.distributions.torch_distribution import MaskedDistribution
+from pyro.distributions.util import scale_and_mask
 from pyro.infer.util import is_validation_enabled
-from pyro.poutine import Trace
 from pyro.util import check_site_shape
 
-from guides.families import mc_dropout
-from guides.families.dropout_texts import masked_site_not_used, no_dropout_prior
-from guides.pyro.dropped_weight import DroppedWeight
-from guides.pyro.empirical_bayes import EmpiricalBayesNormal
-from guides.pyro.tridiagonal_normal import TridiagonalNormal
-from moment_calculus.errors import UnsupportedMoments, not_in_guide
+from guides.families.posteriors import LatentTerms, at_site, sum_trailing
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.derivatives.private_apis import is_untraced
-from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.arithmetic import site_value
-from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values import Gaussian
-from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.failure_causes import refuse_infinite_data
 from pyro_moments.likelihoods import evaluate
-from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.sites.messenger import LatentVector
-from pyro_moments.sites.posteriors import (
-    dropout_posterior,
-    entropy,
-    gaussian_base,
-    half_log_determinant,
-    without_wrappers,
-)
+from pyro_moments.sites.posteriors import POSTERIORS, dropout_posterior, without_wrappers
 
 SMALL = 2**12  # components, for which the call of an operation dominates its cost
 
@@ -74,160 +56,71 @@ def summed(parts: Sequence[Divergence]) -> torch.Tensor:
     return Divergence(*whole).of_components().sum()
 
 
-_NORMAL = torch.distributions.Normal
-
-
-def dropout_terms(name: str, site: Any, fn: DroppedWeight) -> tuple[torch.Tensor, Any]:
-    """Return E_q[log p] of a masked site, up to a constant, and the entropy of masks, [*batch]."""
-    value = site["value"].value if isinstance(site["value"], MomentTensor) else None
-    if isinstance(value, MaskedWeight) and not value.mask.uses:
-        raise masked_site_not_used(name)
-    log_prior = _dropout_prior(name, site["fn"], fn)
-    if fn.design.temperature is None:
-        return log_prior, None  # with fixed probabilities the entropy is constant
-    each = mc_dropout.masks_per_weight(tuple(fn.loc.shape), fn.design.axis, fn.design.noise)
-    entropy = mc_dropout.mask_entropy(fn.p) * (each * fn.event_shape.numel())
-    return log_prior, entropy.expand(fn.batch_shape)
-
-
-def _dropout_prior(name: str, prior: Any, fn: DroppedWeight) -> torch.Tensor:
-    if isinstance(prior, torch.distributions.Independent):
-        inner = _dropout_prior(name, prior.base_dist, fn)
-        return sum_rightmost(inner, prior.reinterpreted_batch_ndims)
-    if isinstance(prior, MaskedDistribution):
-        return scale_and_mask(_dropout_prior(name, prior.base_dist, fn), mask=prior._mask)
-    if isinstance(prior, ExpandedDistribution):
-        return _dropout_prior(name, prior.base_dist, fn).expand(prior.batch_shape)
-    if isinstance(prior, _NORMAL) and not (fn.design.learnt_prior or has_moments(prior)):
-        return -mc_dropout.normal_divergence(fn.loc, fn.p, prior.loc, prior.scale * prior.scale)
-    if isinstance(prior, EmpiricalBayesNormal):
-        return prior.expected_log_prob(fn.loc, fn.variance)
-    if prior.event_dim:
-        raise no_dropout_prior(name, prior)
-    if fn.design.noise == "gaussian":
-        marginal = site_value(
-            name, fn.loc, fn.variance, propagation_of("diagonal", "exact"), event_dim=0
-        )
-        return evaluate(name, prior, MomentTensor(marginal))
-    points: Any = mc_dropout.mask_values(fn.loc, fn.p)
-    return sum(weight * evaluate(name, prior, value) for weight, value in points)
-
-
 def scaled_sum(log_prob: torch.Tensor, site: Any) -> torch.Tensor:
     """Return the sum of the terms [*batch] of a site, with its scale and mask."""
     terms = scale_and_mask(log_prob, site["scale"], site["mask"])
     return terms.sum() if terms.dim() else terms
 
 
-def latent_term(name: str, site: Any, guide_trace: Trace) -> torch.Tensor:
-    """Return s_model E_q[log p] + s_guide H of a latent site; −KL where the scales are equal."""
-    guide_site = _guide_site(name, guide_trace)
-    if (dropped := dropout_posterior(guide_site["fn"])) is not None:
-        return _masked_term(name, site, guide_site, dropped)
-    try:
-        return _term(name, site, guide_site)
-    except UnsupportedMoments:
-        if site.get("undrawn") is None:
-            raise
-    value = {"value": site["undrawn"].draw()}  # without a closed form: estimated by one draw
-    return _term(name, {**site, **value}, {**guide_site, **value})
+class _InPyro(LatentTerms):
+    def evaluate(self, name: str, fn: Any, value: Any) -> torch.Tensor:
+        return evaluate(name, fn, wrap(value))
+
+    def scaled_sum(self, terms: torch.Tensor, site: Any) -> torch.Tensor:
+        return scaled_sum(terms, site)
+
+    def has_same_scale(self, site: Any, other: Any) -> bool:
+        scales = site["scale"], other["scale"]
+        same = scales[0] is scales[1] or (isinstance(scales[0], float) and scales[0] == scales[1])
+        return same and site["mask"] is other["mask"]
+
+    def divergence(self, site: Any, guide_site: Any) -> torch.Tensor | None:
+        parts = _divergence(site, guide_site)
+        if parts is None:
+            return None
+        divergence = sum_trailing(parts.of_components(), site["fn"].event_dim)
+        return divergence - POSTERIORS.half_log_determinant(without_wrappers(guide_site["fn"]))
+
+    def entropy(self, name: str, value: Any, guide_site: Any) -> torch.Tensor:
+        fn = guide_site["fn"]
+        if isinstance(value, LatentVector):
+            return fn.entropy()
+        if not isinstance(value, MomentTensor):
+            return -fn.log_prob(value)
+        # Pyro's guides record a function of other sites as a Delta: the entropy is counted
+        # with those sites, and the Delta holds the log-determinant.
+        if isinstance(fn, POSTERIORS.delta):
+            return -_mean(fn.log_density)
+        if isinstance(without_wrappers(fn), POSTERIORS.delta):
+            inner = self.entropy(name, value, {**guide_site, "fn": fn.base_dist})
+            return POSTERIORS.wrapped_terms(fn, inner)
+        return POSTERIORS.entropy(value.value, fn)
 
 
-def divergence_of(name: str, site: Any, guide_trace: Trace) -> Divergence | None:
+_TERMS = _InPyro(POSTERIORS)
+latent_term, auxiliary_term = _TERMS.latent_term, _TERMS.auxiliary_term
+
+
+def divergence_of(site: Any, guide_site: Any) -> Divergence | None:
     """Return a latent site's divergence (minus its term), if it has no scale or mask; else None."""
-    guide_site: Any = guide_trace.nodes.get(name)
-    if guide_site is None or dropout_posterior(guide_site["fn"]) is not None:
+    fn = guide_site["fn"]
+    if dropout_posterior(fn) is not None or isinstance(without_wrappers(fn), POSTERIORS.chain):
         return None
-    sites = site, guide_site
-    plain = all(s["mask"] is None and _is_one(s["scale"]) for s in sites)
-    chained = isinstance(without_wrappers(guide_site["fn"]), TridiagonalNormal)
-    return _divergence(*sites) if plain and not chained else None
-
-
-def _term(name: str, site: Any, guide_site: Any) -> torch.Tensor:
-    same = site["mask"] is guide_site["mask"] and _same(site["scale"], guide_site["scale"])
-    if same and (divergence := _gaussian_kl(site, guide_site)) is not None:
-        return -scaled_sum(divergence, site)
-    try:
-        log_prior = evaluate(name, site["fn"], site["value"])
-    except UnsupportedMoments as error:
-        raise error.at_site(name, site.get("line", "")) from None
-    site_entropy = _entropy(site["value"], guide_site)
-    if same:
-        return scaled_sum(log_prior + site_entropy, site)
-    return scaled_sum(log_prior, site) + scaled_sum(site_entropy, guide_site)
-
-
-def _masked_term(name: str, site: Any, guide_site: Any, dropped: Any) -> torch.Tensor:
-    """Return minus the divergence of a site with dropout masks, up to a constant."""
-    try:
-        log_prior, mask_entropy = dropout_terms(name, site, dropped)
-    except UnsupportedMoments as error:
-        raise error.at_site(name, site.get("line", "")) from None
-    term = scaled_sum(log_prior, site)
-    return term if mask_entropy is None else term + scaled_sum(mask_entropy, guide_site)
-
-
-def auxiliary_term(site: Any) -> torch.Tensor:
-    """Return the scaled entropy of a site that only the guide has."""
-    return scaled_sum(_entropy(site["value"], site), site)
-
-
-def _same(scale: Any, other: Any) -> bool:
-    return scale is other or (isinstance(scale, float) and scale == other)
+    plain = all(s["mask"] is None and _is_one(s["scale"]) for s in (site, guide_site))
+    return _divergence(site, guide_site) if plain else None
 
 
 def _is_one(scale: Any) -> bool:
     return isinstance(scale, int | float) and scale == 1
 
 
-def _guide_site(name: str, guide_trace: Trace) -> Any:
-    if name not in guide_trace.nodes:
-        raise not_in_guide(name)
-    return guide_trace.nodes[name]
-
-
-def _gaussian_kl(site: Any, guide_site: Any) -> torch.Tensor | None:
-    """Return the KL divergence [*batch] to a certain Normal prior; None for any other site."""
-    parts = _divergence(site, guide_site)
-    if parts is None:
-        return None
-    divergence = sum_rightmost(parts.of_components(), site["fn"].event_dim)
-    chain = without_wrappers(guide_site["fn"])
-    chained = isinstance(chain, TridiagonalNormal)
-    return divergence - half_log_determinant(chain) if chained else divergence
-
-
 def _divergence(site: Any, guide_site: Any) -> Divergence | None:
     """Return the divergence of the components to a certain Normal prior; None for other sites."""
-    moments: Any = site["value"].value if isinstance(site["value"], MomentTensor) else None
-    prior, transforms = gaussian_base(site["fn"])
-    if prior is None or transforms or has_moments(prior):
-        return None
-    chain = without_wrappers(guide_site["fn"])
-    chained = isinstance(moments, Gaussian) and isinstance(chain, TridiagonalNormal)
-    if not (chained or _is_leaf(moments)) or isinstance(guide_site["fn"], dist.Delta):
+    moments = unwrap(site["value"])
+    prior = POSTERIORS.certain_prior(moments, guide_site["fn"], site["fn"])
+    if prior is None:
         return None
     return Divergence(moments.mean, moments.variance, prior.loc, prior.scale)
-
-
-def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:
-    return isinstance(moments, Gaussian) and not moments.step.inputs and not moments.has_covariance
-
-
-def _entropy(value: Any, guide_site: Any) -> torch.Tensor:
-    """Return −E_q[log q] of a guide site, [*batch]."""
-    fn = guide_site["fn"]
-    if isinstance(value, LatentVector):
-        return fn.entropy()
-    if not isinstance(value, MomentTensor):
-        return -fn.log_prob(value)
-    if isinstance(fn, dist.Delta):
-        # Pyro's guides record a function of other sites as a Delta: the entropy is
-        # counted with those sites, and the Delta holds the log-determinant.
-        return -_mean(fn.log_density)
-    moments: Any = value.value
-    return entropy(moments, fn)
 
 
 def _mean(log_density: torch.Tensor) -> torch.Tensor:
@@ -244,10 +137,8 @@ def observed_term(name: str, site: Any) -> torch.Tensor:
     masked = site["mask"] is not None or isinstance(site["fn"], MaskedDistribution)
     if masked and is_validation_enabled():
         refuse_infinite_data(name, site)  # the loss would be finite, its gradients not
-    try:
+    with at_site(name, site):
         log_prob = evaluate(name, site["fn"], site["value"])
-    except UnsupportedMoments as error:
-        raise error.at_site(name, site.get("line", "")) from None
     if is_validation_enabled():
         check_site_shape({**site, "log_prob": log_prob}, math.inf)  # type: ignore[arg-type]
     return scaled_sum(log_prob, site)

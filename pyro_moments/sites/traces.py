@@ -10,13 +10,11 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.errors import unknown_sample_sites
-from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
@@ -24,7 +22,7 @@ from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.particles.undrawn import MaskedSite, Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.posteriors import WRAPPERS
+from pyro_moments.sites.posteriors import without_wrappers
 from pyro_moments.sites.random_watch import run_watched
 
 
@@ -62,7 +60,7 @@ def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None
     data = {
         name: ObservedPlates(plates_of(site), tuple(site["value"].shape))
         for name, site in samples.items()
-        if name not in latent and is_sample(site) and not _is_factor(site["fn"])
+        if name not in latent and is_sample(site) and not is_factor(site)
     }
     check_rows_are_data(weights, data)
 
@@ -75,8 +73,9 @@ def _masked(value: Any) -> MaskedWeight | MaskedSite | None:
     return value.site if masked else None
 
 
-def _is_factor(fn: Any) -> bool:
-    return isinstance(unwrapped(fn, (*WRAPPERS, MaskedDistribution))[0], dist.Unit)
+def is_factor(site: Any) -> bool:
+    """Return whether a site is a ``pyro.factor``, which holds no data and predicts nothing."""
+    return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
 def plates_of(site: Any) -> tuple[Plate, ...]:

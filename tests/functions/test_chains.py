@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 from scipy import optimize
 
-from moment_calculus.functions.function_bounds import Bounds
+from moment_calculus.functions.combinators import Bounds
 from moment_calculus.functions.table import ACTIVATIONS, Integrated, Smooth, activation
 from moment_calculus.likelihoods.links import log
 from moment_calculus.numerics.rulebook import Propagation

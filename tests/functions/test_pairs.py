@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from moment_calculus.functions.families.relu import dvi_rectifier, dvi_step
 from moment_calculus.functions.pairs import covariance as pairs
-from moment_calculus.functions.pairs.dvi import dvi_rectifier, dvi_step
 from moment_calculus.functions.pairs.mehler import (
     Operand,
     function_covariance,

@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from moment_calculus.functions.smooth import CHUNK
+from moment_calculus.functions.integrated import CHUNK
 from moment_calculus.functions.table import PiecewiseLinear, Smooth, activation
 from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import namespace

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from moment_calculus.functions.pairs import covariance as pairs
-from moment_calculus.functions.pairs.compiled import compiled_covariance
+from moment_calculus.functions.pairs.covariance import compiled_covariance
 from moment_calculus.functions.table import activation
 from tests.functions.test_certified import BATCH, SIZE, clipped_correlation, gaussian, in_full
 

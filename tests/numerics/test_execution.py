@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.functions.families.exponential import capped_exp, infinite_where_capped
+from moment_calculus.functions.families.elementary import capped_exp, infinite_where_capped
 from moment_calculus.numerics.choices import known_all_false
 
 

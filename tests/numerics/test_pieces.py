@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from moment_calculus.functions.pairs.dvi import dvi_rectifier, dvi_step
+from moment_calculus.functions.families.relu import dvi_rectifier, dvi_step
 from moment_calculus.numerics.derivatives import elementwise as derivatives
 from moment_calculus.numerics.normal.bivariate import rectifier_covariance, tail_moments
 

@@ -9,8 +9,8 @@ import pytest
 import scipy.special
 import torch
 
-from moment_calculus.functions.recognition.by_values import recognised
-from moment_calculus.functions.recognition.probing import crossings
+from moment_calculus.functions.integrated import crossings
+from moment_calculus.functions.recognition import recognised
 from moment_calculus.functions.table import Integrated, Rescaled, activation
 from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply
 from moment_calculus.predictions.moments import Moments, as_value

@@ -1,18 +1,138 @@
-"""GELU, xΦ(x), in closed form, and its tanh approximation, by quadrature."""
+"""GELU, xΦ(x), in closed form up to one integral like Owen's T.
+
+With h = μ/√(1+v) and s = v/(1+v), Stein's lemma gives every moment from φ(h), Φ(h), Φ(hκ)
+with κ² = (1−s)/(1+s), and Φ₂(h, h; s) − Φ(h)². All is computed for h = −t ≤ 0, where the
+terms are small together, and reflected by xΦ(x) = x + (−x)Φ(−x). What vanishes with v is
+written as v times a sum that does not cancel.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
+from typing import Any
 
-from moment_calculus.functions.base import Array
-from moment_calculus.functions.families.smooth_rectifier import SmoothRectifier
-from moment_calculus.functions.pairs.gated import GATE
-from moment_calculus.functions.series.gelu_moments import gelu_moments
-from moment_calculus.functions.series.normal_gates import gated_moments
-from moment_calculus.functions.smooth import Smooth
-from moment_calculus.numerics.normal.bivariate import cdf, pdf
-from moment_calculus.numerics.special import expit, has_double, namespace
+import numpy as np
+
+from moment_calculus.functions.families.named import SmoothRectifier
+from moment_calculus.functions.integrated import Smooth, in_double
+from moment_calculus.functions.pairs.mixtures import GATE
+from moment_calculus.functions.series.rectifiers import (
+    rectifier_moments,
+    reflect_to_positive_mean,
+)
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.normal.bivariate import (
+    LIMIT,
+    cdf,
+    is_single_precision,
+    pdf,
+    raw_tail_moments,
+)
+from moment_calculus.numerics.special import elementwise, expit, has_double, namespace
+
+# Relative errors of the integrals for t ≤ 8: 5e-6 in single (5e-9 for t ≤ 4) and 3e-12 in
+# double precision.
+NODES = {True: 9, False: 16}
+
+
+@functools.cache
+def _legendre(nodes: int) -> tuple[tuple[float, float], ...]:
+    """Return Gauss–Legendre nodes and weights on [0, 1]."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    return tuple(zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
+
+
+def _integrals(t: Array, kappa: Array, length: Array) -> tuple[Array, Array]:
+    """Return the means of e^{−t²(y² − κ²)/2} / (1 + y²) and of the exponential over κ ≤ y ≤ 1.
+
+    With φ(t) φ(tκ) and the length 1 − κ they are [Φ₂(h, h; s) − Φ(h)²]/2 and [Φ(hκ) −
+    Φ(h)] φ(t)/t.
+    """
+    xp = namespace(t)
+    square, least = t * t * -0.5, kappa * kappa
+    owen = normal = 0.0
+    for node, weight in _legendre(NODES[is_single_precision(t)]):
+        y = 1 - node * length
+        y = y * y
+        term = weight * xp.exp(square * (y - least))
+        owen, normal = owen + term / (1 + y), normal + term
+    return owen, normal
+
+
+def gelu_statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
+    """Return mean, variance, and the derivatives of each by μ and by v.
+
+    Source: Stein's lemma; the bivariate normal probability by Price's theorem.
+    """
+    xp = namespace(mean)
+    wide = 1 + variance
+    s, rest = variance / wide, 1 / wide  # rest = 1 − s
+    inverse = rest**0.5
+    t = xp.clip(xp.abs(mean) * inverse, max=LIMIT)
+    density = pdf(t)
+    tail, first, _ = raw_tail_moments(t)
+    centre = (s * first - rest * t * tail) * wide**0.5
+    gain = tail - rest * t * density
+    half_second = density * inverse * (1 - 0.5 * (s + t * t * rest))
+    half_third = (
+        -0.5 * density * rest * t * (t * t * rest + 3 * s - 4)
+    )  # derivative of the gain by v
+    spread, by_mean, by_variance = _spread(t, s, rest, density, tail)
+    below = (centre, spread, gain, half_second, by_mean * inverse, by_variance)
+    return reflect_to_positive_mean(mean, variance, below, half_third)
+
+
+def _spread(t: Array, s: Array, rest: Array, density: Array, tail: Array) -> tuple[Array, ...]:
+    """Return Var/v, and its derivatives by μ over v q and by v, at h = −t; q² = 1/(1+v)."""
+    root = (1 + s) ** 0.5
+    kappa = rest**0.5 / root
+    share = 2 / ((1 + s) * (1 + kappa))  # (1 − κ)/s
+    owen, normal = _integrals(t, kappa, s * share)
+    both = density * pdf(t * kappa)
+    owen, normal = 2 * share * owen, share * normal
+    square, crossed, doubled = t * t, density * tail, density * density
+    spread = (
+        both * ((square + s) * owen - 2 * square * s * (2 - s) * normal + 2 * s * kappa)
+        + tail * tail
+        - 2 * t * rest * crossed
+        - s * doubled
+    )
+    by_mean = 2 * t * both * (
+        (square * rest * rest + s * (3 - s)) * normal - owen - kappa * rest * (2 + s) / (1 + s)
+    ) + 2 * ((2 - s - square * rest) * crossed + t * rest * doubled)
+    level = s * (2.5 - s - s / (1 + s))
+    slope = 0.5 - s * (0.5 * rest * (2 + s) + 2 - s - s * rest / (1 + s)) / (1 + s)
+    by_variance = (
+        both
+        * (
+            s * owen
+            + s * square * rest * (square * rest - 4 + 3 * s) * normal
+            + 2 * kappa * (level + square * slope)
+        )
+        + tail * tail
+        + t * (6 * s - 2 - 3 * s * s - square * s * rest) * crossed
+        + s * (square * rest - 2 + s) * doubled
+    )
+    return spread, by_mean, by_variance
+
+
+def _rows(mean: Array, variance: Array) -> Any:
+    statistics = in_double(gelu_statistics)(mean, variance)
+    return statistics[2:4], statistics[4:]
+
+
+_moments = elementwise(
+    in_double(lambda mean, variance: gelu_statistics(mean, variance)[:2]),
+    _rows,
+    values_and_partials=in_double(gelu_statistics),
+)
+
+
+def gelu_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Return mean and variance, with their derivatives in closed form."""
+    return _moments(mean, variance)
 
 
 @dataclass(frozen=True)
@@ -24,9 +144,10 @@ class GELU(Smooth):
 
     # Measured relative errors of mean and variance for |μ/σ| ≤ 8, σ from 1e-3 to 1e2:
     # 1e-8; in JAX without double precision the absolute ones of
-    # moment_calculus.functions.series.normal_gates.
+    # moment_calculus.functions.series.rectifiers.
 
     name = "gelu"
+    series = 1.0, 12  # the one of f(x) − xΦ(x) is empty
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
@@ -38,7 +159,7 @@ class GELU(Smooth):
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance; in closed form where there is double precision."""
-        compute = gelu_moments if has_double(mean) else gated_moments(self)
+        compute = gelu_moments if has_double(mean) else rectifier_moments(self)
         return compute(mean, variance)
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
@@ -61,12 +182,7 @@ class TanhGELU(SmoothRectifier):
     """The approximation ½x (1 + tanh(√(2/π) (x + 0.044715 x³))) of GELU."""
 
     name = "gelu_tanh"
-
-    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return mean and variance of f(x)."""
-        if has_double(mean):
-            return super().moments(mean, variance)
-        return gated_moments(self)(mean, variance)
+    series = 0.8, 8
 
     def _inner(self, x: Array) -> Array:
         # clipped where tanh is ±1 already: the cube would overflow

@@ -1,18 +1,233 @@
-"""Named smooth functions, given by f, f′ and knots; quadrature integrates them."""
+"""Named smooth functions, given by f, f′ and knots; quadrature integrates them.
+
+Softplus, SiLU, Mish and the tanh form of GELU are smooth rectifiers: 0 far to the left and
+x far to the right. Wide Gaussians: f is max(x, 0), in closed form, plus a remainder near 0.
+The quadrature nodes of the remainder are the same for all elements: its expectation is a
+product of densities with a table. Narrow ones: Gauss–Hermite in differences from f(μ), so
+that a small variance does not cancel.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from moment_calculus.functions.base import Array, inverse_at
-from moment_calculus.functions.families.smooth_rectifier import SmoothRectifier
-from moment_calculus.functions.pairs.gated import LOGISTIC_GATE
-from moment_calculus.functions.pairs.mixture import LOGISTIC
+from moment_calculus.functions.families.relu import rectified, rectified_values_and_partials
+from moment_calculus.functions.integrated import (
+    Smooth,
+    derivative_by_variance,
+    in_chunks,
+    in_double,
+)
+from moment_calculus.functions.pairs.mixtures import LOGISTIC, LOGISTIC_GATE
+from moment_calculus.functions.series.rectifiers import rectifier_moments
 from moment_calculus.functions.series.softplus_mean import expected_softplus
-from moment_calculus.functions.smooth import Smooth
+from moment_calculus.numerics.choices import where_cheap
 from moment_calculus.numerics.normal.bivariate import is_single_precision
-from moment_calculus.numerics.special import expit, namespace, safe_scale
+from moment_calculus.numerics.special import (
+    constants,
+    elementwise,
+    expit,
+    has_double,
+    namespace,
+    safe_scale,
+)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Quadrature settings for one precision."""
+
+    narrow: float  # variance up to which Gauss–Hermite serves
+    hermite: int  # number of its nodes
+    # Edges that resolve the narrowest Gaussian on the left, where the remainder is all
+    # there is of f, and the remainder itself on the right.
+    panels: tuple[float, ...]
+    points: int  # Gauss–Legendre nodes of every panel
+
+
+RULES = {
+    False: _Rule(1.0, 64, (*range(-51, 0, 3), 0.0, 1.5, 3.0, 4.5, 6.0, 8.0, 11.0, 16.0, 32.0), 10),
+    True: _Rule(1.0, 28, (*range(-44, -4, 4), -5.0, -2.5, 0.0, 2.0, 4.0, 7.0, 11.0, 18.0), 7),
+}
+
+
+@functools.cache
+def _nodes(single: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the Gauss–Legendre nodes of all panels and their weights."""
+    edges = np.array(RULES[single].panels)
+    points, weights = np.polynomial.legendre.leggauss(RULES[single].points)
+    half, centre = np.diff(edges)[:, None] / 2, (edges[1:] + edges[:-1])[:, None] / 2
+    return (centre + half * points).ravel(), (half * weights).ravel()
+
+
+@functools.lru_cache(maxsize=256)
+def _table(activation: Smooth, single: bool) -> np.ndarray:
+    """Return weights times r xᵏ and (f² − x₊²) xᵏ, k = 0, 1, 2, with r = f − x₊: [nodes, 6]."""
+    places, weights = _nodes(single)
+    straight, values = np.maximum(places, 0.0), np.asarray(activation(places))
+    rest = values - straight
+    both = np.stack([rest, rest * (values + straight)], axis=-1) * weights[:, None]
+    powers = places[:, None, None] ** np.arange(3)
+    return (powers * both[:, :, None]).reshape(len(places), 6) / math.sqrt(2 * math.pi)
+
+
+@functools.cache
+def _gauss_hermite(single: bool) -> tuple[np.ndarray, np.ndarray]:
+    points, weights = np.polynomial.hermite_e.hermegauss(RULES[single].hermite)
+    return points, weights / weights.sum()
+
+
+class SmoothRectifier(Smooth):
+    """A smooth function that differs from max(x, 0) by O(e^{−|x|})."""
+
+    # Measured relative errors of mean and variance for |μ/σ| ≤ 8 and σ from 1e-3 to 1e2:
+    # 1e-7, 2e-5 in single precision, at a tenth of the cost of the universal rule.
+
+    # Set only if f(x) = x + f(−x): width w, and number of terms of the series of f(wx)/w
+    # that serve where there is no double precision, see
+    # moment_calculus.functions.series.rectifiers.
+    series: tuple[float, int] | None = None
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return mean and variance of f(x)."""
+        if self.series is not None and not has_double(mean):
+            return rectifier_moments(self)(mean, variance)
+        return _differentiable_moments(self, is_single_precision(mean))(mean, variance)
+
+
+def _wide(activation: Smooth, single: bool, mean: Array, variance: Array, columns: Any) -> Any:
+    """Return the expectations of columns of the table, each of the shape of the mean."""
+    xp = namespace(mean)
+    scale = variance**0.5
+    # the sums do not cancel: single precision is enough
+    low = xp.float32 if single else mean.dtype
+    inverse = xp.astype(1 / scale, low, copy=False)[..., None]
+    z = constants(_nodes(single)[0], inverse) * inverse
+    z = z - xp.astype(mean / scale, low, copy=False)[..., None]
+    # clipped above the subnormal numbers, which are slow
+    density = xp.exp(xp.clip(z * z * -0.5, min=-80.0 if single else -600.0)) * inverse
+    result = density @ constants(_table(activation, single)[:, columns], density)
+    return tuple(xp.astype(result[..., i], mean.dtype) for i in range(result.shape[-1]))
+
+
+def _wide_moments(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
+    first, spread = rectified(mean, variance)
+    rest, square = _wide(activation, single, mean, variance, [0, 3])
+    return first + rest, spread + square - rest * (2 * first + rest)
+
+
+def _wide_statistics(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
+    """Return both moments, and their derivatives by the mean and the variance."""
+    first, spread, *slopes = rectified_values_and_partials(mean, variance)
+    sums = _wide(activation, single, mean, variance, slice(None))
+    rest, by_mean, by_var = _by_moments(sums[:3], mean, variance)
+    square, square_by_mean, square_by_var = _by_moments(sums[3:], mean, variance)
+    pull = 2 * (first + rest)
+    return (
+        first + rest,
+        spread + square - rest * (2 * first + rest),
+        slopes[0] + by_mean,
+        slopes[1] + by_var,
+        slopes[2] + square_by_mean - pull * by_mean - 2 * rest * slopes[0],
+        slopes[3] + square_by_var - pull * by_var - 2 * rest * slopes[1],
+    )
+
+
+def _by_moments(sums: Any, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+    """Return E g, and its derivatives by μ and v, from E g, E gx and E gx²."""
+    zeroth, first, second = sums
+    centred = second - mean * (2 * first - mean * zeroth)
+    return (
+        zeroth,
+        (first - mean * zeroth) / variance,
+        (centred / variance - zeroth) / (2 * variance),
+    )
+
+
+def _narrow(single: bool, mean: Array, variance: Array) -> tuple[Array, ...]:
+    """Return the Gauss–Hermite weights, steps z and points μ + σz, on a new trailing axis."""
+    z, weights = (constants(values, mean) for values in _gauss_hermite(single))
+    return weights, z, mean[..., None] + safe_scale(variance)[..., None] * z
+
+
+def _narrow_moments(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
+    xp = namespace(mean)
+    weights, _, points = _narrow(single, mean, variance)
+    centre = activation(mean)
+    rise = activation(points) - centre[..., None]
+    shift = xp.sum(weights * rise, axis=-1)
+    return centre + shift, xp.sum(weights * (rise - shift[..., None]) ** 2, axis=-1)
+
+
+def _narrow_statistics(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
+    """Return both moments, and their derivatives by the mean and the variance."""
+    xp = namespace(mean)
+    weights, z, points = _narrow(single, mean, variance)
+    centre = activation(mean)
+    rise = activation(points) - centre[..., None]
+    shift = xp.sum(weights * rise, axis=-1)
+    rise = rise - shift[..., None]
+    heavy = weights * rise
+    slope, start = activation.derivative(points), activation.derivative(mean)
+    tilt = xp.sum(weights * z * (slope - start[..., None]), axis=-1)
+    return (
+        centre + shift,
+        xp.sum(heavy * rise, axis=-1),
+        xp.sum(weights * slope, axis=-1),
+        derivative_by_variance(tilt, variance),
+        2 * xp.sum(heavy * slope, axis=-1),
+        derivative_by_variance(2 * xp.sum(z * heavy * slope, axis=-1), variance, start * start),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _differentiable_moments(activation: Smooth, single: bool) -> Callable[..., Any]:
+    limit = RULES[single].narrow
+
+    def joined(thin: Callable, thick: Callable) -> Callable[..., Any]:
+        def small(mean: Array, variance: Array) -> tuple[Array, ...]:
+            return thin(activation, single, mean, namespace(mean).clip(variance, max=limit))
+
+        def either(mean: Array, variance: Array) -> tuple[Array, ...]:
+            xp, narrow = namespace(mean), variance < limit
+            wide = thick(activation, single, mean, xp.clip(variance, min=limit))
+            pairs = zip(small(mean, variance), wide, strict=True)
+            return tuple(xp.where(narrow, a, b) for a, b in pairs)
+
+        @in_double
+        @in_chunks
+        def cheapest(mean: Array, variance: Array) -> tuple[Array, ...]:
+            return where_cheap(variance < limit, small, either, mean, variance)
+
+        return cheapest
+
+    values = joined(_narrow_moments, _wide_moments)
+    statistics = joined(_narrow_statistics, _wide_statistics)
+
+    def moments(mean: Array, variance: Array) -> tuple[Array, Array]:
+        centre, spread = values(mean, variance)
+        return centre, namespace(spread).clip(spread, min=0.0)
+
+    def values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
+        centre, spread, *slopes = statistics(mean, variance)
+        return centre, namespace(spread).clip(spread, min=0.0), *slopes
+
+    def partials(mean: Array, variance: Array) -> Any:
+        result = statistics(mean, variance)
+        return result[2:4], result[4:]
+
+    return elementwise(moments, partials, values_and_partials=values_and_partials)
+
+
+# ----------------------------------------------------------------------------------------
+# The functions
 
 
 def log_1p_exp(x: Array) -> Array:
@@ -91,7 +306,7 @@ class Softplus(SmoothRectifier):
     """The function log(1 + eˣ)."""
 
     name = "softplus"
-    width = 2.4
+    series = 1.9, 26
     bounds = (0.0, float("inf"))
     open_ended = True
 

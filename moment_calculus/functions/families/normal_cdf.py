@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.base import Activation, Array, over_pairs
-from moment_calculus.functions.pairs.mixture import StepMixture
-from moment_calculus.functions.smooth import in_double
+from moment_calculus.functions.integrated import in_double
+from moment_calculus.functions.pairs.mixtures import StepMixture
 from moment_calculus.numerics.arrays import outer
 from moment_calculus.numerics.normal.bivariate import cdf, pdf, step_covariance
 from moment_calculus.numerics.special import elementwise, erf, erfc, namespace

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from moment_calculus.functions.base import Activation
-from moment_calculus.functions.pairs.compiled import compiled_covariance
-from moment_calculus.functions.pairs.eager import is_large_enough, truncated_covariance
+import array_api_compat
+
+from moment_calculus.functions.base import Activation, clipped_correlation
 from moment_calculus.functions.pairs.mehler import mehler
-from moment_calculus.numerics.arrays import Array, diagonal, off_diagonal_mask
+from moment_calculus.functions.pairs.truncation import (
+    TOLERANCE,
+    has_closed_pairs,
+    is_large_enough,
+    largest_share_left,
+    truncated_covariance,
+)
+from moment_calculus.numerics.arrays import Array, diagonal, off_diagonal_mask, outer, transpose
+from moment_calculus.numerics.choices import cond
+from moment_calculus.numerics.derivatives.in_jax import (
+    directional_derivative,
+    optimization_barrier,
+    with_tangent,
+)
 from moment_calculus.numerics.derivatives.opaque import call_as_operation, is_captured
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.execution import LARGE, checkpointed_rows
+from moment_calculus.numerics.special import namespace, safe_scale
 
 # Terms of the series. Their largest error, in standard deviations of f(x), for |μ| ≤ 2σ
 # (measured; first sigmoid, then tanh, then the worst of softplus, SiLU, Mish, ELU,
@@ -100,3 +117,134 @@ class _OpaqueCovariance:
         if result is None:
             result = self.fallback(mean, diagonal(covariance), covariance, spread)
         return result
+
+
+# ----------------------------------------------------------------------------------------
+# Large layers of JAX arrays: one expression for each entry, which a compiler computes, or its
+# share of a gradient, in one pass over the correlations
+
+
+ROOM = 1 << 16  # entries at a time
+COMPILED_ORDER = {4: 24, 8: 48}  # terms beside a closed form, by the bytes of a number
+
+
+def compiled_covariance(
+    activation: Activation,
+    mean: Array,
+    covariance: Array,
+    order: int,
+    fallback: Callable,
+    spread: Array,
+) -> Array | None:
+    """Return the covariance [..., d, d] of f(x) for a large layer of JAX arrays; else None.
+
+    The compiled program holds a short series and, for rows in which the certificate does
+    not hold for all pairs, the closed form or else the full series.
+    """
+    if not array_api_compat.is_jax_array(mean) or not activation.appell:
+        return None
+    if covariance.size < LARGE or covariance.shape[:-1] != mean.shape:
+        return None
+    arrays = mean, diagonal(covariance), covariance, spread
+    flat = [array.reshape(-1, *array.shape[mean.ndim - 1 :]) for array in arrays]
+    if has_closed_pairs(activation):
+        layer = _Layer(activation, COMPILED_ORDER[mean.dtype.itemsize], fallback)
+    else:
+        layer = _Layer(activation, max(1, order // 2), _Layer(activation, order).compute)
+    return layer.compute(*flat).reshape(covariance.shape)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """Covariances of f(x) from E x, Var x, Cov(x) and Var f(x), and their tangents."""
+
+    activation: Activation
+    order: int  # number of terms
+    # serves where the certificate does not hold; None if the series has to serve
+    # everywhere
+    fallback: Callable[..., Array] | None = None
+
+    @property
+    def compute(self) -> Callable[..., Array]:
+        """Return the differentiable function of the arrays."""
+        return with_tangent(self.value, self.tangent)
+
+    def value(self, *arrays: Array) -> Array:
+        """Return the covariances."""
+        return self._by_rows(self._of_rows)(*self._terms(*arrays[:2]), *arrays)
+
+    def tangent(self, primals: Any, tangents: Any) -> tuple[Array, Array]:
+        """Return the covariances, and their derivative along changes of the arrays."""
+        terms = self._terms(*primals[:2])
+        change = self._by_rows(self._tangent_of_rows)(*terms, *primals, *tangents)
+        return self.value(*primals), change
+
+    def _terms(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return the coefficients [rows, order + 2, d], computed once for all rows, and 1/σ."""
+        coefficients = self.activation.hermite(mean, variance, self.order + 2)
+        stacked = namespace(mean).stack(list(coefficients), axis=-2)
+        return optimization_barrier(stacked, 1 / safe_scale(variance))
+
+    def _by_rows(self, function: Callable[..., Array]) -> Callable[..., Array]:
+        """Make a function process some rows at a time, each of which chooses its formula."""
+        return function if self.fallback is None else checkpointed_rows(function, ROOM)
+
+    def _of_rows(self, terms: Array, inverse: Array, *arrays: Array) -> Array:
+        series = partial(_series, terms, inverse)
+        if self.fallback is None:
+            return series(*arrays)
+        return cond(_is_certified(terms, inverse, *arrays[2:]), series, self.fallback, *arrays)
+
+    def _tangent_of_rows(self, terms: Array, inverse: Array, *both: Array) -> Array:
+        series = partial(_series_tangent, terms, inverse)
+        if self.fallback is None:
+            return series(*both)
+        chosen = _is_certified(terms, inverse, *both[2:4])
+        return cond(chosen, series, directional_derivative(self.fallback), *both)
+
+
+def _is_certified(terms: Array, inverse: Array, covariance: Array, spread: Array) -> Array:
+    """Return whether the series is accurate enough for all pairs."""
+    xp, order = namespace(terms), terms.shape[-2] - 2
+    rho = clipped_correlation(covariance, outer(inverse, inverse))
+    largest = xp.max(xp.where(off_diagonal_mask(inverse), xp.abs(rho), 0 * rho))
+    summed = xp.moveaxis(terms[..., :order, :], -2, 0)
+    share = largest_share_left(summed, spread)[-1]
+    return largest ** (order + 1) * share <= TOLERANCE[terms.dtype.itemsize]
+
+
+def _series(
+    terms: Array, inverse: Array, mean: Array, variance: Array, covariance: Array, spread: Array
+) -> Array:
+    """Return the series, with Var f(x) on the diagonal."""
+    first = _listed(terms)[:-2]
+    rho = clipped_correlation(covariance, outer(inverse, inverse))
+    total = rho * _sum(first, first, rho)
+    return namespace(rho).where(off_diagonal_mask(mean), total, spread[..., None])
+
+
+def _series_tangent(terms: Array, inverse: Array, *both: Array) -> Array:
+    """Return the derivative of the series along changes of means, variances and covariances."""
+    _, _, covariance, _, by_mean, by_variance, by_covariance, by_spread = both
+    size, listed = outer(inverse, inverse), _listed(terms)
+    rho, first = clipped_correlation(covariance, size), listed[:-2]
+    steep = [k * g for k, g in enumerate(first, start=1)]
+    shifted = [math.sqrt(k + 1) * g for k, g in enumerate(listed[1:-1], start=1)]
+    bent = [math.sqrt((k + 1) * (k + 2)) / 2 * g for k, g in enumerate(listed[2:], start=1)]
+    slope, bend = (rho * _sum(side, first, rho) for side in (shifted, bent))
+    side = slope * (by_mean * inverse)[..., None] + bend * (by_variance * inverse**2)[..., None]
+    change = _sum(steep, first, rho) * size * by_covariance + side + transpose(side)
+    return namespace(rho).where(off_diagonal_mask(inverse), change, by_spread[..., None])
+
+
+def _listed(terms: Array) -> list[Array]:
+    return [terms[..., n, :] for n in range(terms.shape[-2])]
+
+
+def _sum(left: list[Array], right: list[Array], rho: Array) -> Array:
+    """Return Σ ρⁿ⁻¹ l_n(i) r_n(j)."""
+    *others, (first, second) = zip(left, right, strict=True)
+    total = outer(first, second)
+    for first, second in reversed(others):
+        total = rho * total + outer(first, second)
+    return total

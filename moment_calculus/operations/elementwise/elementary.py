@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.combinators import Composed, Fused, Scaled
+from moment_calculus.functions.combinators import Composed, Fused, Scaled, value_range
 from moment_calculus.functions.families.piecewise import PiecewiseLinear
-from moment_calculus.functions.function_bounds import value_range
-from moment_calculus.functions.recognition_policy import RecognitionPolicy
+from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import (
     Exp,
     IntegratedWithInverse,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.combinators import Scaled
-from moment_calculus.functions.function_bounds import Bounds
+from moment_calculus.functions.combinators import Bounds, Scaled
 from moment_calculus.functions.table import Activation, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import Propagation

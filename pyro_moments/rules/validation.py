@@ -1,4 +1,4 @@
-"""Rules for the validation of parameters by distributions: comparisons, here of means."""
+"""Rules for the parameters of distributions and their validation, which compares means."""
 
 from __future__ import annotations
 
@@ -11,8 +11,21 @@ import torch
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.values.deferred import Composite
 from pyro_moments import _host
-from pyro_moments.rules.mean_check import MeanCheck
-from pyro_moments.rules.table import moment_rule, named
+from pyro_moments.rules.shapes.conversion import fills_in_ordered_logistic
+from pyro_moments.rules.table import MeanCheck, moment_rule, named
+
+
+@moment_rule(torch.Tensor.__setitem__)
+def setitem(input: Any, key: Any, value: Any) -> None:
+    """Serve the constructor of ``OrderedLogistic``, which fills in probabilities."""
+    if not fills_in_ordered_logistic():
+        raise UnsupportedMoments(
+            "a part of a tensor cannot become random in place",
+            sites=getattr(value, "sites", getattr(input, "sites", ())),
+            remedy="build the tensor with torch.cat",
+        )
+    # The likelihood's rule starts from the predictor; NaN keeps others from using these.
+    input[key] = torch.nan
 
 
 def _at_mean(operand: Any) -> Any:

@@ -1,0 +1,399 @@
+"""Moments and entropies of a guide's sites by their distributions, and their terms of an ELBO."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeGuard
+
+from guides.families import mc_dropout, mean_field
+from guides.families.dropout_texts import masked_site_not_used, no_dropout_prior
+from moment_calculus.errors import (
+    UnsupportedMoments,
+    dependent_posterior,
+    discrete_site,
+    ignored_correlations,
+    no_posterior_moments,
+)
+from moment_calculus.functions.table import Activation, Integrated
+from moment_calculus.likelihoods import divergences
+from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.special import namespace
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
+from moment_calculus.operations.dropout.noise import variance_ratio
+from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift, site_value
+from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values import Gaussian, Spread, Value
+from moment_calculus.values.spread import all_elements
+
+Posterior = Any  # a distribution of the framework
+Transform = Any
+
+
+class Posteriors(ABC):
+    """What the distributions of a framework say about latent sites."""
+
+    framework: str
+    # Classes of the framework, or tuples of them: distributions, …
+    wrappers: Any  # masks, expansions and independent dimensions
+    mask: Any  # one of them
+    normals: Any  # with independent components
+    chain: Any  # TridiagonalNormal
+    dropped: Any  # DroppedWeight
+    full_rank: Any
+    delta: Any
+    transformed: Any
+    # … and transforms.
+    affine: Any
+    composed: Any
+    identity: Any
+
+    @abstractmethod
+    def value(self, parameter: Any) -> Any:
+        """Return a parameter, if it is random as a value of the calculus."""
+
+    @abstractmethod
+    def random_parameters(self, part: Any) -> Sequence[Any]:
+        """Return the random values inside a distribution, or inside transforms."""
+
+    @abstractmethod
+    def is_one_to_one(self, transform: Transform) -> bool:
+        """Return whether a transform is one to one, and treats all elements alike or is affine."""
+
+    @abstractmethod
+    def function_of(self, transform: Transform) -> Activation:
+        """Return an elementwise transform as an activation."""
+
+    @abstractmethod
+    def masked(self, terms: Array, mask: Any) -> Array:
+        """Return terms with zeros where they are masked."""
+
+    @abstractmethod
+    def broadcast(self, array: Any, shape: tuple[int, ...]) -> Array:
+        """Return an array broadcast to a shape."""
+
+    def without_wrappers(self, fn: Posterior) -> Any:
+        """Return the distribution inside masks, expansions and independent dimensions."""
+        return unwrapped(fn, self.wrappers)[0]
+
+    def dropout_posterior(self, fn: Posterior) -> Any:
+        """Return the DroppedWeight inside wrappers; None for any other distribution."""
+        inner = self.without_wrappers(fn)
+        return inner if isinstance(inner, self.dropped) else None
+
+    def gaussian_base(
+        self, fn: Posterior, with_chains: bool = False
+    ) -> tuple[Any, list[Transform]]:
+        """Return the Normal (or chain) inside a distribution, and its transforms in order.
+
+        The Normal is None if there is none, or a transform mixes components or is not one
+        to one.
+        """
+        kinds = (*self.normals, self.chain) if with_chains else self.normals
+        transforms: list[Transform] = []
+        while type(fn) not in kinds:
+            if isinstance(fn, self.transformed):
+                transforms = [p for t in fn.transforms for p in self._elementary(t)] + transforms
+            elif not isinstance(fn, self.wrappers):
+                return None, []
+            fn = fn.base_dist
+        elementwise = all(not _mixes(t) and self.is_one_to_one(t) for t in transforms)
+        return (fn if elementwise else None), transforms
+
+    def _elementary(self, transform: Transform) -> list[Transform]:
+        while hasattr(transform, "base_transform"):  # an IndependentTransform
+            transform = transform.base_transform
+        if isinstance(transform, self.composed):
+            return [part for inner in transform.parts for part in self._elementary(inner)]
+        return [] if self._is_identity(transform) else [transform]
+
+    def _is_identity(self, transform: Transform) -> bool:
+        if not isinstance(transform, self.affine):
+            return isinstance(transform, self.identity)
+        parts = transform.loc, transform.scale  # the last one to a half line is 0 + 1 · x
+        return all(isinstance(part, int | float) for part in parts) and parts == (0, 1)
+
+    def mixes_elements(self, transform: Transform) -> bool:
+        """Return whether a transform takes several elements to one, as to a simplex."""
+        return any(map(_mixes, self._elementary(transform)))
+
+    def posterior_value(
+        self, name: str, fn: Posterior, propagation: Propagation, remedy: str = ""
+    ) -> Any:
+        """Return the value of a latent site with a posterior; raise if it has no moments.
+
+        The posterior is a Normal with independent components given its location, or a
+        chain; an elementwise transform of one; in full mode a multivariate Normal; or a
+        dropped weight.
+        """
+        if (dropped := self.dropout_posterior(fn)) is not None:
+            return _dropped_value(name, dropped, propagation)
+        base, transforms = self.gaussian_base(fn, with_chains=True)
+        if random := self.random_parameters(transforms) if base is not None else ():
+            raise dependent_posterior(name, "transform", random[0].sites)
+        if isinstance(base, self.chain):
+            return self._image_of(base.value(name, propagation), transforms)
+        if base is not None:
+            return self._image_of(self._normal(name, fn, base, propagation), transforms)
+        inner = self.without_wrappers(fn)
+        if isinstance(inner, self.full_rank) and fn.event_dim == 1:
+            return self._full_rank(name, fn, inner, propagation)
+        if inner.support is not None and inner.support.is_discrete:
+            raise discrete_site(name, inner, framework=self.framework)
+        raise no_posterior_moments(name, inner, remedy)
+
+    def _image_of(self, base: Gaussian, transforms: Sequence[Transform]) -> Value:
+        value: Value = base
+        for transform in transforms:
+            if isinstance(transform, self.affine):
+                value = scale_shift(value, transform.scale, transform.loc)
+            else:
+                value = apply(self.function_of(transform), value)
+        return value
+
+    def _normal(self, name: str, fn: Posterior, base: Any, propagation: Propagation) -> Gaussian:
+        return mean_field.site(
+            name,
+            self.value(base.loc),
+            self.value(base.scale),
+            propagation,
+            shape=fn.batch_shape + fn.event_shape,
+            event_dim=fn.event_dim,
+            broadcast_to=self.broadcast,
+        )
+
+    def _full_rank(
+        self, name: str, fn: Posterior, inner: Any, propagation: Propagation
+    ) -> Gaussian:
+        if not propagation.full:
+            raise ignored_correlations(name, inner)
+        if random := self.random_parameters(inner):
+            parameter = "location" if hasattr(self.value(inner.loc), "sites") else "covariance"
+            raise dependent_posterior(name, parameter, random[0].sites)
+        shape = fn.batch_shape + fn.event_shape
+        covariance = self.broadcast(inner.covariance_matrix, shape + fn.event_shape)
+        return Gaussian(
+            self.broadcast(inner.loc, shape),
+            Spread(covariance=covariance),
+            support=all_elements([name]),
+            propagation=propagation,
+        )
+
+    def entropy(self, value: Any, fn: Posterior) -> Array:
+        """Return −E_q[log q] of a site given the sites before it, [*batch], zero where masked."""
+        if isinstance(fn, self.wrappers):
+            return self.wrapped_terms(fn, self.entropy(value, fn.base_dist))
+        normal, transforms = self.gaussian_base(fn, with_chains=True)
+        if normal is None:
+            return self.broadcast(fn.entropy(), fn.batch_shape)
+        shape, variance = fn.batch_shape + fn.event_shape, normal.scale * normal.scale
+        result = divergences.gaussian_entropy(self.broadcast(variance, shape))
+        if transforms:
+            slope = divergences.expected_log_slope(value)
+            if slope is None:
+                moments = self._marginal(normal, variance)
+                slope = _expected_log_slope(
+                    transforms, *(self.broadcast(part, shape) for part in moments)
+                )
+            result = result + slope
+        return sum_trailing(result, fn.event_dim) + self.half_log_determinant(normal)
+
+    def _marginal(self, normal: Any, variance: Array) -> tuple[Array, Array]:
+        """Return mean and variance of a Normal whose location may be random."""
+        loc = self.value(normal.loc)
+        if not hasattr(loc, "sites"):
+            return loc, variance
+        location = loc.gaussian()
+        return location.mean, location.variance + variance
+
+    def wrapped_terms(self, fn: Posterior, terms: Array) -> Array:
+        """Return terms of a wrapped distribution as terms [*batch] of its wrapper."""
+        if hasattr(fn, "reinterpreted_batch_ndims"):
+            return sum_trailing(terms, fn.reinterpreted_batch_ndims)
+        terms = self.broadcast(terms, fn.batch_shape)
+        return self.masked(terms, fn._mask) if isinstance(fn, self.mask) else terms
+
+    def half_log_determinant(self, fn: Posterior) -> Any:
+        """Return ½ log |R| of the correlation matrix of an event; zero if that is diagonal."""
+        return 0.5 * fn.log_determinant() if isinstance(fn, self.chain) else 0.0
+
+    def certain_prior(self, moments: Any, fn: Posterior, prior: Posterior) -> Any:
+        """Return the Normal in a prior if the divergence from it is closed, otherwise None.
+
+        It is if the prior has certain parameters and the site, with posterior ``fn``, has
+        independent components of its own or is a chain, and both are without masks.
+        """
+        normal, transforms = self.gaussian_base(prior)
+        if normal is None or transforms or self.random_parameters(normal):
+            return None
+        inner = self.without_wrappers(fn)
+        chained = isinstance(moments, Gaussian) and isinstance(inner, self.chain)
+        if not (chained or _is_leaf(moments)) or isinstance(inner, self.delta):
+            return None
+        return None if self._is_masked(fn) or self._is_masked(prior) else normal
+
+    def _is_masked(self, fn: Any) -> bool:
+        while isinstance(fn, self.wrappers):
+            if isinstance(fn, self.mask):
+                return True
+            fn = fn.base_dist
+        return False
+
+    def value_at_mean(self, name: str, fn: Posterior) -> Array:
+        """Return a latent site's value at its posterior mean, or of the base of a transform."""
+        inner = self.without_wrappers(fn)
+        if isinstance(inner, self.transformed):
+            value = self.value_at_mean(name, inner.base_dist)
+            for transform in inner.transforms:
+                value = transform(value)
+        else:
+            try:
+                value = inner.mean
+            except NotImplementedError:
+                raise no_posterior_moments(name, inner, "") from None
+        return self.broadcast(value, fn.batch_shape + fn.event_shape)
+
+
+def sum_trailing(terms: Array, count: int) -> Array:
+    """Return the sums of terms over their trailing ``count`` axes."""
+    if not count:
+        return terms
+    xp = namespace(terms)
+    return xp.sum(xp.reshape(terms, (*terms.shape[:-count], -1)), axis=-1)
+
+
+def _is_leaf(moments: Any) -> TypeGuard[Gaussian]:
+    return isinstance(moments, Gaussian) and not moments.step.inputs and not moments.has_covariance
+
+
+def _mixes(transform: Transform) -> bool:
+    return bool(transform.domain.event_dim or transform.codomain.event_dim)
+
+
+def _dropped_value(name: str, fn: Any, propagation: Propagation) -> MaskedWeight:
+    """Return the value of a masked site, before it is contracted with inputs."""
+    per_weight = fn.design.noise == "dropconnect"
+    is_switch = fn.design.noise == "bernoulli"
+    mask = SiteMask(name, variance_ratio(fn.p), fn.design.axis, per_weight, is_switch)
+    return masked_weight(fn.loc, mask, propagation)
+
+
+def _expected_log_slope(transforms: Sequence[Transform], mean: Array, variance: Array) -> Array:
+    """Return E[log |dz/du|] of a transform z of a Gaussian u, for its entropy."""
+
+    def log_slope(points: Array) -> Array:
+        total = 0 * points
+        for transform in transforms:
+            image = transform(points)
+            total, points = total + transform.log_abs_det_jacobian(points, image), image
+        return total
+
+    return Integrated(log_slope, constants=None).moments(mean, variance)[0]
+
+
+class LatentTerms(ABC):
+    """Terms of latent sites in the ELBO: divergences, or prior and entropy separately.
+
+    A site is a dictionary with its distribution ``fn``, its ``value``, and its scale.
+    """
+
+    def __init__(self, posteriors: Posteriors) -> None:
+        self.posteriors = posteriors
+
+    @abstractmethod
+    def evaluate(self, name: str, fn: Posterior, value: Any) -> Array:
+        """Return E_q[log p] of a value, [*batch]."""
+
+    @abstractmethod
+    def scaled_sum(self, terms: Array, site: Any) -> Array:
+        """Return the sum of the terms [*batch] of a site, with its scale and mask."""
+
+    @abstractmethod
+    def has_same_scale(self, site: Any, other: Any) -> bool:
+        """Return whether scale and mask of two sites are known to be equal."""
+
+    @abstractmethod
+    def divergence(self, site: Any, guide_site: Any) -> Array | None:
+        """Return the divergence [*batch] from a certain Normal prior; None for other sites."""
+
+    @abstractmethod
+    def entropy(self, name: str, value: Any, guide_site: Any) -> Array:
+        """Return −E_q[log q] of a guide's site, [*batch]."""
+
+    def latent_term(self, name: str, site: Any, guide_site: Any) -> Array:
+        """Return s_model E_q[log p] + s_guide H of a site; −KL where the scales are equal."""
+        if (dropped := self.posteriors.dropout_posterior(guide_site["fn"])) is not None:
+            return self._masked_term(name, site, guide_site, dropped)
+        try:
+            return self._term(name, site, guide_site)
+        except UnsupportedMoments:
+            if site.get("undrawn") is None:
+                raise
+        value = {"value": site["undrawn"].draw()}  # without a closed form: estimated by one draw
+        return self._term(name, {**site, **value}, {**guide_site, **value})
+
+    def _term(self, name: str, site: Any, guide_site: Any) -> Array:
+        same = self.has_same_scale(site, guide_site)
+        if same and (divergence := self.divergence(site, guide_site)) is not None:
+            return -self.scaled_sum(divergence, site)
+        with at_site(name, site):
+            log_prior = self.evaluate(name, site["fn"], site["value"])
+        entropy = self.entropy(name, site["value"], guide_site)
+        if same:
+            return self.scaled_sum(log_prior + entropy, site)
+        return self.scaled_sum(log_prior, site) + self.scaled_sum(entropy, guide_site)
+
+    def _masked_term(self, name: str, site: Any, guide_site: Any, fn: Any) -> Array:
+        """Return minus the divergence of a site with dropout masks, up to a constant."""
+        value = self.posteriors.value(site["value"])
+        with at_site(name, site):
+            if isinstance(value, MaskedWeight) and not value.mask.uses:
+                raise masked_site_not_used(name)
+            log_prior = self._masked_prior(name, site["fn"], fn)
+        term = self.scaled_sum(log_prior, site)
+        if fn.design.temperature is None:
+            return term  # with fixed probabilities the entropy is constant
+        masks = mc_dropout.masks_per_weight(tuple(fn.loc.shape), fn.design.axis, fn.design.noise)
+        entropy = mc_dropout.mask_entropy(self.posteriors.value(fn.p)) * (
+            masks * math.prod(fn.event_shape)
+        )
+        entropy = self.posteriors.broadcast(entropy, fn.batch_shape)
+        return term + self.scaled_sum(entropy, guide_site)
+
+    def _masked_prior(self, name: str, prior: Posterior, fn: Any) -> Array:
+        """Return E_q[log p] of a site with dropout masks, up to a constant, [*batch]."""
+        posteriors = self.posteriors
+        if isinstance(prior, posteriors.wrappers):
+            inner = self._masked_prior(name, prior.base_dist, fn)
+            return posteriors.wrapped_terms(prior, inner)
+        certain = not (fn.design.learnt_prior or posteriors.random_parameters(prior))
+        if isinstance(prior, posteriors.normals) and certain:
+            return -mc_dropout.normal_divergence(fn.loc, fn.p, prior.loc, prior.scale * prior.scale)
+        if hasattr(prior, "expected_log_prob"):  # an EmpiricalBayesNormal
+            return prior.expected_log_prob(fn.loc, fn.variance)
+        if prior.event_dim:
+            raise no_dropout_prior(name, prior)
+        if fn.design.noise == "gaussian":
+            flow = propagation_of("diagonal", "exact")
+            return self.evaluate(
+                name, prior, site_value(name, fn.loc, fn.variance, flow, event_dim=0)
+            )
+        points = mc_dropout.mask_values(fn.loc, fn.p)
+        return sum(weight * self.evaluate(name, prior, value) for weight, value in points)
+
+    def auxiliary_term(self, name: str, site: Any) -> Array:
+        """Return the scaled entropy of a site that only the guide has."""
+        return self.scaled_sum(self.entropy(name, site["value"], site), site)
+
+
+@contextmanager
+def at_site(name: str, site: Any) -> Iterator[None]:
+    """Name the site, and the user's line where it is, in errors of unsupported moments."""
+    try:
+        yield
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None

@@ -1,1 +1,0 @@
-"""Recognition of chains of functions by the values that they compute."""
