@@ -127,8 +127,7 @@ def _differentiable_moments(alpha: float) -> Callable[..., Any]:
         _, reach, first, square, fall, steep = _parts(mean, variance)
         raised = first + alpha * (reach + fall)  # E(f + α): f + α is positive, and squared below
         spread = square + alpha * (2 * first + alpha * (reach + steep)) - raised * raised
-        # below this scale the square cancels, and the function is straight on either side
-        # of 0
+        # below this scale the square cancels; the function is straight on either side of 0
         slope = alpha * xp.exp(xp.clip(mean, max=0.0))
         straight = _leaky_variance(mean, variance, slope)
         narrow = variance < float(xp.finfo(mean.dtype).eps) ** (2 / 3)
