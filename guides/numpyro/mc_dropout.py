@@ -18,7 +18,7 @@ from guides.families.mc_dropout import WeightSites, bounded_site_error, no_densi
 from guides.families.mean_field import LatentSite
 from guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real
 from guides.numpyro.mean_field import DVIGuide
-from moment_calculus.numerics.derivatives.private_apis import (
+from moment_calculus.numerics.private_apis import (
     is_constant,
     programs_inside,
     restricted,

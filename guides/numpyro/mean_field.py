@@ -25,7 +25,7 @@ from guides.numpyro.latent_sites import (
     slope_sign,
 )
 from guides.numpyro.scales import full_like, scale_positive
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 
 
 class DVIGuide(AutoGuide):

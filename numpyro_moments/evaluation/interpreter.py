@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments, at_line
-from moment_calculus.numerics.derivatives.private_apis import (
+from moment_calculus.numerics.private_apis import (
     is_traced,
     programs_inside,
     read,

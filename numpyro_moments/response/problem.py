@@ -15,7 +15,6 @@ from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from guides.numpyro.latent_sites import is_latent
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.optimisation.storage.trainings import flattened
@@ -35,6 +34,7 @@ from moment_calculus.response.problem import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss, scales
