@@ -21,9 +21,8 @@ from moment_calculus.errors import OR_DRAW_ALL, ApproximationWarning, Unsupporte
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.products import multiply_exactly
-from moment_calculus.operations.elementwise.sums import add_any, try_add
+from moment_calculus.operations.elementwise.sums import add_any, subtract, try_add
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.reshaping import broadcast

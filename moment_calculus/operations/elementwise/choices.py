@@ -20,15 +20,12 @@ from moment_calculus.functions.combinators import Bounds
 from moment_calculus.functions.table import IntegratedWithInverse, ReLU, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import (
-    add,
-    is_value,
-    subtract,
-)
+from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import (
     apply,
     are_of_one_gaussian,
     fuse_functions,
+    is_value,
     scale_shift,
 )
 from moment_calculus.operations.shapes.concatenation import on_features

@@ -1,4 +1,8 @@
-"""Sums of two Gaussian values; alignment and dependence of the operands of sums and products."""
+"""Sums and differences, and the alignment and dependence of operands of sums and products.
+
+A result keeps the step that computed it, so that its cross-covariance with any other value
+can be computed later. Operands that are not random are plain arrays or numbers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,14 @@ from typing import Any, NoReturn
 
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array, positive_part, transpose
-from moment_calculus.operations.elementwise.unary import is_value, one_function, scale_shift
+from moment_calculus.operations.elementwise.unary import (
+    are_of_one_gaussian,
+    fuse_functions,
+    is_value,
+    one_function,
+    scale_shift,
+    stays_function,
+)
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
 from moment_calculus.values import (
     Gaussian,
@@ -221,3 +232,52 @@ def ties_of(left: Gaussian, right: Gaussian) -> Ties:
         left.batch_independent and right.batch_independent and not is_rearranged(left, right)
     )
     return Ties.FEATURES if batches_match else Ties.ALL
+
+
+def add(left: Any, right: Any) -> Value:
+    """Add two operands, at least one random; dependence enters by the exact cross-covariance.
+
+    If they share a latent site and their joint moments are unknown, full covariances
+    raise UnsupportedMoments; the diagonal mode takes their covariance as zero and warns.
+    """
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, 1.0, right)
+    if left is right:
+        return scale_shift(left, 2.0)
+    if are_of_one_gaussian(left, right):
+        return fuse_functions(
+            operator.add, left, right, bounds=lambda: left.bounds.plus(right.bounds)
+        )
+    compute_sum = lambda: add_values(left, right)  # noqa: E731
+    return (
+        fuse_functions(operator.add, left, right, fallback=compute_sum)
+        if stays_function(left, right)
+        else compute_sum()
+    )
+
+
+def subtract(left: Any, right: Any, *, elementwise: bool = False) -> Value:
+    """Subtract two operands, at least one random; raise if their joint moments are unknown.
+
+    With ``elementwise`` only means and variances are computed, no covariance between
+    components.
+    """
+    if not is_value(right):
+        return scale_shift(left, 1.0, -right)
+    if not is_value(left):
+        return scale_shift(scale_shift(right, -1.0), 1.0, left)
+    if are_of_one_gaussian(left, right):
+        return fuse_functions(operator.sub, left, right)
+    compute_difference = lambda: _subtracted(left, right, elementwise)  # noqa: E731
+    return (
+        fuse_functions(operator.sub, left, right, fallback=compute_difference)
+        if stays_function(left, right)
+        else compute_difference()
+    )
+
+
+def _subtracted(left: Value, right: Value, elementwise: bool) -> Any:
+    total = try_add(left.gaussian(), scale_shift(right, -1.0).gaussian(), elementwise=elementwise)
+    return raise_dependence_error("difference", left, right) if total is None else total

@@ -20,13 +20,9 @@ from moment_calculus.numerics.arrays import Array, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.arithmetic import (
-    DEPENDENCE_REMEDY,
-    add,
-    is_value,
-    multiply,
-)
-from moment_calculus.operations.elementwise.products import multiply_gaussians
+from moment_calculus.operations.elementwise.products import multiply, multiply_gaussians
+from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, add
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (

@@ -11,7 +11,8 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared_products
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.arithmetic import is_value, multiply
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.linear.maps import (
     LINEAR,
     LinearMap,

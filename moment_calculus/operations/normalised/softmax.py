@@ -25,7 +25,7 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.numerics.special import log_softmax, logsumexp, namespace, safe_scale
 from moment_calculus.operations.dropout.noise import warn_of_masks
-from moment_calculus.operations.elementwise.arithmetic import subtract
+from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.normalised.normalisation import trailing_features
 from moment_calculus.values import Gaussian, Spread, Step
