@@ -11,7 +11,7 @@ import numpy as np
 from numpyro.distributions import ExpandedDistribution, MaskedDistribution
 from numpyro.primitives import Messenger
 
-from moment_calculus.criticism.containers.wording import part_of_plate
+from moment_calculus.criticism.model_with_draws import part_of_plate
 from moment_calculus.response.data import plate_axes
 from numpyro_moments.sites.traces import is_factor
 

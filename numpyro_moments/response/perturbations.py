@@ -14,10 +14,10 @@ from numpyro import handlers
 from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
-from guides.numpyro.supports import is_latent
+from guides.numpyro.latent_sites import is_latent
 from moment_calculus.optimisation.weighting import scale_by
 from moment_calculus.response.data import Data
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.sites.posteriors import WRAPPERS, without_wrappers
 from numpyro_moments.sites.traces import is_factor

@@ -10,11 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
-from guides.numpyro.supports import is_latent
-from moment_calculus.numerics.rulebook import Propagation
+from guides.numpyro.latent_sites import is_latent
+from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.optimisation.storage.trainings import flattened
 from moment_calculus.response.data import plate_axes
@@ -33,8 +34,9 @@ from moment_calculus.response.problem import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss, scales
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
@@ -83,7 +85,8 @@ class NumPyroProblem:
 
     def __post_init__(self) -> None:
         with self.precision():
-            self._loss.check_deterministic(self._unravel(self._flat), WITHOUT_NOISE)
+            values = self._loss.two_values(self._unravel(self._flat))
+            check_deterministic(*values, WITHOUT_NOISE)
 
     @cached_property
     def _started(self) -> tuple[FlatLoss, jax.Array, Callable]:
@@ -96,7 +99,7 @@ class NumPyroProblem:
                 "running averages"
             )
         loss = FlatLoss(self.svi, state.rng_key, self.data, dict(self.named))
-        return loss, *loss.starting(state)
+        return loss, *ravel_pytree(self.svi.optim.get_params(state.optim_state))
 
     def _check_parameters(self) -> None:
         """Raise if parameters are missing or have other shapes than in model and guide."""

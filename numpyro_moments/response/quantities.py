@@ -17,7 +17,7 @@ from moment_calculus.response.errors import unknown_site
 from moment_calculus.response.problem import Quantities, Quantity
 from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.likelihoods.structure import constrained_values, random_leaves, stripped
 from numpyro_moments.prediction.predict import prediction_at, sites_to_predict
 from numpyro_moments.prediction.prediction import Prediction

@@ -10,9 +10,9 @@ from numpyro import distributions as dist
 from numpyro.distributions import transforms
 
 from guides.families.posteriors import Posteriors
-from guides.numpyro.dropped_weight import DroppedWeight
-from guides.numpyro.precompiled_normal import PrecompiledNormal
-from guides.numpyro.tridiagonal_normal import TridiagonalNormal
+from guides.numpyro.mc_dropout import DroppedWeight
+from guides.numpyro.scales import PrecompiledNormal
+from guides.numpyro.tridiagonal import TridiagonalNormal
 from moment_calculus.functions.table import Activation, Integrated, activation
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.rules.table import is_random

@@ -13,8 +13,8 @@ from numpyro.distributions.util import scale_and_mask
 from guides.families.posteriors import LatentTerms, at_site, sum_trailing
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods import divergences
-from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.numerics.matrices import row_sums
+from moment_calculus.numerics.private_apis import is_traced
 from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.posteriors import POSTERIORS, without_wrappers

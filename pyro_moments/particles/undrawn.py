@@ -16,9 +16,11 @@ from guides.families import mean_field
 from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site
 from moment_calculus.numerics.arrays import standard_deviation
 from pyro_moments._host import call_plainly, shell_like, vmap_forbids_randomness
-from pyro_moments.evaluation import vmap
-from pyro_moments.evaluation.metadata import METADATA
-from pyro_moments.evaluation.tensor import define_operators
+from pyro_moments.evaluation.tensor import (
+    METADATA,
+    define_operators,
+    vmap_error,
+)
 from pyro_moments.particles.rows import RULES, WithRowAxis
 
 
@@ -56,7 +58,7 @@ class Particle:
 def check_randomness(sites: Iterable[str]) -> None:
     """Raise the error that names the sites where a vmap of the user's forbids draws."""
     if vmap_forbids_randomness():
-        raise vmap.vmap_error(sites)
+        raise vmap_error(sites)
 
 
 Tensor = torch.Tensor

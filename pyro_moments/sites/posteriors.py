@@ -11,8 +11,8 @@ from pyro.distributions.util import scale_and_mask
 from torch.distributions import transforms
 
 from guides.families.posteriors import Posteriors
-from guides.pyro.dropped_weight import DroppedWeight
-from guides.pyro.tridiagonal_normal import TridiagonalNormal
+from guides.pyro.mc_dropout import DroppedWeight
+from guides.pyro.tridiagonal import TridiagonalNormal
 from moment_calculus.functions.table import Activation, Integrated, activation
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.likelihoods.structure import random_tensors

@@ -14,7 +14,7 @@ from pyro.util import check_site_shape
 
 from guides.families.posteriors import LatentTerms, at_site, sum_trailing
 from moment_calculus.likelihoods import divergences
-from moment_calculus.numerics.derivatives.private_apis import is_untraced
+from moment_calculus.numerics.private_apis import is_untraced
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.failure_causes import refuse_infinite_data
 from pyro_moments.likelihoods import evaluate

@@ -20,15 +20,12 @@ from moment_calculus.functions.combinators import Bounds
 from moment_calculus.functions.table import IntegratedWithInverse, ReLU, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import (
-    add,
-    is_value,
-    subtract,
-)
+from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import (
     apply,
     are_of_one_gaussian,
     fuse_functions,
+    is_value,
     scale_shift,
 )
 from moment_calculus.operations.shapes.concatenation import on_features
@@ -70,7 +67,7 @@ def pick_components(select: Callable[..., Array], alternatives: Sequence[Any]) -
     # On different feature axes the covariances are dropped, with a warning.
     axis = live[0].axis if len({part.axis for part in live}) == 1 else -1
     parts = [on_features(part, axis, live[0].propagation) for part in alternatives]
-    step = Chosen(tuple(parts), select)
+    step = _Chosen(tuple(parts), select)
     dense = any(part.has_covariance for part in parts)
     variance = select(*(part.variance for part in parts))
     return Gaussian(
@@ -84,18 +81,16 @@ def pick_components(select: Callable[..., Array], alternatives: Sequence[Any]) -
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen(Step):
+class _Chosen(Step):
     """Step of :func:`choose`: each component comes from one of several alternatives."""
 
     inputs: tuple[Gaussian, ...] = field()
     select: Callable[..., Array]  # picks from as many means, variances or covariances
 
     def covariance(self) -> Array:
-        """Return the covariance over the feature axis of the chosen alternatives."""
         return self.select(*(part.joint_covariance() for part in self.inputs))
 
     def branches(self, value: Gaussian, parts: Any) -> Branches | None:
-        """Make the same choice from the branches of the alternatives."""
         return combine_branches(self.inputs, parts, self._again)
 
     def _again(self, *alternatives: Any) -> Any:
@@ -360,11 +355,8 @@ def where_condition(condition: Condition, chosen: Any, other: Any) -> Value:
     if not any(map(is_value, values)):
         return scale_shift(number, chosen - other, other)
     parts = [_part(number, value) for value in values]
-    return fuse_functions(_choose, number, *parts, bounds=lambda: _hull(*parts))
-
-
-def _choose(number: Array, chosen: Array, other: Array) -> Array:
-    return namespace(number).where(number > 0.5, chosen, other)
+    choose = lambda one, *both: namespace(one).where(one > 0.5, *both)  # noqa: E731
+    return fuse_functions(choose, number, *parts, bounds=lambda: _hull(*parts))
 
 
 def _part(number: Deferred, value: Any) -> Value:

@@ -13,8 +13,8 @@ import numpy as np
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, positive_part, transpose
 from moment_calculus.numerics.special import constants, namespace
-from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
-from moment_calculus.operations.elementwise.products import PRODUCT
+from moment_calculus.operations.elementwise.products import PRODUCT, multiply
+from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear, map_features, with_chain_covariance
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
@@ -27,14 +27,13 @@ from moment_calculus.values.spread import batch_shape, broadcast_shape
 
 
 @dataclass(frozen=True, eq=False)
-class SumOverBatch(Moved):
+class _SumOverBatch(Moved):
     """Step of a sum over axes of the batch, which stay with size one."""
 
     axes: tuple[int, ...]  # not negative
     combines_elements = True
 
     def move(self, array: Array) -> Array:
-        """Sum an array over the axes."""
         return namespace(array).sum(array, axis=self.axes, keepdims=True)
 
     @property
@@ -160,7 +159,7 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
         if (whole := _of_whole(value, axes)) is not None:
             return whole
         _require_independence(value, axes[0], "a sum")
-    return with_batch(SumOverBatch(value, tuple(axes)), value.axis)
+    return with_batch(_SumOverBatch(value, tuple(axes)), value.axis)
 
 
 def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
@@ -205,7 +204,7 @@ def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
         triangle = _triangle(value.mean, value.shape[axis])
         return map_features(value, triangle.mT if reverse else triangle)
     _require_independence(value, axis, "a cumulative sum")
-    return moved(CumulativeSum(value, axis, reverse), value.axis)
+    return moved(_CumulativeSum(value, axis, reverse), value.axis)
 
 
 def _sums(array: Array, axis: int, reverse: bool) -> Array:
@@ -216,7 +215,7 @@ def _sums(array: Array, axis: int, reverse: bool) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class CumulativeSum(Moved):
+class _CumulativeSum(Moved):
     """Step of cumulative sums along an axis of the batch."""
 
     axis: int
@@ -224,7 +223,6 @@ class CumulativeSum(Moved):
     combines_elements = True
 
     def move(self, array: Array) -> Array:
-        """Return the cumulative sums of an array."""
         return _sums(array, self.axis, self.reverse)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:

@@ -15,8 +15,8 @@ from moment_calculus.functions.table import ReLU, is_increasing
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.noise import warn_of_masks
-from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.choices import maximum, where
+from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import warn_dropped
@@ -80,7 +80,7 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
         result = _larger(result, covered, entry, mask)
         covered = covered | mask
     result = result.gaussian()
-    step = LargestEntries((value,), windows=windows, like=result.mean, shares=tuple(shares))
+    step = _LargestEntries((value,), windows=windows, like=result.mean, shares=tuple(shares))
     return Gaussian(
         result.mean,
         Spread(positive_part(result.variance)),
@@ -92,7 +92,7 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
 
 
 @dataclass(frozen=True, eq=False)
-class LargestEntries(Opaque):
+class _LargestEntries(Opaque):
     """Step of the largest entries of windows."""
 
     windows: Windows = None  # type: ignore[assignment]

@@ -1,13 +1,15 @@
-"""Rules of sums, differences, products and quotients."""
+"""Rules of sums, products, quotients, powers, roots and logarithms, and of choices."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.elementwise import arithmetic as operations
+from moment_calculus.operations.elementwise import choices, elementary, products, sums, unary
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.normalised.softmax import (
     LogSoftmax,
     LogSumExp,
@@ -15,14 +17,15 @@ from moment_calculus.operations.normalised.softmax import (
     TotalProbability,
 )
 from moment_calculus.values import Deferred, Value
-from pyro_moments.rules.constructors import fills_in_ordered_logistic
+from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
+from pyro_moments.rules.shapes.conversion import fills_in_ordered_logistic
 from pyro_moments.rules.table import moment_rule, named
 
 
 @moment_rule(*named("add", "__add__", "__radd__"))
 def add(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``+``; dependent operands add their exact cross-covariance."""
-    return operations.add(input, _times(other, alpha))
+    return sums.add(input, _times(other, alpha))
 
 
 moment_rule(*named("__iadd__", "add_"), in_place=True)(add)
@@ -38,7 +41,7 @@ def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
     if _are_functions(input, other) and fills_in_ordered_logistic():
         return input.at_mean * torch.nan
     input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))
-    return operations.subtract(input, _times(other, alpha))
+    return sums.subtract(input, _times(other, alpha))
 
 
 def _are_functions(input: Any, other: Any) -> bool:
@@ -46,32 +49,32 @@ def _are_functions(input: Any, other: Any) -> bool:
 
 
 def _is_own_logsumexp(logits: Any, other: Any) -> bool:
-    logsumexp = isinstance(other, LogSumExp) and operations.is_value(logits)
+    logsumexp = isinstance(other, LogSumExp) and unary.is_value(logits)
     return logsumexp and logits.gaussian() is other.source
 
 
 @moment_rule(*named("__isub__", "sub_", "subtract_"), in_place=True)
 def subtract_in_place(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``-=``."""
-    return operations.subtract(input, _times(other, alpha))
+    return sums.subtract(input, _times(other, alpha))
 
 
 @moment_rule(*named("rsub", "__rsub__"))
 def reversed_subtract(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``number - random``."""
-    return operations.subtract(other, _times(input, alpha))
+    return sums.subtract(other, _times(input, alpha))
 
 
 def _times(operand: Any, alpha: float) -> Any:
     if alpha == 1:
         return operand
-    return operations.multiply(operand, alpha) if operations.is_value(operand) else operand * alpha
+    return products.multiply(operand, alpha) if unary.is_value(operand) else operand * alpha
 
 
 @moment_rule(*named("mul", "multiply", "__mul__", "__rmul__"))
 def multiply(input: Any, other: Any) -> Value:
     """Serve ``*``."""
-    return operations.multiply(input, other)
+    return products.multiply(input, other)
 
 
 moment_rule(*named("__imul__", "mul_", "multiply_"), in_place=True)(multiply)
@@ -94,7 +97,7 @@ def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
             sites=getattr(input, "sites", ()),
             remedy="divide without rounding" + OR_DRAW,
         )
-    return operations.divide(input, other)
+    return products.divide(input, other)
 
 
 def _is_own_total(probabilities: Any, other: Any) -> bool:
@@ -108,13 +111,13 @@ moment_rule(*named("__itruediv__", "div_", "divide_", "true_divide_"), in_place=
 @moment_rule(*named("__rtruediv__", "__rdiv__"))
 def reversed_divide(input: Any, other: Any) -> Value:
     """Serve ``number / random``, which raises UnsupportedMoments with the reason."""
-    return operations.divide(other, input)
+    return products.divide(other, input)
 
 
 @moment_rule(*named("neg", "negative", "__neg__"))
 def negative(input: Value) -> Value:
     """Serve unary ``-``."""
-    return operations.scale_shift(input, -1.0)
+    return unary.scale_shift(input, -1.0)
 
 
 moment_rule(*named("neg_", "negative_"), in_place=True)(negative)
@@ -123,31 +126,31 @@ moment_rule(*named("neg_", "negative_"), in_place=True)(negative)
 @moment_rule(*named("addcmul"))
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Value:
     """Serve ``torch.addcmul``."""
-    product = operations.multiply(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 * tensor2
-    return operations.add(input, _times(product, value))
+    product = products.multiply(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 * tensor2
+    return sums.add(input, _times(product, value))
 
 
 @moment_rule(*named("addcdiv"))
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Value:
     """Serve ``torch.addcdiv`` by a certain divisor."""
-    quotient = operations.divide(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 / tensor2
-    return operations.add(input, _times(quotient, value))
+    quotient = products.divide(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 / tensor2
+    return sums.add(input, _times(quotient, value))
 
 
 def _any(*operands: Any) -> bool:
-    return any(map(operations.is_value, operands))
+    return any(map(unary.is_value, operands))
 
 
 @moment_rule(*named("lerp"))
 def lerp(input: Any, end: Any, weight: Any) -> Value:
     """Serve ``torch.lerp`` with a certain or a random weight."""
     if not _any(weight):
-        return operations.add(
-            operations.multiply(input, 1 - weight) if _any(input) else input * (1 - weight),
-            operations.multiply(end, weight) if _any(end) else end * weight,
+        return sums.add(
+            products.multiply(input, 1 - weight) if _any(input) else input * (1 - weight),
+            products.multiply(end, weight) if _any(end) else end * weight,
         )
-    span = operations.subtract(end, input) if _any(end, input) else end - input
-    return operations.add(input, operations.multiply(span, weight))
+    span = sums.subtract(end, input) if _any(end, input) else end - input
+    return sums.add(input, products.multiply(span, weight))
 
 
 moment_rule(*named("addcmul_"), in_place=True)(addcmul)
@@ -159,3 +162,109 @@ moment_rule(*named("lerp_"), in_place=True)(lerp)
 def positive(input: Value) -> Value:
     """Serve unary ``+``."""
     return input
+
+
+@activation_rule("square")
+def square(input: Value) -> Value:
+    """Serve ``torch.square``."""
+    return products.square(input)
+
+
+@activation_rule("sqrt")
+def sqrt(input: Value) -> Value:
+    """Serve ``torch.sqrt`` of a positive function of a Gaussian."""
+    return elementary.power(input, 0.5)
+
+
+@activation_rule("rsqrt")
+def rsqrt(input: Value) -> Value:
+    """Serve ``torch.rsqrt`` of a positive function of a Gaussian."""
+    return elementary.power(input, -0.5)
+
+
+@activation_rule("reciprocal")
+def reciprocal(input: Value) -> Value:
+    """Serve ``torch.reciprocal`` of a positive function of a Gaussian."""
+    return elementary.power(input, -1.0)
+
+
+@activation_rule("log")
+def log(input: Value) -> Value:
+    """Serve ``torch.log`` of a positive function of a Gaussian."""
+    return elementary.log(input)
+
+
+@activation_rule("log1p")
+def log1p(input: Value) -> Value:
+    """Serve ``torch.log1p`` of a function of a Gaussian that is above −1."""
+    return elementary.log1p(input)
+
+
+@activation_rule("log2")
+def log2(input: Value) -> Value:
+    """Serve ``torch.log2`` of a positive function of a Gaussian."""
+    return scale_shift(elementary.log(input), 1 / math.log(2))
+
+
+@activation_rule("log10")
+def log10(input: Value) -> Value:
+    """Serve ``torch.log10`` of a positive function of a Gaussian."""
+    return scale_shift(elementary.log(input), 1 / math.log(10))
+
+
+@activation_rule("pow")
+def power(input: Any, exponent: Any) -> Any:
+    """Serve ``torch.pow`` and ``**`` with a certain exponent or a certain positive base."""
+    if is_value(exponent):
+        return elementary.exponential(input, exponent)
+    if isinstance(exponent, torch.Tensor) and (exponent.ndim or exponent.requires_grad):
+        return elementary.array_power(input, exponent)
+    exponent = as_numbers(exponent=exponent)["exponent"]
+    if exponent == 0:
+        like = input.mean if hasattr(input, "mean") else input.base.mean
+        return torch.ones_like(like)
+    return products.square(input) if exponent == 2 else elementary.power(input, exponent)
+
+
+moment_rule(*named("__pow__"))(power)
+moment_rule(*named("__ipow__"), in_place=True)(power)
+
+
+@moment_rule(*named("__rpow__"))
+def reversed_power(input: Any, exponent: Any) -> Any:
+    """Serve ``number ** random``."""
+    return power(exponent, input)
+
+
+@moment_rule(*named("where"))
+def where(condition: Any, input: Any, other: Any) -> Value:
+    """Serve ``torch.where`` with a certain condition."""
+    return choices.where(condition, input, other)
+
+
+# The method Tensor.where has the operand before the condition.
+@moment_rule(torch.Tensor.where)
+def where_method(input: Any, condition: Any, other: Any) -> Value:
+    """Serve ``Tensor.where`` with a certain condition."""
+    return choices.where(condition, input, other)
+
+
+@moment_rule(*named("masked_fill"))
+def masked_fill(input: Any, mask: Any, value: Any) -> Value:
+    """Serve ``masked_fill`` with a certain mask; the filling may be infinite."""
+    return choices.where(mask, value, input)
+
+
+moment_rule(*named("masked_fill_"), in_place=True)(masked_fill)
+
+
+@moment_rule(*named("maximum"))
+def maximum(input: Any, other: Any) -> Value:
+    """Serve ``torch.maximum``."""
+    return choices.maximum(input, other)
+
+
+@moment_rule(*named("minimum"))
+def minimum(input: Any, other: Any) -> Value:
+    """Serve ``torch.minimum``."""
+    return choices.minimum(input, other)

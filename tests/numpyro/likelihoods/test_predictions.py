@@ -15,8 +15,8 @@ import numpyro.distributions as dist
 import pytest
 import scipy.stats
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values import Gaussian, Opaque, Spread
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments import Prediction, SampledPrediction, UnsupportedMoments
 from tests.checks import uncertainty
 from tests.checks.predictions import (

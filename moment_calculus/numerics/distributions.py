@@ -1,0 +1,376 @@
+"""Quantiles, cumulative probabilities and entropies, by search, summation or quadrature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.execution import fold, while_loop
+from moment_calculus.numerics.quadrature import POINTS, legendre
+from moment_calculus.numerics.special import constants, expit, namespace, ndtri
+
+FURTHEST = 1e30  # larger moments do not tell where the quantiles are
+WIDER = 4.0  # factor by which a bracket grows
+ROUNDS = 500  # most rounds of widening and halving a bracket
+LEFT, RIGHT, HALVING, FAILED = 0, 1, 2, 3  # phases of a search
+MAX_ELEMENTS = 2**13  # most elements in a round
+MAX_ROUND = 32  # most counts in a round
+MAX_COUNTS = 2**22
+
+
+def normal_quantile(mean: Array, variance: Array, levels: Array) -> Array:
+    """Return quantiles of Normals; the levels in (0, 1) broadcast to mean and variance."""
+    return mean + variance**0.5 * ndtri(levels)
+
+
+def inverse(
+    increasing: Callable[[Array], Array],
+    levels: Array,
+    centre: Array,
+    width: Array,
+    bounds: tuple[Any, Any] = (-math.inf, math.inf),
+    slack: Array | float = -1.0,
+) -> Array:
+    """Return where an increasing function takes the values ``levels``; NaN where it is NaN.
+
+    A bracket around ``centre`` with half ``width`` is widened, then halved until the
+    function is within ``slack`` of the levels, by default as far as its precision goes.
+    """
+    xp = namespace(levels)
+    centre = xp.where(xp.abs(centre) < FURTHEST, centre, xp.zeros_like(centre))
+    width = xp.where((width < FURTHEST) & (width > 0), width, xp.ones_like(width))
+    lower, upper = (xp.zeros_like(centre) + bound for bound in bounds)
+
+    # The function is called at this one place only, to save JAX's compile time.
+    def step(search: _Search) -> _Search:
+        x = xp.minimum(xp.maximum(search.place(xp, centre), lower), upper)
+        return search.narrowed(xp, x, increasing(x) - levels, slack, (x <= lower, x >= upper))
+
+    zero = xp.zeros_like(centre)
+    start = _Search(zero, zero, -width, zero, constants(0.0, centre))
+    found = while_loop(lambda search: search.is_open(xp), step, start)
+    return xp.where(found.phase == FAILED, math.nan, found.middle())
+
+
+class _Search(NamedTuple):
+    """A search for a bracket: first for its lower end, then for the upper; then it is halved."""
+
+    low: Array
+    high: Array
+    step: Array  # from the centre to the next place
+    phase: Array  # LEFT, RIGHT, HALVING or FAILED
+    rounds: Array
+
+    def middle(self) -> Array:
+        return self.low + (self.high - self.low) / 2
+
+    def is_open(self, xp: Any) -> Array:
+        """Return whether any bracket is incomplete or wide, with rounds left."""
+        size = xp.maximum(xp.abs(self.low), xp.abs(self.high))
+        wide = self.high - self.low > 4 * float(xp.finfo(size.dtype).eps) * size
+        busy = (self.phase < HALVING) | ((self.phase == HALVING) & wide)
+        return xp.any(busy) & (self.rounds < ROUNDS)
+
+    def place(self, xp: Any, centre: Array) -> Array:
+        """Return where to evaluate the function next."""
+        return xp.where(self.phase < HALVING, centre + self.step, self.middle())
+
+    def narrowed(
+        self, xp: Any, x: Array, excess: Array, slack: Array | float, at_bounds: tuple
+    ) -> _Search:
+        """Return the search after the function's ``excess`` over the levels at x is known."""
+        below, above = (excess < 0) | at_bounds[0], (excess >= 0) | at_bounds[1]
+        left, right = self.phase == LEFT, self.phase == RIGHT
+        halving = self.phase == HALVING
+        got_low, got_high = left & below, right & above
+        close = halving & (xp.abs(excess) <= slack)
+        failed = xp.isnan(excess) & ~at_bounds[0] & ~at_bounds[1]
+        phase = xp.where(got_low | got_high, self.phase + 1, self.phase)
+        wider = xp.where(left | right, WIDER * self.step, self.step)
+        return _Search(
+            xp.where(got_low | (halving & below) | close, x, self.low),
+            xp.where(got_high | (halving & ~below) | close, x, self.high),
+            xp.where(got_low, xp.abs(self.step), wider),
+            xp.where(failed, FAILED + 0 * phase, phase),
+            self.rounds + 1,
+        )
+
+
+def count_quantile(
+    probability: Callable[[Array], Array],
+    levels: Array,
+    mean: Array,
+    variance: Array,
+    bounds: tuple[Any, Any] = (0, math.inf),
+) -> Array:
+    """Return the smallest counts [*shape] whose cumulative probabilities reach ``levels``.
+
+    ``probability`` maps counts [counts, *shape] to probabilities. Where rounding keeps
+    their sum below a level, the result is the bound of Cantelli's inequality. The work is
+    proportional to the largest count; the result is NaN beyond four millions, or where a
+    probability is NaN.
+    """
+    xp = namespace(levels)
+    first, last = bounds
+    size = counts_per_round(tuple(levels.shape))
+    ramp = constants(np.arange(size).reshape((-1,) + (1,) * levels.ndim), levels)
+    bound = 1 + xp.floor(mean + (variance * levels / (1 - levels)) ** 0.5)
+    limit = xp.minimum(bound, last + xp.zeros_like(bound))
+    is_finite = xp.isfinite(mean + variance)
+
+    def condition(state: tuple) -> Array:
+        start, _, quantile = state
+        open_ = is_finite & xp.isnan(quantile) & (start <= limit) & (start - first < MAX_COUNTS)
+        return xp.any(open_)
+
+    def body(state: tuple) -> tuple:
+        start, total, quantile = state
+        counts = start + ramp
+        # A count beyond the largest is replaced by the largest, which comes before it.
+        within = xp.minimum(counts + 0 * levels, last + 0 * levels)
+        sums = total + xp.cumulative_sum(probability(within), axis=0)
+        reached = sums >= levels
+        hit = xp.min(xp.where(reached, within, math.inf), axis=0)
+        quantile = xp.where(xp.isnan(quantile) & xp.isfinite(hit), hit, quantile)
+        return start + size, sums[-1, ...], quantile
+
+    zero = 0 * levels
+    state = (constants(float(first), levels), zero, zero + math.nan)
+    start, total, quantile = while_loop(condition, body, state)
+    short = xp.isnan(quantile) & (start > limit) & ~xp.isnan(total)
+    return xp.where(short, limit, quantile)
+
+
+def count_cumulative(
+    probability: Callable[[Array], Array], values: Array, bounds: tuple[Any, Any] = (0, math.inf)
+) -> Array:
+    """Return the probabilities [*shape] of counts up to real ``values`` [*shape], by summation.
+
+    ``probability`` maps counts [counts, *shape] to probabilities. The work is
+    proportional to the largest value; the result is NaN where a value is, or exceeds four
+    millions but not the bound.
+    """
+    xp = namespace(values)
+    first, last = float(bounds[0]), bounds[1] + xp.zeros_like(values)
+    summed, many = (values >= first) & (values < last), values - first >= MAX_COUNTS
+    top = xp.where(summed & ~many, xp.floor(values), first - 1)
+    size = counts_per_round(tuple(values.shape))
+    ramp = constants(np.arange(size).reshape((-1,) + (1,) * values.ndim), values)
+
+    def condition(state: tuple) -> Array:
+        return xp.any(state[0] <= top)
+
+    def body(state: tuple) -> tuple:
+        counts = state[0] + ramp + xp.zeros_like(values)
+        probabilities = probability(xp.minimum(counts, last))
+        return state[0] + size, state[1] + xp.sum(
+            xp.where(counts <= top, probabilities, 0.0), axis=0
+        )
+
+    start = constants(first, values), xp.zeros_like(values)
+    _, total = while_loop(condition, body, start)
+    cumulative = xp.where(values >= last, 1.0, xp.clip(total, max=1.0))
+    return xp.where(xp.isnan(values) | (summed & many), math.nan, cumulative)
+
+
+def counts_per_round(shape: tuple[int, ...]) -> int:
+    """Return how many counts are evaluated together for elements of a shape."""
+    return min(max(MAX_ELEMENTS // max(math.prod(shape), 1), 1), MAX_ROUND)
+
+
+def class_quantile(probabilities: Array, levels: Array) -> Array:
+    """Return the first classes, as floats, whose cumulative probabilities reach ``levels``."""
+    xp = namespace(probabilities)
+    sums = xp.cumulative_sum(probabilities, axis=-1)[..., :-1]
+    return xp.sum(xp.astype(sums < levels[..., None], probabilities.dtype), axis=-1)
+
+
+def class_cumulative(probabilities: Array, values: Array) -> Array:
+    """Return the probabilities of classes up to ``values``; NaN stays NaN."""
+    xp = namespace(probabilities)
+    classes = constants(np.arange(probabilities.shape[-1]), probabilities)
+    cumulative = xp.sum(xp.where(classes <= values[..., None], probabilities, 0.0), axis=-1)
+    last = xp.where(values >= probabilities.shape[-1] - 1, 1.0, cumulative)
+    return xp.where(xp.isnan(values), math.nan, last)
+
+
+def empirical_quantile(values: Array, levels: np.ndarray) -> Array:
+    """Return quantiles [levels, ...] of points [points, ...], linear between them."""
+    xp, count = namespace(values), values.shape[0]
+    ordered = xp.sort(values, axis=0)
+    # Hazen's rule: the i-th of n points is the quantile at (i − ½)/n.
+    places = np.clip(levels * count - 0.5, 0, count - 1)
+    low = np.floor(places).astype(int)
+    high = np.minimum(low + 1, count - 1)
+    share = constants((places - low).reshape((-1,) + (1,) * (values.ndim - 1)), values)
+    lower, upper = (xp.stack([ordered[i, ...] for i in part]) for part in (low, high))
+    return lower + share * (upper - lower)
+
+
+# ---------------------------------------------------------------------------------------------
+# Entropies, from probabilities or from densities
+
+
+VALUES = 2**9  # values of a density that are computed together
+MASS_TOLERANCE = 1e-4  # error of the mass from which on the panels do not resolve a density
+TAIL_MASS = 1e-4  # largest mass left at the end of a sum
+TAIL_TERM = 1e-9  # largest −p log p times the count there
+
+
+def surprisal(probability: Array) -> Array:
+    """Return −p log p in nats, zero where p is not positive; NaN stays."""
+    xp = namespace(probability)
+    nothing = probability <= 0
+    return xp.where(nothing, 0.0, -probability * xp.log(xp.where(nothing, 1.0, probability)))
+
+
+def surprisal_of_log(log_probability: Array) -> Array:
+    """Return −p log p from log p, zero where the logarithm is −∞ or NaN."""
+    xp = namespace(log_probability)
+    is_positive = log_probability > -math.inf
+    finite = xp.where(is_positive, log_probability, 0.0)
+    return xp.where(is_positive, -xp.exp(finite) * finite, 0.0)
+
+
+def class_entropy(probabilities: Array) -> Array:
+    """Return the entropy in nats of probabilities [..., classes]."""
+    return namespace(probabilities).sum(surprisal(probabilities), axis=-1)
+
+
+def binary_entropy(probability: Array) -> Array:
+    """Return the entropy in nats of an event with a probability [...]."""
+    return surprisal(probability) + surprisal(1 - probability)
+
+
+def density_entropy(
+    log_density: Callable[[Array], Array],
+    edges: Array,
+    bounds: tuple[Any, Any] = (-math.inf, math.inf),
+) -> Array:
+    """Return −∫ p log p [*shape] in nats, by Gauss-Legendre on panels between ``edges``.
+
+    All of the mass is between the edges [edges, *shape], at most a tenth of it between
+    two of them. ``log_density`` maps values [values, *shape] to log densities. The result
+    is NaN where the mass is wrong by 1e-4: the density is narrower than the panels, or
+    has jumps or atoms.
+    """
+    xp = namespace(edges)
+    edges, stretched = _coordinates(xp.sort(edges, axis=0), bounds)
+    shape = tuple(edges.shape[1:])
+    size = max(VALUES // (POINTS * max(math.prod(shape), 1)), 1)
+    size = min(size, edges.shape[0] - 1)
+    empty = -(edges.shape[0] - 1) % size  # empty panels at the end make all groups equally large
+    edges = xp.concat([edges, *[edges[-1:, ...]] * empty], axis=0)
+    low, high = (xp.reshape(part, (-1, size, *shape)) for part in (edges[:-1, ...], edges[1:, ...]))
+    places, weights = (
+        constants(part.reshape((-1, 1) + (1,) * len(shape)), edges) for part in legendre(POINTS)
+    )
+
+    def body(total: Array, ends: tuple[Array, Array]) -> Array:
+        half = (ends[1] - ends[0]) / 2
+        points = ends[0] + half * (1 + places)
+        values, slopes = stretched(points)
+        flat = xp.reshape(values, (POINTS * size, *shape))
+        log_p = xp.reshape(log_density(flat), points.shape)
+        # panels without width have no mass, whatever the density is
+        log_p = xp.where(half > 0, xp.astype(log_p, half.dtype, copy=False), -math.inf)
+        mass = half * weights * slopes
+        parts = (xp.exp(log_p), surprisal_of_log(log_p))
+        return total + xp.stack([xp.sum(mass * part, axis=(0, 1)) for part in parts])
+
+    mass, entropy = fold(body, (low, high), xp.stack([0 * edges[0, ...]] * 2))
+    return xp.where(xp.abs(mass - 1) < MASS_TOLERANCE, entropy, math.nan)
+
+
+Stretched = Callable[[Array], tuple[Array, Array]]
+
+
+def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, Stretched]:
+    """Return edges in smooth coordinates, and the map from these to values and slopes."""
+    # Tails become exponential, and densities that are infinite at a bound too: c + w sinh
+    # t without bounds, b ± w exp t from one bound b, the logistic function of t between
+    # two bounds.
+    xp, (low, high) = namespace(edges), bounds
+    is_low, is_high = (not isinstance(end, int | float) or math.isfinite(end) for end in bounds)
+    centre = edges[edges.shape[0] // 2, ...]
+    if is_low and is_high:
+        below, above = _distance(edges, low), _distance(edges, high)
+
+        def logistic(t: Array) -> tuple[Array, Array]:
+            share = expit(t)
+            return low + (high - low) * share, (high - low) * share * expit(-t)
+
+        return xp.log(below) - xp.log(above), logistic
+    if is_low or is_high:
+        start, sign = (low, 1.0) if is_low else (high, -1.0)
+        width = _distance(centre, start)
+        distance = _distance(edges, start)
+
+        def exponential(t: Array) -> tuple[Array, Array]:
+            step = width * xp.exp(t)
+            return start + sign * step, step
+
+        return xp.sort(xp.log(distance / width), axis=0), exponential
+    last = edges.shape[0] - 1
+    width = (edges[last - last // 4, ...] - edges[last // 4, ...]) / 2
+    width = xp.where(width > 0, width, 1.0)
+
+    def hyperbolic(t: Array) -> tuple[Array, Array]:
+        return centre + width * xp.sinh(t), width * xp.cosh(t)
+
+    return xp.asinh((edges - centre) / width), hyperbolic
+
+
+def _distance(places: Array, bound: Any) -> Array:
+    """Return the distance of places from a bound, kept positive despite rounding."""
+    xp = namespace(places)
+    info, bound = xp.finfo(places.dtype), bound + 0 * places
+    least = 4 * float(info.eps) * xp.abs(bound) + float(info.smallest_normal)
+    return xp.maximum(xp.abs(places - bound), least)
+
+
+def sum_over_counts(
+    terms: Callable[[Array], tuple[Array, Array]],
+    mean: Array,
+    variance: Array,
+    bounds: tuple[Any, Any] = (0, math.inf),
+) -> Array:
+    """Return Σ t(k) [*shape] over all counts k, of terms that vanish with their probabilities.
+
+    ``terms`` maps counts [counts, *shape] to their probabilities and terms. The sum ends
+    at the bound of Cantelli's inequality for 1e-4, or earlier where the rest is
+    negligible; the work is proportional to the largest count. NaN: no finite moments, or
+    more than four million counts.
+    """
+    xp = namespace(mean)
+    first, last = bounds
+    size = counts_per_round(tuple(mean.shape))
+    ramp = constants(np.arange(size).reshape((-1,) + (1,) * mean.ndim), mean)
+    last = last + 0 * mean
+    limit = xp.minimum(1 + xp.floor(mean + (variance / TAIL_MASS) ** 0.5), last)
+    is_finite = xp.isfinite(mean + variance)
+
+    def condition(state: tuple) -> Array:
+        start, _, _, going = state
+        return xp.any(going) & (start - first < MAX_COUNTS)
+
+    def body(state: tuple) -> tuple:
+        start, mass, total, going = state
+        counts = start + ramp
+        probability, term = terms(xp.minimum(counts + 0 * mean, last))
+        inside = counts <= last
+        mass = mass + xp.sum(xp.where(inside, probability, 0.0), axis=0)
+        term = xp.where(inside, term, 0.0)
+        rest = surprisal(probability[-1, ...]) * counts[-1, ...]
+        ends = (counts[-1, ...] > mean) & (1 - mass < TAIL_MASS) & (rest < TAIL_TERM)
+        ends = ends | (counts[-1, ...] >= limit) | xp.isnan(mass)
+        return start + size, mass, total + xp.sum(term, axis=0), going & ~ends
+
+    zero = 0 * mean
+    state = (constants(float(first), mean), zero, zero, is_finite)
+    _, mass, total, going = while_loop(condition, body, state)
+    return xp.where(is_finite & ~going & ~xp.isnan(mass), total, math.nan)

@@ -1,0 +1,187 @@
+"""Recognise softmax, logsumexp and normalisations in the primitives that JAX writes for them.
+
+Each primitive makes larger parts of a composite from parts, until one is complete. If
+nothing is recognised, the moment rule of the primitive applies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus.operations.recognition import VECTOR_FUNCTIONS, Symbolic, View, apply_rule
+from moment_calculus.values import Deferred, Gaussian
+from numpyro_moments.rules.table import part_rule
+
+# Steps of the recognition, by primitive.
+STEPS = {
+    "abs": "abs",
+    "add": "add",
+    "add_any": "add",
+    "exp": "exp",
+    "is_finite": "is_finite",
+    "log": "log",
+    "max": "maximum",
+    "mul": "multiply",
+    "rsqrt": "rsqrt",
+    "sqrt": "sqrt",
+    "square": "square",
+    "stop_gradient": "stop_gradient",
+    "sub": "subtract",
+}
+
+
+def _attempt(operation: str, plain: Callable, operands: tuple, **options: Any) -> Any:
+    """Take a step, if there is one for the operands; its result keeps the plain rule at hand."""
+    found = apply_rule(operation, *operands, **options)
+    if isinstance(found, Symbolic):
+        return found.set_fallback(lambda: plain(*operands))
+    return found
+
+
+def _step(primitive: str, operation: str) -> None:
+    def rule(plain: Callable, *operands: Any, **_: Any) -> Any:
+        kept = _unchanged(operation, *operands)
+        return _attempt(operation, plain, operands) if kept is None else kept
+
+    rule.__name__ = rule.__qualname__ = operation
+    rule.__doc__ = f"Serve the primitive ``{primitive}``."
+    part_rule(primitive)(rule)
+
+
+for _primitive, _operation in STEPS.items():
+    _step(_primitive, _operation)
+
+_NEUTRAL = {("add", 0), ("subtract", 0), ("multiply", 1), ("divide", 1)}
+
+
+def _unchanged(operation: str, *operands: Any) -> Any:
+    """Return the random operand of x + 0, x − 0, x · 1 or x / 1, which libraries leave behind."""
+    if len(operands) != 2:
+        return None
+    left, right = operands
+    if isinstance(left, int | float):
+        return right if operation in ("add", "multiply") and (operation, left) in _NEUTRAL else None
+    return left if isinstance(right, int | float) and (operation, right) in _NEUTRAL else None
+
+
+@part_rule("reduce_sum")
+def reduce_sum(plain: Callable, x: Any, *, axes: Any, **_: Any) -> Any:
+    """Serve ``jnp.sum`` of values that may be centred, squared or exponential."""
+    return _attempt("reduce_sum", plain, (x,), axes=tuple(map(int, axes)))
+
+
+@part_rule("reduce_max")
+def reduce_max(plain: Callable, x: Any, *, axes: Any, **_: Any) -> Any:
+    """Serve ``jnp.max``, which stabilises a softmax."""
+    return _attempt("reduce_max", plain, (x,), axes=tuple(map(int, axes)))
+
+
+# Steps by exponent.
+POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+
+
+@part_rule("integer_pow")
+def integer_power(plain: Callable, x: Any, *, y: int) -> Any:
+    """Serve ``x**2`` and ``x**-1``."""
+    return _attempt(POWERS[y], plain, (x,)) if y in POWERS else None
+
+
+@part_rule("pow")
+def power(plain: Callable, x: Any, y: Any) -> Any:
+    """Serve ``x**0.5`` and other powers that are steps."""
+    known = isinstance(y, int | float) and y in POWERS
+    return _attempt(POWERS[y], lambda x: plain(x, y), (x,)) if known else None
+
+
+@part_rule("div")
+def divide(plain: Callable, x: Any, y: Any) -> Any:
+    """Serve ``/``; one divided by a value is a reciprocal."""
+    if (kept := _unchanged("divide", x, y)) is not None:
+        return kept
+    if isinstance(x, int | float) and x == 1:
+        found = _attempt("reciprocal", lambda y: plain(x, y), (y,))
+        if found is not None:
+            return found
+    return _attempt("divide", plain, (x, y))
+
+
+@part_rule("select_n")
+def select(plain: Callable, which: Any, *cases: Any) -> Any:
+    """Serve ``jnp.where`` with a known condition, and the guard of a maximum against infinity."""
+    known = isinstance(which, jax.Array | np.ndarray | np.generic) and not np.ndim(which)
+    known = known and not is_traced(which)
+    return cases[int(which)] if known else _attempt("select", plain, (which, *cases))
+
+
+def _transpose(x: Any, *, permutation: Any) -> Any:
+    return np.transpose(x, permutation)
+
+
+def _reshape(x: Any, *, new_sizes: Any, **_: Any) -> Any:
+    return np.reshape(x, new_sizes)
+
+
+def _squeeze(x: Any, *, dimensions: Any) -> Any:
+    return np.squeeze(x, tuple(map(int, dimensions)))
+
+
+def _broadcast(x: Any, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
+    sizes = dict(zip(map(int, broadcast_dimensions), x.shape, strict=True))
+    aligned = [sizes.get(axis, 1) for axis in range(len(shape))]
+    return np.broadcast_to(np.reshape(x, aligned), shape)
+
+
+# Primitives that move components, as functions of NumPy.
+MOVES: dict[str, Callable] = {
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshape,
+    "squeeze": _squeeze,
+    "transpose": _transpose,
+}
+
+
+def _movement(primitive: str, in_numpy: Callable) -> None:
+    def rule(plain: Callable, x: Any, *_: Any, **parameters: Any) -> Any:
+        return _moved(x, lambda array: in_numpy(array, **parameters), plain)
+
+    rule.__name__ = rule.__qualname__ = primitive
+    rule.__doc__ = f"Serve the primitive ``{primitive}``."
+    part_rule(primitive)(rule)
+
+
+for _primitive, _in_numpy in MOVES.items():
+    _movement(_primitive, _in_numpy)
+
+
+@part_rule("convert_element_type")
+def convert(plain: Callable, x: Any, *, new_dtype: Any, **_: Any) -> Any:
+    """Serve conversions to another precision."""
+    real = jnp.issubdtype(new_dtype, jnp.floating)
+    return _moved(x, lambda array: array, plain) if real else None
+
+
+def _moved(x: Any, move: Callable, plain: Callable) -> Any:
+    if isinstance(x, VECTOR_FUNCTIONS):
+        return x.moved(plain) if _keeps_classes(x.shape, move) else None
+    part = View(x) if isinstance(x, Gaussian | Deferred) else x
+    result = part.moved(move, plain) if isinstance(part, Symbolic) else None
+    if isinstance(result, View) and math.prod(result.shape) > math.prod(part.shape):
+        return None  # a part has each element once: what is repeated is not one
+    return result
+
+
+def _keeps_classes(shape: tuple[int, ...], move: Callable) -> bool:
+    """Return whether the components along the trailing axis stay together, in their order."""
+    if not shape:
+        return False
+    index = move(np.arange(math.prod(shape)).reshape(shape))
+    if not index.shape or index.shape[-1] != shape[-1]:
+        return False
+    return bool(np.all(index % shape[-1] == np.arange(shape[-1])) and np.all(np.diff(index) == 1))
