@@ -35,7 +35,7 @@ from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods.structure import restored
 from numpyro_moments.prediction.predict import of_particles
 from numpyro_moments.prediction.prediction import SampledPrediction
-from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import is_factor, observing
 
 NUMBERS_PER_BATCH = 2**24  # numbers that are computed together, over all draws

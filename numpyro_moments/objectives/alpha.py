@@ -38,7 +38,7 @@ from numpyro_moments.likelihoods import tempered_jointly
 from numpyro_moments.objectives.base import Objective, Program, vectorised
 from numpyro_moments.objectives.elbo import latent_terms
 from numpyro_moments.sites.messenger import model_site
-from numpyro_moments.sites.posteriors import dropout_posterior, without_wrappers
+from numpyro_moments.sites.terms import dropout_posterior, without_wrappers
 from numpyro_moments.sites.traces import Traces, host_traces, observed_plates
 
 

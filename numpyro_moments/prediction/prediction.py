@@ -17,7 +17,7 @@ from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods import marginal, moments_and_law, univariate
 from numpyro_moments.likelihoods.structure import has_moments, restored
-from numpyro_moments.sites.posteriors import WRAPPERS
+from numpyro_moments.sites.terms import WRAPPERS
 
 _CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 

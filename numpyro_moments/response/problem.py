@@ -38,10 +38,16 @@ from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss, scales
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
-from numpyro_moments.response.perturbations import PerturbedLoss, data_weights, prior_shifts
-from numpyro_moments.response.quantities import CorrectedPredictions, FlatFunctional, expectations
+from numpyro_moments.response.derivatives import (
+    CorrectedPredictions,
+    FlatFunctional,
+    PerturbedLoss,
+    data_weights,
+    expectations,
+    prior_shifts,
+)
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.posteriors import mixes_elements, without_wrappers
+from numpyro_moments.sites.terms import mixes_elements, without_wrappers
 from numpyro_moments.sites.traces import moment_traces
 from numpyro_moments.svi import SVI
 

@@ -29,13 +29,13 @@ from numpyro_moments.particles.undrawn import (
     normal_site_p,
 )
 from numpyro_moments.sites.messenger import LatentVectors, drawn_density, model_site
-from numpyro_moments.sites.posteriors import (
+from numpyro_moments.sites.random_watch import refuse_silent_draws
+from numpyro_moments.sites.terms import (
     dropout_posterior,
     gaussian_base,
     value_at_mean,
     without_wrappers,
 )
-from numpyro_moments.sites.random_watch import refuse_silent_draws
 from numpyro_moments.sites.traces import (
     Traces,
     certain_outputs,

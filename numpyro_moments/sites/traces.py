@@ -24,9 +24,8 @@ from numpyro_moments.likelihoods.structure import stripped
 from numpyro_moments.particles.undrawn import MaskedSite
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.messenger import MomentMessenger, drawn_density, latent_rule, model_site
-from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.random_watch import Declared, noise_rule, refuse_silent_draws, with_noise
-from numpyro_moments.sites.terms import Site
+from numpyro_moments.sites.terms import Site, without_wrappers
 
 
 def bind(guide: Any, model: Any, params: dict[str, Any] | None = None) -> None:

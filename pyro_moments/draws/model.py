@@ -46,7 +46,7 @@ from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
 from pyro_moments.prediction.predict import LeaveUndrawn
 from pyro_moments.prediction.prediction import SampledPrediction
-from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import is_factor
 
 NUMBERS_PER_BATCH = 2**24  # numbers that a batch of draws may hold

@@ -16,7 +16,7 @@ from pyro.poutine.subsample_messenger import SubsampleMessenger
 from moment_calculus.criticism.containers.wording import part_of_plate
 from moment_calculus.likelihoods.families import unwrapped
 from pyro_moments.prediction.predict import is_deterministic
-from pyro_moments.sites.posteriors import WRAPPERS
+from pyro_moments.sites.terms import WRAPPERS
 from pyro_moments.sites.traces import is_factor
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from moment_calculus.response import optimum
-from moment_calculus.response.arrow import Arrow
-from moment_calculus.response.solvers import ConjugateGradients
+from moment_calculus.response.solvers import Arrow, ConjugateGradients
 from tests.checks.marks import IN_PYRO
 from tests.response.models import HOSTS, doubles, fresh, generalised, response
 from tests.response.oracle import NOISE, regression

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.response.arrow import Arrow, Partition
 from moment_calculus.response.errors import Indefinite, Undetermined
-from moment_calculus.response.solvers import ConjugateGradients, Dense
+from moment_calculus.response.solvers import Arrow, ConjugateGradients, Dense, Partition
 
 ELEMENTS, INSIDE, BORDER = 12, 3, 4
 SIZE = ELEMENTS * INSIDE + BORDER
