@@ -86,6 +86,7 @@ def _inverse_root(matrix: np.ndarray, least: float) -> np.ndarray:
 
 ACCURACY = 1e-8  # relative error of solutions, in double precision
 MOST = 5000  # most products for one solution
+FLAT_DIRECTIONS = 3  # most that are left out of one row
 
 
 class ConjugateGradients:
@@ -103,26 +104,38 @@ class ConjugateGradients:
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
         """Return rows [k, n] times H⁻¹; raise Undetermined for parts along flat directions."""
-        solutions = [self._solution(row * self._units) for row in rows]
-        for solution, is_flat in solutions:
-            if is_flat:
-                raise Undetermined(solution * self._units)
-        return np.stack([solution for solution, _ in solutions]) * self._units
+        solutions = []
+        for row in rows:
+            solution, flat = self._solution(row * self._units)
+            if flat is not None:
+                raise Undetermined(flat * self._units)
+            solutions.append(solution)
+        return np.stack(solutions) * self._units
 
     def solve_ignoring_flat(self, rows: np.ndarray) -> np.ndarray:
-        """Return the solutions without raising Undetermined for flat directions."""
-        solutions = [self._solution(row * self._units) for row in rows]
-        return np.stack([solution for solution, _ in solutions]) * self._units
+        """Return rows times H⁻¹ without their parts along flat directions."""
+        return np.stack([self._without_flat(row * self._units) for row in rows]) * self._units
 
-    def _solution(self, row: np.ndarray) -> tuple[np.ndarray, bool]:
-        """Return the solution and False; without one a nearly flat direction and True."""
+    def _without_flat(self, row: np.ndarray) -> np.ndarray:
+        solution, flat = self._solution(row)
+        # Conjugate gradients meet one flat direction, the part of the row along all of
+        # them; what rounding leaves of it may take a further one.
+        for _ in range(FLAT_DIRECTIONS):
+            if flat is None or flat is solution:
+                break
+            row = row - flat * (flat @ row) / (flat @ flat)
+            solution, flat = self._solution(row)
+        return solution
+
+    def _solution(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the solution and None; without one also a direction that is nearly flat."""
         size = len(row)
         operator = LinearOperator((size, size), self._checked, dtype=np.float64)
         try:
             solution, steps = cg(operator, row, rtol=self._accuracy, maxiter=MOST)
-        except Undetermined as flat:
-            return flat.direction, True
-        return solution, steps > 0
+        except Undetermined as undetermined:
+            return np.zeros(size), undetermined.direction
+        return solution, solution if steps > 0 else None
 
     def _along(self, direction: np.ndarray) -> np.ndarray:
         return self._units * self._product(self._units * direction)

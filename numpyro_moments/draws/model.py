@@ -21,12 +21,11 @@ from moment_calculus.criticism.containers.wording import (
     other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.data import plate_axes
+from moment_calculus.response.data import count_masked, plate_axes
 from moment_calculus.response.errors import unknown_site
 from numpyro_moments.draws.sites import (
     Whole,
     check_observed_whole,
-    count_masked,
     is_observed,
     log_density,
     whole_value,
@@ -222,7 +221,7 @@ class NumPyroModel:
     def masked(self) -> dict[str, int]:
         """Return the number of masked elements of each observed site that has some."""
         observed = (site for site in self._first.values() if is_observed(site))
-        found = {site["name"]: count_masked(site) for site in observed}
+        found = {site["name"]: count_masked(site["fn"]) for site in observed}
         return {name: count for name, count in found.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:

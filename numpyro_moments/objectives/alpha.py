@@ -58,14 +58,9 @@ class _ValidateDensity(Messenger):
 
 def at_draws(program: Program, key: Any, *, consume: Callable[[Traces], Any]) -> tuple[Any, dict]:
     """Return what ``consume`` makes of a particle that NumPyro draws, and new mutable values."""
-    model, guide, args, kwargs, parameters = program
-
-    def traced(part: Callable) -> dict:
-        return handlers.trace(part).get_trace(*args, **kwargs)
-
-    with diagnose_errors(model, args, kwargs):
+    with diagnose_errors(program.model, program.args, program.kwargs):
         keys = tuple(jax.random.split(key))
-        sites = host_traces(model, guide, traced, parameters, keys, _ValidateDensity, lambda fn: fn)
+        sites = host_traces(*program, keys, _ValidateDensity, lambda fn: fn)
         traces = Traces.of(*sites)
         check_density(program, traces.guide, key)
         return consume(traces), traces.mutable

@@ -27,12 +27,11 @@ from moment_calculus.criticism.containers.wording import (
     other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.data import plate_axes
+from moment_calculus.response.data import count_masked, plate_axes
 from moment_calculus.response.errors import unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.draws.sites import (
     check_observed_whole,
-    count_masked,
     event_dim_of,
     is_deterministic_value,
     is_observed,
@@ -279,7 +278,8 @@ class PyroModel:
     @property
     def masked(self) -> dict[str, int]:
         """Return how many elements a mask hides, for each observed site that has such."""
-        counts = {name: count_masked(self._first_sites[name]) for name in self.observed}
+        sites = {name: self._first_sites[name] for name in self.observed}
+        counts = {name: count_masked(site["fn"], site["mask"]) for name, site in sites.items()}
         return {name: count for name, count in counts.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:

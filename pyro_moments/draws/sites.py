@@ -71,17 +71,6 @@ def log_prob_of(site: Any, scale: Any = 1.0) -> torch.Tensor:
     return scale_and_mask(site["fn"].log_prob(site["value"]), scale, site["mask"])
 
 
-def count_masked(site: Any) -> int:
-    """Return how many batch elements of a site are masked."""
-    fn = site["fn"]
-    shown = torch.ones(fn.batch_shape, dtype=torch.bool)
-    masks = [site["mask"], fn._mask if isinstance(fn, MaskedDistribution) else None]
-    for mask in masks:
-        if mask is not None:
-            shown = shown & torch.as_tensor(mask).cpu()
-    return int((~shown).sum())
-
-
 SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name
 
 
