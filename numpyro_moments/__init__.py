@@ -13,11 +13,11 @@ from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.tridiagonal import TridiagonalGuide
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
+from moment_calculus.criticism.arviz_access import loo_weights
 from moment_calculus.criticism.calibration.calibration import Calibration, calibration
 from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.criticism.comparison.comparison import Comparison
-from moment_calculus.criticism.containers.leave_one_out import loo_weights
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
 from moment_calculus.errors import (
     CovarianceDroppedWarning,
@@ -31,10 +31,9 @@ from moment_calculus.optimisation.training import Progress
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
-from numpyro_moments.criticism.compare import compare_with_nuts
-from numpyro_moments.criticism.diagnose import diagnose
 from numpyro_moments.criticism.inference_data import loo, to_inference_data
 from numpyro_moments.criticism.moment_accuracy import moment_accuracy
+from numpyro_moments.criticism.verdicts import compare_with_nuts, diagnose
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
 from numpyro_moments.likelihoods.expected import expected_log_prob, predictive_moments

@@ -13,11 +13,11 @@ from guides.pyro.mc_dropout import MCDropoutGuide
 from guides.pyro.mean_field import DVIGuide
 from guides.pyro.tridiagonal import TridiagonalGuide
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
+from moment_calculus.criticism.arviz_access import loo_weights
 from moment_calculus.criticism.calibration.calibration import Calibration, calibration
 from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.criticism.comparison.comparison import Comparison
-from moment_calculus.criticism.containers.leave_one_out import loo_weights
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
 from moment_calculus.errors import (
     CaptureWarning,
@@ -32,10 +32,9 @@ from moment_calculus.optimisation.training import Progress
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
-from pyro_moments.criticism.compare import compare_with_nuts
-from pyro_moments.criticism.diagnose import diagnose
 from pyro_moments.criticism.inference_data import loo, to_inference_data
 from pyro_moments.criticism.moment_accuracy import moment_accuracy
+from pyro_moments.criticism.verdicts import compare_with_nuts, diagnose
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
 from pyro_moments.fitting.storing import load, save

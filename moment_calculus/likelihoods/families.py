@@ -8,12 +8,13 @@ no entry here are integrated by quadrature over their own density.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
 from moment_calculus.likelihoods.divergences import uniform_prior
+from moment_calculus.likelihoods.expectations import expected_value, tempered_factor
 from moment_calculus.likelihoods.location_scale import cauchy, half_cauchy, laplace, student_t
 from moment_calculus.likelihoods.multivariate import (
     multivariate_normal,
@@ -30,6 +31,7 @@ from moment_calculus.likelihoods.predictions import (
     SMALLEST_POSITIVE,
     cauchy_marginal,
     cauchy_predictive,
+    infinite_where_undefined,
     log_normal_marginal,
     log_normal_predictive,
     normal_marginal,
@@ -59,6 +61,7 @@ from moment_calculus.likelihoods.trials import (
     tempered_geometric,
     tempered_negative_binomial,
 )
+from moment_calculus.likelihoods.univariate import Univariate
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.rulebook import ClassTable
 from moment_calculus.numerics.special import namespace
@@ -216,23 +219,101 @@ def _unknown(name: str, fn: Any) -> Marginal:
     return Marginal(name, type(fn).__name__)
 
 
+@dataclass(frozen=True)
+class _Rules:
+    """The functions of a family, of distributions of a framework in place of parameters."""
+
+    family: Family
+    tables: LikelihoodTables
+    read: Callable[[Family, Any], tuple[list[Any], dict[str, Any]]]
+
+    def expected(self, fn: Any, value: Any) -> Array:
+        plain = self.tables.unwrap(value)
+        rule = self.family.latent if hasattr(plain, "gaussian") else self.family.expected
+        result = NotImplemented
+        if rule is not None:
+            parameters, odds = self.read(self.family, fn)
+            result = rule(plain, *parameters, **odds)
+        return self.tables.univariate.expected(fn, value) if result is NotImplemented else result
+
+    def tempered(self, fn: Any, value: Any, power: Any) -> Array:
+        assert self.family.tempered is not None, "a family with means of powers of its own"
+        plain = self.tables.unwrap(value)
+        if hasattr(plain, "gaussian"):
+            return self.tables.univariate.tempered(fn, value, power)
+        parameters, odds = self.read(self.family, fn)
+        return self.family.tempered(power, plain, *parameters, **odds)
+
+    def predictive(self, fn: Any) -> tuple:
+        assert self.family.predictive is not None, "a family with predictive moments of its own"
+        return self.family.predictive(*self.read(self.family, fn)[0])
+
+    def marginal(self, name: str, fn: Any) -> Marginal:
+        assert self.family.marginal is not None, "a family with predictive moments of its own"
+        return self.family.marginal(name, *self.read(self.family, fn)[0])
+
+    def existing(self, fn: Any) -> tuple:
+        """Return predictive moments by quadrature, infinite where they do not exist."""
+        assert self.family.exists is not None, "a family whose moments may not exist"
+        name, *limits = self.family.exists
+        *moments, law = self.tables.univariate.predictive(fn)
+        parameter = self.tables.unwrap(getattr(fn, name))
+        return *infinite_where_undefined(moments, parameter, limits), law
+
+
 class LikelihoodTables:
     """Expected log-probabilities and predictive moments by class of distribution."""
 
     def __init__(
         self,
         framework: str,  # "Pyro" or "NumPyro"
-        univariate: Callable[[Any], tuple],  # predictive moments of a univariate distribution
-        marginal: Callable[[str, Any], Marginal],  # of a site by name and distribution
+        univariate: Univariate,
         needs_rule: tuple[type, ...],  # classes that need a registered rule for predictions
+        unwrap: Callable[[Any], Any] = lambda part: part,  # from the framework's values to ours
     ) -> None:
-        self.expected, self.prediction_rules, self._marginals = (
-            ClassTable(),
-            ClassTable(),
-            ClassTable(),
-        )
+        self.expected, self.prediction_rules = ClassTable(), ClassTable()
+        # Functions of the distribution, the observation and a power a, which return (1/a)
+        # log E[pᵃ] of the batch shape. Each is for a class that also has an expected
+        # log-probability.
+        self.tempered, self._marginals = ClassTable(), ClassTable()
         self.framework, self.needs_rule = framework, needs_rule
-        self.univariate, self._univariate_marginal = univariate, marginal
+        self.univariate, self.unwrap = univariate, unwrap
+
+    def serve(
+        self,
+        family: Family,
+        kinds: Sequence[type],
+        # From the family and a distribution to its parameters, and to its odds by name.
+        read: Callable[[Family, Any], tuple[list[Any], dict[str, Any]]],
+    ) -> None:
+        """Register the functions of a family for classes of the framework."""
+        rules = _Rules(family, self, read)
+        self.expected.register(*kinds)(rules.expected)
+        if family.tempered is not None:
+            self.tempered.register(*kinds)(rules.tempered)
+        if family.predictive is not None:
+            self.predictive_moments(*kinds, marginal=rules.marginal)(rules.predictive)
+        if family.exists is not None:
+            self.predictive_moments(*kinds, marginal=self.univariate.marginal)(rules.existing)
+
+    def rule_of_power(self, name: str, fn: Any, sites: Iterable[str]) -> Callable[..., Array]:
+        """Return the function for means of powers: of the nearest class, or quadrature."""
+        kind = self.expected.kind(fn)
+        rule = None if kind is None else self.tempered.get(kind)
+        if rule is None and fn.event_dim:
+            raise no_tempered_log_prob(
+                name, fn, self.tempered, framework=self.framework, sites=sites
+            )
+        return rule or self.univariate.tempered
+
+    def serve_factor(self, kind: type, attribute: str) -> None:
+        """Register a class whose log-density is an attribute: a factor, or that of a point."""
+        self.expected.register(kind)(
+            lambda fn, value: expected_value(self.unwrap(getattr(fn, attribute)))
+        )
+        self.tempered.register(kind)(
+            lambda fn, value, power: tempered_factor(power, self.unwrap(getattr(fn, attribute)))
+        )
 
     def expected_log_prob(self, *types: type) -> Callable[[Callable], Callable]:
         """Register the expected log-probability of distribution types.
@@ -277,7 +358,7 @@ class LikelihoodTables:
         """Return what is known of the predictive distribution of a site's elements."""
         kinds = (kind for kind in type(fn).__mro__ if kind in self.prediction_rules)
         kind = next(kinds, None)  # the nearest class with predictive moments
-        make = self._univariate_marginal if kind is None else self._marginals.get(kind, _unknown)
+        make = self.univariate.marginal if kind is None else self._marginals.get(kind, _unknown)
         return make(name, fn)
 
     def is_predicted(self, kind: type) -> bool:
@@ -297,7 +378,7 @@ class LikelihoodTables:
         if fn.event_dim:
             raise no_predictive_moments(name, fn, self.prediction_rules, framework=self.framework)
         try:
-            return self.univariate(fn)
+            return self.univariate.predictive(fn)
         except NotImplementedError:  # the framework has no mean of it
             raise no_predictive_moments(
                 name, fn, self.prediction_rules, framework=self.framework

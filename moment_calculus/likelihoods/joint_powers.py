@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.multivariate import check_gaussian, log_mean_of_normal_powers
@@ -189,6 +189,58 @@ class ObservedSite:
         outer = {axis - self.events for axis in datum}
         sizes = zip(range(-len(self.shape), 0), self.shape, strict=True)
         return tuple(axis for axis, size in sizes if size > 1 and axis not in outer)
+
+
+def power_mean(
+    observed: Callable[..., ObservedSite], name: str, fn: Any, value: Any, alpha: float
+) -> Array:
+    """Return (1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape."""
+    site = observed(name, fn, value)
+    return joint_power_mean([site], alpha, range(site.events - len(site.shape), 0))
+
+
+def power_mean_of_data(
+    observed: Callable[..., ObservedSite],
+    sites: Iterable[tuple[Any, ...]],
+    alpha: float,
+    datum: Sequence[int],
+) -> Array:
+    """Return (1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it."""
+    return joint_power_mean([observed(*site) for site in sites], alpha, datum)
+
+
+class Wrappers(NamedTuple):
+    """The framework's classes of distributions around another one."""
+
+    independent: Any
+    masked: Any
+    expanded: Any
+
+    def elements(
+        self, fn: Any, value: Any, weights: Any, included: Callable[[Any, Any], Any]
+    ) -> tuple[Any, Any, int, Any]:
+        """Return the distribution of elements, their value, the event axes, and weights.
+
+        ``included`` takes a mask and a value, and gives the value where the mask includes.
+        """
+        events = 0
+        while True:
+            if isinstance(fn, self.independent):
+                added = fn.reinterpreted_batch_ndims
+                events += added
+                weights = weights[(..., *(None,) * added)] if hasattr(weights, "shape") else weights
+            elif isinstance(fn, self.masked):
+                value, weights = included(fn, value), _masked(weights, fn._mask)
+            elif not isinstance(fn, self.expanded):
+                return fn, value, events, weights
+            fn = fn.base_dist
+
+
+def _masked(weights: Any, mask: Any) -> Any:
+    """Return the weights, with zeros where a mask excludes."""
+    if isinstance(mask, bool):
+        return weights if mask else 0.0
+    return namespace(mask).where(mask, weights, 0.0)
 
 
 def joint_power_mean(observed: Sequence[ObservedSite], alpha: float, datum: Sequence[int]) -> Array:

@@ -4,12 +4,169 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
+from moment_calculus.likelihoods.expectations import (
+    expectation,
+    expected_probability,
+    expected_surprisal,
+    log_expectation,
+    moments_of_observation,
+)
+from moment_calculus.likelihoods.predictions import quantile_of_mean
+from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
+from moment_calculus.predictions.marginals import (
+    BinaryMarginal,
+    ContinuousMarginal,
+    CountMarginal,
+    Marginal,
+    no_entropy_given,
+)
 from moment_calculus.values import Gaussian, Value
-from moment_calculus.values.spread import broadcasts_to
+from moment_calculus.values.spread import broadcast_shape, broadcasts_to
+
+Question = Callable[[Any], Array]  # from a distribution with certain parameters to an array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Univariate:
+    """Expectations over the random parameters of a framework's univariate distributions."""
+
+    # From a distribution to a function of points of its random parameters, which returns
+    # the distribution with these, and to the random parameters.
+    as_function: Callable[[Any], tuple[Callable[..., Any], list[Value]]]
+    # From a function of arrays of a shape to one of arrays [nodes, ..., *shape].
+    over_nodes: Callable[[Callable[..., Array], tuple[int, ...]], Callable[..., Array]]
+    certain: Callable[[Any], Any]  # the distribution if no parameter is random, else None
+    support: Callable[[Any], Any]  # its ends may be random
+    is_random: Callable[[Any], bool]  # of the end of a support
+    is_floating: Callable[[Array], bool]
+    double: Callable[[Any], Any]  # the random value, or an array in double precision, or counts
+    binary: tuple[type, ...]  # classes of binary outcomes
+    trials: tuple[type, ...]  # classes with a probability of success, the binary ones among them
+
+    def expected(self, fn: Any, value: Any) -> Array:
+        """Return E_q[log p(value)] by quadrature on the distribution's own ``log_prob``."""
+        value = self.double(value)
+        density, arguments = self._of_value(fn, value, _log_prob)
+        return expectation(density, value, *arguments, knots=self._knots(fn, value))
+
+    def tempered(self, fn: Any, value: Any, power: Any = 1.0) -> Array:
+        """Return (1/a) log E_q[p(value)ᵃ]; a = 1 is the log predictive density."""
+        value, power = self.double(value), self.double(power)
+        density, arguments = self._of_value(fn, value, _log_prob, getattr(power, "shape", ()))
+        knots = self._knots(fn, value)
+        return log_expectation(density, value, *arguments, knots=knots, power=power)
+
+    def predictive(self, fn: Any) -> tuple[Array, Array, Array, Callable]:
+        """Return predictive mean, epistemic and aleatoric variance, and log predictive density."""
+        if (certain := self.certain(fn)) is not None:
+            zeros = namespace(certain.mean).zeros_like(certain.mean)
+            return certain.mean, zeros, certain.variance, certain.log_prob
+        mean, arguments = self._attribute(fn, "mean")
+        variance, _ = self._attribute(fn, "variance")
+        moments = moments_of_observation(mean, variance, *arguments)
+        return *moments, self._log_predictive(fn)
+
+    def marginal(self, name: str, fn: Any) -> Marginal:
+        """Return the marginal of a univariate prediction: of counts, or continuous."""
+        family, support = type(fn).__name__, self.support(fn)
+        low, high = support_bounds(support, self.is_random)
+        mean, arguments = self._attribute(fn, "mean")
+        mean_quantile = partial(quantile_of_mean, mean, arguments)
+        if not support.is_discrete:
+            return ContinuousMarginal(
+                name,
+                family,
+                partial(self._cumulative, fn),
+                self._log_predictive(fn),
+                (low, high),
+                expected_entropy=partial(self._entropy, name, fn),
+                mean_quantile=mean_quantile,
+            )
+        is_binary = isinstance(fn, self.binary)
+        return (BinaryMarginal if is_binary else CountMarginal)(
+            name,
+            family,
+            self._log_predictive(fn),
+            partial(self._surprisal, fn),
+            (low, 1 if is_binary else high),
+            partial(self._success, fn) if isinstance(fn, self.trials) else None,
+            len(arguments),
+            mean_quantile=mean_quantile,
+        )
+
+    def _log_predictive(self, fn: Any) -> Callable[[Array], Array]:
+        """Return the function from observations to their log predictive density."""
+        certain = self.certain(fn)
+        return partial(self.tempered, fn) if certain is None else certain.log_prob
+
+    def _entropy(self, name: str, fn: Any) -> Array:
+        """Return E_q of the distribution's own entropy."""
+        entropy, arguments = self._answer(fn, lambda certain: certain.entropy())
+        try:
+            return expectation(entropy, *arguments)
+        except NotImplementedError:
+            raise no_entropy_given(name, type(fn).__name__) from None
+
+    def _surprisal(self, fn: Any, value: Array) -> Array:
+        """Return E_q[−p log p] of the probabilities of counts."""
+        density, arguments = self._of_value(fn, value, _log_prob)
+        return expected_surprisal(density, value, *arguments)
+
+    def _success(self, fn: Any) -> Array:
+        """Return E_q of the probability of a success."""
+        probability, arguments = self._attribute(fn, "probs")
+        return expectation(probability, *arguments)
+
+    def _cumulative(self, fn: Any, value: Array) -> Array:
+        """Return P(y ≤ value), by the distribution's own function."""
+        cumulative, arguments = self._of_value(fn, value, _cdf)
+        knots = self._knots(fn, self.double(value))
+        return expected_probability(cumulative, value, *arguments, knots=knots)
+
+    def _attribute(self, fn: Any, name: str) -> tuple[Callable[..., Array], list[Value]]:
+        """Return an attribute as a function of the random parameters, and these."""
+        return self._answer(fn, lambda certain: getattr(certain, name))
+
+    def _answer(self, fn: Any, question: Question) -> tuple[Callable[..., Array], list[Value]]:
+        """Return the answer as a function of the random parameters, and these."""
+        distribution_at, arguments = self.as_function(fn)
+        shapes = [argument.shape for argument in arguments] or [tuple(fn.batch_shape)]
+        shape = broadcast_shape(*shapes)
+        return self.over_nodes(lambda *at: question(distribution_at(*at)), shape), arguments
+
+    def _of_value(
+        self, fn: Any, value: Any, question: Callable[[Any, Array], Array], *shapes: tuple[int, ...]
+    ) -> tuple[Callable[..., Array], list[Value]]:
+        """Return a function of an observation and the random parameters, and these."""
+        distribution_at, arguments = self.as_function(fn)
+        shapes = tuple(value.shape), *shapes, *(argument.shape for argument in arguments)
+
+        def answer(value: Array, *at: Array) -> Array:
+            return question(distribution_at(*at), value)
+
+        if not arguments:  # all is certain: there are no nodes
+            return answer, []
+        return self.over_nodes(answer, broadcast_shape(*shapes)), arguments
+
+    def _knots(self, fn: Any, value: Any) -> tuple[Any, ...]:
+        """Return zero, where links bend, and the observation, where densities of residuals do."""
+        is_certain = not hasattr(value, "gaussian") and self.is_floating(value)
+        return (0.0, value) if is_certain and hasattr(fn, "loc") else (0.0,)
+
+
+def _log_prob(certain: Any, value: Array) -> Array:
+    results = certain.log_prob(value)
+    return fill_outside_support(certain.support, value, results, -math.inf, -math.inf)
+
+
+def _cdf(certain: Any, value: Array) -> Array:
+    return fill_outside_support(certain.support, value, certain.cdf(value), 0.0, 1.0)
 
 
 def check_univariate(fn: Any, arguments: Sequence[Value]) -> None:

@@ -10,8 +10,14 @@ from typing import Any, TypeVar
 
 COVARIANCES = ("full", "diagonal")
 CATEGORICAL = ("points", "pairs", "tilted", "jensen", "delta", "sample")
-OPERATIONS = ("product", "linear")
 Key = TypeVar("Key")
+_REPLACEABLE: set[str] = set()  # names of operations that ask rule books for a rule
+
+
+def replaceable(operation: str) -> str:
+    """Register the name of an operation that asks :meth:`Propagation.replacement` for a rule."""
+    _REPLACEABLE.add(operation)
+    return operation
 
 
 @dataclass(frozen=True)
@@ -25,19 +31,15 @@ class RuleBook:
     Args:
         name: how users select it.
         mehler_order: number of terms of the Mehler series where that is used.
-        operations: rules that replace those of operations, by the name of the operation:
-            ``product`` of two Gaussians, ``linear`` map of a Gaussian by Gaussian
-            weights. Each takes the arguments of the operation.
+        operations: rules that replace those of operations, by the name of an operation
+            that asks for one, such as ``product`` of two Gaussians, ``linear`` map of a
+            Gaussian by Gaussian weights. Each takes the arguments of the operation. An
+            unknown name is an error as soon as the book is used.
     """
 
     name: str = "exact"
     mehler_order: int = 32
     operations: Mapping[str, Callable[..., Any]] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if a rule is for an operation that does not exist."""
-        for name in self.operations:
-            check_choice("operation", name, OPERATIONS)
 
     def ruled(self, function: Any) -> Any:
         """Return a function with the moments that this book gives it.
@@ -79,6 +81,8 @@ class Propagation:
         """Raise ValueError if an option is not valid."""
         for option, candidates in (("covariance", COVARIANCES), ("categorical", CATEGORICAL)):
             check_choice(option, getattr(self, option), candidates)
+        for name in self.rulebook.operations:
+            check_choice("operation", name, sorted(_REPLACEABLE))
         if not self.memory_limit > 0:
             raise ValueError(f"memory_limit={self.memory_limit} must be positive")
         if self.categorical_draws < 1:
@@ -89,8 +93,8 @@ class Propagation:
         """Return whether covariances over the feature axis are carried."""
         return self.covariance == "full"
 
-    def rule_for(self, operation: str) -> Callable[..., Any] | None:
-        """Return the rule that replaces an operation's own one; None if there is none."""
+    def replacement(self, operation: str) -> Callable[..., Any] | None:
+        """Return the book's rule in place of a replaceable operation's own; None if none."""
         return self.rulebook.operations.get(operation)
 
 

@@ -85,6 +85,32 @@ class _Batch:
         return ByDraws(*pooled_energy(self.looks, alpha=alpha), self.loss, "")
 
 
+def loss_by_draws(
+    fit: Fit,
+    objective: Any,
+    source: AllData,
+    options: Options,
+    take: Callable[[Any, Any], Any],  # picks rows of an array
+    evaluations_of: Callable[[AllData, bool], Evaluations],  # the flag as ``is_last`` of them
+) -> ByDraws:
+    """Return the trained loss by draws, of 2000 rows, or of all if the model needs all rows."""
+    if reason := why_not_checked(fit, objective, source):
+        return ByDraws(note=reason)
+
+    def check(part: AllData) -> ByDraws:
+        # The last loss is that of all data, with the parameters of the fit.
+        is_last = type(part) is AllData and fit.best is None and options.warm_up is None
+        return check_loss(fit, objective, part, evaluations_of(part, is_last))
+
+    *smaller, whole = sources_to_try(source, take)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the training has already given these warnings
+        for rows in smaller:
+            with contextlib.suppress(Exception):  # models may fail in any way on fewer rows
+                return check(rows)
+        return check(whole)
+
+
 def check_loss(fit: Fit, objective: Any, source: AllData, evaluations: Evaluations) -> ByDraws:
     """Return the loss by draws, within a tenth of the time of the fit, or one second.
 
@@ -147,17 +173,6 @@ def sources_to_try(source: AllData, take: Callable[[Any, Any], Any]) -> list[All
     )
 
 
-def check_first_possible(
-    source: AllData, take: Callable, check: Callable[[AllData], ByDraws]
-) -> ByDraws:
-    """Check 2000 rows, or all data if the model does not run on fewer rows."""
-    *smaller, whole = sources_to_try(source, take)
-    for rows in smaller:
-        with contextlib.suppress(Exception):  # models may fail in any way on fewer rows
-            return check(rows)
-    return check(whole)
-
-
 def why_not_checked(fit: Fit, objective: Any, source: AllData) -> str:
     """Return why a trained loss is not checked by draws; empty if it is."""
     if not getattr(objective, "in_closed_form", False):
@@ -179,11 +194,6 @@ def _batches(source: AllData) -> Iterator[Arguments]:
             yield source.arguments(step)
     else:
         yield source.arguments(0)
-
-
-def is_last(fit: Fit, source: AllData, options: Options) -> bool:
-    """Tell whether the last loss is that of all data, with the parameters of the fit."""
-    return type(source) is AllData and fit.best is None and options.warm_up is None
 
 
 def _draw_particles(

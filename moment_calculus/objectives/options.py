@@ -1,4 +1,4 @@
-"""Checks of the options that objectives have in common, with their error messages."""
+"""Options that objectives of both frameworks have in common, their checks and messages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,70 @@ from collections.abc import Collection
 from numbers import Real
 from typing import Any
 
-from moment_calculus.numerics.rulebook import check_choice
+from moment_calculus.numerics.rulebook import Propagation, check_choice, check_draws
+from moment_calculus.objectives.data import DataPlateFinder
 
 PROPAGATIONS = ("analytic", "sampled", "mean")
 ENERGIES = ("reparameterised", "cavity")
 _OF_MOMENTS = ("covariance", "rules", "categorical", "categorical_draws", "memory_limit")
+
+
+class Expectations:
+    """What objectives answer about their expectations over latent sites."""
+
+    alpha = 0.0  # of the α energy that this objective is; zero is the ELBO
+    propagation_kind: str  # one of PROPAGATIONS
+    propagation: Propagation
+    sample_sites: frozenset[str]
+
+    @property
+    def draws(self) -> bool:
+        """Return whether anything is drawn besides subsamples."""
+        by_logits = self.propagation.categorical == "sample"
+        return self.propagation_kind == "sampled" or bool(self.sample_sites) or by_logits
+
+    @property
+    def in_closed_form(self) -> bool:
+        """Return whether expectations are computed from moments alone."""
+        return self.propagation_kind == "analytic" and not self.draws
+
+
+class AlphaEnergy(Expectations):
+    """The options of a BB-α energy, before the base class of objectives of a framework."""
+
+    def __init__(
+        self,
+        alpha: float = 0.5,
+        *,
+        datum: str | None = None,
+        energy: str = "reparameterised",
+        num_particles: int = 1,
+        **options: Any,
+    ) -> None:
+        alpha = check_alpha(alpha, type(self).__name__)
+        check_energy(energy, options.get("propagation", "analytic"), options)
+        super().__init__(num_particles=num_particles, **options)  # type: ignore[call-arg]
+        warn_one_particle(alpha, num_particles, self.propagation_kind, energy)
+        self.alpha, self.data, self.energy = alpha, DataPlateFinder(datum), energy
+        self.num_particles = num_particles if self.draws else 1  # all particles would be the same
+
+
+class RenyiBound:
+    """The options of a Rényi bound, before the base class of losses of a framework."""
+
+    def __init__(
+        self,
+        alpha: float = 0.0,
+        *,
+        num_particles: int = 2,
+        propagation: str = "sampled",
+        **options: Any,
+    ) -> None:
+        self.alpha = check_order(alpha)
+        check_sampled(propagation, type(self).__name__)
+        check_draws((), num_particles)
+        warn_one_particle_renyi(self.alpha, num_particles)
+        super().__init__(num_particles=num_particles, **options)  # type: ignore[call-arg]
 
 
 def check_alpha(alpha: Any, objective: str) -> float:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from moment_calculus.optimisation.batches import (
     AllData,
+    Arguments,
     LoaderBatches,
     RandomState,
     ShuffledBatches,
+    batch_arguments,
     is_loader,
 )
 from moment_calculus.optimisation.minimiser import METHODS
+from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.training import Plan, Progress
 from moment_calculus.optimisation.weighting import WarmUp, parse_warm_up
 
@@ -45,13 +48,10 @@ class Options:
     progress_bar: bool | None = None
     checkpoint: Any = None
     restarts: int = 1
+    prior: Fit | None = None
+    float64: bool = False
+    by_draws: bool = True
     seed: int = 0
-
-    @classmethod
-    def among(cls, arguments: dict[str, Any]) -> Options:
-        """Return the options among the arguments of a function, by name."""
-        names = [part.name for part in fields(cls)]
-        return cls(**{name: arguments[name] for name in names})
 
     def __post_init__(self) -> None:
         candidates = ["adam", *METHODS]
@@ -105,6 +105,11 @@ class Options:
             "float64": float64,
             "data": data,
         }
+
+    @property
+    def held_out_arguments(self) -> Arguments | None:
+        """Return the arguments of the model that are held out."""
+        return None if self.held_out is None else batch_arguments(self.held_out)
 
     @property
     def warm_up(self) -> WarmUp | None:
@@ -166,16 +171,15 @@ class Options:
             return source.loader.rows
         return source.rows if isinstance(source, ShuffledBatches) else None
 
-    def plan(self, source: AllData, write: Any = None) -> Plan:
-        """Return what is done between the stretches; ``write`` stores the training."""
+    def plan(self, source: AllData) -> Plan:
+        """Return what is done between the stretches."""
         return Plan(
             self.number_of_steps(source),
             self.stretch,
             self.tolerance if self.method == "adam" else None,
             None if self.held_out is None else self.patience,
             self.callback,
-            write,
-            self.progress_bar,
+            progress_bar=self.progress_bar,
         )
 
 

@@ -38,13 +38,33 @@ def _plates(site: Any) -> set[str]:
     return {frame.name for frame in site["cond_indep_stack"]}
 
 
-def enlarge_plate(
-    stack: Sequence[Any], plate: str, rows: int, enlarge: Callable[[Any], Any]
-) -> tuple[list[Any], float]:
-    """Return the frames with one plate as a subsample of ``rows`` elements, and its scale."""
-    (frame,) = (frame for frame in stack if frame.name == plate)
-    frames = [enlarge(frame) if other is frame else other for other in stack]
-    return frames, rows / frame.size
+def weight_site(
+    site: Any,
+    plates: PlateScaling | None,  # None: all data at once
+    batch: int | None,  # rows of the mini-batch
+    kl_weight: Any,  # of the KL divergence; None: its full weight
+    enlarged: Callable[[Any, Any], Any],  # a plate as a subsample of one with so many elements
+) -> None:
+    """Weight a latent site by the KL divergence's weight, an observed one by all rows."""
+    around = [(frame.name, frame.size) for frame in site["cond_indep_stack"]]
+    if not site["is_observed"]:
+        if plates is not None:
+            plates.latent(site["name"], around)
+        if kl_weight is not None:
+            scale_by(site, kl_weight)
+    elif plates is not None:
+        name = plates.plate_to_scale(site["name"], site["scale"], around, batch)
+        stack = site["cond_indep_stack"]
+        for frame in stack:
+            if frame.name == name:
+                frames = (enlarged(part, plates.rows) if part is frame else part for part in stack)
+                site["cond_indep_stack"] = type(stack)(frames)
+                scale_by(site, plates.rows / frame.size)
+
+
+def scale_by(site: Any, factor: Any) -> None:
+    """Multiply the scale of a site, which may be None for one."""
+    site["scale"] = factor if site["scale"] is None else site["scale"] * factor
 
 
 class PlateScaling:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.quadrature import adaptive_integral
 from moment_calculus.numerics.special import cast_clipped, constants, namespace, to_float64
 from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
+from moment_calculus.values.spread import broadcast_shape
 
 
 class Axes(NamedTuple):
@@ -279,18 +280,83 @@ def checked_count(n: int, what: str = "draws") -> int:
     return int(n)
 
 
-def no_draws(name: str, family: str, *, framework: str) -> UnsupportedMoments:
-    """Return the error for draws of a site whose registered predictive moments have none."""
-    return UnsupportedMoments(
-        f"site '{name}': the predictive moments registered for {family} come without draws",
-        remedy=f"return a distribution of {framework} in place of the log density from the "
-        f"function registered with @{framework.lower()}_moments.predictive_moments, or use "
-        f"{framework.lower()}.infer.Predictive with the guide",
-    )
+class ClosedFormSite(PredictedSite):
+    """Prediction of a site by the rules for its distribution."""
+
+    framework: str  # its name as users write it
+
+    def __init__(
+        self,
+        name: str,
+        distribution: Any,
+        base: tuple[Any, int],  # distribution inside wrappers, number of axes that they sum over
+        predictive: Sequence[Any],  # predictive moments, and log density or distribution
+        marginal: Marginal,
+        has_classes: bool,
+        context: Callable[[], AbstractContextManager],
+    ) -> None:
+        self._base, summed = base
+        *parts, self._law = predictive
+        log_prob, xp = getattr(self._law, "log_prob", self._law), namespace(parts[0])
+        shape = (*distribution.batch_shape, *distribution.event_shape)
+        event = len(self._base.event_shape)
+        elements = shape[: len(shape) - event]
+        classes = tuple(parts[0].shape[-1:]) if has_classes else ()
+
+        def log_density(value: Array) -> Array:
+            terms = log_prob(xp.asarray(value))
+            terms = xp.broadcast_to(terms, broadcast_shape(tuple(terms.shape), elements))
+            return xp.sum(terms, axis=tuple(range(-summed, 0))) if summed else terms
+
+        moments = PredictiveMoments(*(xp.broadcast_to(part, shape + classes) for part in parts))
+        axes = Axes(elements, event, summed)
+        super().__init__(name, distribution, moments, log_density, marginal, axes, context)
+
+    def _draws(
+        self,
+        is_random: bool,  # whether a parameter of the distribution is random
+        sample: Callable[[Any], Array],  # from a distribution to draws of it
+        draw_elements: Callable[[Any, tuple[int, ...]], Array],  # of a base and a shape
+    ) -> Array:
+        """Return draws [draws, ...] from the predictive distribution of every element."""
+        if hasattr(self._law, "sample"):
+            return sample(self._law.expand(self._axes.element_shape))
+        if not is_random:
+            return sample(self.distribution)
+        if type(self._marginal) is Marginal:
+            raise self._no_draws()
+        draws = draw_elements(self._base, self._axes.element_shape)
+        floating = namespace(draws).isdtype(draws.dtype, "real floating")
+        return self._like_mean(draws) if floating else draws
+
+    def _no_draws(self) -> UnsupportedMoments:
+        """Return the error for registered predictive moments that come without draws."""
+        family, package = type(self._base).__name__, self.framework.lower()
+        return UnsupportedMoments(
+            f"site '{self.name}': the predictive moments registered for {family} come without "
+            "draws",
+            remedy=f"return a distribution of {self.framework} in place of the log density from "
+            f"the function registered with @{package}_moments.predictive_moments, or use "
+            f"{package}.infer.Predictive with the guide",
+        )
 
 
-def nothing_observed() -> ValueError:
-    """Return the error for a log predictive density without observations."""
-    return ValueError(
-        "the model observes nothing with these arguments: pass the observations as in training"
-    )
+def summed_log_density(
+    sites: Mapping[str, Any], prediction_of: Callable[[str, Any], PredictedSite]
+) -> Array:
+    """Return the log predictive density of all observed elements, each on its own, as one sum."""
+    if not sites:
+        raise ValueError(
+            "the model observes nothing with these arguments: pass the observations as in training"
+        )
+    terms = [prediction_of(name, site).log_prob(site["value"]) for name, site in sites.items()]
+    xp = namespace(terms[0])
+    return xp.sum(xp.stack([xp.sum(term) for term in terms]))
+
+
+def at_site(make: Callable[[str, Any], PredictedSite], name: str, site: Any) -> Any:
+    """Return the prediction of a site; an error names the site and the user's line."""
+    try:
+        return make(name, site["fn"])
+    except UnsupportedMoments as error:
+        raise error.at_site(name, site.get("line", "")) from None

@@ -1,4 +1,4 @@
-"""The rule books by name: each file of this package defines one as ``BOOK`` and is found here."""
+"""The rule books by name: a module of this package offers one as ``BOOK``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from moment_calculus.numerics.rulebook import (
 
 __all__ = ["RULEBOOKS", "propagation_of"]
 
-_FILES = [
-    importlib.import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)
-]
-RULEBOOKS: dict[str, RuleBook] = {book.name: book for book in (EXACT, *(f.BOOK for f in _FILES))}
+_MODULES = (importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__))
+# A module without a book is one that books share, such as helpers.
+_BOOKS = (EXACT, *(module.BOOK for module in _MODULES if hasattr(module, "BOOK")))
+RULEBOOKS: dict[str, RuleBook] = {book.name: book for book in _BOOKS}
 
 
 def propagation_of(

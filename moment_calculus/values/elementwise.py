@@ -172,7 +172,7 @@ LAG_ORDER = 8  # terms of the series for lags
 
 
 @dataclass(frozen=True, eq=False)
-class Applied(Step):
+class _Applied(Step):
     """The step of f(x) for a Gaussian x."""
 
     function: tuple[Gaussian, Any]  # x and f
@@ -180,7 +180,6 @@ class Applied(Step):
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """Return x alone."""
         return self.function[:1]
 
     @cached_property
@@ -239,7 +238,6 @@ class Applied(Step):
         )
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Return Cov(f(x), f(y)) at an offset, by Mehler's series and an estimate of its rest."""
         if along_features(value, offset):
             return NotImplemented
         base = self.function[0]
@@ -247,9 +245,9 @@ class Applied(Step):
         if lagged is None:
             return None
         arrays = value.memo.arrays
-        if Applied not in arrays:
-            arrays[Applied] = self._coefficients(value)
-        left, right = shifted(arrays[Applied], (0, *offset))
+        if _Applied not in arrays:
+            arrays[_Applied] = self._coefficients(value)
+        left, right = shifted(arrays[_Applied], (0, *offset))
         inverse = shifted(1 / safe_scale(base.variance), offset)
         xp = namespace(lagged)
         rho = clipped_correlation(lagged, inverse[0] * inverse[1])
@@ -260,14 +258,12 @@ class Applied(Step):
         return total
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
-        """Return the function of the moved Gaussian."""
         base, activation = self.function
         return apply_activation(
             move.apply_to(base, like), with_arrays_moved(activation, move.move, base.shape)
         )
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Return the function of the Gaussian as a vector."""
         base, activation = self.function
         return from_vector_parts(lambda part: apply_activation(part, activation), base)
 
@@ -309,7 +305,7 @@ def _applied(base: Gaussian, activation: Any) -> Gaussian:
     return Gaussian(
         mean,
         Spread(variance, covariance),
-        Applied((base, activation)),
+        _Applied((base, activation)),
         axis=base.axis,
         ties=base.ties,
         propagation=base.propagation,

@@ -73,7 +73,6 @@ class Gaussian:
         "__weakref__",
         "_memo",
         "axis",
-        "linear_in_chains",
         "mean",
         "propagation",
         "serial",
@@ -96,7 +95,7 @@ class Gaussian:
     ) -> None:
         self.mean, self.spread, self.axis = mean, spread, axis
         self.step = Root() if step is None else step
-        self.linear_in_chains = self.step.linear_in_chains  # stored: lines of steps may be long
+        _ = self.step.linear_in_chains  # cached now: asked later, it would recurse too deeply
         self.support = union(self.step.inputs) if support is None else support
         self.ties = self._default_ties() if ties is None else ties
         self.propagation = propagation or Propagation()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from moment_calculus.numerics.arrays import Array, device, transpose
@@ -294,10 +295,10 @@ class OfOneSource(Step):
         """Return the source as the only input."""
         return (self.source,)
 
-    @property
+    @cached_property
     def linear_in_chains(self) -> bool:  # type: ignore[override]
         """Return whether the source is linear in latent chains."""
-        return self.source.linear_in_chains
+        return self.source.step.linear_in_chains
 
 
 @dataclass(frozen=True, eq=False)

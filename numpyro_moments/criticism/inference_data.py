@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
-import numpy as np
 
-from moment_calculus.criticism.containers.arguments import split_arguments
-from moment_calculus.criticism.containers.groups import ConversionOptions, build_inference_data
-from moment_calculus.criticism.containers.leave_one_out import as_inference_data, leave_one_out
-from moment_calculus.criticism.containers.resampling import proposal_count, resample
-from moment_calculus.predictions.site import checked_count
-from numpyro_moments.criticism.posteriors import posterior_of
-from numpyro_moments.draws.model import NumPyroModel
+from moment_calculus.criticism.arviz_access import leave_one_out
+from moment_calculus.criticism.fitted_model import convert
+from moment_calculus.criticism.inference_data import as_inference_data
+from numpyro_moments.criticism.posteriors import Keys, posterior_of
 from numpyro_moments.evaluation.keys import checked_key
 
 
@@ -86,24 +81,11 @@ def to_inference_data(
     """
     key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
     of_draws, of_model = jax.random.split(key)
-    source = posterior_of(posterior, model, data, named, params)
-    with source.precision():
-        count = checked_count(num_samples)
-        draws = source.draws(proposal_count(count) if importance_weights else count, of_draws)
-        program = NumPyroModel(
-            model, data, named, source.params, draws.first, source.precision, of_model, batch_size
-        )
-        if importance_weights:
-            seed = np.asarray(jax.random.bits(jax.random.fold_in(of_draws, 0), [4]))
-            draws = resample(draws, program.log_joint, np.random.default_rng(seed), count)
-        prediction_model = None if predictions is None else _with(program, predictions)
-        options = ConversionOptions(num_prior_samples, prediction_model, dims or {}, coords or {})
-        return build_inference_data(program, draws, options)
-
-
-def _with(program: NumPyroModel, arguments: tuple | Mapping[str, Any]) -> NumPyroModel:
-    args, named = split_arguments(arguments)
-    return replace(program, args=args, named=named)
+    keys = Keys(of_draws, of_model, key)
+    source = posterior_of(posterior, model, data, named, params, keys)
+    how = num_samples, importance_weights, num_prior_samples, predictions
+    with source.running():
+        return convert(source, *how, (dims, coords), batch_size)
 
 
 def loo(
@@ -161,5 +143,5 @@ def loo(
     Example:
         >>> az.compare({"line": loo(fit_of_line, line, x, y), ...})  # doctest: +SKIP
     """
-    inference_data = as_inference_data(posterior, model, data, options, to_inference_data)
-    return leave_one_out(inference_data, site, scale, importance_weights)
+    container = as_inference_data(posterior, model, data, options, to_inference_data)
+    return leave_one_out(container, site, scale, importance_weights)

@@ -1,11 +1,11 @@
-"""Draw from posteriors: guides, linear responses, finished chains."""
+"""Posteriors of NumPyro: guides, linear responses and finished chains, with model and data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,23 +13,19 @@ import numpy as np
 from numpyro import handlers
 from numpyro.infer import MCMC
 
-from moment_calculus.criticism.containers.draws import (
-    Draws,
-    FromApproximation,
-    FromPosterior,
-    NoDensity,
-)
-from moment_calculus.criticism.containers.resampling import draw_response
-from moment_calculus.criticism.containers.wording import chains_not_run, no_posterior
+from moment_calculus.criticism.draws import Draws
+from moment_calculus.criticism.fitted_model import Posterior, chains_not_run, no_posterior
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.site import checked_count
+from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.draws.sites import Whole, is_latent_draw, log_density
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.storing import sampled_sites
 from numpyro_moments.objectives.alpha import check_density
 from numpyro_moments.objectives.base import Program
-from numpyro_moments.response.linear_response import LinearResponse
+from numpyro_moments.prediction.predict import predict
+from numpyro_moments.response.linear_response import LinearResponse, problem_of
 from numpyro_moments.response.problem import NumPyroProblem
 from numpyro_moments.sites.traces import bind
 
@@ -41,138 +37,96 @@ STATISTICS = {  # ArviZ's names of statistics by NumPyro's
 }
 
 
+class Keys(NamedTuple):
+    """Random keys of draws, and of what is made from them."""
+
+    draws: Any
+    model: Any
+    base: Any  # of predictions and of linear response
+
+    @classmethod
+    def of(cls, key: Any) -> Keys:
+        """Return the keys of comparisons and diagnoses."""
+        return cls(jax.random.fold_in(key, 2), jax.random.fold_in(key, 1), key)
+
+    def of_response(self) -> Keys:
+        """Return the keys with others for draws of linear response."""
+        return self._replace(draws=jax.random.fold_in(self.base, 3))
+
+
 @dataclass(frozen=True)
-class GuidePosterior:
-    """The posterior of a trained guide."""
+class NumPyroPosterior(Posterior):
+    """A guide, a linear response or finished chains."""
 
     program: Program
+    precision: Precision
+    keys: Keys
+    draw: Callable[[int, Any], Draws]  # of a count and a key
+    guide: Any = None
 
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """Return the trained parameters of guide and model."""
-        return self.program.parameters
+    framework = "NumPyro"
 
-    @property
-    def precision(self) -> Precision:
-        """Return the precision of the parameters."""
-        return Precision.of(self.params)
+    def running(self) -> Any:
+        """Return a context with the precision of the trained parameters."""
+        return self.precision()
 
-    def draws(self, count: int, key: Any) -> Draws:
-        """Return draws of the latent sites, with the guide's log density if there is one."""
-        with self.precision():
-            keys = jax.random.split(key, checked_count(count))
-            reason = self._without_density(key)
-            draw = partial(self._draw, log_density=_no_density if reason else log_density)
-            values, densities = jax.jit(lambda keys: jax.lax.map(draw, keys))(keys)
-        origin = NoDensity(reason) if reason else FromApproximation(_summed(densities)[None])
-        arrays = {name: np.asarray(value)[None] for name, value in values.items()}
-        return Draws(type(self.program.guide).__name__, arrays, origin)
+    def draws(self, count: int) -> Draws:
+        """Return draws of the latent sites, the same at each call; of chains all."""
+        return self.draw(count, self.keys.draws)
 
-    def _draw(
-        self, key: Any, log_density: Callable[[dict], jax.Array]
-    ) -> tuple[dict[str, Any], jax.Array]:
-        trace = self._trace(key)
-        values = {name: site["value"] for name, site in trace.items() if is_latent_draw(site)}
-        return values, log_density(trace)
+    def generator(self) -> np.random.Generator:
+        """Return a generator, the same at each call."""
+        seed = jax.random.bits(jax.random.fold_in(self.keys.draws, 0), [4])
+        return np.random.default_rng(np.asarray(seed))
 
-    def _trace(self, key: Any) -> dict:
-        _, guide, args, named, params = self.program
-        seeded = handlers.substitute(handlers.seed(guide, key), data=params)
-        return handlers.trace(Whole(seeded)).get_trace(*args, **named)
-
-    def _without_density(self, key: Any) -> str:
-        """Return why there is no density; empty if there is one."""
-        try:
-            check_density(self.program, self._trace(key), key)
-        except UnsupportedMoments as error:
-            return str(error)
-        return ""
-
-
-def _no_density(_: dict) -> jax.Array:
-    return jnp.zeros(1)
-
-
-def _summed(parts: jax.Array) -> np.ndarray:
-    return np.asarray(parts).sum(-1, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class ResponsePosterior:
-    """The posterior of a linear response."""
-
-    response: LinearResponse
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """Return the parameters of the linear response."""
-        return self._problem.params
-
-    @property
-    def precision(self) -> Precision:
-        """Return the precision of the parameters."""
-        return self._problem.precision
-
-    @property
-    def _problem(self) -> NumPyroProblem:
-        problem = self.response.problem
-        assert isinstance(problem, NumPyroProblem)
-        return problem
-
-    def draws(self, count: int, key: Any) -> Draws:
-        """Return draws of the latent sites."""
-        seed = np.asarray(jax.random.bits(key, [4]))
-        generator = np.random.default_rng(seed)
-        values, origin = draw_response(self.response, generator, checked_count(count))
-        arrays = {name: np.asarray(value)[None] for name, value in values.items()}
-        return Draws("LinearResponse", arrays, origin)
-
-
-@dataclass(frozen=True)
-class ChainPosterior:
-    """The posterior of finished chains of NumPyro."""
-
-    chains: MCMC
-    program: Program
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """Return the given parameters of the model."""
-        return self.program.parameters
-
-    @property
-    def precision(self) -> Precision:
-        """Return the precision of the draws."""
-        return Precision.of(self.chains.get_samples())
-
-    def draws(self, count: int, key: Any) -> Draws:
-        """Return all draws of the chains; ``count`` and ``key`` are not used."""
+    def model(self, first: Any, batch_size: int | None = None) -> NumPyroModel:
+        """Return the model with its arguments."""
         model, _, args, named, params = self.program
-        sites = sampled_sites(handlers.substitute(model, data=params), args, dict(named))
-        samples = self.chains.get_samples(group_by_chain=True)
-        values = {name: np.asarray(value) for name, value in samples.items() if name in sites}
-        extra_fields = self.chains.get_extra_fields(group_by_chain=True)
-        statistics = {
-            new: np.asarray(extra_fields[old])
-            for old, new in STATISTICS.items()
-            if old in extra_fields
-        }
-        kernel = type(self.chains.sampler).__name__
-        return Draws(kernel, values, FromPosterior(), statistics)
+        how = self.precision, self.keys.model, batch_size
+        return NumPyroModel(model, args, named, params, first, *how)
+
+    def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> NumPyroModel:
+        """Return the model with other arguments."""
+        return replace(model, args=args, named=named)
+
+    def problem(self, objective: Any) -> NumPyroProblem:
+        """Return guide and model at the trained parameters."""
+        model, guide, args, named, params = self.program
+        return problem_of(model, guide, (args, named), params, objective)
+
+    def linear_response(self, problem: NumPyroProblem, tolerance: float) -> LinearResponse:
+        """Compute the linear response."""
+        return LinearResponse(problem, tolerance)
+
+    def same_for(self, other: Any) -> NumPyroPosterior:
+        """Return a linear response, or chains, with the same model and arguments."""
+        model, _, args, named, params = self.program
+        return posterior_of(other, model, args, named, params, self.keys.of_response())
+
+    def predict(self, test: tuple | None) -> dict[str, Any]:
+        """Return the guide's predictions by site."""
+        model, guide, args, named, params = self.program
+        if test is not None:
+            args, named = test, {}
+        with Whole():
+            return predict(model, guide, params, *args, **named)
+
+    def sample(self, prediction: Any, count: int) -> np.ndarray:
+        """Return draws of a prediction, the same at each call."""
+        return np.asarray(prediction.sample(count, jax.random.fold_in(self.keys.base, count)))
 
 
 def posterior_of(
-    posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any], params: Any
-) -> GuidePosterior | ResponsePosterior | ChainPosterior:
+    posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any], params: Any, keys: Keys
+) -> NumPyroPosterior:
     """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
     if isinstance(posterior, Fit):
         posterior, params = posterior.guide, posterior.params
+    program = Program(model, posterior, args, dict(named), params or {})
     if isinstance(posterior, LinearResponse):
-        return ResponsePosterior(posterior)
+        return _of_response(posterior, program, keys)
     if isinstance(posterior, MCMC):
-        if posterior.last_state is None:
-            raise chains_not_run()
-        return ChainPosterior(posterior, Program(model, model, args, dict(named), params or {}))
+        return _of_chains(posterior, program, keys)
     if not callable(posterior):
         raise no_posterior(posterior, "NumPyro")
     if params is None:
@@ -180,4 +134,71 @@ def posterior_of(
             "a guide takes its trained parameters: params=result.params, or pass what fit returned"
         )
     bind(posterior, model, params)
-    return GuidePosterior(Program(model, posterior, args, dict(named), params))
+    program = program._replace(parameters=params)
+    draws = partial(_guide_draws, program)
+    return NumPyroPosterior(program, Precision.of(params), keys, draws, posterior)
+
+
+def _of_response(response: LinearResponse, program: Program, keys: Keys) -> NumPyroPosterior:
+    problem = response.problem
+    assert isinstance(problem, NumPyroProblem)
+
+    def draws(count: int, key: Any) -> Draws:
+        generator = np.random.default_rng(np.asarray(jax.random.bits(key, [4])))
+        return Draws.of_response(response, generator, checked_count(count), np.asarray)
+
+    program = program._replace(parameters=problem.params)
+    return NumPyroPosterior(program, problem.precision, keys, draws)
+
+
+def _guide_draws(program: Program, count: int, key: Any) -> Draws:
+    """Return draws of the latent sites, with the guide's log density if there is one."""
+    with Precision.of(program.parameters)():
+        keys = jax.random.split(key, checked_count(count))
+        reason = _without_density(program, key)
+        density = (lambda _: jnp.zeros(1)) if reason else log_density
+
+        def draw(key: Any) -> tuple[dict[str, Any], jax.Array]:
+            trace = _guide_trace(program, key)
+            values = {name: site["value"] for name, site in trace.items() if is_latent_draw(site)}
+            return values, density(trace)
+
+        values, parts = jax.jit(lambda keys: jax.lax.map(draw, keys))(keys)
+    arrays = {name: np.asarray(value)[None] for name, value in values.items()}
+    densities = np.asarray(parts).sum(-1, dtype=np.float64)[None]
+    source = type(program.guide).__name__
+    return Draws(source, arrays, {}, None if reason else densities, reason)
+
+
+def _guide_trace(program: Program, key: Any) -> dict:
+    _, guide, args, named, params = program
+    seeded = handlers.substitute(handlers.seed(guide, key), data=params)
+    return handlers.trace(Whole(seeded)).get_trace(*args, **named)
+
+
+def _without_density(program: Program, key: Any) -> str:
+    """Return why a guide has no density; empty if it has one."""
+    try:
+        check_density(program, _guide_trace(program, key), key)
+    except UnsupportedMoments as error:
+        return str(error)
+    return ""
+
+
+def _of_chains(chains: MCMC, program: Program, keys: Keys) -> NumPyroPosterior:
+    if chains.last_state is None:
+        raise chains_not_run()
+    draws = lambda count, key: _chain_draws(chains, program)  # noqa: E731
+    return NumPyroPosterior(program, Precision.of(chains.get_samples()), keys, draws)
+
+
+def _chain_draws(chains: MCMC, program: Program) -> Draws:
+    model, _, args, named, params = program
+    sites = sampled_sites(handlers.substitute(model, data=params), args, dict(named))
+    samples = chains.get_samples(group_by_chain=True)
+    values = {name: np.asarray(value) for name, value in samples.items() if name in sites}
+    extra_fields = chains.get_extra_fields(group_by_chain=True)
+    statistics = {
+        new: np.asarray(extra_fields[old]) for old, new in STATISTICS.items() if old in extra_fields
+    }
+    return Draws(type(chains.sampler).__name__, values, statistics)

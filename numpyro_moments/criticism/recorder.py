@@ -11,7 +11,7 @@ from moment_calculus.operations.recognition import Symbolic
 from numpyro_moments._host import ClosedJaxpr, Jaxpr
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.evaluation.user_line import line_of
-from numpyro_moments.rules.programs.recognised_calls import function_of_jax
+from numpyro_moments.rules.programs.calls import function_of_jax
 from numpyro_moments.rules.table import INLINED
 
 

@@ -13,10 +13,13 @@ import numpy as np
 from numpyro import handlers
 from numpyro.distributions import ImproperUniform, biject_to
 
-from moment_calculus.criticism.containers.arguments import as_array, constant_data
-from moment_calculus.criticism.containers.draws import Arrays, Evaluation, PriorDraws
-from moment_calculus.criticism.containers.sites import SiteAxes
-from moment_calculus.criticism.containers.wording import (
+from moment_calculus.criticism.draws import Arrays
+from moment_calculus.criticism.model_with_draws import (
+    Evaluation,
+    PriorDraws,
+    SiteAxes,
+    as_array,
+    constant_data,
     no_prior_draws,
     other_latent_sites,
     part_of_plate,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from numpyro.primitives import Messenger
 
-from moment_calculus.criticism.containers.wording import part_of_plate
+from moment_calculus.criticism.model_with_draws import part_of_plate
 from moment_calculus.response.data import plate_axes
 from numpyro_moments.sites.traces import is_factor
 

@@ -7,7 +7,6 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,20 +18,18 @@ from numpyro.optim import Adam
 from moment_calculus.objectives.by_draws import warn_if_off
 from moment_calculus.optimisation.batches import (
     AllData,
-    LoaderBatches,
-    batch_arguments,
     first_arguments,
 )
 from moment_calculus.optimisation.minimiser import DENSE, Minimiser
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.rounds import cached, initial_outcome
-from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest
-from moment_calculus.optimisation.training import Progress, Trainer, last_line, train
+from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest, fitted
+from moment_calculus.optimisation.training import Progress, Trainer, last_line
 from moment_calculus.optimisation.weighting import PlateScaling
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.gradients import GradientTrainer
-from numpyro_moments.fitting.problem import Problem, in_jax, is_array, loss_by_draws
+from numpyro_moments.fitting.problem import Problem, in_jax, is_array, trained_loss_by_draws
 from numpyro_moments.fitting.storing import (
     Streaming,
     arrays_in,
@@ -160,22 +157,55 @@ def fit(
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
     """
-    options = Options.among(locals())
-    with jax.enable_x64(True) if float64 else contextlib.nullcontext():
-        clock = time.perf_counter()
+    options = Options(
+        method=method,
+        steps=steps,
+        tolerance=tolerance,
+        learning_rate=learning_rate,
+        optimiser=optimiser,
+        batch_size=batch_size,
+        epochs=epochs,
+        rows=rows,
+        plate=plate,
+        kl_warm_up=kl_warm_up,
+        held_out=held_out,
+        patience=patience,
+        every=every,
+        callback=callback,
+        progress_bar=progress_bar,
+        checkpoint=checkpoint,
+        restarts=restarts,
+        prior=prior,
+        float64=float64,
+        by_draws=by_draws,
+        seed=seed,
+    )
+    return fit_with(options, model, guide, data, named, objective, params)
+
+
+def fit_with(
+    options: Options,
+    model: Callable,
+    guide: Callable,
+    data: tuple,
+    named: dict[str, Any],
+    objective: ELBO | None = None,
+    params: dict[str, Any] | None = None,
+) -> Fit:
+    """Train a guide as :func:`fit` does, with its options in one object."""
+    with jax.enable_x64(True) if options.float64 else contextlib.nullcontext():
+        started = time.perf_counter()
         source = options.source(in_jax(data), in_jax(named), _rows, _of_batch, None)
-        streamed_model = (
-            model if prior is None else streaming(model, prior, *first_arguments(source))
-        )
+        streamed_model = streaming(model, options.prior, source)
         problem, states = _begun(options, streamed_model, guide, objective, source, params)
         fits = [
-            _fitted(options, problem, source, part, clock)
-            for part in ([states] if method == "adam" else [[state] for state in states])
+            _fitted(options, problem, source, part, started)
+            for part in ([states] if options.method == "adam" else [[state] for state in states])
         ]
         best = min(fits, key=lambda fit: fit.rank)
-        if by_draws:
-            best.by_draws = loss_by_draws(problem, source, options, best, _rows)
-            last_line(str(best.by_draws), progress_bar)
+        if options.by_draws:
+            best.by_draws = trained_loss_by_draws(problem, source, options, best, _rows)
+            last_line(str(best.by_draws), options.progress_bar)
             warn_if_off(best.by_draws)
         return best
 
@@ -197,12 +227,11 @@ def _begun(
     states = [svi.init(key, *args, init_params=params, **named) for key in keys]
     batches = type(source) is not AllData
     plates = PlateScaling(options.rows_of(source), options.plate) if batches else None
-    held_out = None if options.held_out is None else in_jax(batch_arguments(options.held_out))
-    return Problem(svi, plates, held_out), states
+    return Problem(svi, plates, in_jax(options.held_out_arguments)), states
 
 
 def _fitted(
-    options: Options, problem: Problem, source: AllData, states: Sequence[Any], clock: float
+    options: Options, problem: Problem, source: AllData, states: Sequence[Any], started: float
 ) -> Fit:
     trainer: Trainer
     course: Course
@@ -215,31 +244,30 @@ def _fitted(
     else:
         trainer = _minimiser(options, problem, source, states[0])
         course, named = trainer.outcome, trainer.values_at
-    prepared = time.perf_counter()
-    plan = functools.partial(options.plan, source)
-    if options.checkpoint is None:
-        train(trainer, course, plan())
-    else:
-        parameters = lambda kept: arrays_in(named(kept))  # noqa: E731
-        _checkpoint(options, problem, source).train(trainer, course, plan, parameters)
-    return course.fit(problem.svi.guide, trainer.values(), clock, prepared)
+    guide, model = problem.svi.guide, problem.svi.model
+
+    def checkpoint() -> Checkpoint:
+        args, kwargs = first_arguments(source)
+        is_streamed = isinstance(model, Streaming)
+        unstreamed = model.fn if is_streamed else model
+        return Checkpoint.of_fit(
+            options,
+            source,
+            problem.svi.loss,
+            stored_training(unstreamed, guide, args, kwargs),
+            lambda kept: arrays_in(named(kept)),
+            digest=_digest,
+            density=functools.partial(joint_density, unstreamed, args, kwargs),
+            prior=_digest(model.arrays) if is_streamed else None,
+            float64=bool(jax.config.read("jax_enable_x64")),
+            shuffles_globally=False,
+        )
+
+    return fitted(options, source, guide, trainer, course, checkpoint, started)
 
 
-def _checkpoint(options: Options, problem: Problem, source: AllData) -> Checkpoint:
-    svi = problem.svi
-    if isinstance(source, LoaderBatches):
-        source.check_resumable(shuffles_globally=False)
-    args, named = first_arguments(source)
-    leaves = jax.tree.leaves((source.args, source.named))
-    digest = data_digest(np.asarray(leaf) for leaf in leaves if is_array(leaf))
-    settings = options.settings(digest, svi.loss, bool(jax.config.read("jax_enable_x64")))
-    model = svi.model
-    if isinstance(model, Streaming):
-        settings["prior"], model = data_digest(map(np.asarray, model.arrays)), model.fn
-    whole = not isinstance(source, LoaderBatches)  # a loader may start with other rows
-    settings["density"] = joint_density(model, args, named, observed=whole)
-    stored = stored_training(model, svi.guide, args, named)
-    return Checkpoint(Path(options.checkpoint), stored, settings)
+def _digest(data: Any) -> str:
+    return data_digest(np.asarray(leaf) for leaf in jax.tree.leaves(data) if is_array(leaf))
 
 
 def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) -> Minimiser:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,18 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.primitives import Messenger
 
-from moment_calculus.objectives.by_draws import (
-    SEED,
-    Evaluations,
-    check_first_possible,
-    check_loss,
-    is_last,
-    why_not_checked,
-)
+from moment_calculus.objectives.by_draws import SEED, Evaluations, loss_by_draws
 from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
-from moment_calculus.optimisation.weighting import PlateScaling, enlarge_plate
+from moment_calculus.optimisation.weighting import PlateScaling, weight_site
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import log_predictive
 from numpyro_moments.sites.traces import Part
@@ -42,34 +34,13 @@ class Weighting(Messenger):
         self.plates, self.batch, self.kl_weight = plates, batch, kl_weight
 
     def process_message(self, msg: Any) -> None:
-        """Scale a site."""
-        if msg["type"] != "sample":
-            return
-        plates = [(frame.name, frame.size) for frame in msg["cond_indep_stack"]]
-        if not msg["is_observed"]:
-            if self.plates is not None:
-                self.plates.latent(msg["name"], plates)
-            if self.kl_weight is not None:
-                scale_by(msg, self.kl_weight)
-        elif self.plates is not None:
-            plate = self.plates.plate_to_scale(msg["name"], msg["scale"], plates, self.batch)
-            if plate is not None:
-                scale_plate(msg, plate, self.plates.rows)
+        """Weight a site."""
+        if msg["type"] == "sample":
+            weight_site(msg, self.plates, self.batch, self.kl_weight, _enlarged)
 
 
-def scale_plate(msg: Any, plate: str, rows: Any) -> None:
-    """Let a plate around a site be a subsample of one with ``rows`` elements."""
-
-    def part(frame: Any) -> Part:
-        return Part(frame.name, frame.dim, frame.size, rows)
-
-    msg["cond_indep_stack"], factor = enlarge_plate(msg["cond_indep_stack"], plate, rows, part)
-    scale_by(msg, factor)
-
-
-def scale_by(msg: Any, factor: Any) -> None:
-    """Multiply the scale of a site, which may be None for one."""
-    msg["scale"] = factor if msg["scale"] is None else msg["scale"] * factor
+def _enlarged(frame: Any, rows: Any) -> Part:
+    return Part(frame.name, frame.dim, frame.size, rows)
 
 
 @dataclass(frozen=True)
@@ -190,28 +161,21 @@ QUICK = {
 }
 
 
-def loss_by_draws(
+def trained_loss_by_draws(
     problem: Problem, source: AllData, options: Options, fit: Fit, take: Callable
 ) -> ByDraws:
     """Return the trained loss by draws; ``take`` picks rows of an array."""
-    if reason := why_not_checked(fit, problem.svi.loss, source):
-        return ByDraws(note=reason)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the training has issued them
 
-        def check(part: AllData) -> ByDraws:
-            plates = PlateScaling(options.rows_of(part), options.plate)
-            checked_problem = problem if part is source else replace(problem, plates=plates)
-            evaluations = _evaluations(
-                checked_problem, part, fit.params, is_last(fit, part, options)
-            )
-            return check_loss(fit, problem.svi.loss, part, evaluations)
+    def evaluations(part: AllData, is_last: bool) -> Evaluations:
+        plates = PlateScaling(options.rows_of(part), options.plate)
+        of_rows = problem if part is source else replace(problem, plates=plates)
+        return _evaluations(of_rows, part, fit.params, is_last)
 
-        return check_first_possible(source, take, check)
+    return loss_by_draws(fit, problem.svi.loss, source, options, take, evaluations)
 
 
 def _evaluations(
-    problem: Problem, source: AllData, params: dict[str, Any], last: bool
+    problem: Problem, source: AllData, params: dict[str, Any], is_last: bool
 ) -> Evaluations:
     objective = problem.svi.loss
     quick = partial(jax.jit, compiler_options=QUICK if jax.default_backend() == "cpu" else None)
@@ -222,7 +186,7 @@ def _evaluations(
         return Program(weighted.model, weighted.guide, args, named, params)
 
     @partial(quick, static_argnums=(1, 2, 5))
-    def drawn(
+    def sampled(
         arrays: list, rest: Static, batch: int | None, params: Any, key: Any, count: int
     ) -> tuple[jax.Array, ...]:
         inputs = program(params, arrays, rest, batch)
@@ -237,10 +201,10 @@ def _evaluations(
     key_of = partial(jax.random.fold_in, jax.random.key(SEED))
 
     def particles(data: Arguments, count: int, turn: int) -> tuple[np.ndarray, ...]:
-        parts = drawn(*apart(data), source.size, params, key_of(turn), count)
+        parts = sampled(*apart(data), source.size, params, key_of(turn), count)
         return tuple(np.asarray(part, np.float64) for part in parts)
 
     def loss(data: Arguments, turn: int) -> float:
         return float(closed(*apart(data), source.size, params, key_of(turn)))
 
-    return Evaluations(particles, loss, last)
+    return Evaluations(particles, loss, is_last)

@@ -15,6 +15,7 @@ from numpyro.primitives import Messenger
 
 from guides.numpyro.initialization import init_to_network
 from guides.numpyro.supports import is_latent
+from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
@@ -214,7 +215,8 @@ class Streaming(Messenger):
             msg["fn"] = self.priors[msg["name"]]
 
 
-def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -> Streaming:
-    """Return a model whose prior is the posterior of an earlier fit; local sites keep their own."""
-    priors = priors_from_fit(sampled_sites(model, data, named), prior)
-    return Streaming(model, priors)
+def streaming(model: Callable, prior: Fit | None, source: AllData) -> Callable:
+    """Return a model whose prior is an earlier fit's posterior; local sites keep their own."""
+    if prior is None:
+        return model
+    return Streaming(model, priors_from_fit(sampled_sites(model, *first_arguments(source)), prior))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,18 +16,22 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.families import (
     LikelihoodTables,
     no_expected_log_prob,
-    no_tempered_log_prob,
 )
-from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean
-from moment_calculus.numerics.rulebook import ClassTable
+from moment_calculus.likelihoods.joint_powers import (
+    ObservedSite,
+    Parameter,
+    Wrappers,
+    power_mean,
+    power_mean_of_data,
+)
 from moment_calculus.values import Deferred, Gaussian
-from numpyro_moments.likelihoods import univariate
 from numpyro_moments.likelihoods.structure import (
     has_moments,
     placeholder,
     random_leaves,
     restored,
 )
+from numpyro_moments.likelihoods.univariate import UNIVARIATE
 from numpyro_moments.rules.table import is_random
 
 NEEDS_RULE = (
@@ -38,16 +41,12 @@ NEEDS_RULE = (
     dist.MultinomialProbs,
     EmpiricalBayesNormal,
 )
-_TABLES = LikelihoodTables("NumPyro", univariate.predictive, univariate.marginal, NEEDS_RULE)
-EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.prediction_rules
-expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
-predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
-moments_and_law, marginal = _TABLES.moments_and_law, _TABLES.marginal
-
-
-# Functions of the distribution, the observation and a power a, which return (1/a) log
-# E[pᵃ] of the batch shape. Each is for a class that also has an expected log-probability.
-TEMPERED = ClassTable()
+_WRAPPERS = Wrappers(dist.Independent, dist.MaskedDistribution, dist.ExpandedDistribution)
+TABLES = LikelihoodTables("NumPyro", UNIVARIATE, NEEDS_RULE)
+EXPECTED_LOG_PROB, TEMPERED, PREDICTIVES = TABLES.expected, TABLES.tempered, TABLES.prediction_rules
+expected_log_prob, predictive_moments = TABLES.expected_log_prob, TABLES.predictive_moments
+predictive, is_predicted = TABLES.predictive, TABLES.is_predicted
+moments_and_law, marginal = TABLES.moments_and_law, TABLES.marginal
 
 
 def evaluate(name: str, fn: Any, value: Any) -> jax.Array:
@@ -82,7 +81,7 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     if fn.event_dim or not _is_univariate(value):
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="NumPyro", sites=sites)
-    return univariate.expected(fn, value)
+    return UNIVARIATE.expected(fn, value)
 
 
 def shape_with(fn: Any, value: Any) -> tuple[int, ...]:
@@ -149,19 +148,6 @@ def _is_univariate(value: Any) -> bool:
     return not is_random(value) or isinstance(value, Gaussian | Deferred)
 
 
-def tempered(name: str, fn: Any, value: Any, alpha: float) -> jax.Array:
-    """Return (1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape."""
-    site = observed(name, fn, value)
-    return joint_power_mean([site], alpha, range(site.events - len(site.shape), 0))
-
-
-def tempered_jointly(
-    sites: Iterable[tuple[Any, ...]], alpha: float, datum: Sequence[int]
-) -> jax.Array:
-    """Return (1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it."""
-    return joint_power_mean([observed(*site) for site in sites], alpha, datum)
-
-
 def observed(
     name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
 ) -> ObservedSite:
@@ -173,7 +159,7 @@ def observed(
     if 0 in shape or not (is_random(value) or has_moments(fn)):
         known = jnp.broadcast_to(evaluate(name, fn, value), shape)
         return ObservedSite(name, "", shape, 0, (), scale, lambda: known, lambda power: known)
-    base, value, events, weights = _unwrapped(fn, value, scale)
+    base, value, events, weights = _WRAPPERS.elements(fn, value, scale, _included)
     if events:
         shape = shape + tuple(fn.event_shape[:events])
     random = [*random_leaves(base), *([value] if is_random(value) else [])]
@@ -189,31 +175,6 @@ def observed(
         _normal(base, value),
         plates,
     )
-
-
-def _unwrapped(fn: Any, value: Any, weights: Any) -> tuple[Any, Any, int, Any]:
-    """Return the distribution of elements, a feasible value, the event axes, and weights."""
-    events = 0
-    while True:
-        if isinstance(fn, dist.Independent):
-            added = fn.reinterpreted_batch_ndims
-            events, weights = events + added, _with_axes(weights, added)
-        elif isinstance(fn, dist.MaskedDistribution):
-            value, weights = _included(fn, value), _masked_weights(weights, fn._mask)
-        elif not isinstance(fn, dist.ExpandedDistribution):
-            return fn, value, events, weights
-        fn = fn.base_dist
-
-
-def _with_axes(weights: Any, added: int) -> Any:
-    return weights[(..., *(None,) * added)] if hasattr(weights, "shape") else weights
-
-
-def _masked_weights(weights: Any, mask: Any) -> Any:
-    """Return the weights, with zeros where a mask excludes."""
-    if isinstance(mask, bool):
-        return weights if mask else 0.0
-    return jnp.where(mask, weights, 0.0)
 
 
 def _included(fn: Any, value: Any) -> Any:
@@ -232,13 +193,11 @@ def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _of_power(name: str, fn: Any, value: Any, power: Any) -> jax.Array:
-    kind = EXPECTED_LOG_PROB.kind(fn)
-    rule = None if kind is None else TEMPERED.get(kind)
-    if rule is None and fn.event_dim:
-        sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
-        raise no_tempered_log_prob(name, fn, TEMPERED, framework="NumPyro", sites=sites)
-    if rule is None:
-        found = univariate.tempered(fn, value, power)
-    else:
-        found = rule(on_arrays(fn), value, power)
-    return found if is_random(value) else supported(fn, value, found)
+    sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
+    rule = TABLES.rule_of_power(name, fn, sites)
+    result = rule(on_arrays(fn), value, power)
+    return result if is_random(value) else supported(fn, value, result)
+
+
+tempered = partial(power_mean, observed)
+tempered_jointly = partial(power_mean_of_data, observed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,68 +12,35 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import FAMILIES, Family
-from moment_calculus.likelihoods.predictions import infinite_where_undefined
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
-from numpyro_moments.likelihoods import univariate
-from numpyro_moments.likelihoods.expected import TEMPERED, expected_log_prob, predictive_moments
-from numpyro_moments.rules.table import is_random
+from numpyro_moments.likelihoods.expected import (
+    TABLES,
+    TEMPERED,
+    expected_log_prob,
+    predictive_moments,
+)
 
 _ODDS = ("logits", "probs")
 
 
-def kinds_of(family: Family) -> dict[type, tuple[str, ...]]:
-    """Return NumPyro's classes of a family, each with the names of the odds that it takes."""
-    named = {f"{family.name}{name.capitalize()}": (name,) for name in _ODDS}
-    kinds = named if family.odds else {family.name: ()}
-    return {getattr(dist, name): given for name, given in kinds.items() if hasattr(dist, name)}
+def kinds_of(family: Family) -> list[type]:
+    """Return NumPyro's classes of a family."""
+    ends = [name.capitalize() for name in _ODDS] if family.odds else [""]
+    kinds = [getattr(dist, f"{family.name}{end}", None) for end in ends]
+    return [kind for kind in kinds if kind]
 
 
-def parameters(family: Family, fn: Any) -> list[Any]:
-    """Return the parameters of a distribution, in the order of its family."""
-    return [getattr(fn, name) for name in family.parameters.split()]
-
-
-def _serve(family: Family, kind: type, odds: tuple[str, ...]) -> None:
-    def rule(fn: Any, value: Any) -> jax.Array:
-        supports = family.latent if is_random(value) else family.expected
-        found = NotImplemented
-        if supports is not None:
-            given = {name: getattr(fn, name) for name in odds}
-            found = supports(value, *parameters(family, fn), **given)
-        return univariate.expected(fn, value) if found is NotImplemented else found
-
-    expected_log_prob(kind)(rule)
-    if family.tempered is not None:
-        TEMPERED.register(kind)(partial(_tempered, family, odds))
-    if (predictive := family.predictive) is not None:
-        predictive_moments(kind, marginal=partial(_marginal, family))(
-            lambda fn: predictive(*parameters(family, fn))
-        )
-    if family.exists is not None:
-        predictive_moments(kind, marginal=univariate.marginal)(partial(_existing, *family.exists))
-
-
-def _existing(name: str, mean: float, variance: float, fn: Any) -> tuple:
-    *moments, log_density = univariate.predictive(fn)
-    return *infinite_where_undefined(moments, getattr(fn, name), (mean, variance)), log_density
-
-
-def _tempered(family: Family, odds: tuple[str, ...], fn: Any, value: Any, power: Any) -> jax.Array:
-    if is_random(value):
-        return univariate.tempered(fn, value, power)
-    assert family.tempered is not None, "a family with means of powers of its own"
-    given = {name: getattr(fn, name) for name in odds}
-    return family.tempered(power, value, *parameters(family, fn), **given)
-
-
-def _marginal(family: Family, name: str, fn: Any) -> Marginal:
-    assert family.marginal is not None, "a family with predictive moments of its own"
-    return family.marginal(name, *parameters(family, fn))
+def _read(family: Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the parameters in the order of the family, and the given odds by name."""
+    names = [name for name in _ODDS if name in fn.arg_constraints] if family.odds else []
+    parameters = [getattr(fn, name) for name in family.parameters.split()]
+    return parameters, {name: getattr(fn, name) for name in names}
 
 
 for _family in FAMILIES:
-    for _kind, _odds in kinds_of(_family).items():
-        _serve(_family, _kind, _odds)
+    TABLES.serve(_family, kinds_of(_family), _read)
+TABLES.serve_factor(dist.Delta, "log_density")
+TABLES.serve_factor(dist.Unit, "log_factor")  # of numpyro.factor
 
 
 def _components(name: str, fn: Any) -> Marginal:
@@ -129,24 +95,3 @@ def _improper_uniform(fn: dist.ImproperUniform, value: Any) -> jax.Array:
 @TEMPERED.register(dist.ImproperUniform)
 def _tempered_improper_uniform(fn: dist.ImproperUniform, value: Any, power: Any) -> jax.Array:
     return _improper_uniform(fn, value)
-
-
-@expected_log_prob(dist.Delta)
-def _delta(fn: dist.Delta, value: Any) -> jax.Array:
-    return likelihoods.expected_value(fn.log_density)
-
-
-@TEMPERED.register(dist.Delta)
-def _tempered_delta(fn: dist.Delta, value: Any, power: Any) -> jax.Array:
-    return likelihoods.tempered_factor(power, fn.log_density)
-
-
-@expected_log_prob(dist.Unit)
-def _factor(fn: dist.Unit, value: Any) -> jax.Array:
-    """Serve ``numpyro.factor``: return the mean of a random log factor."""
-    return likelihoods.expected_value(fn.log_factor)
-
-
-@TEMPERED.register(dist.Unit)
-def _tempered_unit(fn: dist.Unit, value: Any, power: Any) -> jax.Array:
-    return likelihoods.tempered_factor(power, fn.log_factor)

@@ -16,23 +16,14 @@ from numpyro.primitives import Messenger
 
 from guides.families.dropout_texts import no_density
 from moment_calculus.errors import not_reparameterised, point_without_density
-from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import (
-    DataPlateFinder,
     DataPlates,
     bb_alpha_energy,
     check_subsamples,
     common_plates,
     log_mean_power,
 )
-from moment_calculus.objectives.options import (
-    check_alpha,
-    check_energy,
-    check_order,
-    check_sampled,
-    warn_one_particle,
-    warn_one_particle_renyi,
-)
+from moment_calculus.objectives.options import AlphaEnergy, RenyiBound
 from numpyro_moments.failure_causes import diagnose_errors
 from numpyro_moments.likelihoods import tempered_jointly
 from numpyro_moments.objectives.base import Objective, Program, vectorised
@@ -115,7 +106,7 @@ def _log_prob(site: dict) -> jax.Array:
     return site["fn"].log_prob(site["value"], *known)
 
 
-class BBAlphaELBO(Objective):
+class BBAlphaELBO(AlphaEnergy, Objective):
     """Black-box α energy: between the ELBO and the log predictive likelihood of each datum.
 
     −(1/α) Σ_n log E_q[p(y_n | θ)^α] + KL(q ‖ p): the ELBO for α → 0 (exactly at 0), for α
@@ -171,23 +162,6 @@ class BBAlphaELBO(Objective):
     Example:
         >>> energy = BBAlphaELBO(alpha=0.5, num_particles=10, propagation="sampled")
     """
-
-    def __init__(
-        self,
-        alpha: float = 0.5,
-        *,
-        datum: str | None = None,
-        energy: str = "reparameterised",
-        num_particles: int = 1,
-        **options: Any,
-    ) -> None:
-        alpha = check_alpha(alpha, type(self).__name__)
-        check_energy(energy, options.get("propagation", "analytic"), options)
-        super().__init__(num_particles=num_particles, **options)
-        warn_one_particle(alpha, num_particles, self.propagation_kind, energy)
-        self.alpha, self.data, self.energy = alpha, DataPlateFinder(datum), energy
-        if not self.draws:
-            self.num_particles = 1  # all particles would be the same
 
     def loss_with_mutable_state(
         self,
@@ -254,7 +228,7 @@ def _drawn(sites: dict[str, dict], plates: DataPlates) -> jax.Array:
     return sum(parts, start=jnp.zeros(()))
 
 
-class RenyiELBO(ELBO):
+class RenyiELBO(RenyiBound, ELBO):
     """Rényi bound (1/(1 − α)) log E_q[(p(y, θ) / q(θ))^(1 − α)] of the log evidence.
 
     Its order is opposite to that of :class:`BBAlphaELBO`: α → 1 is the ELBO, α = 0 the
@@ -286,21 +260,6 @@ class RenyiELBO(ELBO):
     Example:
         >>> bound = RenyiELBO(alpha=0.5, num_particles=10)
     """
-
-    def __init__(
-        self,
-        alpha: float = 0.0,
-        *,
-        num_particles: int = 2,
-        propagation: str = "sampled",
-        **options: Any,
-    ) -> None:
-        alpha = check_order(alpha)
-        check_sampled(propagation, type(self).__name__)
-        check_draws((), num_particles)
-        warn_one_particle_renyi(alpha, num_particles)
-        super().__init__(num_particles=num_particles, **options)
-        self.alpha = alpha
 
     def loss_with_mutable_state(
         self,

@@ -12,17 +12,15 @@ from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 
 from moment_calculus.numerics.rulebook import RuleBook, check_draws
-from moment_calculus.objectives.options import check_propagation
+from moment_calculus.objectives.options import Expectations, check_propagation
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.failure_causes import diagnose_errors
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces, bind, moment_traces
 
 
-class Objective(ELBO):
+class Objective(Expectations, ELBO):
     """An objective that is made of terms of every site, analytically or over particles."""
-
-    alpha = 0.0  # of the α energy that this objective is; zero is the ELBO
 
     def __init__(
         self,
@@ -67,17 +65,6 @@ class Objective(ELBO):
             sites.
         """
         raise NotImplementedError
-
-    @property
-    def draws(self) -> bool:
-        """Return whether anything is drawn besides subsamples."""
-        by_logits = self.propagation.categorical == "sample"
-        return self.propagation_kind == "sampled" or bool(self.sample_sites) or by_logits
-
-    @property
-    def in_closed_form(self) -> bool:
-        """Return whether expectations are computed from moments alone."""
-        return self.propagation_kind == "analytic" and not self.draws
 
     def particles(
         self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None

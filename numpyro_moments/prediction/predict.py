@@ -10,12 +10,11 @@ import jax.numpy as jnp
 from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
-from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
-from moment_calculus.predictions.site import nothing_observed
+from moment_calculus.predictions.site import at_site, summed_log_density
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
@@ -163,10 +162,7 @@ def log_predictive(
     propagation = propagation or propagation_of("full", "exact")
     sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
     observed = {name: site for name, site in sites.items() if _is_observation(site)}
-    if not observed:
-        raise nothing_observed()
-    parts = [_located(name, site).log_prob(site["value"]) for name, site in observed.items()]
-    return jnp.sum(jnp.stack([jnp.sum(part) for part in parts]))
+    return summed_log_density(observed, prediction_at)
 
 
 def _predicted_sites(
@@ -198,15 +194,8 @@ def _is_observation(site: dict) -> bool:
     return site["type"] == "sample" and not (site["infer"] or {}).get(UNDRAWN)
 
 
-def prediction_at(name: str, site: dict) -> Prediction | Moments:
+def prediction_at(name: str, site: dict) -> Any:
     """Return the prediction of a site, or the moments of a deterministic one."""
     if site["type"] == "sample":
-        return _located(name, site)
+        return at_site(Prediction, name, site)
     return moments_of_value(site["value"])
-
-
-def _located(name: str, site: Any) -> Prediction:
-    try:
-        return Prediction(name, site["fn"])
-    except UnsupportedMoments as error:
-        raise error.at_site(name, site.get("line", "")) from None

@@ -5,24 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from numpyro import distributions as dist
-from numpyro.distributions.util import sum_rightmost
 
 from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
-from moment_calculus.predictions.site import Axes, PredictedSite, checked_count, no_draws
+from moment_calculus.predictions.site import ClosedFormSite, checked_count
 from numpyro_moments.evaluation.keys import checked_key
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.likelihoods import marginal, moments_and_law, univariate
 from numpyro_moments.likelihoods.structure import has_moments, restored
 from numpyro_moments.sites.terms import WRAPPERS
 
-_CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
+CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 
 
-class Prediction(PredictedSite):
+class Prediction(ClosedFormSite):
     """Predictive distribution of one site, as moments, a log density, quantiles and draws.
 
     For classes the moments are those of the one-hot outcome: ``mean`` holds the
@@ -39,34 +36,22 @@ class Prediction(PredictedSite):
         UnsupportedMoments: if there are no predictive moments for the distribution.
     """
 
+    framework = "NumPyro"
+
     def __init__(self, name: str, fn: Any) -> None:
-        shape = fn.batch_shape + fn.event_shape
-        base, summed = unwrapped(fn, WRAPPERS)
-        *parts, law = moments_and_law(name, base)
-        log_prob = getattr(law, "log_prob", law)
-        classes = parts[0].shape[-1:] if isinstance(base, _CLASSES) else ()
-        elements = shape[: len(shape) - base.event_dim]
-
-        def log_density(value: jax.Array) -> jax.Array:
-            found = log_prob(jnp.asarray(value))
-            found = jnp.broadcast_to(found, jnp.broadcast_shapes(found.shape, elements))
-            return sum_rightmost(found, summed)
-
-        moments = PredictiveMoments(*(jnp.broadcast_to(part, shape + classes) for part in parts))
-        known, axes = marginal(name, base), Axes(elements, base.event_dim, summed)
-        super().__init__(name, fn, moments, log_density, known, axes, Precision.of(parts[0]))
-        self._base, self._law, self._elements = base, law, elements
+        inner = unwrapped(fn, WRAPPERS)
+        base, has_classes = inner[0], isinstance(inner[0], CLASSES)
+        rules = moments_and_law(name, base), marginal(name, base)
+        super().__init__(name, fn, inner, *rules, has_classes, Precision.of(rules[0][0]))
 
     def sample(self, n: int, key: jax.Array) -> jax.Array:
         """Draw from the predictive distribution of every element.
 
         What an element depends on is drawn from the posterior, then the element from the
-        likelihood: exact draws of its own predictive distribution, epistemic and
-        aleatoric
-            together. They are not
-        joint draws of several elements: what two rows share, because one set of weights
-        predicts both, is not in them. For functions of several rows (sums, maxima, paths)
-        draw the weights with NumPyro's ``Predictive``.
+        likelihood: exact draws of its own predictive distribution, epistemic and aleatoric
+        together. They are not joint draws of several elements: what two rows share,
+        because one set of weights predicts both, is not in them. For functions of several
+        rows (sums, maxima, paths) draw the weights with NumPyro's ``Predictive``.
 
         Args:
             n: how many draws.
@@ -81,19 +66,13 @@ class Prediction(PredictedSite):
             UnsupportedMoments: if the predictive moments are of a rule of your own that
                 returns a log density, not a distribution.
         """
+        count, key = checked_count(n), checked_key("key", key)
         with self._context():
-            return self._drawn(checked_count(n), checked_key("key", key))
-
-    def _drawn(self, count: int, key: jax.Array) -> jax.Array:
-        if hasattr(self._law, "sample"):
-            return self._law.expand(self._elements).sample(key, (count,))
-        if not has_moments(self._base):
-            return restored(self.distribution).sample(key, (count,))
-        if type(self._marginal) is Marginal:
-            raise no_draws(self.name, type(self._base).__name__, framework="NumPyro")
-        found = univariate.draw_observations(self._base, key, count, self._elements)
-        floating = jnp.issubdtype(found.dtype, jnp.floating)
-        return found.astype(self.mean.dtype) if floating else found
+            return self._draws(
+                has_moments(self._base),
+                lambda distribution: restored(distribution).sample(key, (count,)),
+                lambda base, shape: univariate.draw_observations(base, key, count, shape),
+            )
 
 
 class SampledPrediction(SampledSite):

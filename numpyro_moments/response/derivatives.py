@@ -16,6 +16,7 @@ from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
 from guides.numpyro.supports import is_latent
+from moment_calculus.optimisation.weighting import scale_by
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.data import Data
 from moment_calculus.response.errors import unknown_site
@@ -24,7 +25,6 @@ from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss
-from numpyro_moments.fitting.problem import scale_by
 from numpyro_moments.likelihoods.structure import constrained_values, random_leaves, stripped
 from numpyro_moments.prediction.predict import prediction_at, sites_to_predict
 from numpyro_moments.prediction.prediction import Prediction

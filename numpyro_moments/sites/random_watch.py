@@ -23,7 +23,7 @@ from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.noise import Uniform, noise_name
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation, new_primitive, shaped
 from numpyro_moments.evaluation.user_line import line_of
-from numpyro_moments.rules.programs.recognised_calls import function_of_jax
+from numpyro_moments.rules.programs.calls import function_of_jax
 
 _MARK = "key of a site"
 

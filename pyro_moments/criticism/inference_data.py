@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
-
-from moment_calculus.criticism.containers.arguments import split_arguments
-from moment_calculus.criticism.containers.groups import ConversionOptions, build_inference_data
-from moment_calculus.criticism.containers.leave_one_out import as_inference_data, leave_one_out
-from moment_calculus.criticism.containers.resampling import proposal_count, resample
-from moment_calculus.predictions.site import checked_count
+from moment_calculus.criticism.arviz_access import leave_one_out
+from moment_calculus.criticism.fitted_model import convert
+from moment_calculus.criticism.inference_data import as_inference_data
 from pyro_moments.criticism.posteriors import posterior_of
-from pyro_moments.draws.model import PyroModel
-from pyro_moments.response.evaluation_context import SEEDS
 
 
 def to_inference_data(
@@ -85,21 +77,8 @@ def to_inference_data(
         >>> az.summary(to_inference_data(result, model, x, y))  # doctest: +SKIP
     """
     source = posterior_of(posterior, model, data, named)
-    count = checked_count(num_samples)
-    draws = source.draws(proposal_count(count) if importance_weights else count)
-    generator = np.random.default_rng(int(torch.randint(SEEDS, ()))) if importance_weights else None
-    context = source.context
-    with context():
-        args, named = context.arguments(data, named)
-        program = PyroModel(model, args, named, draws.first, source.device, batch_size)
-        if generator is not None:
-            draws = resample(draws, program.log_joint, generator, count)
-        prediction_model = None
-        if predictions is not None:
-            args, named = context.arguments(*split_arguments(predictions))
-            prediction_model = replace(program, args=args, named=named)
-        options = ConversionOptions(num_prior_samples, prediction_model, dims or {}, coords or {})
-        return build_inference_data(program, draws, options)
+    how = num_samples, importance_weights, num_prior_samples, predictions
+    return convert(source, *how, (dims, coords), batch_size)
 
 
 def loo(
@@ -157,5 +136,5 @@ def loo(
     Example:
         >>> az.compare({"line": loo(fit_of_line, line, x, y), ...})  # doctest: +SKIP
     """
-    result = as_inference_data(posterior, model, data, options, to_inference_data)
-    return leave_one_out(result, site, scale, importance_weights)
+    container = as_inference_data(posterior, model, data, options, to_inference_data)
+    return leave_one_out(container, site, scale, importance_weights)

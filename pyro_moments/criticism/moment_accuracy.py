@@ -11,9 +11,13 @@ import numpy as np
 import pyro
 import torch
 
-from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
+from moment_calculus.criticism.accuracy.accuracy import (
+    MomentAccuracy,
+    accuracy_of,
+    check_draws,
+    other_path,
+)
 from moment_calculus.criticism.accuracy.layers import RecordedOperation, layers_of, to_numpy
-from moment_calculus.criticism.accuracy.wording import other_path
 from moment_calculus.errors import UnsupportedMoments, calling_line
 from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.optimisation.outcome import Fit

@@ -1,9 +1,9 @@
-"""Draw from posteriors: guides, linear responses, finished chains."""
+"""Posteriors of Pyro: guides, linear responses and finished chains, with a model and data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,73 +14,174 @@ from pyro.infer import MCMC
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.util import prune_subsample_sites
 
-from moment_calculus.criticism.containers.draws import (
-    Draws,
-    FromApproximation,
-    FromPosterior,
-    NoDensity,
-)
-from moment_calculus.criticism.containers.resampling import draw_response
-from moment_calculus.criticism.containers.wording import chains_not_run, no_posterior
+from moment_calculus.criticism.draws import Draws
+from moment_calculus.criticism.fitted_model import Posterior, chains_not_run, no_posterior
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.site import checked_count
-from pyro_moments.draws.model import map_over_draws
+from pyro_moments.draws.model import PyroModel, map_over_draws
 from pyro_moments.draws.sites import log_density, without_subsampling
 from pyro_moments.fitting.parameters import has_float64, to_float64
 from pyro_moments.objectives.alpha import check_density
 from pyro_moments.objectives.base import Program
+from pyro_moments.prediction.predict import predict
 from pyro_moments.response.evaluation_context import SEEDS, EvaluationContext
-from pyro_moments.response.linear_response import LinearResponse
+from pyro_moments.response.linear_response import LinearResponse, problem_of
 from pyro_moments.response.problem import PyroProblem
 from pyro_moments.sites.traces import bind, is_latent, is_sample
 
 
 @dataclass(frozen=True)
-class GuidePosterior:
-    """The posterior of a trained guide, in a context with the trained parameters."""
+class PyroPosterior(Posterior):
+    """A guide, a linear response or finished chains, in a context with its parameters."""
 
-    program: Program
+    program: Program  # of which the arguments may have another precision
     context: EvaluationContext
+    draw: Callable[[int], Draws]
+    device: torch.device
+    guide: Any = None
+    params: Mapping[str, Any] | None = None  # of a result of ``fit``
 
-    @property
-    def device(self) -> torch.device:
-        """Return the device of the draws."""
-        return self.context.device
+    framework = "Pyro"
+
+    def running(self) -> Any:
+        """Return a context in which the model runs with the trained parameters."""
+        return self.context()
 
     def draws(self, count: int) -> Draws:
-        """Return draws of the latent sites, with the guide's log density if there is one."""
+        """Return draws of the latent sites; of chains all."""
+        return self.draw(count)
+
+    def generator(self) -> np.random.Generator:
+        """Return a generator that continues torch's random numbers."""
+        return np.random.default_rng(int(torch.randint(SEEDS, ())))
+
+    def model(self, first: Any, batch_size: int | None = None) -> PyroModel:
+        """Return the model with its arguments."""
+        args, named = self.context.arguments(self.program.args, self.program.kwargs)
+        return PyroModel(self.program.model, args, named, first, self.device, batch_size)
+
+    def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> PyroModel:
+        """Return the model with other arguments."""
+        args, named = self.context.arguments(args, named)
+        return replace(model, args=args, named=named)
+
+    def problem(self, objective: Any) -> PyroProblem:
+        """Return guide and model at the trained parameters."""
+        model, guide, args, named, _ = self.program
+        params: Any = self.params
+        return problem_of(model, guide, (args, named), params, objective, self.context.double)
+
+    def linear_response(self, problem: PyroProblem, tolerance: float) -> LinearResponse:
+        """Compute the linear response."""
+        with problem.precision():
+            return LinearResponse(problem, tolerance)
+
+    def same_for(self, other: Any) -> PyroPosterior:
+        """Return a linear response, or chains, with the same model and arguments."""
+        model, _, args, named, _ = self.program
+        return posterior_of(other, model, args, named)
+
+    def predict(self, test: tuple | None) -> dict[str, Any]:
+        """Return the guide's predictions by site."""
+        model, guide, args, named, _ = self.program
+        if test is not None:
+            args, named = self.context.arguments(test, {})
         with self.context():
-            reason = self._without_density()
-            density = _no_density if reason else log_density
-            values, found = map_over_draws(partial(self._draw, density), {}, checked_count(count))
-        origin = NoDensity(reason) if reason else FromApproximation(found[None])
-        arrays = {name: value[None] for name, value in values.items()}
-        return Draws(type(poutine.unwrap(self.program.guide)).__name__, arrays, origin)
+            return predict(model, guide, *args, **named)
 
-    def _draw(
-        self, density: Callable[[Any], torch.Tensor], _: Any
-    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        nodes = guide_nodes(self.program)
-        samples = {name: site for name, site in nodes.items() if is_latent(site)}
-        values = {
-            name: site["value"]
-            for name, site in samples.items()
-            if not (site["infer"] or {}).get("is_auxiliary")
-        }
-        return values, density(site for site in nodes.values() if is_sample(site))
-
-    def _without_density(self) -> str:
-        """Return why there is no density; empty if there is one."""
-        try:
-            check_density(self.program, reparameterised=False)
-        except UnsupportedMoments as error:
-            return str(error)
-        return ""
+    def sample(self, prediction: Any, count: int) -> np.ndarray:
+        """Return draws of a prediction."""
+        with self.context():
+            return prediction.sample(count).cpu().numpy()
 
 
-def _no_density(_: Any) -> torch.Tensor:
-    return torch.zeros(())
+def posterior_of(
+    posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any]
+) -> PyroPosterior:
+    """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
+    program = Program(model, posterior, args, dict(named))
+    if isinstance(posterior, LinearResponse):
+        return _of_response(posterior, program)
+    if isinstance(posterior, MCMC):
+        return _of_chains(posterior, program)
+    if isinstance(posterior, Fit):
+        return _of_guide(program._replace(guide=posterior.guide), posterior.params)
+    if not callable(posterior):
+        raise no_posterior(posterior, "Pyro")
+    return _of_guide(program, None)
+
+
+def _of_response(response: LinearResponse, program: Program) -> PyroPosterior:
+    problem = response.problem
+    assert isinstance(problem, PyroProblem)
+
+    def draws(count: int) -> Draws:
+        generator = np.random.default_rng(int(torch.randint(SEEDS, ())))
+        return Draws.of_response(response, generator, checked_count(count), _to_numpy)
+
+    return PyroPosterior(program, problem.context, draws, problem.context.device)
+
+
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy()
+
+
+def _in_precision(program: Program, double: bool) -> Program:
+    if not double:
+        return program
+    return program._replace(args=to_float64(program.args), kwargs=to_float64(program.kwargs))
+
+
+def _of_guide(program: Program, params: Any) -> PyroPosterior:
+    guide = program.guide
+    bind(guide, program.model)
+    double = has_float64(guide) if params is None else _is_double(params)
+    program = _in_precision(program, double)
+
+    def run() -> None:
+        sites = guide_nodes(program).items()
+        values = {name: site["value"] for name, site in sites if is_latent(site)}
+        poutine.condition(program.model, data=values)(*program.args, **program.kwargs)
+
+    context = EvaluationContext.of(run, (program.model, guide), double, params)
+    draws = partial(_guide_draws, program, context)
+    inner = poutine.unwrap(guide)
+    return PyroPosterior(program, context, draws, context.device, inner, params)
+
+
+def _guide_draws(program: Program, context: EvaluationContext, count: int) -> Draws:
+    """Return draws of the latent sites, with the guide's log density if there is one."""
+    with context():
+        reason = _without_density(program)
+        density = (lambda _: torch.zeros(())) if reason else log_density
+        draw = partial(_draw, program, density)
+        values, densities = map_over_draws(draw, {}, checked_count(count))
+    arrays = {name: value[None] for name, value in values.items()}
+    source = type(poutine.unwrap(program.guide)).__name__
+    return Draws(source, arrays, {}, None if reason else densities[None], reason)
+
+
+def _draw(
+    program: Program, density: Callable[[Any], torch.Tensor], _: Any
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Return one draw of the latent sites, and its log density."""
+    sites = guide_nodes(program)
+    values = {
+        name: site["value"]
+        for name, site in sites.items()
+        if is_latent(site) and not (site["infer"] or {}).get("is_auxiliary")
+    }
+    return values, density(site for site in sites.values() if is_sample(site))
+
+
+def _without_density(program: Program) -> str:
+    """Return why a guide has no density; empty if it has one."""
+    try:
+        check_density(program, reparameterised=False)
+    except UnsupportedMoments as error:
+        return str(error)
+    return ""
 
 
 def guide_nodes(program: Program) -> dict[str, Any]:
@@ -93,110 +194,41 @@ def guide_nodes(program: Program) -> dict[str, Any]:
     return prune_subsample_sites(poutine.trace(guide).get_trace(*args, **named)).nodes
 
 
-@dataclass(frozen=True)
-class ResponsePosterior:
-    """The posterior of a linear response."""
-
-    response: LinearResponse
-
-    @property
-    def context(self) -> EvaluationContext:
-        """Return the context with the parameters of the linear response."""
-        problem = self.response.problem
-        assert isinstance(problem, PyroProblem)
-        return problem.context
-
-    @property
-    def device(self) -> torch.device:
-        """Return the device of the draws."""
-        return self.context.device
-
-    def draws(self, count: int) -> Draws:
-        """Return draws of the latent sites."""
-        generator = np.random.default_rng(int(torch.randint(SEEDS, ())))
-        values, origin = draw_response(self.response, generator, checked_count(count))
-        arrays = {name: value.detach().cpu().numpy()[None] for name, value in values.items()}
-        return Draws("LinearResponse", arrays, origin)
-
-
-@dataclass(frozen=True)
-class ChainPosterior:
-    """The posterior of finished chains of Pyro."""
-
-    chains: MCMC
-    context: EvaluationContext
-
-    @property
-    def device(self) -> torch.device:
-        """Return the device of the draws."""
-        return next(iter(self.chains.get_samples().values())).device
-
-    def draws(self, count: int) -> Draws:
-        """Return all draws of the chains; ``count`` is not used."""
-        samples = self.chains.get_samples(group_by_chain=True)
-        values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
-        shape = next(iter(values.values())).shape
-        statistics = self._diverging(shape[0], shape[1])
-        return Draws(type(self.chains.kernel).__name__, values, FromPosterior(), statistics)
-
-    def _diverging(self, chains: int, draws: int) -> dict[str, np.ndarray]:
-        """Return which draws diverged, by chain."""
-        # MCMC.diagnostics() has this, too, but needs at least four draws of each chain.
-        extra_fields: Any = self.chains._diagnostics
-        if not all("divergences" in extra_fields[chain] for chain in range(chains)):
-            return {}
-        diverging = np.zeros((chains, draws), bool)
-        for chain in range(chains):
-            diverging[chain, extra_fields[chain]["divergences"]] = True
-        return {"diverging": diverging}
-
-
-def posterior_of(
-    posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any]
-) -> GuidePosterior | ResponsePosterior | ChainPosterior:
-    """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
-    if isinstance(posterior, LinearResponse):
-        return ResponsePosterior(posterior)
-    if isinstance(posterior, MCMC):
-        return _of_chains(posterior, model, args, named)
-    if isinstance(posterior, Fit):
-        return _of_guide(posterior.guide, model, args, named, posterior.params)
-    if not callable(posterior):
-        raise no_posterior(posterior, "Pyro")
-    return _of_guide(posterior, model, args, named, None)
-
-
-def _of_guide(
-    guide: Any, model: Callable, args: tuple, named: Mapping[str, Any], params: Any
-) -> GuidePosterior:
-    bind(guide, model)
-    double = has_float64(guide) if params is None else _is_double(params)
-    args, named = (to_float64(args), to_float64(dict(named))) if double else (args, dict(named))
-    program = Program(model, guide, args, named)
-
-    def run() -> None:
-        nodes = guide_nodes(program).items()
-        values = {name: site["value"] for name, site in nodes if is_latent(site)}
-        poutine.condition(model, data=values)(*args, **named)
-
-    context = EvaluationContext.of(run, (model, guide), double, params)
-    return GuidePosterior(program, context)
-
-
-def _of_chains(
-    chains: MCMC, model: Callable, args: tuple, named: Mapping[str, Any]
-) -> ChainPosterior:
+def _of_chains(chains: MCMC, program: Program) -> PyroPosterior:
     if chains._samples is None:
         raise chains_not_run()
-    double = _is_double(chains.get_samples())
-    args, named = (to_float64(args), to_float64(dict(named))) if double else (args, dict(named))
-    first = {name: value[0] for name, value in chains.get_samples().items()}
+    samples = chains.get_samples()
+    double = _is_double(samples)
+    program = _in_precision(program, double)
+    first = {name: value[0] for name, value in samples.items()}
 
     def run() -> None:
+        # Improper priors have no draws.
         with without_subsampling():
-            poutine.condition(model, data=first)(*args, **named)  # improper priors have no draws
+            poutine.condition(program.model, data=first)(*program.args, **program.kwargs)
 
-    return ChainPosterior(chains, EvaluationContext.of(run, (model,), double))
+    context = EvaluationContext.of(run, (program.model,), double)
+    device = next(iter(samples.values())).device
+    return PyroPosterior(program, context, lambda _: _chain_draws(chains), device)
+
+
+def _chain_draws(chains: MCMC) -> Draws:
+    samples = chains.get_samples(group_by_chain=True)
+    values = {name: _to_numpy(value) for name, value in samples.items()}
+    return Draws(type(chains.kernel).__name__, values, _diverging(chains, values))
+
+
+def _diverging(chains: MCMC, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return which draws diverged, by chain."""
+    # MCMC.diagnostics() has this, too, but needs at least four draws of each chain.
+    shape = next(iter(values.values())).shape[:2]
+    extra_fields: Any = chains._diagnostics
+    if not all("divergences" in extra_fields[chain] for chain in range(shape[0])):
+        return {}
+    diverging = np.zeros(shape, bool)
+    for chain, row in enumerate(diverging):
+        row[extra_fields[chain]["divergences"]] = True
+    return {"diverging": diverging}
 
 
 def _is_double(tensors: Mapping[str, torch.Tensor]) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from guides.families import mean_field
-from moment_calculus.criticism.accuracy.wording import other_path
+from moment_calculus.criticism.accuracy.accuracy import other_path
 from moment_calculus.numerics.rulebook import Propagation
 from pyro_moments._host import call_plainly, shell_like
 from pyro_moments.criticism.recorder import Call, results_of, short_name

@@ -19,10 +19,13 @@ from pyro.poutine.uncondition_messenger import UnconditionMessenger
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to
 
-from moment_calculus.criticism.containers.arguments import as_array, constant_data
-from moment_calculus.criticism.containers.draws import Arrays, Evaluation, PriorDraws
-from moment_calculus.criticism.containers.sites import SiteAxes
-from moment_calculus.criticism.containers.wording import (
+from moment_calculus.criticism.draws import Arrays
+from moment_calculus.criticism.model_with_draws import (
+    Evaluation,
+    PriorDraws,
+    SiteAxes,
+    as_array,
+    constant_data,
     no_prior_draws,
     other_latent_sites,
     part_of_plate,

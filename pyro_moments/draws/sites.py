@@ -13,7 +13,7 @@ from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.subsample_messenger import SubsampleMessenger
 
-from moment_calculus.criticism.containers.wording import part_of_plate
+from moment_calculus.criticism.model_with_draws import part_of_plate
 from moment_calculus.likelihoods.families import unwrapped
 from pyro_moments.prediction.predict import is_deterministic
 from pyro_moments.sites.terms import WRAPPERS

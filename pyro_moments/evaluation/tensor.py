@@ -25,8 +25,7 @@ from pyro_moments.evaluation.precision import (
     to_float32,
 )
 from pyro_moments.evaluation.user_line import user_line
-from pyro_moments.rules.mean_check import MeanCheck
-from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS
+from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS, MeanCheck
 
 # Called with every operation on random tensors and its result while a program is
 # recorded.

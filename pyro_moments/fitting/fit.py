@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import pyro
@@ -21,16 +20,14 @@ from moment_calculus.objectives.by_draws import warn_if_off
 from moment_calculus.optimisation.batches import (
     AllData,
     Arguments,
-    LoaderBatches,
-    batch_arguments,
     first_arguments,
 )
 from moment_calculus.optimisation.minimiser import Minimiser
 from moment_calculus.optimisation.options import LEARNING_RATE, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.rounds import cached, initial_outcome
-from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest
-from moment_calculus.optimisation.training import Progress, Trainer, last_line, train
+from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest, fitted
+from moment_calculus.optimisation.training import Progress, Trainer, last_line
 from moment_calculus.optimisation.weighting import PlateScaling
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.fitting.flat_loss import flat_loss
@@ -41,7 +38,7 @@ from pyro_moments.fitting.parameters import (
     double_precision,
     to_float64,
 )
-from pyro_moments.fitting.problem import GlobalRandomState, Problem, loss_by_draws
+from pyro_moments.fitting.problem import GlobalRandomState, Problem, trained_loss_by_draws
 from pyro_moments.fitting.storing import joint_density, stored_training, streaming
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.traces import bind
@@ -167,31 +164,61 @@ def fit(
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP
     """
-    options = Options.among(locals())
-    clock = time.perf_counter()
-    with double_precision() if float64 else contextlib.nullcontext():
-        convert = to_float64 if float64 else lambda part: part
+    options = Options(
+        method=method,
+        steps=steps,
+        tolerance=tolerance,
+        learning_rate=learning_rate,
+        optimiser=optimiser,
+        batch_size=batch_size,
+        epochs=epochs,
+        rows=rows,
+        plate=plate,
+        kl_warm_up=kl_warm_up,
+        held_out=held_out,
+        patience=patience,
+        every=every,
+        callback=callback,
+        progress_bar=progress_bar,
+        checkpoint=checkpoint,
+        restarts=restarts,
+        prior=prior,
+        float64=float64,
+        by_draws=by_draws,
+        seed=seed,
+    )
+    return fit_with(options, model, guide, data, named, objective, scheduler)
+
+
+def fit_with(
+    options: Options,
+    model: Callable,
+    guide: Callable,
+    data: tuple,
+    named: dict[str, Any],
+    objective: Any = None,
+    scheduler: Callable | None = None,
+) -> Fit:
+    """Train a guide as :func:`fit` does, with its options in one object."""
+    started = time.perf_counter()
+    with double_precision() if options.float64 else contextlib.nullcontext():
+        convert = to_float64 if options.float64 else lambda part: part
         source = options.source(convert(data), convert(named), _rows, convert, GlobalRandomState())
-        streamed_model = (
-            model if prior is None else streaming(model, prior, *first_arguments(source))
-        )
         task = FitTask(
             options=options,
             objective=objective or DeterministicELBO(),
             model=model,
-            streamed_model=streamed_model,
+            streamed_model=streaming(model, options.prior, source),
             source=source,
-            held_out=None if held_out is None else convert(batch_arguments(held_out)),
+            held_out=convert(options.held_out_arguments),
             scheduler=scheduler,
-            prior_params=None if prior is None else prior.params,
-            clock=clock,
-            float64=float64,
+            started=started,
         )
-        result = task.train_guide(guide)[0] if restarts == 1 else best_of(task, guide, restarts)
-        if by_draws:
+        result = task.train_guide(guide)[0] if options.restarts == 1 else best_of(task, guide)
+        if options.by_draws:
             problem = task.problem(result.guide, warms_up=False)
-            result.by_draws = loss_by_draws(problem, source, options, result, _rows)
-            last_line(str(result.by_draws), progress_bar)
+            result.by_draws = trained_loss_by_draws(problem, source, options, result, _rows)
+            last_line(str(result.by_draws), options.progress_bar)
             warn_if_off(result.by_draws)
         return result
 
@@ -212,17 +239,22 @@ class FitTask:
     source: AllData  # of the data
     held_out: Arguments | None
     scheduler: Callable | None  # makes a schedule of torch from the optimiser
-    prior_params: dict[str, torch.Tensor] | None  # parameters of the earlier fit
-    clock: float  # time when the fit began
-    float64: bool
+    started: float  # when the preparations began
 
     def train_guide(self, guide: Callable) -> tuple[Fit, Parameters]:
         """Train a guide, and return the fit and the parameters."""
         bind(guide, self.streamed_model)
         problem = self.problem(guide, warms_up=self.options.warm_up is not None)
-        if self.float64:
+        if self.options.float64:
             convert_parameters(lambda: problem.first_loss(first_arguments(self.source)))
-        return self._by_gradients(problem) if self._is_adam else self._by_minimising(problem)
+        if self.options.method == "adam":
+            steps = _steps(self.options, self.scheduler)
+            trainer = GradientTrainer(problem, self.source, self.options.warm_up, steps)
+            fit = self._fitted(problem, trainer, Course(), lambda kept: kept)
+            return fit, trainer.parameters
+        minimiser, parameters = _minimiser(self.options, problem, self.source)
+        at_vector = parameters.copies_at_vector
+        return self._fitted(problem, minimiser, minimiser.outcome, at_vector), parameters
 
     def problem(self, guide: Callable, *, warms_up: bool) -> Problem:
         """Return the problem of training a guide."""
@@ -237,25 +269,6 @@ class FitTask:
         args, named = first_arguments(self.source)
         return self.objective.differentiable_loss(self.streamed_model, guide, *args, **named)
 
-    @property
-    def _is_adam(self) -> bool:
-        return self.options.method == "adam"
-
-    @property
-    def _is_double(self) -> bool:
-        return torch.get_default_dtype() is torch.float64
-
-    def _by_gradients(self, problem: Problem) -> tuple[Fit, Parameters]:
-        steps = _steps(self.options, self.scheduler)
-        trainer = GradientTrainer(problem, self.source, self.options.warm_up, steps)
-        fit = self._fitted(problem, trainer, Course(), lambda kept: kept)
-        return fit, trainer.parameters
-
-    def _by_minimising(self, problem: Problem) -> tuple[Fit, Parameters]:
-        trainer, parameters = _minimiser(self.options, problem, self.source)
-        fit = self._fitted(problem, trainer, trainer.outcome, parameters.copies_at_vector)
-        return fit, parameters
-
     def _fitted(
         self,
         problem: Problem,
@@ -263,26 +276,24 @@ class FitTask:
         course: Course,
         parameters: Callable[[Any], dict[str, Any]],
     ) -> Fit:
-        prepared, plan = time.perf_counter(), functools.partial(self.options.plan, self.source)
-        if self.options.checkpoint is None:
-            train(trainer, course, plan())
-        else:
-            self._checkpoint(problem).train(trainer, course, plan, parameters)
-        params = trainer.values()  # this also moves the parameters of a deterministic method there
-        return course.fit(problem.guide, params, self.clock, prepared)
+        def checkpoint() -> Checkpoint:
+            data, named = first_arguments(self.source)
+            prior = self.options.prior
+            return Checkpoint.of_fit(
+                self.options,
+                self.source,
+                self.objective,
+                stored_training(self.model, problem.guide, data, named),
+                parameters,
+                digest=_digest,
+                density=functools.partial(joint_density, self.model, data, named),
+                prior=None if prior is None else _digest(prior.params),
+                float64=torch.get_default_dtype() is torch.float64,
+                shuffles_globally=True,
+            )
 
-    def _checkpoint(self, problem: Problem) -> Checkpoint:
-        if isinstance(self.source, LoaderBatches):
-            self.source.check_resumable(shuffles_globally=True)
-        digest = _digest((self.source.args, self.source.named))
-        settings = self.options.settings(digest, self.objective, self._is_double)
-        if self.prior_params is not None:
-            settings["prior"] = _digest(self.prior_params)
-        whole = not isinstance(self.source, LoaderBatches)  # a loader may begin with other rows
-        data, named = first_arguments(self.source)
-        settings["density"] = joint_density(self.model, data, named, observed=whole)
-        stored = stored_training(self.model, problem.guide, *first_arguments(self.source))
-        return Checkpoint(Path(self.options.checkpoint), stored, settings)
+        guide, started = problem.guide, self.started
+        return fitted(self.options, self.source, guide, trainer, course, checkpoint, started)
 
 
 def _digest(data: Any) -> str:
@@ -334,7 +345,7 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
     return trainer, parameters
 
 
-def best_of(task: FitTask, guide: Callable, restarts: int) -> Fit:
+def best_of(task: FitTask, guide: Callable) -> Fit:
     """Return the best of several fits, whose parameters the guide then has.
 
     Pyro stores parameters by name, so that a copy of the guide would continue with those
@@ -347,7 +358,7 @@ def best_of(task: FitTask, guide: Callable, restarts: int) -> Fit:
     module = task.model if isinstance(task.model, torch.nn.Module) else torch.nn.Module()
     initial = copy.deepcopy(module.state_dict())
     fits = []
-    for _ in range(restarts):
+    for _ in range(task.options.restarts):
         with pyro.get_param_store().scope():
             fit, parameters = task.train_guide(_copied(guide))
             fits.append((fit, parameters.copies()))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -14,18 +12,11 @@ import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.objectives.by_draws import (
-    SEED,
-    Evaluations,
-    check_first_possible,
-    check_loss,
-    is_last,
-    why_not_checked,
-)
+from moment_calculus.objectives.by_draws import SEED, Evaluations, loss_by_draws
 from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
-from moment_calculus.optimisation.weighting import PlateScaling, enlarge_plate
+from moment_calculus.optimisation.weighting import PlateScaling, weight_site
 from pyro_moments.objectives.base import Program
 from pyro_moments.prediction.predict import log_predictive
 
@@ -41,23 +32,11 @@ class Weighting(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         if site_is_subsample(msg) or (msg["infer"] or {}).get("_deterministic"):
             return
-        plates = [(frame.name, frame.size) for frame in msg["cond_indep_stack"]]
-        if not msg["is_observed"]:
-            if self.plates is not None:
-                self.plates.latent(msg["name"], plates)
-            if self.kl_weight is not None:
-                msg["scale"] = msg["scale"] * self.kl_weight
-        elif self.plates is not None:
-            plate = self.plates.plate_to_scale(msg["name"], msg["scale"], plates, self.batch)
-            if plate is not None:
-                scale_plate(msg, plate, self.plates.rows)
+        weight_site(msg, self.plates, self.batch, self.kl_weight, _enlarged)
 
 
-def scale_plate(msg: Any, plate: str, rows: Any) -> None:
-    """Let a plate around a site be a subsample of one with ``rows`` elements."""
-    part = methodcaller("_replace", full_size=rows)
-    frames, factor = enlarge_plate(msg["cond_indep_stack"], plate, rows, part)
-    msg["scale"], msg["cond_indep_stack"] = msg["scale"] * factor, tuple(frames)
+def _enlarged(frame: Any, rows: Any) -> Any:
+    return frame._replace(full_size=rows)
 
 
 class Problem:
@@ -165,46 +144,39 @@ class GlobalRandomState:
             torch.cuda.set_rng_state_all([torch.as_tensor(part) for part in state["cuda"]])
 
 
-def loss_by_draws(
+def trained_loss_by_draws(
     problem: Problem, source: AllData, options: Options, fit: Fit, take: Callable
 ) -> ByDraws:
     """Return the trained loss by draws; the global random state stays as it was."""
-    if reason := why_not_checked(fit, problem.objective, source):
-        return ByDraws(note=reason)
+
+    def evaluations(part: AllData, is_last: bool) -> Evaluations:
+        if part is source:
+            return _evaluations(problem, part, is_last)
+        plates = PlateScaling(options.rows_of(part), options.plate)
+        of_rows = Problem(problem.objective, problem.model, problem.guide, plates, False, None)
+        return _evaluations(of_rows, part, is_last)
+
     state = GlobalRandomState()
     before = state.get()
     try:
         pyro.set_rng_seed(SEED)
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the training has already given these warnings
-
-            def check(part: AllData) -> ByDraws:
-                checked_problem = problem if part is source else _of_rows(problem, part, options)
-                evaluations = _evaluations(checked_problem, part, is_last(fit, part, options))
-                return check_loss(fit, problem.objective, part, evaluations)
-
-            return check_first_possible(source, take, check)
+        with torch.no_grad():
+            return loss_by_draws(fit, problem.objective, source, options, take, evaluations)
     finally:
         state.set(before)
 
 
-def _of_rows(problem: Problem, part: AllData, options: Options) -> Problem:
-    """Return the problem that was trained on all data, for mini-batches of them."""
-    plates = PlateScaling(options.rows_of(part), options.plate)
-    return Problem(problem.objective, problem.model, problem.guide, plates, False, None)
-
-
-def _evaluations(problem: Problem, source: AllData, last: bool) -> Evaluations:
+def _evaluations(problem: Problem, source: AllData, is_last: bool) -> Evaluations:
     objectives: dict[int, Any] = {}
 
     def particles(data: Arguments, count: int, turn: int) -> tuple[np.ndarray, ...]:
-        drawn = objectives.setdefault(count, problem.objective.by_draws(count))
+        sampled = objectives.setdefault(count, problem.objective.by_draws(count))
         problem.weighting.batch = source.size
         program = Program(problem.weighted_model, problem.weighted_guide, *data)
-        return tuple(part.double().cpu().numpy() for part in drawn.particle_terms(program))
+        return tuple(part.double().cpu().numpy() for part in sampled.particle_terms(program))
 
     def loss(data: Arguments, turn: int) -> float:
         problem.weighting.batch = source.size
         return problem.loss(data)
 
-    return Evaluations(particles, loss, last)
+    return Evaluations(particles, loss, is_last)

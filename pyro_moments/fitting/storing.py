@@ -16,6 +16,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
 
 from guides.pyro.initialization import init_to_network
+from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
@@ -179,7 +180,8 @@ class Streaming(Messenger):
             msg["fn"] = self.priors[msg["name"]]
 
 
-def streaming(model: Callable, prior: Fit, data: tuple, named: dict[str, Any]) -> Callable:
-    """Return a model whose prior is the posterior of an earlier fit; local sites keep their own."""
-    priors = priors_from_fit(sampled_sites(model, data, named), prior)
-    return Streaming(priors)(model)
+def streaming(model: Callable, prior: Fit | None, source: AllData) -> Callable:
+    """Return a model whose prior is an earlier fit's posterior; local sites keep their own."""
+    if prior is None:
+        return model
+    return Streaming(priors_from_fit(sampled_sites(model, *first_arguments(source)), prior))(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,27 +16,27 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus.likelihoods.families import (
     LikelihoodTables,
     no_expected_log_prob,
-    no_tempered_log_prob,
 )
-from moment_calculus.likelihoods.joint_powers import ObservedSite, Parameter, joint_power_mean
-from moment_calculus.numerics.rulebook import ClassTable
+from moment_calculus.likelihoods.joint_powers import (
+    ObservedSite,
+    Parameter,
+    Wrappers,
+    power_mean,
+    power_mean_of_data,
+)
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.likelihoods import univariate
 from pyro_moments.likelihoods.structure import has_moments, random_tensors
+from pyro_moments.likelihoods.univariate import UNIVARIATE
 
 NEEDS_RULE = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
-_TABLES = LikelihoodTables("Pyro", univariate.predictive, univariate.marginal, NEEDS_RULE)
-EXPECTED_LOG_PROB, PREDICTIVES = _TABLES.expected, _TABLES.prediction_rules
-expected_log_prob, predictive_moments = _TABLES.expected_log_prob, _TABLES.predictive_moments
-predictive, is_predicted = _TABLES.predictive, _TABLES.is_predicted
-moments_and_law, marginal = _TABLES.moments_and_law, _TABLES.marginal
-
-
-# Functions of the distribution, the observation and a power a, which return (1/a) log
-# E[pᵃ] of the batch shape. Each is for a class that also has an expected log-probability.
-TEMPERED = ClassTable()
+_WRAPPERS = Wrappers(torch.distributions.Independent, MaskedDistribution, ExpandedDistribution)
+TABLES = LikelihoodTables("Pyro", UNIVARIATE, NEEDS_RULE, unwrap)
+EXPECTED_LOG_PROB, TEMPERED, PREDICTIVES = TABLES.expected, TABLES.tempered, TABLES.prediction_rules
+expected_log_prob, predictive_moments = TABLES.expected_log_prob, TABLES.predictive_moments
+predictive, is_predicted = TABLES.predictive, TABLES.is_predicted
+moments_and_law, marginal = TABLES.moments_and_law, TABLES.marginal
 
 
 def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
@@ -59,7 +59,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
         return explain_precision(rule, fn, value)
     if fn.event_dim or not _is_univariate(value):
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="Pyro")
-    return univariate.expected(fn, value)
+    return UNIVARIATE.expected(fn, value)
 
 
 def explain_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
@@ -101,29 +101,17 @@ def _is_univariate(value: Any) -> bool:
     return isinstance(unwrap(value), torch.Tensor | Gaussian | Deferred)
 
 
-def tempered(name: str, fn: Any, value: Any, alpha: float) -> torch.Tensor:
-    """Return (1/α) log E_q[p(value)ᵅ] of one site, of the distribution's batch shape."""
-    site = observed(name, fn, value)
-    return joint_power_mean([site], alpha, range(site.events - len(site.shape), 0))
-
-
-def tempered_jointly(
-    sites: Iterable[tuple[Any, ...]], alpha: float, datum: Sequence[int]
-) -> torch.Tensor:
-    """Return (1/α) log E_q[Π pᵅ] of every datum, over all that is observed of it."""
-    return joint_power_mean([observed(*site) for site in sites], alpha, datum)
-
-
 def observed(
     name: str, fn: Any, value: Any, scale: Any = 1.0, plates: tuple[str, ...] = ()
 ) -> ObservedSite:
+    """Return an observed site as a product of densities of its elements."""
     # The scale multiplies the log density. Elements of the plates, given by name, are no
     # data.
-    """Return an observed site as a product of densities of its elements."""
     if (log_prob := certain_log_prob(fn, value)) is not None:
         shape = tuple(log_prob.shape)
         return ObservedSite(name, "", shape, 0, (), scale, lambda: log_prob, lambda power: log_prob)
-    base, shape, events, weights = _unwrapped(fn, scale)
+    base, _, events, weights = _WRAPPERS.elements(fn, value, scale, lambda fn, value: value)
+    shape = fn.batch_shape + fn.event_shape[:events]
     random = [*random_tensors(base), *([value] if isinstance(value, MomentTensor) else [])]
     own = value.shape[: len(value.shape) - base.event_dim]
     return ObservedSite(
@@ -140,32 +128,6 @@ def observed(
     )
 
 
-def _unwrapped(fn: Any, weights: Any) -> tuple[Any, torch.Size, int, Any]:
-    """Return the distribution of elements, their shape, the number of event axes, and weights."""
-    shape, events = fn.batch_shape, 0
-    while True:
-        if isinstance(fn, torch.distributions.Independent):
-            added = fn.reinterpreted_batch_ndims
-            shape, events = shape + fn.event_shape[:added], events + added
-            weights = _with_axes(weights, added)
-        elif isinstance(fn, MaskedDistribution):
-            weights = _masked_weights(weights, fn._mask)
-        elif not isinstance(fn, ExpandedDistribution):
-            return fn, shape, events, weights
-        fn = fn.base_dist
-
-
-def _with_axes(weights: Any, added: int) -> Any:
-    return weights[(..., *(None,) * added)] if isinstance(weights, torch.Tensor) else weights
-
-
-def _masked_weights(weights: Any, mask: Any) -> Any:
-    """Return the weights, with zeros where a mask excludes."""
-    if isinstance(mask, bool):
-        return weights if mask else 0.0
-    return torch.where(mask, weights, torch.zeros((), device=mask.device))
-
-
 def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
     if EXPECTED_LOG_PROB.kind(base) is torch.distributions.Normal:
         return unwrap(value), unwrap(base.loc), unwrap(base.scale)
@@ -175,10 +137,10 @@ def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
 def _of_power(name: str, fn: Any, value: Any, power: Any) -> torch.Tensor:
     if not isinstance(value, MomentTensor) and fn._validate_args:
         check_support(fn, value)
-    kind = EXPECTED_LOG_PROB.kind(fn)
-    rule = None if kind is None else TEMPERED.get(kind)
-    if rule is None and fn.event_dim:
-        sites = frozenset().union(*(tensor.value.sites for tensor in random_tensors(fn)))
-        raise no_tempered_log_prob(name, fn, TEMPERED, framework="Pyro", sites=sites)
-    rule_or_quadrature = rule or univariate.tempered
-    return explain_precision(lambda fn, value: rule_or_quadrature(fn, value, power), fn, value)
+    sites = frozenset().union(*(tensor.value.sites for tensor in random_tensors(fn)))
+    rule = TABLES.rule_of_power(name, fn, sites)
+    return explain_precision(lambda fn, value: rule(fn, value, power), fn, value)
+
+
+tempered = partial(power_mean, observed)
+tempered_jointly = partial(power_mean_of_data, observed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pyro.distributions as dist
@@ -12,11 +11,14 @@ from torch import distributions
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.families import FAMILIES, Family
-from moment_calculus.likelihoods.predictions import infinite_where_undefined
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
-from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.likelihoods import univariate
-from pyro_moments.likelihoods.expected import TEMPERED, expected_log_prob, predictive_moments
+from pyro_moments.evaluation.tensor import unwrap
+from pyro_moments.likelihoods.expected import (
+    TABLES,
+    TEMPERED,
+    expected_log_prob,
+    predictive_moments,
+)
 
 # Attributes in which torch keeps parameters before it broadcasts them.
 _ATTRIBUTES = {"scale_tril": "_unbroadcasted_scale_tril"}
@@ -28,63 +30,21 @@ def kinds_of(family: Family) -> list[type]:
     return [kind for kind in kinds if kind][:1]
 
 
-def parameters(family: Family, fn: Any) -> list[Any]:
-    """Return the parameters of a distribution, in the order of its family."""
+def _read(family: Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the parameters in the order of the family, and the given odds by name."""
     names = family.parameters.split()
-    return [unwrap(getattr(fn, _ATTRIBUTES.get(name, name))) for name in names]
-
-
-def odds(fn: Any) -> dict[str, Any]:
-    """Return the logits or the probabilities that a distribution was given, by name."""
+    parameters = [unwrap(getattr(fn, _ATTRIBUTES.get(name, name))) for name in names]
+    if not family.odds:
+        return parameters, {}
     logits = vars(fn).get("logits")
     name = "probs" if logits is None or getattr(fn, "_param", logits) is not logits else "logits"
-    return {name: unwrap(vars(fn)[name])}
-
-
-def _serve(family: Family) -> None:
-    def rule(fn: Any, value: Any) -> torch.Tensor:
-        supports = family.latent if isinstance(value, MomentTensor) else family.expected
-        result = NotImplemented
-        if supports is not None:
-            given = odds(fn) if family.odds else {}
-            result = supports(unwrap(value), *parameters(family, fn), **given)
-        return univariate.expected(fn, value) if result is NotImplemented else result
-
-    expected_log_prob(*kinds_of(family))(rule)
-    if family.tempered is not None:
-        TEMPERED.register(*kinds_of(family))(partial(_tempered, family))
-    if (predictive := family.predictive) is not None:
-        predictive_moments(*kinds_of(family), marginal=partial(_marginal, family))(
-            lambda fn: predictive(*parameters(family, fn))
-        )
-    if family.exists is not None:
-        predictive_moments(*kinds_of(family), marginal=univariate.marginal)(
-            partial(_existing, *family.exists)
-        )
-
-
-def _existing(name: str, mean: float, variance: float, fn: Any) -> tuple:
-    *moments, log_density = univariate.predictive(fn)
-    return *infinite_where_undefined(
-        moments, unwrap(getattr(fn, name)), (mean, variance)
-    ), log_density
-
-
-def _tempered(family: Family, fn: Any, value: Any, power: Any) -> torch.Tensor:
-    if isinstance(value, MomentTensor):
-        return univariate.tempered(fn, value, power)
-    assert family.tempered is not None, "a family with means of powers of its own"
-    given = odds(fn) if family.odds else {}
-    return family.tempered(power, value, *parameters(family, fn), **given)
-
-
-def _marginal(family: Family, name: str, fn: Any) -> Marginal:
-    assert family.marginal is not None, "a family with predictive moments of its own"
-    return family.marginal(name, *parameters(family, fn))
+    return parameters, {name: unwrap(vars(fn)[name])}
 
 
 for _family in FAMILIES:
-    _serve(_family)
+    TABLES.serve(_family, kinds_of(_family), _read)
+TABLES.serve_factor(dist.Delta, "log_density")
+TABLES.serve_factor(dist.Unit, "log_factor")  # of pyro.factor
 
 
 def _components(name: str, fn: Any) -> Marginal:
@@ -119,24 +79,3 @@ def _improper_uniform(fn: dist.ImproperUniform, value: Any) -> torch.Tensor:
 @TEMPERED.register(dist.ImproperUniform)
 def _tempered_improper_uniform(fn: dist.ImproperUniform, value: Any, power: Any) -> torch.Tensor:
     return _improper_uniform(fn, value)
-
-
-@expected_log_prob(dist.Delta)
-def _delta(fn: dist.Delta, value: Any) -> torch.Tensor:
-    return fn.log_density
-
-
-@TEMPERED.register(dist.Delta)
-def _tempered_delta(fn: dist.Delta, value: Any, power: Any) -> torch.Tensor:
-    return likelihoods.tempered_factor(power, unwrap(fn.log_density))
-
-
-@expected_log_prob(dist.Unit)
-def _factor(fn: dist.Unit, value: Any) -> torch.Tensor:
-    """Serve ``pyro.factor``: return the mean of a random log factor."""
-    return likelihoods.expected_value(unwrap(fn.log_factor))
-
-
-@TEMPERED.register(dist.Unit)
-def _tempered_unit(fn: dist.Unit, value: Any, power: Any) -> torch.Tensor:
-    return likelihoods.tempered_factor(power, unwrap(fn.log_factor))

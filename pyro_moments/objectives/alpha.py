@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pyro.distributions as dist
@@ -15,23 +16,14 @@ from pyro.poutine.util import site_is_subsample
 
 from guides.families.dropout_texts import no_density
 from moment_calculus.errors import not_reparameterised, point_without_density
-from moment_calculus.numerics.rulebook import check_draws
 from moment_calculus.objectives.data import (
-    DataPlateFinder,
     DataPlates,
     bb_alpha_energy,
     check_subsamples,
     common_plates,
     log_mean_power,
 )
-from moment_calculus.objectives.options import (
-    check_alpha,
-    check_energy,
-    check_order,
-    check_sampled,
-    warn_one_particle,
-    warn_one_particle_renyi,
-)
+from moment_calculus.objectives.options import AlphaEnergy, RenyiBound
 from pyro_moments.likelihoods import tempered_jointly
 from pyro_moments.objectives.base import (
     FromTraces,
@@ -140,7 +132,7 @@ def _log_prob(site: Any) -> torch.Tensor:
     return scale_and_mask(site["fn"].log_prob(site["value"]), 1.0, site["mask"])
 
 
-class BBAlphaELBO(Objective):
+class BBAlphaELBO(AlphaEnergy, Objective):
     """Black-box α energy: between the ELBO and the log predictive likelihood of each datum.
 
     −(1/α) Σ_n log E_q[p(y_n | θ)^α] + KL(q ‖ p): the ELBO for α → 0 (exactly at 0), for α
@@ -197,25 +189,6 @@ class BBAlphaELBO(Objective):
         >>> energy = BBAlphaELBO(alpha=0.5, num_particles=10, propagation="sampled")
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.5,
-        *,
-        datum: str | None = None,
-        energy: str = "reparameterised",
-        num_particles: int = 1,
-        **options: Any,
-    ) -> None:
-        alpha = check_alpha(alpha, type(self).__name__)
-        check_energy(energy, options.get("propagation", "analytic"), options)
-        super().__init__(num_particles=num_particles, **options)
-        warn_one_particle(alpha, num_particles, self.propagation_kind, energy)
-        self.alpha, self.data, self.energy = alpha, DataPlateFinder(datum), energy
-        if not self.draws:
-            self.num_particles = 1  # all particles would be the same
-        if energy == "cavity":
-            self.runner = PyroDrawRunner()
-
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         data, latent, scale = self.particle_terms(Program(model, guide, args, kwargs))
         return bb_alpha_energy(data, latent, scale, self.alpha)
@@ -225,8 +198,15 @@ class BBAlphaELBO(Objective):
 
         Each has a leading axis of particles.
         """
-        consume = self._cavity if self.energy == "cavity" else self._terms
-        return self.particles(program._replace(data=self._plates), consume)
+        program = program._replace(data=self._plates)
+        if self.energy != "cavity":
+            return self.particles(program, self._terms)
+        bind(program.guide, program.model)
+        return self._runner(program, self._cavity, self.num_particles)
+
+    @functools.cached_property
+    def _runner(self) -> PyroDrawRunner:
+        return PyroDrawRunner()
 
     def _plates(self, model: Trace) -> DataPlates:
         plates = {name: plates_of(site) for name, site in _observed(model).items()}
@@ -272,7 +252,7 @@ def _drawn(sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
     return sum(parts[1:], start=parts[0])
 
 
-class RenyiELBO(Loss):
+class RenyiELBO(RenyiBound, Loss):
     """Rényi bound (1/(1 − α)) log E_q[(p(y, θ) / q(θ))^(1 − α)] of the log evidence.
 
     Its order is opposite to that of :class:`BBAlphaELBO`: α → 1 is the ELBO, α = 0 the
@@ -305,25 +285,14 @@ class RenyiELBO(Loss):
         >>> bound = RenyiELBO(alpha=0.5, num_particles=10)
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.0,
-        *,
-        num_particles: int = 2,
-        propagation: str = "sampled",
-        **options: Any,
-    ) -> None:
-        alpha = check_order(alpha)
-        check_sampled(propagation, type(self).__name__)
-        check_draws((), num_particles)
-        warn_one_particle_renyi(alpha, num_particles)
-        super().__init__(num_particles=num_particles, **options)
-        self.alpha, self.runner = alpha, PyroDrawRunner()
+    @functools.cached_property
+    def _runner(self) -> PyroDrawRunner:
+        return PyroDrawRunner()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         bind(guide, model)
         program = Program(model, guide, args, kwargs)
-        ratios, scale = self.runner(program, _ratio, self.num_particles)
+        ratios, scale = self._runner(program, _ratio, self.num_particles)
         return -log_mean_power(ratios, 1 - self.alpha).sum() * scale[0]
 
 

@@ -16,7 +16,7 @@ from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from moment_calculus.numerics.rulebook import RuleBook, check_draws
 from moment_calculus.objectives.data import DataPlates
-from moment_calculus.objectives.options import check_compiled, check_propagation
+from moment_calculus.objectives.options import Expectations, check_compiled, check_propagation
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss
@@ -182,10 +182,8 @@ class Loss(ELBO):
         return loss
 
 
-class Objective(Loss):
+class Objective(Expectations, Loss):
     """An objective that is made of terms of every site, analytically or over particles."""
-
-    alpha = 0.0  # of the α energy that this objective is; zero is the ELBO
 
     def __init__(
         self,
@@ -240,17 +238,6 @@ class Objective(Loss):
         Each has a leading axis of particles.
         """
         raise NotImplementedError
-
-    @property
-    def draws(self) -> bool:
-        """Return whether anything is drawn besides subsamples."""
-        by_logits = self.propagation.categorical == "sample"
-        return self.propagation_kind == "sampled" or bool(self.sample_sites) or by_logits
-
-    @property
-    def in_closed_form(self) -> bool:
-        """Return whether expectations are computed from moments alone."""
-        return self.propagation_kind == "analytic" and not self.draws
 
     def particles(self, program: Program, consume: FromTraces) -> Any:
         """Return what ``consume`` makes of the traces of each particle, on a leading axis.

@@ -11,12 +11,11 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
-from moment_calculus.predictions.site import nothing_observed
+from moment_calculus.predictions.site import at_site, summed_log_density
 from moment_calculus.rulebooks import propagation_of
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
@@ -149,17 +148,10 @@ def log_predictive(
 ) -> torch.Tensor:
     """Return the log predictive density of all observations, each on its own, as one sum."""
     propagation = propagation or propagation_of("full", "exact")
-    # The sum over all elements of all observed sites.
     sites = _predicted_sites(model, guide, args, kwargs, propagation)
     observed = {name: site for name, site in sites.items() if _is_observation(site)}
-    if not observed:
-        raise nothing_observed()
     with full_precision():
-        parts = [
-            _prediction_with_location(name, site).log_prob(site["value"])
-            for name, site in observed.items()
-        ]
-        return torch.stack([part.sum() for part in parts]).sum()
+        return summed_log_density(observed, prediction_at)
 
 
 def _predicted_sites(
@@ -217,15 +209,8 @@ def is_deterministic(site: Any) -> bool:
     return bool((site["infer"] or {}).get("_deterministic"))
 
 
-def prediction_at(name: str, site: Any) -> Prediction | Moments:
+def prediction_at(name: str, site: Any) -> Any:
     """Return the prediction of a site, or the moments of a deterministic one."""
     if is_deterministic(site):
         return moments_of_value(unwrap(site["value"]))
-    return _prediction_with_location(name, site)
-
-
-def _prediction_with_location(name: str, site: Any) -> Prediction:
-    try:
-        return Prediction(name, site["fn"])
-    except UnsupportedMoments as error:
-        raise error.at_site(name, site.get("line", "")) from None
+    return at_site(Prediction, name, site)

@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from pyro.distributions.util import sum_rightmost
 
 from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
-from moment_calculus.predictions.site import Axes, PredictedSite, checked_count, no_draws
+from moment_calculus.predictions.site import ClosedFormSite, checked_count
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.likelihoods import marginal, moments_and_law, univariate
 from pyro_moments.likelihoods.structure import has_moments
@@ -28,7 +26,7 @@ def without_gradients() -> Iterator[None]:
         yield
 
 
-class Prediction(PredictedSite):
+class Prediction(ClosedFormSite):
     """Predictive distribution of one site, as moments, a log density, quantiles and draws.
 
     For classes the moments are those of the one-hot outcome: ``mean`` holds the
@@ -45,33 +43,22 @@ class Prediction(PredictedSite):
         UnsupportedMoments: if there are no predictive moments for the distribution.
     """
 
+    framework = "Pyro"
+
     def __init__(self, name: str, fn: Any) -> None:
-        shape = fn.batch_shape + fn.event_shape
-        base, summed = unwrapped(fn, WRAPPERS)
-        *parts, law = moments_and_law(name, base)
-        log_prob = getattr(law, "log_prob", law)
-        classes = parts[0].shape[-1:] if isinstance(base, CLASSES) else ()
-        event = len(base.event_shape)
-        elements = shape[: len(shape) - event]
-
-        def log_density(value: torch.Tensor) -> torch.Tensor:
-            return sum_rightmost(log_prob(value), summed)
-
-        moments = PredictiveMoments(*(part.expand(shape + classes) for part in parts))
-        known, axes = marginal(name, base), Axes(tuple(elements), event, summed)
-        super().__init__(name, fn, moments, log_density, known, axes, without_gradients)
-        self._base, self._predictive = base, law
+        inner = unwrapped(fn, WRAPPERS)
+        base, has_classes = inner[0], isinstance(inner[0], CLASSES)
+        rules = moments_and_law(name, base), marginal(name, base)
+        super().__init__(name, fn, inner, *rules, has_classes, without_gradients)
 
     def sample(self, n: int) -> torch.Tensor:
         """Draw from the predictive distribution of every element, with torch's global generator.
 
         What an element depends on is drawn from the posterior, then the element from the
-        likelihood: exact draws of its own predictive distribution, epistemic and
-        aleatoric
-            together. They are not
-        joint draws of several elements: what two rows share, because one set of weights
-        predicts both, is not in them. For functions of several rows (sums, maxima, paths)
-        draw the weights with Pyro's ``Predictive``.
+        likelihood: exact draws of its own predictive distribution, epistemic and aleatoric
+        together. They are not joint draws of several elements: what two rows share,
+        because one set of weights predicts both, is not in them. For functions of several
+        rows (sums, maxima, paths) draw the weights with Pyro's ``Predictive``.
 
         Args:
             n: how many draws.
@@ -84,20 +71,13 @@ class Prediction(PredictedSite):
             UnsupportedMoments: if the predictive moments are of a rule of your own that
                 returns a log density, not a distribution.
         """
+        count = checked_count(n)
         with without_gradients():
-            return self._drawn(checked_count(n))
-
-    def _drawn(self, count: int) -> torch.Tensor:
-        shape = self.distribution.batch_shape + self.distribution.event_shape
-        if hasattr(self._predictive, "sample"):
-            elements = shape[: len(shape) - len(self._predictive.event_shape)]
-            return self._predictive.expand(elements).sample((count,))
-        if not has_moments(self._base):
-            return self.distribution.sample((count,))
-        if type(self._marginal) is Marginal:
-            raise no_draws(self.name, type(self._base).__name__, framework="Pyro")
-        draws = univariate.draw_observations(self._base, count, shape)
-        return draws.to(self.mean.dtype) if draws.is_floating_point() else draws
+            return self._draws(
+                has_moments(self._base),
+                lambda distribution: distribution.sample((count,)),
+                lambda base, shape: univariate.draw_observations(base, count, torch.Size(shape)),
+            )
 
 
 class SampledPrediction(SampledSite):

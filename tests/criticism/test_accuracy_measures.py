@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from moment_calculus.criticism.accuracy import draws as drawing
+from moment_calculus.criticism.accuracy import measures
 from moment_calculus.criticism.accuracy.accuracy import accuracy_of
 from moment_calculus.criticism.accuracy.layers import Layer
 from moment_calculus.functions.table import activation
@@ -82,7 +82,7 @@ def test_standard_errors_are_those_of_repetitions(together):
 
 def test_sums_over_blocks_are_those_of_all_draws(monkeypatch):
     """Blocks of few draws, far from zero, where squares of plain sums would lose digits."""
-    monkeypatch.setattr(drawing, "BLOCK", 7 * MEAN.size)
+    monkeypatch.setattr(measures, "BLOCK", 7 * MEAN.size)
     far = MEAN + 1e7
     kept, draw = [], normal(far)
 

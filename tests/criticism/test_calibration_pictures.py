@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from moment_calculus.criticism import arviz_access, pictures, tables
 from pyro_moments import calibration
 from tests.criticism.predicted import LOC, SCALE, SIZE, predicted
 
@@ -80,9 +81,22 @@ def test_lines_show_coverage_and_reliability(pyplot):
     np.testing.assert_array_equal(y, bins.accuracy[bins.count > 0])
 
 
-def test_without_matplotlib_pictures_say_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"pip install .*diagnostics"):
-        NORMAL.plot_pit()
+@pytest.mark.parametrize(
+    ("package", "use"),
+    [
+        ("matplotlib.pyplot", NORMAL.plot_pit),
+        ("matplotlib.pyplot", lambda: pictures.plot_accuracy(None, {}, None, None, 0.0)),
+        ("matplotlib.pyplot", lambda: pictures.plot_comparison(None, [], {}, (), {}, {})),
+        ("pandas", lambda: tables.data_frame([], [], "row")),
+        ("arviz", arviz_access.arviz),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch, package, use):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=r'pip install "pyro-moments\[diagnostics\]"'):
+        use()
+
+
+def test_the_number_of_bins_is_positive():
     with pytest.raises(ValueError, match="positive integer"):
         NORMAL.plot_pit(object(), bins=0)

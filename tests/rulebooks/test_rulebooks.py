@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +14,13 @@ import torch.nn.functional as F
 
 import numpyro_moments
 import pyro_moments
+from moment_calculus import rulebooks
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.families.logistic import Sigmoid
 from moment_calculus.functions.families.relu import ReLU
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.numerics.rulebook import RuleBook, replaceable
 from moment_calculus.numerics.special import expit
 from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.predictions.moments import as_value
@@ -195,8 +199,27 @@ def test_a_product_of_functions_takes_them_from_the_book():
 
 
 def test_unknown_operations_are_refused_with_the_candidates():
-    with pytest.raises(ValueError, match=r"'products' is not one of product, linear"):
-        RuleBook("mine", operations={"products": torch.mul})
+    book = RuleBook("mine", operations={"products": torch.mul})
+    with pytest.raises(ValueError, match=r"operation='products' is not one of linear, product"):
+        propagation_of("full", book)
+
+
+def test_operations_that_ask_for_a_rule_can_be_named():
+    name = replaceable("of_this_test")
+    book = RuleBook("mine", operations={name: torch.mul})
+    assert propagation_of("full", book).replacement(name) is torch.mul
+    assert propagation_of("full", "exact").replacement(name) is None
+
+
+def test_modules_without_a_book_are_left_alone(monkeypatch, tmp_path):
+    (tmp_path / "shared_by_books.py").write_text("SLOPE = 1.0")
+    monkeypatch.setattr(rulebooks, "__path__", [*rulebooks.__path__, str(tmp_path)])
+    try:
+        assert importlib.reload(rulebooks).RULEBOOKS.keys() == BOOKS.keys()
+    finally:
+        sys.modules.pop("moment_calculus.rulebooks.shared_by_books", None)
+        monkeypatch.undo()
+        importlib.reload(rulebooks)
 
 
 def test_unknown_names_are_refused_with_the_candidates():

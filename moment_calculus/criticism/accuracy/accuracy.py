@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.criticism.accuracy import presentation
-from moment_calculus.criticism.accuracy.draws import GROUPS, Draw, LayerSums, accumulate
 from moment_calculus.criticism.accuracy.layers import Layer
-from moment_calculus.criticism.accuracy.measures import ErrorMeasures, error_measures
-from moment_calculus.criticism.accuracy.wording import no_layers, no_such_row, too_few_draws
+from moment_calculus.criticism.accuracy.measures import (
+    GROUPS,
+    Draw,
+    ErrorMeasures,
+    Estimate,
+    LayerSums,
+    accumulate,
+    error_measures,
+)
+from moment_calculus.criticism.pictures import plot_accuracy
+from moment_calculus.criticism.tables import aligned, data_frame
+from moment_calculus.errors import UnsupportedMoments
+
+LARGE = 0.1  # error from which the text says "breaks" instead of "departs"
+HEADINGS = (
+    "", "layer", "line", "shape", "ε_μ", "ε_σ", "worst mean", "worst sd", "corr.", "bound", ""
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +69,68 @@ class AccuracyRow:
 
     def __repr__(self) -> str:
         """Return the row in words."""
-        return f"<{presentation.row_label(self)}: {presentation.error(self)}>"
+        return f"<{self.title}: {self.error}>"
+
+    @property
+    def short_line(self) -> str:
+        """Return the user's line without its folders."""
+        path, space, module = self.line.partition(" in ")
+        return os.path.basename(path) + space + module
+
+    @property
+    def title(self) -> str:
+        """Return number, label and line as text."""
+        line = f", {self.short_line}" if self.line else ""
+        return f"row {self.number} ({self.label}{line})"
+
+    @property
+    def error(self) -> str:
+        """Return the error in words."""
+        mean, ratio = self.measures.mean_error, self.measures.deviation_ratio
+        by_ratio = f"standard deviation {_digits(ratio)} of the sampled"
+        if mean.value - self.measures.noise > abs(math.log(ratio.value)):
+            return f"means off by {_digits(mean)} standard deviations, {by_ratio}"
+        return by_ratio
+
+    def columns(self) -> dict[str, Any]:
+        """Return what the data frame says of the row."""
+        measures = self.measures
+        return {
+            "label": self.label,
+            "operation": self.operation,
+            "line": self.line,
+            "shape": self.shape,
+            "mean_error": measures.mean_error.value,
+            "mean_error_se": measures.mean_error.standard_error,
+            "noise": measures.noise,
+            "deviation_ratio": measures.deviation_ratio.value,
+            "deviation_ratio_se": measures.deviation_ratio.standard_error,
+            "share": measures.share,
+            "worst_mean": measures.worst_mean.value,
+            "worst_deviation": measures.worst_deviation.value,
+            "correlation_error": _or_nan(measures.correlation_error),
+            "certificate": _or_nan(self.certificate),
+            "accurate": self.is_accurate,
+            "reason": self.reason,
+        }
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of the text table, with an asterisk beyond Monte Carlo error."""
+        measures = self.measures
+        mean, deviation = measures.worst_mean, measures.worst_deviation
+        return (
+            str(self.number),
+            self.label,
+            self.short_line,
+            "×".join(map(str, self.shape)) or "1",
+            str(measures.mean_error),
+            str(measures.deviation_ratio),
+            f"{mean.value:+.2f} ± {mean.standard_error:.2f}",
+            f"{deviation.value:.2f} ± {deviation.standard_error:.2f}",
+            "" if measures.correlation_error is None else f"{measures.correlation_error:.3f}",
+            "" if self.certificate is None else f"{self.certificate:.0e}",
+            "" if self.is_accurate else "*",
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,7 +152,8 @@ class MomentAccuracy:
         """Return the last row with a label such as ``"obs.loc"``; raise KeyError without one."""
         matches = [row for row in self.rows if label in (row.site, row.operation)]
         if not matches:
-            raise no_such_row(label, [row.label for row in self.rows])
+            labels = dict.fromkeys(row.label for row in self.rows)
+            raise KeyError(f"no row {label!r}; there are {', '.join(labels)}")
         return matches[-1]
 
     def __len__(self) -> int:
@@ -101,7 +177,25 @@ class MomentAccuracy:
     @property
     def sentence(self) -> str:
         """The result in words: up to which layer the moments are exact, and why not beyond it."""
-        return presentation.sentence(self.rows, self.first, self.worst, self.num_samples)
+        first, worst, rows = self.first, self.worst, self.rows
+        if first is None:
+            return (
+                f"accurate to Monte Carlo error in all {len(rows)} rows ({self.num_samples} draws)"
+            )
+        before = [row for row in rows if row.number < first.number]
+        start = f"accurate to Monte Carlo error up to {before[-1].title}; " if before else ""
+        verb = "breaks at" if first.measures.departure > LARGE else "departs from the draws at"
+        parts = [f"{start}{verb} {first.title}: {first.error}{self._because(first)}"]
+        if worst is not first and worst.measures.departure > first.measures.departure:
+            parts.append(f"farthest off at {worst.title}: {worst.error}{self._because(worst)}")
+        return "; ".join(parts)
+
+    def _because(self, row: AccuracyRow) -> str:
+        """Return the reason of a row, or of the last row before it that has one, in brackets."""
+        if row.reason:
+            return f" ({row.reason})"
+        earlier = [other for other in self.rows if other.number < row.number and other.reason]
+        return f" (from row {earlier[-1].number}: {earlier[-1].reason})" if earlier else ""
 
     def table(self) -> Any:
         """Return the rows as a ``pandas.DataFrame``, indexed by their numbers.
@@ -109,7 +203,8 @@ class MomentAccuracy:
         Raises:
             ImportError: if pandas is not installed.
         """
-        return presentation.frame(self.rows)
+        numbers = [row.number for row in self.rows]
+        return data_frame([row.columns() for row in self.rows], numbers, "row")
 
     def plot(self, axes: Any = None) -> Any:
         """Plot ε_μ and ε_σ along the program, with three Monte Carlo standard errors.
@@ -123,7 +218,14 @@ class MomentAccuracy:
         Raises:
             ImportError: if Matplotlib is not installed.
         """
-        return presentation.plot(self.rows, axes)
+        measures = [row.measures for row in self.rows]
+        return plot_accuracy(
+            axes,
+            {row.number: f"{row.label}  {row.short_line}" for row in self.rows},
+            np.array([each.mean_error for each in measures]),
+            np.array([each.deviation_ratio for each in measures]),
+            measures[0].noise,
+        )
 
     def __repr__(self) -> str:
         """Return the result in words."""
@@ -131,13 +233,28 @@ class MomentAccuracy:
 
     def __str__(self) -> str:
         """Return a table, and the result in words."""
-        return f"{presentation.text(self.rows)}\n\n{self.sentence}"
+        rows = [HEADINGS, *(row.cells() for row in self.rows)]
+        return "\n".join([*aligned(rows), "", self.sentence])
 
 
 def check_draws(num_samples: int) -> None:
     """Raise ValueError if there are too few draws for standard errors."""
     if isinstance(num_samples, bool) or num_samples < 2 * GROUPS:
-        raise too_few_draws(num_samples, 2 * GROUPS)
+        raise ValueError(
+            f"num_samples={num_samples!r} draws have no standard errors: at least {2 * GROUPS}, or "
+            "1000 to see deviations of some per cent"
+        )
+
+
+def other_path(with_moments: str, with_draws: str, line: str) -> UnsupportedMoments:
+    """Return the error for a program that runs other operations with draws than with moments."""
+    return UnsupportedMoments(
+        f"with moments the program calls {with_moments} where with draws it calls {with_draws}: "
+        "layers cannot be compared",
+        remedy="let neither the types nor the values of tensors decide what is run",
+        operation=with_draws,
+        location=line,
+    )
 
 
 def accuracy_of(
@@ -151,7 +268,10 @@ def accuracy_of(
     numpy_layers = [layer.in_numpy() for layer in layers]
     finite = [layer for layer in numpy_layers if layer.is_finite]
     if not finite:
-        raise no_layers()
+        raise ValueError(
+            "no operation of the model has a random result with moments: there is nothing to "
+            "compare; are the latent sites used by the model?"
+        )
     indices = [layer.index for layer in finite]
     draw_finite: Draw = lambda count: draw(count, indices)  # noqa: E731
     sums = accumulate(finite, latent, draw_finite, num_samples)
@@ -160,6 +280,14 @@ def accuracy_of(
     good = enumerate((part for part in sums if part.is_finite), 1)
     rows = tuple(_row(number, part.layer, part) for number, part in good)
     return MomentAccuracy(rows, num_samples, (*left_out, *infinite))
+
+
+def _digits(estimate: Estimate) -> str:
+    return f"{estimate.value:.{3 if estimate.standard_error < 0.004 else 2}f}"
+
+
+def _or_nan(number: float | None) -> float:
+    return math.nan if number is None else number
 
 
 def _infinite(layer: Layer, what: str) -> str:

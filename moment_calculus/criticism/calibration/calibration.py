@@ -14,17 +14,17 @@ from moment_calculus.criticism.calibration.classes import ClassCalibration, clas
 from moment_calculus.criticism.calibration.coverage import (
     SIGNIFICANT,
     Coverage,
-    checked_masses,
-    coverage_of,
-)
-from moment_calculus.criticism.calibration.observations import (
     check_known,
     check_support,
+    checked_masses,
     checked_prediction,
     checked_values,
+    coverage_of,
     to_framework,
     to_numpy,
 )
+from moment_calculus.criticism.pictures import INTERVALS, plot_coverage, plot_pit
+from moment_calculus.criticism.tables import scores_table
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.predictions.marginals import (
     BinaryMarginal,
@@ -35,7 +35,7 @@ from moment_calculus.predictions.marginals import (
 )
 from moment_calculus.predictions.site import PredictedSite
 
-MASSES = (0.5, 0.8, 0.9, 0.95)
+DEFAULT_MASSES = (0.5, 0.8, 0.9, 0.95)
 
 
 class Uniformity(NamedTuple):
@@ -103,7 +103,7 @@ class Calibration:
         found = kstest(self.pit.ravel(), "uniform")
         return Uniformity(float(found.statistic), float(found.pvalue))
 
-    def coverage(self, masses: float | Sequence[float] = MASSES) -> Coverage:
+    def coverage(self, masses: float | Sequence[float] = DEFAULT_MASSES) -> Coverage:
         """Return the shares of observations inside central predictive intervals.
 
         Args:
@@ -136,8 +136,8 @@ class Calibration:
         Raises:
             ValueError: if the mass is not between 0 and 1.
         """
-        lower, upper = (to_numpy(end).astype(np.float64) for end in self.prediction.interval(mass))
-        variance = to_numpy(self.prediction.variance).astype(np.float64)
+        lower, upper = (to_numpy(end, np.float64) for end in self.prediction.interval(mass))
+        variance = to_numpy(self.prediction.variance, np.float64)
         return Sharpness(float((upper - lower).mean()), float(np.sqrt(variance).mean()))
 
     @property
@@ -189,9 +189,8 @@ class Calibration:
 
         Source: Czado, Gneiting and Held 2009, eq. 2 and 3.
         """
-        from moment_calculus.criticism.calibration.pictures import plot_pit
-
-        return plot_pit(self, axes, bins=bins)
+        name, discrete = self.prediction.name, self.is_discrete
+        return plot_pit(axes, name, self.below, self.up_to, bins, discrete)
 
     def plot_coverage(self, axes: Any = None) -> Any:
         """Plot shares of observations inside central intervals against predicted probabilities.
@@ -208,9 +207,9 @@ class Calibration:
         Raises:
             ImportError: if matplotlib is not installed.
         """
-        from moment_calculus.criticism.calibration.pictures import plot_coverage
-
-        return plot_coverage(self, axes)
+        coverage = self.coverage(INTERVALS.tolist())
+        shares = coverage.expected, coverage.observed
+        return plot_coverage(axes, self.prediction.name, self.observed.size, *shares)
 
     @property
     def p_value(self) -> float:
@@ -246,7 +245,7 @@ class Calibration:
         return "\n".join(
             [
                 heading + f"{self.observed.size} observations",
-                *(f"{name:<18}  {score:>10.4g}" for name, score in scores.items()),
+                scores_table(scores),
                 str(self.coverage()),
                 self.verdict(),
             ]
@@ -295,10 +294,10 @@ def _calibrated(marginal: Marginal, prediction: PredictedSite, y: Any, seed: int
     whole = isinstance(marginal, CountMarginal)
     check_support(prediction, values, whole=whole)
     given = to_framework(values, prediction.mean)
-    up_to = to_numpy(prediction.cdf(given)).astype(np.float64)
+    up_to = to_numpy(prediction.cdf(given), np.float64)
     check_known(prediction, up_to)
-    below = to_numpy(prediction.cdf(given - 1)).astype(np.float64) if whole else up_to
-    log_score = float(to_numpy(prediction.log_prob(given)).astype(np.float64).mean())
+    below = to_numpy(prediction.cdf(given - 1), np.float64) if whole else up_to
+    log_score = float(to_numpy(prediction.log_prob(given), np.float64).mean())
     return Calibration(prediction, values, below, up_to, log_score, seed)
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
-from moment_calculus.criticism.calibration.observations import (
+from moment_calculus.criticism.calibration.coverage import (
+    SIGNIFICANT,
     check_known,
     checked_values,
     first,
     to_framework,
     to_numpy,
 )
+from moment_calculus.criticism.pictures import plot_reliability
+from moment_calculus.criticism.tables import numeric_table, scores_table
 from moment_calculus.predictions.marginals import BinaryMarginal
 from moment_calculus.predictions.site import PredictedSite, checked_count
 
@@ -73,13 +76,12 @@ class Reliability:
 
     def __str__(self) -> str:
         """Return a table of the bins that are not empty."""
-        rows = [f"{'probability':>11}  {'mean':>6}  {'observed':>8}  {'± s.e.':>7}  {'count':>6}"]
-        for i in np.flatnonzero(self.count):
-            rows.append(
-                f"{self.edges[i]:>5.2f}–{self.edges[i + 1]:<5.2f}  {self.confidence[i]:>6.3f}  "
-                f"{self.accuracy[i]:>8.3f}  {self.standard_error[i]:>7.3f}  {self.count[i]:>6}"
-            )
-        return "\n".join(rows)
+        names = ("probability", "mean", "observed", "± s.e.", "count")
+        formats = zip(names, (">11", ">6.3f", ">8.3f", ">7.3f", ">6"), strict=True)
+        bins = [f"{low:>5.2f}–{high:<5.2f}" for low, high in pairwise(self.edges)]
+        columns = (self.confidence, self.accuracy, self.standard_error, self.count)
+        rows = zip(bins, *columns, strict=True)
+        return numeric_table(dict(formats), [row for row in rows if row[-1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,9 +185,8 @@ class ClassCalibration:
             ValueError: if the number of bins is not positive, or the class does not
                 exist.
         """
-        from moment_calculus.criticism.calibration.pictures import plot_reliability
-
-        return plot_reliability(self, axes, bins=bins, of=of)
+        reliability = self.reliability(bins, of=of)
+        return plot_reliability(axes, self.prediction.name, **vars(reliability), of=of)
 
     @property
     def excess(self) -> Excess:
@@ -242,7 +243,7 @@ class ClassCalibration:
         return "\n".join(
             [
                 heading + f"{len(self.labels)} observations, {self.probs.shape[-1]} classes",
-                *(f"{name:<18}  {score:>10.4g}" for name, score in scores.items()),
+                scores_table(scores),
                 str(self.reliability()),
                 self.verdict(),
             ]
@@ -275,6 +276,6 @@ def class_calibration(prediction: PredictedSite, y: Any) -> ClassCalibration:
         )
     check_known(prediction, probs.sum(-1))
     given = to_framework(values if binary else values.astype(np.int64), prediction.mean)
-    log_score = float(to_numpy(prediction.log_prob(given)).astype(np.float64).mean())
+    log_score = float(to_numpy(prediction.log_prob(given), np.float64).mean())
     flat = probs.reshape(-1, probs.shape[-1])
     return ClassCalibration(prediction, flat, values.astype(np.int64).ravel(), log_score)

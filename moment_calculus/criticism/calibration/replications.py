@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from moment_calculus.criticism.arviz_access import effective_draws, group_of, replications_of
+from moment_calculus.criticism.tables import data_frame
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-OBSERVED = "observed_data"
-FEWEST = 4  # draws of the shortest chain whose effective sample size ArviZ estimates
+MIN_DRAWS = 4  # of the shortest chain whose effective sample size ArviZ estimates
 Statistic = Callable[[np.ndarray], Any]
 
 
@@ -48,50 +50,35 @@ def predictive_p_values(
 
     Source: Rubin 1984; Gelman, Meng and Stern 1996; ties as Lancaster 1961.
     """
-    from pandas import DataFrame
-
     if not statistics:
         raise ValueError("no statistics: pass functions of one data set by name, {'max': np.max}")
-    replicated, observed = (_group(inference_data, name) for name in (group, OBSERVED))
-    rows = {
-        (site, name): _row(f"site {site!r}, statistic {name!r}", statistic, *pair)
-        for site, pair in _pairs(replicated, observed, group).items()
-        for name, statistic in statistics.items()
-    }
-    table = DataFrame.from_dict(rows, orient="index")
-    table.index = table.index.set_names(["site", "statistic"])
-    return table
-
-
-def _group(inference_data: Any, name: str) -> Any:
-    if name in inference_data:
-        return inference_data[name]
-    raise ValueError(
-        f"no group {name!r} in the inference data; make one with draws of the observed sites and "
-        "with the observations (arviz.from_dict, or to_inference_data)"
-    )
-
-
-def _pairs(replicated: Any, observed: Any, group: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return replications [chain, draw, ...] and observations [...] of every observed site."""
-    absent = ", ".join(str(name) for name in observed if name not in replicated)
-    if absent or not observed.data_vars:
+    replicated, observed = (group_of(inference_data, name) for name in (group, "observed_data"))
+    sites = list(map(str, observed))
+    absent = ", ".join(name for name in sites if name not in replicated)
+    if absent or not sites:
         present = ", ".join(map(str, replicated)) or "nothing"
         raise ValueError(
             f"no replications of {absent or 'anything observed'} in {group!r}, which has "
             f"{present}: draw all observed sites, or leave the others out of observed_data"
         )
-    return {str(name): _pair(str(name), replicated[name], observed[name]) for name in observed}
+    pairs = {name: (replications_of(name, replicated), observed[name].values) for name in sites}
+    return p_values(pairs, statistics)
 
 
-def _pair(name: str, replicated: Any, observed: Any) -> tuple[np.ndarray, np.ndarray]:
-    data, missing = observed.values, {"chain", "draw"} - set(replicated.dims)
-    if missing:
-        raise ValueError(
-            f"site {name!r}: the replications have no axis {' and '.join(sorted(missing))}, but "
-            f"{', '.join(map(str, replicated.dims))}; give one chain of draws as [1, draws, ...]"
-        )
-    draws = replicated.transpose("chain", "draw", ...).values
+def p_values(
+    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],  # [chains, draws, ...] and [...] by site
+    statistics: Mapping[str, Statistic],
+) -> DataFrame:
+    """Return the p-values of replications and observations, as :func:`predictive_p_values`."""
+    rows = {
+        (site, name): _row(f"site {site!r}, statistic {name!r}", statistic, *pair)
+        for site, pair in {site: _checked(site, *pair) for site, pair in pairs.items()}.items()
+        for name, statistic in statistics.items()
+    }
+    return data_frame([*rows.values()], [*rows], ["site", "statistic"])
+
+
+def _checked(name: str, draws: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if draws.ndim == 2 and data.size == 1:  # ArviZ gives a single observation an axis
         data = data.reshape(())
     if draws.shape[2:] != data.shape:
@@ -99,8 +86,7 @@ def _pair(name: str, replicated: Any, observed: Any) -> tuple[np.ndarray, np.nda
             f"site {name!r}: one replication has the shape {draws.shape[2:]}, the observations "
             f"{data.shape}; predict the rows that were observed"
         )
-    unknown = int(np.isnan(data).sum())
-    if unknown:
+    if unknown := int(np.isnan(data).sum()):
         raise ValueError(
             f"site {name!r}: {unknown} of {data.size} observations are NaN; leave their rows out "
             "of both groups"
@@ -126,19 +112,17 @@ def _row(where: str, statistic: Statistic, draws: np.ndarray, data: np.ndarray) 
 def _standard_error(above: np.ndarray) -> float:
     """Return the error of a share; half a replication on each side keeps it positive."""
     effective = float(above.size)
-    if above.shape[1] >= FEWEST and np.ptp(above) > 0:
-        import arviz
-
-        effective = min(effective, float(arviz.ess(above, method="mean")))
+    if above.shape[1] >= MIN_DRAWS and np.ptp(above) > 0:
+        effective = min(effective, effective_draws(above))
     share = (above.mean() * effective + 0.5) / (effective + 1)
     return math.sqrt(share * (1 - share) / effective)
 
 
 def _number(where: str, statistic: Statistic, data: np.ndarray) -> float:
-    table = np.asarray(statistic(data))
-    if table.size != 1 or not np.isfinite(table).all():
+    number = np.asarray(statistic(data))
+    if number.size != 1 or not np.isfinite(number).all():
         raise ValueError(
-            f"{where}: a test statistic is one finite number for each data set, not {table!r} of "
+            f"{where}: a test statistic is one finite number for each data set, not {number!r} of "
             f"an array of the shape {data.shape}; reduce over all its axes"
         )
-    return float(table.reshape(()))
+    return float(number.reshape(()))

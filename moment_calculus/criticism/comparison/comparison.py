@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from moment_calculus.criticism.comparison.chains import Chains
-from moment_calculus.criticism.comparison.fitted_model import LINEAR_RESPONSE, REFUSALS, FittedModel
-from moment_calculus.criticism.comparison.loo import LooComparison, compare_loo
-from moment_calculus.criticism.comparison.pictures import plot_comparison
-from moment_calculus.criticism.comparison.predictions import (
-    PredictiveComparison,
-    compare_predictions,
+import numpy as np
+
+from moment_calculus.criticism.arviz_access import (
+    Scores,
+    chains_of,
+    is_inference_data,
+    leave_one_out,
+    observed_sites,
 )
-from moment_calculus.criticism.comparison.report import frame, report
-from moment_calculus.criticism.comparison.sites import SiteComparison, compare_sites
-from moment_calculus.criticism.containers.draws import Draws
-from moment_calculus.criticism.containers.leave_one_out import leave_one_out
+from moment_calculus.criticism.comparison.differences import (
+    Chains,
+    LooComparison,
+    PredictiveComparison,
+    SiteComparison,
+    compare_sites,
+)
+from moment_calculus.criticism.draws import Draws
+from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, REFUSALS, FittedModel
+from moment_calculus.criticism.pictures import plot_comparison
+from moment_calculus.criticism.tables import aligned, data_frame
 
 CHAINS = "NUTS"
 
@@ -51,7 +59,24 @@ class Comparison:
 
     def table(self) -> Any:
         """Return the latent sites as a ``pandas.DataFrame`` with one row for each coordinate."""
-        return frame(self.sites)
+        rows = [
+            {
+                "difference": site.difference[place],
+                "error": site.error[place],
+                **{f"sd ratio, {source}": ratios[place] for source, ratios in site.ratios.items()},
+            }
+            for site in self.sites
+            for place in np.ndindex(site.difference.shape)
+        ]
+        return data_frame(rows, self._labels(), "site")
+
+    def _labels(self) -> list[str]:
+        """Return the names of all coordinates."""
+        return [
+            f"{site.name}[{', '.join(map(str, place))}]" if place else site.name
+            for site in self.sites
+            for place in np.ndindex(site.difference.shape)
+        ]
 
     def plot(self, axes: Any = None) -> Any:
         """Plot means, standard deviations and predictions against those of the chains.
@@ -62,60 +87,159 @@ class Comparison:
         Returns:
             The three axes.
         """
-        return plot_comparison(self, axes)
+        sources = dict.fromkeys(part.source for part in self.predictive)
+        return plot_comparison(
+            axes,
+            labels=self._labels(),
+            sizes={site.name: site.difference.size for site in self.sites},
+            means=(_flat(self.sites, "difference"), _flat(self.sites, "error")),
+            scales={
+                source: np.concatenate([site.ratios[source].ravel() for site in self.sites])
+                for source in self.sites[0].ratios
+            },
+            predictions={source: self._predictions(source) for source in sources},
+        )
+
+    def _predictions(self, source: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return differences of predictive means, and ratios of variances."""
+        parts = [part for part in self.predictive if part.source == source]
+        return _flat(parts, "difference"), _flat(parts, "variance_ratio")
 
     def __str__(self) -> str:
         """Return the tables and notes as text."""
-        return report(self)
+        notes = [f"- {note}" for note in (*self.chains.warnings, *self.notes)]
+        tables = [_of_sites(self.sites), _of_predictions(self.predictive), _of_loo(self.loo)]
+        return "\n".join([self._heading(), *(line for lines in tables for line in lines), *notes])
+
+    def _heading(self) -> str:
+        chains, (count, draws) = self.chains, self.chains.shape
+        has_count = chains.divergences is not None
+        diverged = f", {chains.divergences} divergences" if has_count else ""
+        times = ", ".join(
+            f"{what} {'not known' if spent is None else f'{spent:.1f} s'}"
+            for what, spent in self.seconds.items()
+        )
+        return (
+            f"NUTS: {count} × {draws} draws, R-hat ≤ {chains.rhat:.3f}, effective draws ≥ "
+            f"{chains.effective:.0f}{diverged}\ntime: {times}"
+        )
 
 
-class Sampler(Protocol):
-    """MCMC chains of one framework."""
+def _flat(parts: Sequence[Any], name: str) -> np.ndarray:
+    return np.concatenate([getattr(part, name).ravel() for part in parts])
 
-    @property
-    def chains(self) -> Any:
-        """The framework's ``MCMC``."""
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether the chains were run before."""
+def _of_sites(sites: Sequence[SiteComparison]) -> list[str]:
+    if not sites:
+        return []
+    head = ["site", "size", "Δ mean / sd: rms", "largest ± MC"]
+    head += [f"sd / NUTS' sd: {source}" for source in sites[0].ratios]
+    rows = [
+        [
+            site.name,
+            f"{site.difference.size}",
+            f"{np.sqrt(np.nanmean(site.difference**2)):.3f}",
+            f"{site.difference.flat[site.largest]:+.3f} ± {site.error.flat[site.largest]:.3f}",
+            *map(_range, site.ratios.values()),
+        ]
+        for site in sites
+    ]
+    return ["", "latent sites, on the unconstrained space", *aligned([head, *rows])]
 
-    def run(self) -> Draws:
-        """Return the draws; run the chains first unless they are finished."""
+
+def _of_predictions(comparisons: Sequence[PredictiveComparison]) -> list[str]:
+    head = ["predictions", "by", "Δ mean / sd: mean", "largest", "± MC", "variance / NUTS'"]
+    head += ["distance (noise)"]
+    rows = [
+        [
+            comparison.site,
+            comparison.source,
+            f"{np.nanmean(np.abs(comparison.difference)):.3f}",
+            f"{np.nanmax(np.abs(comparison.difference)):.3f}",
+            f"{comparison.error:.3f}",
+            _range(comparison.variance_ratio),
+            f"{np.nanmean(comparison.distance):.3f} ({comparison.noise:.3f})",
+        ]
+        for comparison in comparisons
+    ]
+    return ["", *aligned([head, *rows])] if rows else []
+
+
+def _of_loo(comparisons: Sequence[LooComparison]) -> list[str]:
+    head = ["leave one out", "by", "elpd", "NUTS'", "difference ± se", "k̂", "k̂ bad, of data"]
+    rows = [
+        [
+            comparison.site,
+            comparison.source,
+            f"{comparison.elpd:.2f}",
+            f"{comparison.chains:.2f}",
+            f"{comparison.difference:+.2f} ± {comparison.error:.2f}",
+            f"{comparison.joint_shape:.2f}",
+            f"{comparison.bad}",
+        ]
+        for comparison in comparisons
+    ]
+    return ["", *aligned([head, *rows])] if rows else []
+
+
+def _range(values: np.ndarray) -> str:
+    """Return the median, and the range if there are several values."""
+    middle = f"{np.nanmedian(values):.2f}"
+    if values.size == 1:
+        return middle
+    return f"{middle} ({np.nanmin(values):.2f}–{np.nanmax(values):.2f})"
 
 
 def compare(
-    fitted_model: FittedModel, sampler: Sampler, seconds: Mapping[str, float | None]
+    fitted_model: FittedModel,
+    reference: Any,  # finished chains, or an ``InferenceData``; None for new chains
+    mcmc: type,  # the framework's class of chains
+    run: Callable[[], Any],  # runs new chains, and returns them
 ) -> Comparison:
-    """Compare a guide and its linear response with chains; ``seconds`` holds times so far."""
-    clock = dict(seconds)
+    """Compare a guide and its linear response with chains."""
+    is_contained = is_inference_data(reference)
+    if not (reference is None or is_contained or isinstance(reference, mcmc)):
+        raise TypeError(
+            f"reference is a finished MCMC of {fitted_model.framework} or an InferenceData of "
+            f"ArviZ, not {type(reference).__name__}; without one, NUTS runs now"
+        )
+    latent = fitted_model.latent if is_contained else []
     fitted_model.check_density()
+    clock = fitted_model.seconds
     with _timed(clock, CHAINS):
-        chains = sampler.run()
-    if sampler.is_finished:
+        sampler = run() if reference is None else reference
+        if is_contained:
+            chains = chains_of(sampler, latent)
+        else:
+            chains = fitted_model.posterior.same_for(sampler).draws(0)
+    if reference is not None:
         clock[CHAINS] = None
     with _timed(clock, LINEAR_RESPONSE):
         if isinstance(fitted_model.response, str):
             fitted_model.notes.append(f"no linear response: {fitted_model.response}")
     if LINEAR_RESPONSE not in fitted_model.sources:
         del clock[LINEAR_RESPONSE]
-    sources = fitted_model.sources
+    return _compared(fitted_model, chains, sampler)
+
+
+def _compared(fitted_model: FittedModel, chains: Draws, sampler: Any) -> Comparison:
+    sources, notes = fitted_model.sources, fitted_model.notes
     places = {source: fitted_model.coordinates(source) for source in sources}
-    scales = {source: coordinates.scale for source, coordinates in places.items()}
-    draws_by_source = {**{source: fitted_model.draws(source) for source in sources}, CHAINS: chains}
-    containers = {
-        source: fitted_model.container(draws) for source, draws in draws_by_source.items()
-    }
-    unconstrained = fitted_model.unconstrained(chains.values)
+    draws = {**{source: fitted_model.draws(source) for source in sources}, CHAINS: chains}
+    containers = {source: fitted_model.container(part) for source, part in draws.items()}
     return Comparison(
-        Chains.of(chains.values, chains.statistics),
-        compare_sites(unconstrained, places[fitted_model.source], scales),
+        Chains.of(chains),
+        compare_sites(
+            fitted_model.unconstrained(chains.values),
+            places[fitted_model.source].loc,
+            {source: coordinates.scale for source, coordinates in places.items()},
+        ),
         _predictive(fitted_model, chains),
-        _leave_one_out(containers, sources, fitted_model.notes),
-        clock,
-        tuple(fitted_model.notes),
+        _leave_one_out(containers, sources, notes),
+        fitted_model.seconds,
+        tuple(notes),
         containers,
-        sampler.chains,
+        sampler,
     )
 
 
@@ -127,24 +251,28 @@ def _predictive(fitted_model: FittedModel, chains: Draws) -> tuple[PredictiveCom
     except REFUSALS as error:
         fitted_model.notes.append(f"no predictions: {error}")
         return ()
-    return compare_predictions(fitted_model.mixtures(chains), predictions)
+    return tuple(
+        PredictiveComparison.of(site, source, reference, by_site[site])
+        for site, reference in fitted_model.prediction_of_chains(chains).items()
+        for source, by_site in predictions.items()
+    )
 
 
 def _leave_one_out(
     containers: Mapping[str, Any], sources: Sequence[str], notes: list[str]
 ) -> tuple[LooComparison, ...]:
-    chains, comparisons = containers[CHAINS], list[LooComparison]()
-    for site in chains.log_likelihood.data_vars if hasattr(chains, "log_likelihood") else ():
-        others = {}
+    comparisons = []
+    for site in observed_sites(containers[CHAINS]):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the table shows the number of bad k̂
-            reference = leave_one_out(chains, site)
+            reference = Scores.of(leave_one_out(containers[CHAINS], site))
             for source in sources:
                 try:
-                    others[source] = leave_one_out(containers[source], site)
+                    scores = Scores.of(leave_one_out(containers[source], site))
                 except ValueError as error:
                     notes.append(f"no leave-one-out of {source}: {error}")
-        comparisons += compare_loo(str(site), reference, others)
+                    continue
+                comparisons.append(LooComparison.of(site, source, reference, scores))
     return tuple(comparisons)
 
 

@@ -7,14 +7,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
-from moment_calculus.criticism.comparison.fitted_model import LINEAR_RESPONSE
-from moment_calculus.criticism.containers.leave_one_out import most_influential
-from moment_calculus.criticism.diagnosis.advice import MANY_COORDINATES, OTHERS, advise
-from moment_calculus.criticism.diagnosis.deviations import has_wrong_scales
+from moment_calculus.criticism.diagnosis.deviations import (
+    MANY_COORDINATES,
+    OTHERS,
+    advise,
+    has_wrong_scales,
+)
 from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
-from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
+from moment_calculus.criticism.diagnosis.inputs import MAX_ENTRIES, DiagnosisInputs
+from moment_calculus.criticism.fitted_model import REFUSALS
+from moment_calculus.criticism.leave_one_out import most_influential
 from moment_calculus.numerics.pareto import EVEN, largest_reliable_shape
 from moment_calculus.optimisation.outcome import ByDraws
 from moment_calculus.response.errors import NotAnOptimum
@@ -54,49 +59,36 @@ def check_weights(inputs: DiagnosisInputs, source: str) -> Finding:
     k̂ is judged together with the effective share of the draws, see
     :class:`ImportanceWeights`.
     """
-    name, importance_weights = f"k̂ of {source}", inputs.weights(source)
-    if isinstance(importance_weights, str):
-        return Finding(
-            name, "none", Verdict.UNKNOWN, f"there are no importance weights: {importance_weights}"
-        )
-    value, limit = str(importance_weights), largest_reliable_shape(importance_weights.log.size)
-    if importance_weights.share > EVEN:
+    name, weights = f"k̂ of {source}", inputs.weights(source)
+    if isinstance(weights, str):
+        meaning = f"there are no importance weights: {weights}"
+        return Finding(name, "none", Verdict.UNKNOWN, meaning)
+    value, of_guide = str(weights), source == inputs.fitted_model.source
+    if weights.share > EVEN:
         return Finding(name, value, Verdict.GOOD, "the weights are all but constant")
-    if importance_weights.is_reliable and _is_narrow(inputs, source):
-        return Finding(
-            name,
-            value,
-            Verdict.BAD,
+    if weights.is_reliable and _is_narrow(inputs, source):
+        meaning = (
             f"k̂ is low as draws of {source}, which are too narrow, do not reach what would give "
-            "their weights a tail",
-            advise(inputs, has_wrong_scales(inputs, LINEAR_RESPONSE)),
+            "their weights a tail"
         )
-    if importance_weights.is_reliable:
+        return Finding(name, value, Verdict.BAD, meaning, advise(inputs))
+    if weights.is_reliable:
         meaning = "importance weights correct what is left to the posterior"
         return Finding(name, value, Verdict.GOOD, meaning)
-    if (size := inputs.size) > MANY_COORDINATES:
-        return Finding(
-            name,
-            value,
-            Verdict.DOUBTFUL,
-            f"{value}: draws do not stand for draws of the posterior. With {size} coordinates that "
-            "is the rule, also where predictions are right",
-            "judge by predictions, on held-out data, or compare_with_nuts",
+    if inputs.size > MANY_COORDINATES:
+        meaning = (
+            f"{value}: draws do not stand for draws of the posterior. With {inputs.size} "
+            "coordinates that is the rule, also where predictions are right"
         )
-    cause = (
-        f"{value}: {float(importance_weights.shape):.2f} > {limit:.2f}"
-        if importance_weights.is_heavy
-        else f"{value}"
+        remedy = "judge by predictions, on held-out data, or compare_with_nuts"
+        return Finding(name, value, Verdict.DOUBTFUL, meaning, remedy)
+    limit = largest_reliable_shape(weights.log.size)
+    cause = f": {float(weights.shape):.2f} > {limit:.2f}" if weights.is_heavy else ""
+    meaning = (
+        f"{value}{cause}: {source} is far from the posterior in some direction; its means may "
+        "still be right, its tails are not, and neither is what importance weights make of it"
     )
-    of_guide = source == inputs.fitted_model.source
-    return Finding(
-        name,
-        value,
-        Verdict.BAD,
-        f"{cause}: {source} is far from the posterior in some direction; its means may still be "
-        "right, its tails are not, and neither is what importance weights make of it",
-        advise(inputs, has_wrong_scales(inputs, LINEAR_RESPONSE)) if of_guide else OTHERS,
-    )
+    return Finding(name, value, Verdict.BAD, meaning, advise(inputs) if of_guide else OTHERS)
 
 
 def _is_narrow(inputs: DiagnosisInputs, source: str) -> bool:
@@ -125,38 +117,30 @@ def check_influence(inputs: DiagnosisInputs, site: str) -> Finding:
     name, result = f"leave one out of {site}", inputs.leave_one_out(site)
     if isinstance(result, str):
         return Finding(name, "none", Verdict.UNKNOWN, result)
-    source, elpd = result
-    shapes, is_bad = elpd["pareto_k"].values, elpd["is_bad"].values
-    value = f"{elpd['elpd_loo']:.1f} ± {elpd['se']:.1f}, {is_bad.sum()} of {shapes.size} k̂ bad"
+    source, scores = result
+    shapes, is_bad = scores.shapes, scores.is_bad
+    value = f"{scores.total:.1f} ± {scores.error:.1f}, {is_bad.sum()} of {shapes.size} k̂ bad"
     first = f"the most influential datum is {most_influential(shapes)}, k̂ {shapes.max():.2f}"
-    if not elpd["importance_weights"]:
-        return Finding(
-            name,
-            value,
-            Verdict.DOUBTFUL,
+    if inputs.reliable_weights is None:
+        meaning = (
             f"no weights of all latent sites together can be trusted: draws of {source} count as "
-            f"those of the posterior here, as by loo(..., importance_weights=False); {first}",
-            "compare_with_nuts",
+            f"those of the posterior here, as by loo(..., importance_weights=False); {first}"
         )
+        return Finding(name, value, Verdict.DOUBTFUL, meaning, "compare_with_nuts")
     if not is_bad.any():
         return Finding(name, value, Verdict.GOOD, f"by weighted draws of {source}; {first}")
-    if not (is_bad & inputs.is_influential(site)).any():
-        return Finding(
-            name,
-            value,
-            Verdict.DOUBTFUL,
-            f"the weights of {source} as a whole, with k̂ {elpd['pareto_k_joint']:.2f}, leave no "
-            f"room for those of single data; {first}",
-            "more draws, num_samples=...; or compare_with_nuts",
-        )
-    return Finding(
-        name,
-        value,
-        Verdict.DOUBTFUL,
+    meaning = (
         f"by weighted draws of {source}: single data move the posterior by more than importance "
-        f"weights can follow, the most at {most_influential(shapes, 3)}; {first}",
-        "look at these data; a likelihood with longer tails, or a refit without them",
+        f"weights can follow, the most at {most_influential(shapes, 3)}; {first}"
     )
+    remedy = "look at these data; a likelihood with longer tails, or a refit without them"
+    if not (is_bad & inputs.is_influential(site)).any():
+        meaning = (
+            f"the weights of {source} as a whole, with k̂ {scores.joint_shape:.2f}, leave no room "
+            f"for those of single data; {first}"
+        )
+        remedy = "more draws, num_samples=...; or compare_with_nuts"
+    return Finding(name, value, Verdict.DOUBTFUL, meaning, remedy)
 
 
 def check_calibration(name: str, calibration: Any, in_sample: bool) -> Finding:
@@ -188,7 +172,8 @@ def check_replications(inputs: DiagnosisInputs) -> list[Finding]:
         masked_finding(f"replicated {name}", hidden[name], observed[name].size) for name in hidden
     ]
     if len(hidden) < len(observed):
-        rows = inputs.p_values([name for name in observed if name not in hidden])
+        shown = [name for name in observed if name not in hidden]
+        rows = inputs.p_values(shown, STATISTICS)
         each = rows.groupby(level="site")
         findings += [
             _check_replications_of(str(site), part.droplevel("site")) for site, part in each
@@ -237,3 +222,74 @@ def check_loss_by_draws(estimate: ByDraws) -> Finding:
         "the same guide, and so may be the optimum"
     )
     return Finding(check, value, Verdict.BAD, meaning, f"train with {estimate.note}")
+
+
+PRIOR_DRAWS, FEWEST_PRIOR_DRAWS = 1000, 100
+BAD_PRIOR, DOUBTFUL_PRIOR = 0.001, 0.01  # significance levels of a conflict
+LEARNT = 0.1  # smallest share by which data are taken to reduce a prior variance
+
+
+def check_prior_conflict(inputs: DiagnosisInputs) -> Finding:
+    """Judge whether posterior means lie where the prior hardly allows them.
+
+    If the model is right, a posterior mean varies about the prior mean with the prior
+    variance less the posterior variance, on the unconstrained space. Bonferroni's
+    inequality allows for many coordinates. Source: Box 1980; Evans and Moshonov 2006,
+    Checking for prior-data conflict.
+    """
+    distances = _distances(inputs)
+    if isinstance(distances, str):
+        return Finding(
+            "prior", "not known", Verdict.UNKNOWN, f"nothing compares with it: {distances}"
+        )
+    worst = max(distances, key=lambda site: float(np.max(distances[site])))
+    largest, size = float(np.max(distances[worst])), sum(part.size for part in distances.values())
+    value = f"means up to {largest:.1f} deviations off"
+    bad, doubtful = _limit(BAD_PRIOR, size), _limit(DOUBTFUL_PRIOR, size)
+    if largest < doubtful:
+        return Finding(
+            "prior", value, Verdict.GOOD, "the posterior lies where the prior expects it"
+        )
+    off = [f"'{site}'" for site, part in distances.items() if np.max(part) > doubtful]
+    return Finding(
+        "prior",
+        value,
+        Verdict.BAD if largest > bad else Verdict.DOUBTFUL,
+        f"prior and data contradict each other at {', '.join(off)}, the most at '{worst}': there "
+        f"the posterior mean is {largest:.1f} standard deviations from where the prior expects it",
+        "look at prior draws (to_inference_data); a prior that is wider or elsewhere, or units of "
+        "the data that suit it",
+    )
+
+
+def _limit(chance: float, size: int) -> float:
+    return float(-ndtri(chance / 2 / size))
+
+
+def _distances(inputs: DiagnosisInputs) -> dict[str, np.ndarray] | str:
+    """Return |posterior − prior mean| by site, in standard deviations of posterior means."""
+    fitted_model = inputs.fitted_model
+    count = min(PRIOR_DRAWS, MAX_ENTRIES // max(1, inputs.size))
+    if count < FEWEST_PRIOR_DRAWS:
+        return f"draws of {inputs.size} coordinates take too much memory"
+    with fitted_model.posterior.running():
+        prior = fitted_model.model.prior(count)
+    if isinstance(prior, str):
+        return prior
+    try:
+        posterior = fitted_model.coordinates(fitted_model.sources[-1])
+        prior_draws = fitted_model.unconstrained(
+            {site: prior.sites[site] for site in fitted_model.latent}
+        )
+    except REFUSALS as error:
+        return str(error)
+    return {
+        site: _distance(posterior.loc[site], posterior.scale[site], values)
+        for site, values in prior_draws.items()
+    }
+
+
+def _distance(loc: np.ndarray, scale: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    centre, variance = np.median(prior, axis=0), prior.var(0, ddof=1)
+    left = np.maximum(variance - scale**2, LEARNT * variance)
+    return np.abs(loc - centre) / np.sqrt(np.where(left > 0, left, np.inf))

@@ -1,19 +1,56 @@
-"""Check standard deviations against those of reliable weighted draws, or of linear response."""
+"""Check standard deviations, and recommend what is better than a guide."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from moment_calculus.criticism.comparison.fitted_model import LINEAR_RESPONSE, REFUSALS
-from moment_calculus.criticism.containers.draws import Arrays
-from moment_calculus.criticism.diagnosis.advice import POINT, advise, advise_weights
+from moment_calculus.criticism.comparison.differences import positive
 from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
 from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
+from moment_calculus.criticism.draws import Arrays
+from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, REFUSALS
 from moment_calculus.numerics.pareto import ImportanceWeights
 
 NARROW, WIDE = 0.8, 1.25  # ratios to the right standard deviations beyond which they are wrong
-
 Ratios = dict[str, np.ndarray]  # by quoted site, twice if its support is not the real line
+MANY_COORDINATES = 50  # coordinates above which k̂ is large for almost any approximation
+POINT = "use linear_response, which gives it one without a refit, or DVIGuide"
+OTHERS = (
+    "use a guide with covariances (AutoMultivariateNormal, TridiagonalGuide for weights), other "
+    "coordinates (non-centred hierarchies), or NUTS"
+)
+
+UNCONFIRMED = (
+    "use linear_response, which corrects them without a refit; that weights of so many coordinates "
+    "cannot confirm it says little, compare_with_nuts does"
+)
+
+
+def advise(inputs: DiagnosisInputs) -> str:
+    """Return advice on what is better than the guide."""
+    if LINEAR_RESPONSE not in inputs.fitted_model.sources:
+        return OTHERS
+    weights = inputs.weights(LINEAR_RESPONSE)
+    if has_wrong_scales(inputs, LINEAR_RESPONSE):
+        return advise_weights(inputs.best_source)
+    if isinstance(weights, ImportanceWeights) and not weights.is_reliable:
+        if inputs.reliable_weights:
+            return advise_weights(inputs.best_source)
+        return OTHERS if inputs.size <= MANY_COORDINATES else UNCONFIRMED
+    return (
+        "use linear_response, which corrects them without a refit, or a guide with covariances "
+        "(AutoMultivariateNormal, TridiagonalGuide for weights)"
+    )
+
+
+def advise_weights(source: str) -> str:
+    """Return advice on how to weight draws of an approximation."""
+    ways = (
+        "moments, sample and to_inference_data"
+        if source == LINEAR_RESPONSE
+        else "to_inference_data"
+    )
+    return f"weigh draws of {source} by importance_weights=True, an option of {ways}"
 
 
 def check_scales(inputs: DiagnosisInputs, source: str) -> Finding | None:
@@ -36,11 +73,7 @@ def check_scales(inputs: DiagnosisInputs, source: str) -> Finding | None:
     if not words:
         by = f"weighted draws of {inputs.best_source}" if kind == "weighted" else LINEAR_RESPONSE
         return Finding(name, value, Verdict.GOOD, f"as those of {by}")
-    remedy = (
-        advise(inputs, has_wrong_scales(inputs, LINEAR_RESPONSE))
-        if of_guide
-        else advise_weights(LINEAR_RESPONSE)
-    )
+    remedy = advise(inputs) if of_guide else advise_weights(LINEAR_RESPONSE)
     return Finding(name, value, Verdict.BAD, "; ".join(words), remedy)
 
 
@@ -109,15 +142,11 @@ def _weighted(
             own[1][site] / right[1][site] * _narrowed(weights, unconstrained[site])
         )
         if value.shape != unconstrained[site].shape or not np.allclose(value, unconstrained[site]):
-            spread = own_draws[site].std(0) / _safe(value.std(0))
+            spread = own_draws[site].std(0) / positive(value.std(0))
             ratios[f"'{site}' on its support"] = spread * _narrowed(weights, value)
     return ratios
 
 
 def _narrowed(weights: ImportanceWeights, values: np.ndarray) -> np.ndarray:
     """Return plain over weighted standard deviations of the same draws."""
-    return values.std(0) / _safe(weights.standard_deviation(values))
-
-
-def _safe(scale: np.ndarray) -> np.ndarray:
-    return np.where(scale > 0, scale, np.nan)
+    return values.std(0) / positive(weights.standard_deviation(values))

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from moment_calculus.criticism.calibration.calibration import calibration
-from moment_calculus.criticism.comparison.fitted_model import REFUSALS, FittedModel
 from moment_calculus.criticism.diagnosis import checks
+from moment_calculus.criticism.diagnosis.checks import check_prior_conflict
 from moment_calculus.criticism.diagnosis.deviations import check_scales
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
 from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
-from moment_calculus.criticism.diagnosis.prior_conflict import check_prior_conflict
+from moment_calculus.criticism.fitted_model import REFUSALS, FittedModel
 from moment_calculus.predictions.marginals import CountMarginal
 from moment_calculus.predictions.site import PredictedSite
 
 
 def run_checks(fitted_model: FittedModel, num_samples: int) -> Diagnosis:
     """Run all checks; predictions are checked on held-out data if there are any."""
-    inputs = DiagnosisInputs(fitted_model, num_samples, checks.STATISTICS)
+    inputs = DiagnosisInputs(fitted_model, num_samples)
     title = f"{fitted_model.source} of {inputs.size} coordinates in {fitted_model.framework}"
     return Diagnosis(title, tuple(_findings(inputs)))
 

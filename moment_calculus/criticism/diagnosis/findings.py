@@ -48,7 +48,7 @@ class Diagnosis:
         findings: in the order of the checks.
     """
 
-    fitted_model: str
+    subject: str
     findings: tuple[Finding, ...]
 
     @property
@@ -74,13 +74,9 @@ class Diagnosis:
         rows = aligned(
             [finding.check, finding.value, finding.verdict.value] for finding in self.findings
         )
-        words = [_paragraph(finding) for finding in self.findings if _is_told(finding)]
-        verdict = "Nothing speaks against it." if not words else ""
-        return "\n".join([self.fitted_model, "", *rows, "", *(words or [verdict])])
-
-
-def _is_told(finding: Finding) -> bool:
-    return finding.verdict is not Verdict.GOOD
+        bad = [finding for finding in self.findings if finding.verdict is not Verdict.GOOD]
+        words = list(map(_paragraph, bad)) or ["Nothing speaks against it."]
+        return "\n".join([self.subject, "", *rows, "", *words])
 
 
 def _paragraph(finding: Finding) -> str:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.criticism.calibration.replications import predictive_p_values
-from moment_calculus.criticism.comparison.fitted_model import REFUSALS, FittedModel
-from moment_calculus.criticism.containers.draws import Draws, FromApproximation, NoDensity
-from moment_calculus.criticism.containers.leave_one_out import leave_one_out, posterior_log_ratios
-from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
+from moment_calculus.criticism.arviz_access import (
+    Scores,
+    leave_one_out,
+    posterior_log_ratios,
+    replicated,
+)
+from moment_calculus.criticism.calibration.replications import p_values
+from moment_calculus.criticism.draws import Draws
+from moment_calculus.criticism.fitted_model import REFUSALS, FittedModel
+from moment_calculus.numerics.pareto import ImportanceWeights, smooth_weights
 from moment_calculus.predictions.mixtures import SampledSite
 from moment_calculus.response.response import Response
 
@@ -24,40 +29,27 @@ MAX_ENTRIES = 2**26  # largest number of entries of a matrix of log-likelihoods
 class DiagnosisInputs:
     """Draws, weights and predictions of a trained guide, computed once for all checks."""
 
-    def __init__(
-        self, fitted_model: FittedModel, num_samples: int, statistics: Mapping[str, Any]
-    ) -> None:
-        self.fitted_model, self._count, self._statistics = fitted_model, num_samples, statistics
-        self._containers: dict[str, Any] = {}
-        self._draws: dict[str, Draws] = {}
-        self._weights: dict[str, ImportanceWeights | str] = {}
+    def __init__(self, fitted_model: FittedModel, num_samples: int) -> None:
+        self.fitted_model, self._count = fitted_model, num_samples
+        self.draws = cache(self._draws)  # as below, the same at each call
+        self.weights = cache(self._weights)
+        self.container = cache(self._container)
 
     @property
     def size(self) -> int:
         """Return the number of coordinates of the latent sites."""
-        return sum(
-            part.size for part in self.fitted_model.draws(self.fitted_model.source).first.values()
-        )
+        first = self.fitted_model.draws(self.fitted_model.source).first
+        return sum(part.size for part in first.values())
 
-    def draws(self, source: str) -> Draws:
-        """Return draws of the guide or linear response, the same ones at each call."""
-        if source not in self._draws:
-            self._draws[source] = self.fitted_model.draw(source, self._count)
-        return self._draws[source]
+    def _draws(self, source: str) -> Draws:
+        """Return draws of the guide or linear response."""
+        return self.fitted_model.draw(source, self._count)
 
-    def weights(self, source: str) -> ImportanceWeights | str:
+    def _weights(self, source: str) -> ImportanceWeights | str:
         """Return the importance weights of these draws, or why there are none."""
-        if source not in self._weights:
-            self._weights[source] = self._weights_of(self.draws(source))
-        return self._weights[source]
-
-    def _weights_of(self, draws: Draws) -> ImportanceWeights | str:
-        if isinstance(draws.origin, NoDensity):
-            return draws.origin.reason
-        assert isinstance(draws.origin, FromApproximation)  # never draws of MCMC
+        draws = self.draws(source)
         try:
-            ratios = self.fitted_model.log_joint(draws) - draws.origin.log_density.ravel()
-            return smooth_weights(check_ratios(ratios))
+            return draws.without_density or draws.weights(self.fitted_model.log_joint)
         except ValueError as error:
             return str(error)
 
@@ -67,14 +59,12 @@ class DiagnosisInputs:
 
         k̂ alone does not decide: a guide that is far too narrow may have the lower one.
         """
-        sources = self.fitted_model.sources
-        by_source = {
-            source: weights
-            for source in sources
-            if isinstance(weights := self.weights(source), ImportanceWeights)
-        }
-        order = lambda source: (bool(by_source[source].is_reliable), float(by_source[source].share))  # noqa: E731
-        return max(by_source, key=order) if by_source else sources[-1]
+        ranks = {}
+        for source in self.fitted_model.sources:
+            weights = self.weights(source)
+            if isinstance(weights, ImportanceWeights):
+                ranks[source] = bool(weights.is_reliable), float(weights.share)
+        return max(ranks, key=lambda source: ranks[source], default=self.fitted_model.sources[-1])
 
     @property
     def reliable_weights(self) -> ImportanceWeights | None:
@@ -85,66 +75,55 @@ class DiagnosisInputs:
     @property
     def narrower(self) -> dict[str, float]:
         """Return the smallest corrected over guide variance of each site where it is below one."""
-        if not isinstance(self.fitted_model.response, Response):
+        response = self.fitted_model.response
+        if not isinstance(response, Response):
             return {}
         with contextlib.suppress(*REFUSALS):
-            ratios_by_site = self.fitted_model.response.narrower()
-            return {
-                site: float(np.min(np.asarray(ratios))) for site, ratios in ratios_by_site.items()
-            }
+            ratios = response.narrower()
+            return {site: float(np.min(np.asarray(part))) for site, part in ratios.items()}
         return {}
 
-    def container(self, source: str) -> Any:
+    def _container(self, source: str) -> Any:
         """Return an ``InferenceData`` of as many draws as fit into memory."""
-        if source not in self._containers:
-            draws = self.draws(source)
-            data = sum(value.size for value in self.fitted_model.observed.values())
-            self._containers[source] = self.fitted_model.container(
-                draws.thinned(max(2, MAX_ENTRIES // max(1, data)))
-            )
-        return self._containers[source]
+        data = sum(value.size for value in self.fitted_model.observed.values())
+        draws = self.draws(source).thinned(max(2, MAX_ENTRIES // max(1, data)))
+        return self.fitted_model.container(draws)
 
-    def leave_one_out(self, site: str) -> tuple[str, Any] | str:
-        """Return the approximation and its ``ELPDData`` for an observed site, or why there is none.
+    def leave_one_out(self, site: str) -> tuple[str, Scores] | str:
+        """Return the approximation and its scores for an observed site, or why there are none.
 
         Without reliable weights the draws count as draws of the posterior.
         """
         is_weighted = self.reliable_weights is not None
         source = self.best_source if is_weighted else self.fitted_model.sources[-1]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the finding reports it
-            try:
-                elpd = leave_one_out(self.container(source), site, importance_weights=is_weighted)
-            except ValueError as error:
-                return str(error)
-        return source, elpd
+        try:
+            return source, self._scores(source, site, is_weighted)
+        except ValueError as error:
+            return str(error)
 
     def is_influential(self, site: str) -> np.ndarray:
         """Return which data have bad weights even if the draws count as posterior draws."""
+        return self._scores(self.best_source, site, is_weighted=False).is_bad
+
+    def _scores(self, source: str, site: str, is_weighted: bool) -> Scores:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            elpd = leave_one_out(self.container(self.best_source), site, importance_weights=False)
-        return elpd["is_bad"].values
+            warnings.simplefilter("ignore", UserWarning)  # the finding reports it
+            elpd = leave_one_out(self.container(source), site, importance_weights=is_weighted)
+        return Scores.of(elpd)
 
     @cached_property
     def mixtures(self) -> Mapping[str, SampledSite]:
         """Return the prediction of each site by all draws of the guide together."""
-        fitted_model = self.fitted_model
-        with fitted_model.running():
-            size = sum(int(np.prod(site.shape)) for site in fitted_model.test_model.sites.values())
-            thinned = fitted_model.draws(fitted_model.source).thinned(
-                max(2, MAX_ENTRIES // 4 // max(1, size))
-            )
-            return fitted_model.test_model.mixtures(thinned.flat)
+        draws = self.fitted_model.draws(self.fitted_model.source)
+        return self.fitted_model.mixtures(draws, MAX_ENTRIES // 4)[1]
 
-    def p_values(self, sites: Sequence[str]) -> Any:
+    def p_values(self, sites: Sequence[str], statistics: Mapping[str, Any]) -> Any:
         """Return posterior predictive p-values of observed sites as a data frame."""
-        whole = self.container(self.best_source)
-        groups = ("posterior_predictive", "observed_data")
-        some = {name: whole[name][list(sites)] for name in groups}
+        container = self.container(self.best_source)
+        replications, observed = replicated(container, sites)
         if self.reliable_weights is not None:
-            weights = smooth_weights(posterior_log_ratios(whole))
+            weights = smooth_weights(posterior_log_ratios(container))
             # Resampled by their weights, replicated data are those of the posterior.
             places = weights.resample_indices(np.random.default_rng(0), weights.log.size)
-            some[groups[0]] = some[groups[0]].isel(draw=places)
-        return predictive_p_values(some, self._statistics)
+            replications = {name: part[:, places] for name, part in replications.items()}
+        return p_values({name: (replications[name], observed[name]) for name in sites}, statistics)

@@ -95,13 +95,12 @@ class _Pair(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class MaskStep(Affine):
+class _MaskStep(Affine):
     """Step of a mask, or of two certain numbers that it chooses from: scale · mask + shift."""
 
     data = True
 
     def branches(self, value: Gaussian, parts: Any) -> Branches:
-        """Return both numbers as branches."""
         like = namespace(value.mean).zeros_like(value.mean)
         both = _Pair(like + self.scale + self.shift, like + self.shift)
         return Branches(self.source, choose_by_mask, lambda choice: choice(both))
@@ -111,25 +110,22 @@ class MaskStep(Affine):
         return Entries.of(value) if value.independent else None
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Return the switch of the mask as a vector."""
         return from_vector_parts(
             lambda source: _switch(source, self.scale, self.shift), self.source
         )
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedChoice(Affine):
+class _MaskedChoice(Affine):
     """Step of a choice between two values by a mask."""
 
     mask_branches: Branches = None  # type: ignore[assignment]  # both values
     affine = None  # type: ignore[assignment]
 
     def branches(self, value: Gaussian, parts: Any) -> Branches:
-        """Return the branches that it was made from."""
         return self.mask_branches
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Return the choice with the mask and both values as vectors."""
         mask = as_vector(self.mask_branches.mask)
         parts = self.mask_branches.on, self.mask_branches.off
         on, off = (as_vector(part) if isinstance(part, Gaussian) else part for part in parts)
@@ -144,7 +140,7 @@ def bernoulli_mask(
 
 
 def _switch(source: Gaussian, scale: Any, shift: Any) -> Gaussian:
-    return _with_step(scale_shift(source, scale, shift).gaussian(), MaskStep(source, scale, shift))
+    return _with_step(scale_shift(source, scale, shift).gaussian(), _MaskStep(source, scale, shift))
 
 
 def _with_step(value: Gaussian, step: Affine) -> Gaussian:
@@ -174,7 +170,7 @@ def choose_by_mask(source: Gaussian, on: Any, off: Any) -> Gaussian:
     plain = add_any(plain, off)
     branches = [_broadcast_branch(part, plain) for part in (source, on, off)]
     both = Branches(branches[0], choose_by_mask, lambda choice: choice(_Pair(*branches[1:])))
-    return _with_step(plain, MaskedChoice(plain, 1.0, 0.0, both))
+    return _with_step(plain, _MaskedChoice(plain, 1.0, 0.0, both))
 
 
 def _broadcast_branch(part: Any, like: Gaussian) -> Any:

@@ -70,7 +70,7 @@ def pick_components(select: Callable[..., Array], alternatives: Sequence[Any]) -
     # On different feature axes the covariances are dropped, with a warning.
     axis = live[0].axis if len({part.axis for part in live}) == 1 else -1
     parts = [on_features(part, axis, live[0].propagation) for part in alternatives]
-    step = Chosen(tuple(parts), select)
+    step = _Chosen(tuple(parts), select)
     dense = any(part.has_covariance for part in parts)
     variance = select(*(part.variance for part in parts))
     return Gaussian(
@@ -84,18 +84,16 @@ def pick_components(select: Callable[..., Array], alternatives: Sequence[Any]) -
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen(Step):
+class _Chosen(Step):
     """Step of :func:`choose`: each component comes from one of several alternatives."""
 
     inputs: tuple[Gaussian, ...] = field()
     select: Callable[..., Array]  # picks from as many means, variances or covariances
 
     def covariance(self) -> Array:
-        """Return the covariance over the feature axis of the chosen alternatives."""
         return self.select(*(part.joint_covariance() for part in self.inputs))
 
     def branches(self, value: Gaussian, parts: Any) -> Branches | None:
-        """Make the same choice from the branches of the alternatives."""
         return combine_branches(self.inputs, parts, self._again)
 
     def _again(self, *alternatives: Any) -> Any:

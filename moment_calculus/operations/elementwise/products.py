@@ -19,6 +19,7 @@ from moment_calculus.functions.pairs.mehler import Operand, elementwise_product,
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
 from moment_calculus.numerics.quadrature import nodes
+from moment_calculus.numerics.rulebook import replaceable
 from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
 from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,
@@ -96,7 +97,7 @@ class _SquaredDeviation(Activation):
 
 
 @dataclass(frozen=True, eq=False)
-class RescaledProduct(OfOneSource):
+class _RescaledProduct(OfOneSource):
     """Step of a product whose deviations are those of its source, times a ratio.
 
     The source is the product of jointly Gaussian factors.
@@ -106,15 +107,12 @@ class RescaledProduct(OfOneSource):
 
     @property
     def componentwise(self) -> bool:  # type: ignore[override]
-        """Whether the other product is in place."""
         return self.source.step.componentwise
 
     def through(self, place: int, cross: Array) -> Array:
-        """Scale the covariance of the other product by the ratio."""
         return rows_scaled(cross, self.ratio, self.source.axis)
 
     def covariance(self) -> Array:
-        """Return the covariance [..., d, d] of the other product, scaled by the ratio."""
         last = features_last(self.ratio, self.source.axis)
         return outer(last, last) * self.source.joint_covariance()
 
@@ -135,7 +133,7 @@ def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) ->
     xp = namespace(variance)
     ratio = safe_scale(variance) / safe_scale(product.variance)
     ratio = xp.where(product.variance > TINY_VARIANCE, ratio, xp.ones_like(ratio))
-    step = RescaledProduct(product, ratio)
+    step = _RescaledProduct(product, ratio)
     return Gaussian(
         product.mean,
         Spread(variance, step.covariance, product.has_covariance),
@@ -278,9 +276,12 @@ def multiply_branchwise(left: Value, right: Value) -> Gaussian:
     return multiply_gaussians(left, right)
 
 
+PRODUCT = replaceable("product")
+
+
 def multiply_gaussians(left: Gaussian, right: Gaussian) -> Gaussian:
     """Multiply two Gaussians by the rule book's replacement, or by :func:`multiply_exactly`."""
-    if (rule := left.propagation.rule_for("product")) is not None:
+    if (rule := left.propagation.replacement(PRODUCT)) is not None:
         first, second, _ = aligned(left, right)
         return rule(first, second).gaussian()
     return multiply_exactly(left, right)

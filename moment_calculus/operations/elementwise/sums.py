@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
@@ -38,13 +38,13 @@ class Sum(Step):
     componentwise: bool
     identity = True
 
-    @property
+    @cached_property
     def linear_in_chains(self) -> bool:  # type: ignore[override]
         """Whether a term is linear in chains and the covariance of every term is known."""
         covariances_exist = (
-            x.linear_in_chains or x.has_covariance or x.independent for x in self.inputs
+            x.step.linear_in_chains or x.has_covariance or x.independent for x in self.inputs
         )
-        return any(x.linear_in_chains for x in self.inputs) and all(covariances_exist)
+        return any(x.step.linear_in_chains for x in self.inputs) and all(covariances_exist)
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """Return the covariance of some features with others, for independent terms."""

@@ -18,6 +18,7 @@ import numpy as np
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
+from moment_calculus.numerics.rulebook import replaceable
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import (
@@ -42,6 +43,8 @@ from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import ancestors, as_vector, branches_of
 from moment_calculus.values.spread import overlap
+
+LINEAR = replaceable("linear")
 
 
 def check_no_shared_sites(operands: str, random: Sequence[Gaussian]) -> None:
@@ -110,20 +113,19 @@ def features_of(x: Gaussian) -> Gaussian:
 
 
 @dataclass(frozen=True, eq=False)
-class WithChainCovariance(Moved):
+class _WithChainCovariance(Moved):
     """Step that gives a value the covariance of the latent chains that it is linear in."""
 
     identity = True
 
     def covariance(self) -> Array:
-        """Return the joint covariance of the source."""
         return self.source.joint_covariance()
 
 
 def with_chain_covariance(x: Gaussian) -> Gaussian:
     """Return a value that is linear in chains with its covariance, in diagonal mode too."""
-    carried = x.has_covariance or not x.linear_in_chains
-    return x if carried else moved(WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
+    carried = x.has_covariance or not x.step.linear_in_chains
+    return x if carried else moved(_WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
 
 
 def _has_independent_sites(value: Gaussian) -> bool:
@@ -201,7 +203,7 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
         product = multiply(broadcast(x, (*x.shape[:-1], w.shape[0]), -1), index(w, (..., 0)))
         return product if b is None else add(product, b)
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
-        rule = x.propagation.rule_for("linear")
+        rule = x.propagation.replacement(LINEAR)
         if rule is not None:
             return rule(x, w, b)
     mean = affine(_mean(x), _mean(w), _mean(b))

@@ -14,6 +14,7 @@ from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import is_data
 from moment_calculus.operations.elementwise.arithmetic import is_value, multiply
 from moment_calculus.operations.linear.maps import (
+    LINEAR,
     LinearMap,
     check_dependence,
     check_shapes,
@@ -129,7 +130,7 @@ def _by_weights(x: Any, vector: Any) -> Value:
     if has_dependent_elements(weight):
         return reshape(linear(x, weight), x.shape[:-1])
     check_dependence(x, weight, None)
-    if isinstance(x, Gaussian) and x.propagation.rule_for("linear") is not None:
+    if isinstance(x, Gaussian) and x.propagation.replacement(LINEAR) is not None:
         return reshape(linear(x, weight), x.shape[:-1])
     return _scalar_products(x, vector)
 

@@ -14,6 +14,7 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, positive_part, transpose
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
+from moment_calculus.operations.elementwise.products import PRODUCT
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear, map_features, with_chain_covariance
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack
@@ -26,14 +27,13 @@ from moment_calculus.values.spread import batch_shape, broadcast_shape
 
 
 @dataclass(frozen=True, eq=False)
-class SumOverBatch(Moved):
+class _SumOverBatch(Moved):
     """Step of a sum over axes of the batch, which stay with size one."""
 
     axes: tuple[int, ...]  # not negative
     combines_elements = True
 
     def move(self, array: Array) -> Array:
-        """Sum an array over the axes."""
         return namespace(array).sum(array, axis=self.axes, keepdims=True)
 
     @property
@@ -159,7 +159,7 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
         if (whole := _of_whole(value, axes)) is not None:
             return whole
         _require_independence(value, axes[0], "a sum")
-    return with_batch(SumOverBatch(value, tuple(axes)), value.axis)
+    return with_batch(_SumOverBatch(value, tuple(axes)), value.axis)
 
 
 def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
@@ -204,7 +204,7 @@ def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
         triangle = _triangle(value.mean, value.shape[axis])
         return map_features(value, triangle.mT if reverse else triangle)
     _require_independence(value, axis, "a cumulative sum")
-    return moved(CumulativeSum(value, axis, reverse), value.axis)
+    return moved(_CumulativeSum(value, axis, reverse), value.axis)
 
 
 def _sums(array: Array, axis: int, reverse: bool) -> Array:
@@ -215,7 +215,7 @@ def _sums(array: Array, axis: int, reverse: bool) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class CumulativeSum(Moved):
+class _CumulativeSum(Moved):
     """Step of cumulative sums along an axis of the batch."""
 
     axis: int
@@ -223,7 +223,6 @@ class CumulativeSum(Moved):
     combines_elements = True
 
     def move(self, array: Array) -> Array:
-        """Return the cumulative sums of an array."""
         return _sums(array, self.axis, self.reverse)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
@@ -255,7 +254,7 @@ def product(value: Any, axis: int) -> Value:
         )
     along_batch = gaussian.axis is None or axis != len(gaussian.shape) + gaussian.axis
     long = gaussian.shape[axis] > 1  # a product of one factor is the factor
-    if long and along_batch and gaussian.propagation.rule_for("product") is None:
+    if long and along_batch and gaussian.propagation.replacement(PRODUCT) is None:
         return _product_over_batch(gaussian, axis)
     return reduce(multiply, unstack(gaussian, axis))
 

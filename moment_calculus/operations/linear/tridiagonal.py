@@ -43,7 +43,7 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class TridiagonalStep(Root):
+class _TridiagonalStep(Root):
     """Step of a latent vector with a tridiagonal covariance."""
 
     between: Array = None  # covariance of each element with the next one, [..., n − 1]
@@ -79,7 +79,7 @@ def tridiagonal_site(
     return Gaussian(
         mean,
         Spread(variance, covariance),
-        TridiagonalStep(between=between),
+        _TridiagonalStep(between=between),
         support=all_elements([name]),
         ties=Ties.FEATURES,
         propagation=propagation,
@@ -107,7 +107,7 @@ def links_of(weight: Any) -> tuple[Link, ...] | None:
 
 def _links(weight: Gaussian) -> tuple[Link, ...] | None:
     step = weight.step
-    if isinstance(step, TridiagonalStep):  # every row is a chain, as in a plate of chains
+    if isinstance(step, _TridiagonalStep):  # every row is a chain, as in a plate of chains
         return (Link((0, 1), step.between),)
     if isinstance(step, Reshaped):
         return _of_rows(step.source, weight.shape)
@@ -119,7 +119,7 @@ def _links(weight: Gaussian) -> tuple[Link, ...] | None:
 
 def _of_rows(vector: Gaussian, shape: tuple[int, ...]) -> tuple[Link, ...] | None:
     """Return the links of a chain that fills the rows of a matrix."""
-    if not isinstance(vector.step, TridiagonalStep) or len(vector.shape) != 1:
+    if not isinstance(vector.step, _TridiagonalStep) or len(vector.shape) != 1:
         return None  # a batch of chains
     between, columns = vector.step.between, shape[-1]
     xp = namespace(between)
@@ -136,7 +136,7 @@ def _link_of_result(link: Link, weight: Gaussian) -> Link:
     if isinstance(step, Permuted):
         return Link.of([offset[place] for place in step.order], step.move(covariances))
     if isinstance(step, Converted):
-        return Link(offset, step.convert(covariances))
+        return Link(offset, step.move(covariances))
     assert step.affine is not None
     scale = step.affine[1]
     if isinstance(scale, int | float):

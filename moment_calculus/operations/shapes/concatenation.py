@@ -37,7 +37,6 @@ class _Parts(Step):
 
     @cached_property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The random parts."""
         return tuple(self.parts[i] for i in self._places)
 
     def branches(self, value: Gaussian, parts: Any) -> Branches | None:
@@ -74,7 +73,7 @@ class _Parts(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Joined(_Parts):
+class _Joined(_Parts):
     """Step of values side by side along their feature axis."""
 
     parts: tuple[Gaussian, ...]  # certain ones have a variance of zero
@@ -87,7 +86,7 @@ class Joined(_Parts):
 
 
 @dataclass(frozen=True, eq=False)
-class Stacked(_Parts):
+class _Stacked(_Parts):
     """Step of values side by side along an axis of the batch."""
 
     parts: tuple[Gaussian, ...]
@@ -97,7 +96,7 @@ class Stacked(_Parts):
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance with another stack of parts of the same shapes, part by part."""
         step = other.step
-        if not isinstance(step, Stacked) or not self._is_beside(step):
+        if not isinstance(step, _Stacked) or not self._is_beside(step):
             return NotImplemented
         pairs = list(zip(self.parts, step.parts, strict=True))
         crosses = [query.cross(*pair) for pair in pairs]
@@ -106,13 +105,12 @@ class Stacked(_Parts):
         wide = [_wide(cross, *pair) for cross, pair in zip(crosses, pairs, strict=True)]
         return _concat(wide, self._place)
 
-    def _is_beside(self, step: Stacked) -> bool:
+    def _is_beside(self, step: _Stacked) -> bool:
         same = (self.axis, self.features) == (step.axis, step.features)
         return same and [p.shape for p in self.parts] == [p.shape for p in step.parts]
 
     @property
     def _place(self) -> int:
-        """The axis of the parts in a covariance."""
         return self._place_in_batch - 2
 
     @property
@@ -151,7 +149,7 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
     return Gaussian(
         _concat([part.mean for part in parts], axis),
         Spread(variance, joint, dense and live[0].propagation.full),
-        Joined(tuple(parts), axis) if along else Stacked(tuple(parts), axis, features),
+        _Joined(tuple(parts), axis) if along else _Stacked(tuple(parts), axis, features),
         axis=features,
         ties=Ties.ALL if shared else strongest_ties(parts),
         propagation=live[0].propagation,
@@ -245,7 +243,7 @@ PadKernel = Callable[[Array, Config, Any], Array]
 
 
 @dataclass(frozen=True, eq=False)
-class Padded(Moved):
+class _Padded(Moved):
     """Step of a padding with certain entries around and between those of a value."""
 
     kernel: PadKernel
@@ -254,11 +252,9 @@ class Padded(Moved):
     adds_elements = True
 
     def move(self, array: Array) -> Array:
-        """Pad an array with zeros."""
         return self.kernel(array, self.config, 0.0)
 
     def apply_to(self, operand: Any, like: Gaussian) -> Any:
-        """Pad another value or array with the same entries."""
         if isinstance(operand, Gaussian):
             return pad(operand, self.kernel, self.config, self.fill)
         return self.kernel(operand, self.config, self.fill)
@@ -271,7 +267,6 @@ class Padded(Moved):
         return (*config[:place], *config[place + 1 :]), config[axis or 0]
 
     def covariance(self) -> Array:
-        """Pad the joint covariance with zeros."""
         batch, features = self._layout
         return self.kernel(self.source.joint_covariance(), (*batch, features, features), 0.0)
 
@@ -281,7 +276,6 @@ class Padded(Moved):
         return known and not any(any(entry) for entry in self._layout[0])
 
     def through(self, place: int, cross: Array) -> Array:
-        """Pad the covariance with another value with rows of zeros."""
         still = ((0, 0, 0),)
         config = (*still * (cross.ndim - 2), self._layout[1], *still)
         return self.kernel(cross, config, 0.0)
@@ -314,7 +308,7 @@ def pad(value: Value, kernel: PadKernel, config: Config, fill: Any = 0.0) -> Gau
         )
     value = value.gaussian()
     config = tuple((int(low), int(high), int(between)) for low, high, between in config)
-    step, known = Padded(value, kernel, config, fill), value.axis is not None
+    step, known = _Padded(value, kernel, config, fill), value.axis is not None
     ties = none_or_all(value.independent)
     result = moved(step, value.axis, dense=value.has_covariance, joint=known, ties=ties)
     result.mean = kernel(value.mean, config, fill)

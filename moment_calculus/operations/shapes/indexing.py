@@ -6,7 +6,7 @@ Slices of the feature axis keep their exact joint covariance.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from moment_calculus.functions.combinators import value_range
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.moves import (
-    Moved,
+    Rearranged,
     may_lose_dependence,
     move_axis,
     moved,
@@ -41,17 +41,6 @@ from moment_calculus.values.spread import (
 )
 
 ALL = slice(None)
-
-
-@dataclass(frozen=True, eq=False)
-class IndexedVariances(Moved):
-    """Step of the elements at a key that mixes features and batch."""
-
-    key: Any
-
-    def move(self, array: Array) -> Array:
-        """Select the elements of an array."""
-        return array[self.key]
 
 
 def index(value: Any, key: Any) -> Any:
@@ -189,15 +178,21 @@ def index_batch(value: Gaussian, keys: tuple, *, distinct: bool = False) -> Gaus
 
 
 def _index_variances(value: Gaussian, key: Any) -> Gaussian:
-    """Index features and batch together and keep variances only, with a warning."""
+    distinct = all(map(is_basic, _as_tuple(key)))
+    what = "an index of features and batch together, unlike x[i][..., j],"
+    return _select_variances(value, lambda array: array[key], what, distinct)
+
+
+def _select_variances(
+    value: Gaussian, move: Callable[[Array], Array], what: str, distinct: bool
+) -> Gaussian:
+    """Select from features and batch together and keep variances only, with a warning."""
     # Independent components lose nothing; where one may occur twice they become scalars.
-    independent = value.independent and all(map(is_basic, _as_tuple(key)))
-    scalars = not value.mean[key].shape or (value.independent and not independent)
-    result = moved(
-        IndexedVariances(value, key), None if scalars else -1, ties=none_or_all(independent)
-    )
+    scalars = not move(value.mean).shape or (value.independent and not distinct)
+    ties = none_or_all(value.independent and distinct)
+    result = moved(Rearranged(value, move), None if scalars else -1, ties=ties)
     if math.prod(result.shape) > 1 and may_lose_dependence(value):
-        warn_dropped(value, "an index of features and batch together, unlike x[i][..., j],")
+        warn_dropped(value, what)
     return result
 
 
@@ -213,27 +208,15 @@ def take(value: Any, chosen: Any, axis: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Gathered(Moved):
-    """Step that selects elements along one axis, for every element of the other axes."""
-
-    indices: Array  # integers of the source's shape, except along the axis
-    axis: int  # not negative
-
-    def move(self, array: Array) -> Array:
-        """Select the elements of an array."""
-        return namespace(array).take_along_axis(array, self.indices, axis=self.axis)
-
-
-@dataclass(frozen=True, eq=False)
-class GatheredFeatures(Gathered):
+class _GatheredFeatures(Rearranged):
     """Step that selects features for every element of the batch."""
 
+    indices: Array  # integers of the source's shape, except along the feature axis
+
     def covariance(self) -> Array:
-        """Select rows and columns of the joint covariance."""
         return self.through(0, self.through(0, self.source.joint_covariance()).mT)
 
     def through(self, place: int, cross: Array) -> Array:
-        """Select rows of the covariance with another value."""
         xp, axis = namespace(cross), self.source.axis
         last, batch = features_last(self.indices, axis), batch_shape(self.source.shape, axis)
         # The other value may have more axes.
@@ -252,15 +235,16 @@ def gather(value: Any, indices: Array, axis: int) -> Any:
     """
     if isinstance(value, Deferred):
         return value.moved(lambda v: gather(v, indices, axis))
+    select = lambda array: namespace(array).take_along_axis(array, indices, axis=axis)  # noqa: E731
     if not isinstance(value, Gaussian):
-        return namespace(value).take_along_axis(value, indices, axis=axis)
+        return select(value)
     if value.axis is not None and axis == len(value.shape) + value.axis:
         full, ties = value.propagation.full, max(value.ties, Ties.FEATURES)
-        step = GatheredFeatures(value, indices, axis)
+        step = _GatheredFeatures(value, select, indices)
         return moved(step, value.axis, dense=full, joint=True, ties=ties)
     if value.axis is not None and may_lose_dependence(value):
         warn_dropped(value, "a choice of elements of the batch for every feature")
-    return moved(Gathered(value, indices, axis), value.axis)
+    return moved(Rearranged(value, select), value.axis)
 
 
 def index_axes(value: Any, indices: Mapping[int, Array], *, distinct: bool = False) -> Any:
@@ -287,18 +271,6 @@ def _of_array(array: Array, axes: Sequence[int], indices: Mapping[int, Array]) -
     rest = [axis for axis in range(len(array.shape)) if axis not in axes]
     front = namespace(array).permute_dims(array, (*axes, *rest))
     return front[tuple(indices[axis] for axis in axes)]
-
-
-@dataclass(frozen=True, eq=False)
-class IndexedAxes(Moved):
-    """Step that selects elements at index arrays of features and batch together."""
-
-    axes: tuple[int, ...]  # in order
-    indices: Mapping[int, Array]  # an index array of each axis
-
-    def move(self, array: Array) -> Array:
-        """Select the elements of an array."""
-        return _of_array(array, self.axes, self.indices)
 
 
 def _of_batch(
@@ -333,11 +305,5 @@ def _of_both(
         last = move_axis(value, features, len(value.shape) - 1)
         left = {axis - (axis > features): indices[axis] for axis in axes if axis != features}
         return index_axes(index_features(last, int(features_range[0])), left, distinct=distinct)
-    # Independent components lose nothing; where one may occur twice they become scalars.
-    step = IndexedAxes(value, tuple(axes), indices)
-    scalars = not step.move(value.mean).shape or (value.independent and not distinct)
-    ties = none_or_all(value.independent and distinct)
-    result = moved(step, None if scalars else -1, ties=ties)
-    if may_lose_dependence(value):
-        warn_dropped(value, "an index of features and batch together")
-    return result
+    move = lambda array: _of_array(array, axes, indices)  # noqa: E731
+    return _select_variances(value, move, "an index of features and batch together", distinct)

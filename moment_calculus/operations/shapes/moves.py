@@ -116,6 +116,17 @@ def moved(
 
 
 @dataclass(frozen=True, eq=False)
+class Rearranged(Moved):
+    """Step of a move of which nothing but the function of an array is known."""
+
+    function_of_array: Callable[[Array], Array]
+
+    def move(self, array: Array) -> Array:
+        """Call the function."""
+        return self.function_of_array(array)
+
+
+@dataclass(frozen=True, eq=False)
 class Permuted(Moved):
     """Step of a permutation of the axes."""
 
@@ -209,18 +220,12 @@ def warn_dropped(value: Gaussian, what: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Converted(Moved):
+class Converted(Rearranged):
     """Step of a conversion to another precision or device."""
-
-    convert: Callable[[Array], Array]
-
-    def move(self, array: Array) -> Array:
-        """Convert an array."""
-        return self.convert(array)
 
     def covariance(self) -> Array:
         """Convert the joint covariance of the source."""
-        return self.convert(self.source.joint_covariance())
+        return self.move(self.source.joint_covariance())
 
     @property
     def site_entries(self) -> Entries | None:
@@ -229,7 +234,7 @@ class Converted(Moved):
 
     def through(self, place: int, cross: Array) -> Array:
         """Convert the covariance with another value."""
-        return self.convert(cross)
+        return self.move(cross)
 
 
 def converted(value: Any, convert: Callable[[Array], Array]) -> Any:

@@ -40,24 +40,23 @@ class Reshaped(Moved):
 
 
 @dataclass(frozen=True, eq=False)
-class SplitFeatures(Reshaped):
+class _SplitFeatures(Reshaped):
     """Step that splits the trailing feature axis; the last part keeps its covariance."""
 
     def covariance(self) -> Array:
-        """Return the diagonal blocks of the joint covariance."""
         parts = self.shape[len(self.source.shape) - 1 :]
         return diagonal_blocks(self.source.joint_covariance(), parts)
 
 
 @dataclass(frozen=True, eq=False)
-class Unsqueezed(Reshaped):
+class _Unsqueezed(Reshaped):
     """Step that adds axes, with a feature axis of size one, to a batch of scalars."""
 
     identity = True
 
 
 @dataclass(frozen=True, eq=False)
-class WithoutCovariance(Reshaped):
+class _WithoutCovariance(Reshaped):
     """Step that changes the feature axis of a value without its covariance."""
 
     @property
@@ -67,7 +66,7 @@ class WithoutCovariance(Reshaped):
 
 
 @dataclass(frozen=True, eq=False)
-class OnOtherAxis(Reshaped):
+class _OnOtherAxis(Reshaped):
     """Step that moves a single feature to another axis of size one."""
 
     def through(self, place: int, cross: Array) -> Array | None:
@@ -78,7 +77,7 @@ class OnOtherAxis(Reshaped):
 
 
 @dataclass(frozen=True, eq=False)
-class OnBatchAxis(Moved):
+class _OnBatchAxis(Moved):
     """Step that makes an axis of size one of the batch the feature axis."""
 
     axis: int
@@ -213,13 +212,12 @@ def _as_vector(source: Gaussian, shape: tuple[int, ...]) -> Gaussian | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Regrouped(Reshaped):
+class _Regrouped(Reshaped):
     """Step of a reshape of the batch that keeps the features."""
 
     axis: int | None
 
     def rearrange_rows(self, array: Array) -> Array | None:
-        """Reshape the batch of an array of other features."""
         if self.source.axis != -1 or self.axis != -1:
             return None
         return namespace(array).reshape(array, (*self.shape[:-1], array.shape[-1]))
@@ -231,7 +229,6 @@ class Regrouped(Reshaped):
         return _strip_ones(batch_shape(self.shape, self.axis)) == _strip_ones(old)
 
     def covariance(self) -> Array:
-        """Reshape the batch of the joint covariance."""
         covariance, batch = self.source.joint_covariance(), batch_shape(self.shape, self.axis)
         return namespace(covariance).reshape(covariance, (*batch, *covariance.shape[-2:]))
 
@@ -281,18 +278,18 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
     shape = (1,) * missing + value.shape
     if axis is not None and value.axis is None:
         if missing:
-            return moved(Unsqueezed(value, shape), axis, ties=value.ties)
+            return moved(_Unsqueezed(value, shape), axis, ties=value.ties)
         if value.shape[axis] == 1:
-            return moved(OnBatchAxis(value, axis), axis, ties=value.ties)
+            return moved(_OnBatchAxis(value, axis), axis, ties=value.ties)
     elif (
         axis is not None and value.axis is not None and value.shape[value.axis] == shape[axis] == 1
     ):
-        return moved(OnOtherAxis(value, shape), axis, ties=value.ties)
+        return moved(_OnOtherAxis(value, shape), axis, ties=value.ties)
     if may_lose_dependence(value):
         if axis == -1 and value.axis is None and (vector := as_vector(value)) is not None:
             return vector  # e.g. elements of a plate that share one scalar, beside a vector
         warn_dropped(value, f"an elementwise operation along axis {axis}")
-    return moved(WithoutCovariance(value, shape), axis, ties=none_or_all(value.independent))
+    return moved(_WithoutCovariance(value, shape), axis, ties=none_or_all(value.independent))
 
 
 def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaussian:
@@ -328,14 +325,14 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
     ties = none_or_all(value.independent)
     if axis is LOST and _is_split(value, shape):
         dense = value.has_covariance and not value.independent
-        return moved(SplitFeatures(value, shape), -1, dense=dense, joint=True, ties=ties)
+        return moved(_SplitFeatures(value, shape), -1, dense=dense, joint=True, ties=ties)
     if axis is LOST:
         if value.has_covariance and (vector := flattened(value)) not in (None, value):
             return reshape(vector, shape)
         if may_lose_dependence(value):
             warn_dropped(value, f"a reshape from {value.shape} to {shape}")
         return moved(Reshaped(value, shape), -1 if shape else None, ties=ties)
-    return with_batch(Regrouped(value, shape, axis), axis)
+    return with_batch(_Regrouped(value, shape, axis), axis)
 
 
 def _is_split(value: Gaussian, shape: tuple[int, ...]) -> bool:

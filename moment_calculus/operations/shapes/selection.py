@@ -136,26 +136,18 @@ def rank_of(key: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class IndexedFeatures(Moved):
+class _IndexedFeatures(Moved):
     """Step of the features at a key, on the trailing axis."""
 
     key: Any  # a slice, or an index array of one axis
 
     def move(self, array: Array) -> Array:
-        """Select the features of an array."""
         return array[..., self.key]
 
     def covariance(self) -> Array:
-        """Select rows and columns of the joint covariance."""
         return self.source.joint_covariance()[..., self.key, :][..., self.key]
 
-    @property
-    def places(self) -> Any:
-        """The key of the features, a slice where that is possible."""
-        return self.key
-
     def through(self, place: int, cross: Array) -> Array:
-        """Select rows of the covariance with another value."""
         return cross[..., self.key, :]
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
@@ -166,48 +158,30 @@ class IndexedFeatures(Moved):
         result = super().covariance_with(value, other, query)
         if result is not NotImplemented or query.is_mixed:
             return result
-        if isinstance(other.step, IndexedFeatures) and other.step.source is self.source:
-            return self._disjoint_covariance(other.step)
+        if isinstance(other.step, _IndexedFeatures) and other.step.source is self.source:
+            rows, columns = _as_slice(self.key), _as_slice(other.step.key)
+            disjoint = rows and columns and _are_disjoint(rows, columns, self.source.shape[-1])
+            return self.source.covariance_between(rows, columns) if disjoint else NotImplemented
         straight = len(other.step.inputs) == 1 and not other.step.nonlinear
         if not straight or not query.precedes(self.source, other):
             return NotImplemented
         swapped = query.by_inputs(other, value)
         return NotImplemented if swapped is None else transpose(swapped)
 
-    def _disjoint_covariance(self, other: IndexedFeatures) -> Any:
-        places = self.places, other.places
-        size = self.source.shape[-1]
-        if not all(isinstance(key, slice) for key in places) or not _are_disjoint(*places, size):
-            return NotImplemented
-        return self.source.covariance_between(*places)
-
 
 @dataclass(frozen=True, eq=False)
-class OneFeature(IndexedFeatures):
+class _OneFeature(_IndexedFeatures):
     """Step of one selected feature, as a batch of scalars."""
 
-    @property
-    def places(self) -> Any:
-        """The key of the feature, a slice where it is a known integer."""
-        return slice(self.key, self.key + 1 or None) if is_integer(self.key) else self.key
-
-    def elementwise_covariance_with(
-        self, value: Gaussian, other: Gaussian, query: Any
-    ) -> Array | float | None:
-        """Return the covariance with another feature of the same value, if it is one."""
-        if other.step.affine is not None:
-            return other.step.elementwise_covariance_with(other, value, query)
-        step = other.step
-        if not isinstance(step, OneFeature) or step.source is not self.source:
-            return None
-        result = self._disjoint_covariance(step)
-        if result is NotImplemented:
-            return self.source.joint_covariance()[..., self.key, step.key]
-        return result[..., 0, 0]
-
     def through(self, place: int, cross: Array) -> Array:
-        """Select one row of the covariance with another value."""
         return cross[..., self.key, :][..., None, :]
+
+
+def _as_slice(key: Any) -> slice | None:
+    """Return a slice or a known integer as a slice; None for other keys."""
+    if is_integer(key):
+        return slice(key, key + 1 or None)
+    return key if isinstance(key, slice) else None
 
 
 def _are_disjoint(first: slice, second: slice, size: int) -> bool:
@@ -223,10 +197,10 @@ def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaus
     distinct = distinct or is_basic(key)
     support = support_of_index(value, key) if len(value.shape) == 1 else None
     if is_integer(key) or (not is_basic(key) and not rank_of(key)):
-        return moved(OneFeature(value, key), None, ties=value.ties, support=support)
+        return moved(_OneFeature(value, key), None, ties=value.ties, support=support)
     repeats = not distinct and value.propagation.full
     return moved(
-        IndexedFeatures(value, key),
+        _IndexedFeatures(value, key),
         -1,
         dense=value.has_covariance or repeats,
         joint=True,

@@ -66,7 +66,7 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
         f"the weight of a convolution, of shape {tuple(w.shape)},", w, "convolution"
     )
     mean = kernel(_mean(x), _mean(w))
-    step = Convolved(tuple(random), x, w, kernel, layout, tuple(mean.shape))
+    step = _Convolved(tuple(random), x, w, kernel, layout, tuple(mean.shape))
     return Gaussian(
         mean,
         Spread(step.variance(), step.joint, step.carries_covariance()),
@@ -81,7 +81,7 @@ def _mean(operand: Any) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Convolved(Step):
+class _Convolved(Step):
     """Step of a convolution; its covariances are computed on demand."""
 
     inputs: tuple[Gaussian, ...] = field()  # the random operands
@@ -93,11 +93,9 @@ class Convolved(Step):
 
     @property
     def assumes_independence(self) -> bool:  # type: ignore[override]
-        """Whether random inputs enter as independent, in diagonal mode."""
         return isinstance(self.x, Gaussian) and not self.x.propagation.full
 
     def variance(self) -> Array:
-        """Return the variance of every output."""
         parts = []
         if isinstance(self.w, Gaussian):
             mean = _mean(self.x)

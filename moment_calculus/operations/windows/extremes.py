@@ -80,7 +80,7 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
         result = _larger(result, covered, entry, mask)
         covered = covered | mask
     result = result.gaussian()
-    step = LargestEntries((value,), windows=windows, like=result.mean, shares=tuple(shares))
+    step = _LargestEntries((value,), windows=windows, like=result.mean, shares=tuple(shares))
     return Gaussian(
         result.mean,
         Spread(positive_part(result.variance)),
@@ -92,7 +92,7 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
 
 
 @dataclass(frozen=True, eq=False)
-class LargestEntries(Opaque):
+class _LargestEntries(Opaque):
     """Step of the largest entries of windows."""
 
     windows: Windows = None  # type: ignore[assignment]

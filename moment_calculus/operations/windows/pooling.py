@@ -168,7 +168,7 @@ def _matrix(value: Gaussian, place: int, windows: Windows) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class WindowSums(Step):
+class _WindowSums(Step):
     """Step of sums over windows."""
 
     source: Gaussian
@@ -178,20 +178,16 @@ class WindowSums(Step):
 
     @property
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        """The inputs of the linear map of features, or the source."""
         return self.mapped.inputs
 
     @property
     def assumes_independence(self) -> bool:  # type: ignore[override]
-        """Whether the linear map of features treats them as independent."""
         return self.mapped.assumes_independence
 
     def follows(self, place: int) -> bool:
-        """Whether the linear map of features knows the covariance of its input."""
         return self.mapped.follows(place)
 
     def through(self, place: int, cross: Array) -> Array | None:
-        """Map the covariance of the input by the linear map of features."""
         return self.mapped.through(place, cross)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
@@ -212,7 +208,7 @@ def _window_value(
     return Gaussian(
         kernel(value.mean, windows) if plain else derived_from.mean,
         spread,
-        WindowSums(value, windows, kernel, Opaque((value,)) if plain else derived_from.step),
+        _WindowSums(value, windows, kernel, Opaque((value,)) if plain else derived_from.step),
         axis=value.axis,
         ties=ties,
         propagation=value.propagation,

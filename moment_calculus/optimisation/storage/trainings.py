@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import platform
+import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.optimisation.outcome import Course
+from moment_calculus.optimisation.batches import AllData, LoaderBatches
+from moment_calculus.optimisation.options import Options
+from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.storage.files import StoredFileError, read, write
 from moment_calculus.optimisation.storage.trees import pack, unpack
 from moment_calculus.optimisation.training import Plan, Trainer, train
@@ -273,31 +276,50 @@ class Checkpoint:
     path: Path
     stored: StoredTraining  # reads and writes the file
     settings: dict[str, Any]  # the fit's; the file must have the same
+    parameters: Callable[[Any], dict[str, Any]]  # by name, from what the trainer keeps
 
-    def train(
-        self,
-        trainer: Trainer,
-        course: Course,
-        plan: Callable[[Any], Plan],  # receives the function that writes a checkpoint
-        parameters: Callable[[Any], dict[str, Any]],  # by name, from what the trainer keeps
-    ) -> None:
+    @classmethod
+    def of_fit(
+        cls,
+        options: Options,
+        source: AllData,
+        objective: Any,
+        stored: StoredTraining,
+        parameters: Callable[[Any], dict[str, Any]],
+        *,
+        digest: Callable[[Any], str],  # of the arrays among arguments
+        density: Callable[[bool], str],  # of the model, with or without what it observes
+        prior: str | None,  # digest of the posterior in the place of the model's prior
+        float64: bool,
+        shuffles_globally: bool,  # whether the state of the trainer has torch's global one
+    ) -> Checkpoint:
+        """Return the checkpoint of one call of ``fit``."""
+        if isinstance(source, LoaderBatches):
+            source.check_resumable(shuffles_globally)
+        settings = options.settings(digest((source.args, source.named)), objective, float64)
+        if prior is not None:
+            settings["prior"] = prior
+        # A loader may begin with other rows.
+        settings["density"] = density(not isinstance(source, LoaderBatches))
+        return cls(Path(options.checkpoint), stored, settings, parameters)
+
+    def train(self, trainer: Trainer, course: Course, plan: Plan) -> None:
         """Train, starting from the file's state if the file exists."""
 
         def write(course: Course, kept: Any) -> None:
             tree = {
-                "parameters": parameters(trainer.keep() if kept is None else kept),
+                "parameters": self.parameters(trainer.keep() if kept is None else kept),
                 "course": course_to_dict(course),
                 "trainer": trainer.state(),
                 "kept": kept,
             }
             self.stored.write(self.path, tree, self.settings)
 
-        train(trainer, course, plan(write), self._resumed(trainer, course))
+        kept = self._resume(trainer, course) if self.path.exists() else None
+        train(trainer, course, replace(plan, write=write), kept)
 
-    def _resumed(self, trainer: Trainer, course: Course) -> Any:
-        """Restore course and trainer from the file, if any, and return its best parameters."""
-        if not self.path.exists():
-            return None
+    def _resume(self, trainer: Trainer, course: Course) -> Any:
+        """Restore course and trainer from the file, and return its best parameters."""
         tree = self.stored.read(self.path, self.settings)
         try:
             fill_course_from_dict(course, tree["course"])
@@ -309,3 +331,22 @@ class Checkpoint:
                 remedy="take another path to begin anew",
             ) from error
         return tree["kept"]
+
+
+def fitted(
+    options: Options,
+    source: AllData,
+    guide: Any,
+    trainer: Trainer,
+    course: Course,
+    checkpoint: Callable[[], Checkpoint],
+    started: float,  # when the preparations began, by ``time.perf_counter``
+) -> Fit:
+    """Train, with a checkpoint file if the options name one, and return the result."""
+    prepared, plan = time.perf_counter(), options.plan(source)
+    if options.checkpoint is None:
+        train(trainer, course, plan)
+    else:
+        checkpoint().train(trainer, course, plan)
+    params = trainer.values()  # this also moves the parameters of a deterministic method there
+    return course.fit(guide, params, started, prepared)

@@ -1,13 +1,5 @@
 """Rules of operations that move elements."""
 
-from numpyro_moments.rules.shapes import (
-    concatenation,
-    conversion,
-    gathering,
-    indexing,
-    moves,
-    padding,
-    updates,
-)
+from numpyro_moments.rules.shapes import indexing, moves
 
-__all__ = ["concatenation", "conversion", "gathering", "indexing", "moves", "padding", "updates"]
+__all__ = ["indexing", "moves"]

@@ -1,21 +1,25 @@
-"""Rules of slices, reversals, repetitions and indices."""
+"""Rules of slices, reversals and indices, and of updates ``x.at[...]`` of some elements."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.derivatives.private_apis import is_traced
 from moment_calculus.operations import shapes
+from moment_calculus.operations.elementwise.arithmetic import add, is_value
 from moment_calculus.operations.elementwise.choices import where
+from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import ALL, index, index_axes, require_certain, take
 from moment_calculus.operations.shapes.indexing import gather as gather_along
 from moment_calculus.values import Value
-from numpyro_moments.rules.shapes.gathering import Layout
 from numpyro_moments.rules.table import moment_rule
 
 
@@ -124,3 +128,243 @@ def _is_distinct(places: Any, shape: tuple[int, ...]) -> bool:
     sizes = [shape[axis] for axis in places]
     flat = np.ravel_multi_index([np.asarray(p) for p in places.values()], sizes)
     return len(np.unique(flat)) == flat.size
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The axes of a gather."""
+
+    shape: tuple[int, ...]  # of the operand
+    batch: tuple[int, ...]  # shape of the indices, without their last axis
+    sizes: tuple[int, ...]  # of the slice at every index, along each axis of the operand
+    starts: Mapping[int, int]  # by axis of the operand: component of an index where a slice starts
+    batching: Mapping[int, int]  # by axis of the operand: batch axis that is iterated with it
+    collapsed: tuple[int, ...]  # axes of the operand that the slices, of size one there, leave out
+    offsets: tuple[int, ...]  # positions of the axes of the slices in the result
+
+    @classmethod
+    def of(cls, numbers: Any, shape: tuple, indices: tuple, sizes: tuple) -> Layout:
+        """Read the ``GatherDimensionNumbers``; the other arguments are shapes."""
+        pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
+        return cls(
+            tuple(shape),
+            indices[:-1],
+            sizes,
+            {int(axis): i for i, axis in enumerate(numbers.start_index_map)},
+            {int(axis): int(place) for axis, place in pairs},
+            tuple(map(int, numbers.collapsed_slice_dims)),
+            tuple(map(int, numbers.offset_dims)),
+        )
+
+    @property
+    def sliced(self) -> list[int]:
+        """Return the axes of the operand that the slices have, in order."""
+        left_out = (*self.collapsed, *self.batching)
+        return [axis for axis in range(len(self.shape)) if axis not in left_out]
+
+    @property
+    def whole(self) -> list[int]:
+        """Return the axes that the slices have from one end to the other."""
+        return [axis for axis in self.sliced if self.sizes[axis] == self.shape[axis]]
+
+    @property
+    def windows(self) -> list[int]:
+        """Return the axes that the slices have a part of."""
+        return [axis for axis in self.sliced if self.sizes[axis] != self.shape[axis]]
+
+    def places(self, indices: Any) -> tuple[dict[int, Any], Any]:
+        """Return index arrays ``batch + windows`` of all axes but the whole ones, within bounds.
+
+        The indices are integers ``batch + [components]``. Booleans ``batch`` that are
+        also returned tell whether an index was within bounds.
+        """
+        wide = self.batch + tuple(self.sizes[axis] for axis in self.windows)
+        xp = np if isinstance(indices, np.ndarray) else jnp
+        inside, found = xp.ones(self.batch, bool), {}
+        for axis in range(len(self.shape)):
+            if axis in self.batching:
+                found[axis] = self._count(len(wide), self.batching[axis], wide)
+                continue
+            start = indices[..., self.starts[axis]] if axis in self.starts else np.zeros((), int)
+            last = self.shape[axis] - self.sizes[axis]
+            inside = inside & (start >= 0) & (start <= last)
+            if axis not in self.whole:
+                place = self._wide(xp.clip(start, 0, last))
+                if axis in self.windows:
+                    dimension = len(self.batch) + self.windows.index(axis)
+                    place = place + self._count(len(wide), dimension, wide)
+                found[axis] = xp.broadcast_to(place, wide)
+        return found, inside
+
+    def _wide(self, start: Any) -> Any:
+        return start.reshape(start.shape + (1,) * (len(self.windows) if start.ndim else 0))
+
+    @staticmethod
+    def _count(rank: int, axis: int, shape: tuple[int, ...]) -> Any:
+        line = np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(rank)])
+        return np.broadcast_to(line, shape)
+
+    def order(self) -> list[int]:
+        """Return where each axis of the result is among ``batch + windows + whole``."""
+        lead = len(self.batch)
+        kept = [*self.windows, *self.whole]
+        return self._placed(range(lead), [lead + kept.index(axis) for axis in self.sliced])
+
+    def _placed(self, batch: Any, sliced: Any) -> list[int]:
+        of_batch, of_slices = iter(batch), iter(sliced)
+        rank = len(self.batch) + len(self.offsets)
+        return [next(of_slices if i in self.offsets else of_batch) for i in range(rank)]
+
+    def aligned(self, inside: Any) -> Any:
+        """Return booleans ``batch``, with axes of size one for those of the slices."""
+        return jnp.reshape(inside, self._placed(self.batch, [1] * len(self.offsets)))
+
+    def lines(self, place: Any, axis: int) -> tuple[Any, tuple[int, ...]]:
+        """Return the index array of one axis if all others are whole or iterated with the batch.
+
+        Its axes are the operand's other axes (of size one for whole ones), then the free
+        axes of the batch and the window, whose sizes are also returned.
+        """
+        others = [other for other in range(len(self.shape)) if other != axis]
+        bound = [self.batching[other] for other in others if other in self.batching]
+        free = [i for i in range(place.ndim) if i not in bound]
+        sizes = tuple(place.shape[i] for i in free)
+        ordered = place.transpose(*bound, *free)
+        lead = [self.shape[other] if other in self.batching else 1 for other in others]
+        return ordered.reshape((*lead, *sizes)), sizes
+
+    def order_along(self, axis: int) -> list[int]:
+        """Return where each axis of the result is, if free axes replace an axis of the operand."""
+        inverse = {place: other for other, place in self.batching.items()}
+        free = [i for i in range(len(self.batch)) if i not in inverse]
+        count = len(free) + len(self.windows)
+        moved = lambda other: other if other < axis else other - 1 + count  # noqa: E731
+        batch = [
+            moved(inverse[i]) if i in inverse else axis + free.index(i)
+            for i in range(len(self.batch))
+        ]
+        sliced = [axis + len(free) if other == axis else moved(other) for other in self.sliced]
+        return self._placed(batch, sliced)
+
+
+@moment_rule("dynamic_update_slice", numbers=False)
+def dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Value:
+    """Serve ``jax.lax.dynamic_update_slice`` at certain places."""
+    require_certain(*starts)
+    _require_known(starts, (x, update))
+    limits = zip(starts, update.shape, x.shape, strict=True)
+    return _replaced(x, update, [min(max(int(s), 0), n - k) for s, k, n in limits])
+
+
+def _require_known(places: Any, operands: Any) -> None:
+    if not all(map(is_known, places)):
+        raise UnsupportedMoments(
+            "an update at a place that is not known when the program is traced",
+            sites=frozenset().union(*(getattr(o, "sites", ()) for o in operands)),
+            remedy="update at a fixed place, or choose by a certain mask with jnp.where" + OR_DRAW,
+        )
+
+
+def _replaced(x: Any, update: Any, starts: list[int], axis: int = 0) -> Any:
+    """Return the array around the update, joined axis by axis."""
+    partial = [i for i in range(axis, len(x.shape)) if update.shape[i] != x.shape[i]]
+    if not partial:
+        return update
+    axis = partial[0]
+    start, end = starts[axis], starts[axis] + update.shape[axis]
+    inner = _replaced(_slice(x, start, end, axis), update, starts, axis + 1)
+    edges = (_slice(x, 0, start, axis), inner, _slice(x, end, x.shape[axis], axis))
+    return _joined([part for part in edges if part.shape[axis]], axis)
+
+
+def _slice(x: Any, start: int, end: int, axis: int) -> Any:
+    return x if (start, end) == (0, x.shape[axis]) else take(x, slice(start, end), axis)
+
+
+def _joined(parts: list[Any], axis: int) -> Any:
+    if not any(map(is_value, parts)):
+        return jnp.concatenate(parts, axis)
+    return parts[0] if len(parts) == 1 else concatenate(parts, axis - len(parts[0].shape))
+
+
+@moment_rule("scatter", numbers=False)
+def scatter(x: Any, indices: Any, updates: Any, **parameters: Any) -> Value:
+    """Serve ``x.at[...].set(...)`` at certain places: a slice, or rows of one axis."""
+    return _scattered(x, indices, updates, adds=False, **parameters)
+
+
+@moment_rule("scatter-add", numbers=False)
+def scatter_add(x: Any, indices: Any, updates: Any, **parameters: Any) -> Value:
+    """Serve ``x.at[...].add(...)`` at certain places without repetition."""
+    return _scattered(x, indices, updates, adds=True, **parameters)
+
+
+def _scattered(
+    x: Any, indices: Any, updates: Any, *, adds: bool, dimension_numbers: Any, **_: Any
+) -> Value:
+    require_certain(indices)
+    _require_known([indices], (x, updates))
+    if len(indices.shape) == 1:
+        return _updated_window(x, np.asarray(indices), updates, dimension_numbers, adds)
+    return _rows(x, np.asarray(indices), updates, dimension_numbers, adds)
+
+
+def _updated_window(x: Any, index: Any, updates: Any, numbers: Any, adds: bool) -> Value:
+    """Update one slice of the array."""
+    inserted = numbers.inserted_window_dims
+    sizes = iter(updates.shape)
+    wide = [1 if axis in inserted else next(sizes) for axis in range(len(x.shape))]
+    update = shapes.reshape(updates, tuple(wide))
+    starts = [0] * len(x.shape)
+    for place, axis in zip(index, numbers.scatter_dims_to_operand_dims, strict=True):
+        starts[axis] = int(place)
+    if any(s < 0 or s + k > n for s, k, n in zip(starts, wide, x.shape, strict=True)):
+        return x  # JAX drops what is out of bounds
+    if not adds:
+        return _replaced(x, update, starts)
+    part = x
+    for axis, (start, size) in enumerate(zip(starts, wide, strict=True)):
+        part = _slice(part, start, start + size, axis)
+    return _replaced(x, _sum(part, update), starts)
+
+
+def _sum(x: Any, y: Any) -> Any:
+    return add(x, y) if is_value(x) or is_value(y) else x + y
+
+
+def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value:
+    """Update whole rows of one axis, each at its own index."""
+    axes = tuple(numbers.scatter_dims_to_operand_dims)
+    simple = axes == tuple(numbers.inserted_window_dims) and len(axes) == 1
+    if not simple or numbers.operand_batching_dims or indices.ndim != 2:
+        raise _too_general((x, updates))
+    axis, places = int(axes[0]), indices[:, 0]
+    count = x.shape[axis]
+    kept = (places >= 0) & (places < count)
+    if adds and len(np.unique(places[kept])) != kept.sum():
+        raise _too_general((x, updates))
+    # The rows of the update are on its only axis that is not a window axis.
+    (own,) = (i for i in range(len(updates.shape)) if i not in numbers.update_window_dims)
+    rows = shapes.move_axis(updates, own, axis)
+    origin = np.arange(count)
+    origin[places[kept]] = count + np.flatnonzero(kept)
+    if not adds:
+        return _chosen(_joined([x, rows], axis), origin, axis)
+    nothing = jnp.zeros(x.shape, (rows.at_mean if is_value(rows) else rows).dtype)
+    return _sum(x, _chosen(_joined([nothing, rows], axis), origin, axis))
+
+
+def _chosen(joined: Any, places: Any, axis: int) -> Any:
+    from moment_calculus.operations.shapes.indexing import index_axes
+
+    return shapes.move_axis(index_axes(joined, {axis: jnp.asarray(places)}, distinct=True), 0, axis)
+
+
+def _too_general(operands: Any) -> UnsupportedMoments:
+    return UnsupportedMoments(
+        "an update of single elements, or of the same ones more than once",
+        sites=frozenset().union(*(getattr(o, "sites", ()) for o in operands)),
+        remedy="update a slice, or different rows of one axis; choose elements by a certain mask "
+        "with jnp.where, and sum groups by a product with a certain matrix of zeros and ones"
+        + OR_DRAW,
+    )

@@ -1,16 +1,86 @@
-"""Rules of shape operations that keep the components."""
+"""Rules of operations that keep the components: shapes, dtypes, concatenation, padding."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
+from jax import lax
+
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import Bits
-from moment_calculus.values import Value
+from moment_calculus.operations.elementwise.choices import Condition
+from moment_calculus.operations.shapes import concatenation
+from moment_calculus.operations.shapes.concatenation import Config
+from moment_calculus.operations.shapes.indexing import take
+from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.values import Deferred, Value
+from moment_calculus.values.deferred import Composite
 from numpyro_moments.rules.table import moment_rule
+
+
+@moment_rule("convert_element_type", takes=(Composite,))
+def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
+    """Serve ``astype`` of floating-point numbers, and of conditions to floating-point numbers."""
+    if isinstance(x, Condition | Bits) and new_dtype == jnp.bool_:
+        return x
+    if not jnp.issubdtype(new_dtype, jnp.floating):
+        raise UnsupportedMoments(
+            f"a conversion of a random value to {jnp.dtype(new_dtype).name}",
+            sites=x.sites,
+            remedy="keep a floating-point dtype, e.g. (h > 0).astype(h.dtype); in place of a "
+            "branch of jax.lax.cond that a random value decides, compute both and choose by "
+            "jnp.where" + OR_DRAW,
+        )
+    value = x.number if isinstance(x, Condition | Bits) else x
+    if _dtype(value) == new_dtype:
+        return value
+    if isinstance(value, Composite) and not isinstance(value, MaskedWeight):
+        value = value.gaussian()
+    return converted(value, lambda array: jnp.asarray(array).astype(new_dtype))
+
+
+def _dtype(value: Any) -> Any:
+    if isinstance(value, Composite):
+        return value.source.mean.dtype
+    return value.dtype if isinstance(value, Deferred) else value.mean.dtype
+
+
+@moment_rule("copy", "copy_p", "real", takes=(Composite,))
+def itself(x: Any, **_: Any) -> Any:
+    """Serve ``jnp.copy`` and ``jnp.real``: the value itself."""
+    return x
+
+
+@moment_rule("optimization_barrier", takes=(Composite,))
+def barrier(*values: Any) -> list[Any]:
+    """Serve ``jax.lax.optimization_barrier``: the values themselves."""
+    return list(values)
+
+
+@moment_rule("reduce_precision")
+def reduce_precision(x: Any, **_: Any) -> Any:
+    """Raise for ``jax.lax.reduce_precision``, whose rounding has no moments."""
+    raise UnsupportedMoments(
+        "the rounding of a random value to fewer digits",
+        sites=x.sites,
+        remedy="convert it by astype, which changes the precision of its moments" + OR_DRAW,
+    )
+
+
+@moment_rule("stop_gradient")
+def stop_gradient(x: Any) -> Any:
+    """Raise for ``jax.lax.stop_gradient``, which would hide on which sites a value depends."""
+    raise UnsupportedMoments(
+        "a random value without its gradient, which would train the guide on part of the model",
+        sites=x.sites,
+        remedy="stop the gradient of the certain parameters, or of the guide's, instead",
+    )
 
 
 def of_bits(rule: Callable[..., Value]) -> Callable[..., Any]:
@@ -62,3 +132,39 @@ def squeeze(x: Value, *, dimensions: Any) -> Value:
     """Serve ``jnp.squeeze``."""
     kept = tuple(size for axis, size in enumerate(x.shape) if axis not in dimensions)
     return shapes.reshape(x, kept)
+
+
+@moment_rule("concatenate", numbers=False)
+def concatenate(*operands: Any, dimension: int) -> Value:
+    """Serve ``jnp.concatenate``, ``jnp.stack`` and ``jnp.roll``."""
+    if len(operands) == 1:
+        return operands[0]
+    return concatenation.concatenate(operands, dimension - len(operands[0].shape))
+
+
+@moment_rule("split")
+def split(x: Value, *, sizes: Any, axis: int) -> list[Value]:
+    """Serve ``jnp.split``."""
+    ends = list(itertools.accumulate(sizes))
+    starts = [0, *ends[:-1]]
+    return [take(x, slice(start, end), axis) for start, end in zip(starts, ends, strict=True)]
+
+
+@moment_rule("pad")
+def pad(x: Any, fill: Any, *, padding_config: Any) -> Value:
+    """Serve ``jnp.pad`` with a constant, and ``jax.lax.pad``."""
+    return concatenation.pad(x, pad_array, padding_config, fill)
+
+
+def pad_array(array: Any, config: Config, fill: Any) -> Any:
+    """Pad an array with entries before, after and between, as ``config`` has for each axis."""
+    return lax.pad(array, jnp.asarray(fill, array.dtype), config)
+
+
+def padded(operand: Any, config: Config) -> Any:
+    """Return a value or array with zeros around and between its entries."""
+    if not any(any(entry) for entry in config):
+        return operand
+    if hasattr(operand, "sites"):
+        return concatenation.pad(operand, pad_array, config)
+    return pad_array(operand, config, 0)

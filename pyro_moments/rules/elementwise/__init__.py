@@ -1,5 +1,5 @@
 """Rules of elementwise operations."""
 
-from pyro_moments.rules.elementwise import activations, arithmetic, choices, dropout, powers
+from pyro_moments.rules.elementwise import activations, arithmetic, dropout
 
-__all__ = ["activations", "arithmetic", "choices", "dropout", "powers"]
+__all__ = ["activations", "arithmetic", "dropout"]

@@ -1,13 +1,16 @@
-"""Rules of sums, differences, products and quotients."""
+"""Rules of sums, products, quotients, powers, roots and logarithms, and of choices."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise import arithmetic as operations
+from moment_calculus.operations.elementwise import choices, elementary
+from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift
 from moment_calculus.operations.normalised.softmax import (
     LogSoftmax,
     LogSumExp,
@@ -15,7 +18,8 @@ from moment_calculus.operations.normalised.softmax import (
     TotalProbability,
 )
 from moment_calculus.values import Deferred, Value
-from pyro_moments.rules.constructors import fills_in_ordered_logistic
+from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
+from pyro_moments.rules.shapes.conversion import fills_in_ordered_logistic
 from pyro_moments.rules.table import moment_rule, named
 
 
@@ -159,3 +163,109 @@ moment_rule(*named("lerp_"), in_place=True)(lerp)
 def positive(input: Value) -> Value:
     """Serve unary ``+``."""
     return input
+
+
+@activation_rule("square")
+def square(input: Value) -> Value:
+    """Serve ``torch.square``."""
+    return operations.square(input)
+
+
+@activation_rule("sqrt")
+def sqrt(input: Value) -> Value:
+    """Serve ``torch.sqrt`` of a positive function of a Gaussian."""
+    return elementary.power(input, 0.5)
+
+
+@activation_rule("rsqrt")
+def rsqrt(input: Value) -> Value:
+    """Serve ``torch.rsqrt`` of a positive function of a Gaussian."""
+    return elementary.power(input, -0.5)
+
+
+@activation_rule("reciprocal")
+def reciprocal(input: Value) -> Value:
+    """Serve ``torch.reciprocal`` of a positive function of a Gaussian."""
+    return elementary.power(input, -1.0)
+
+
+@activation_rule("log")
+def log(input: Value) -> Value:
+    """Serve ``torch.log`` of a positive function of a Gaussian."""
+    return elementary.log(input)
+
+
+@activation_rule("log1p")
+def log1p(input: Value) -> Value:
+    """Serve ``torch.log1p`` of a function of a Gaussian that is above −1."""
+    return elementary.log1p(input)
+
+
+@activation_rule("log2")
+def log2(input: Value) -> Value:
+    """Serve ``torch.log2`` of a positive function of a Gaussian."""
+    return scale_shift(elementary.log(input), 1 / math.log(2))
+
+
+@activation_rule("log10")
+def log10(input: Value) -> Value:
+    """Serve ``torch.log10`` of a positive function of a Gaussian."""
+    return scale_shift(elementary.log(input), 1 / math.log(10))
+
+
+@activation_rule("pow")
+def power(input: Any, exponent: Any) -> Any:
+    """Serve ``torch.pow`` and ``**`` with a certain exponent or a certain positive base."""
+    if is_value(exponent):
+        return elementary.exponential(input, exponent)
+    if isinstance(exponent, torch.Tensor) and (exponent.ndim or exponent.requires_grad):
+        return elementary.array_power(input, exponent)
+    exponent = as_numbers(exponent=exponent)["exponent"]
+    if exponent == 0:
+        like = input.mean if hasattr(input, "mean") else input.base.mean
+        return torch.ones_like(like)
+    return operations.square(input) if exponent == 2 else elementary.power(input, exponent)
+
+
+moment_rule(*named("__pow__"))(power)
+moment_rule(*named("__ipow__"), in_place=True)(power)
+
+
+@moment_rule(*named("__rpow__"))
+def reversed_power(input: Any, exponent: Any) -> Any:
+    """Serve ``number ** random``."""
+    return power(exponent, input)
+
+
+@moment_rule(*named("where"))
+def where(condition: Any, input: Any, other: Any) -> Value:
+    """Serve ``torch.where`` with a certain condition."""
+    return choices.where(condition, input, other)
+
+
+# The method Tensor.where has the operand before the condition.
+@moment_rule(torch.Tensor.where)
+def where_method(input: Any, condition: Any, other: Any) -> Value:
+    """Serve ``Tensor.where`` with a certain condition."""
+    return choices.where(condition, input, other)
+
+
+@moment_rule(*named("masked_fill"))
+def masked_fill(input: Any, mask: Any, value: Any) -> Value:
+    """Serve ``masked_fill`` with a certain mask; the filling may be infinite."""
+    return choices.where(mask, value, input)
+
+
+moment_rule(*named("masked_fill_"), in_place=True)(masked_fill)
+
+
+@moment_rule(*named("maximum"))
+def maximum(input: Any, other: Any) -> Value:
+    """Serve ``torch.maximum``."""
+    return choices.maximum(input, other)
+
+
+@moment_rule(*named("minimum"))
+def minimum(input: Any, other: Any) -> Value:
+    """Serve ``torch.minimum``."""
+    return choices.minimum(input, other)

@@ -1,5 +1,5 @@
 """Rules of operations that move elements."""
 
-from pyro_moments.rules.shapes import concatenation, conversion, indexing, moves, permutations
+from pyro_moments.rules.shapes import conversion, indexing, moves
 
-__all__ = ["concatenation", "conversion", "indexing", "moves", "permutations"]
+__all__ = ["conversion", "indexing", "moves"]

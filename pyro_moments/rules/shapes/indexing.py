@@ -13,8 +13,8 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.shapes import indexing
 from moment_calculus.values import Value
+from pyro_moments.rules.shapes.moves import checked_axis, on_meta
 from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import checked_axis, on_meta
 
 
 @moment_rule(torch.Tensor.__getitem__, view=True)

@@ -1,8 +1,8 @@
-"""Shape operations that keep the order of the components."""
+"""Rules of operations that move the components, and torch's own shapes of their results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,10 +11,83 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
+from moment_calculus.operations.shapes import concatenation
 from moment_calculus.values import Value
-from pyro_moments.rules.mean_check import MeanCheck
-from pyro_moments.rules.table import moment_rule, named
-from pyro_moments.rules.torch_shapes import on_meta
+from pyro_moments.rules.table import MeanCheck, moment_rule, named
+
+
+def on_meta(input: Any) -> torch.Tensor:
+    """Return a tensor without memory of the same shape, to compute shapes with; keep numbers."""
+    if not hasattr(input, "shape"):
+        return input
+    return torch.empty(tuple(input.shape), device="meta")
+
+
+def checked_axis(dim: int, rank: int) -> int:
+    """Return a dimension counted from the front; raise torch's own error if it is out of range."""
+    rank = max(rank, 1)
+    if not -rank <= dim < rank:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got "
+            f"{dim})"
+        )
+    return dim % rank
+
+
+def permutation_of(input: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> list[int]:
+    """Return the old axis at each new place of a permutation that ``move`` carries out."""
+    rank = len(input.shape)
+    marked = torch.empty(tuple(range(2, 2 + rank)), device="meta")  # a different size for each axis
+    return [size - 2 for size in move(marked).shape]
+
+
+def axes_of(input: Any, dim: Any) -> tuple[int, ...]:
+    """Return the axes of a reduction over ``dim``, counted from the front; all if it is None."""
+    rank = len(input.shape)
+    on_meta(input).sum(dim)  # raises torch's own errors: axes out of range or repeated
+    if dim is None or (isinstance(dim, Sequence) and not len(dim)):
+        return tuple(range(rank))
+    dims = dim if isinstance(dim, Sequence) else (dim,)
+    return tuple(sorted({checked_axis(d, rank) for d in dims} if rank else ()))
+
+
+_T, _MT, _H, _MH = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
+
+
+@moment_rule(_MT, _MH, *named("adjoint"), takes=(MaskedWeight,), view=True)
+def transpose_last(input: Value) -> Value:
+    """Serve ``.mT``, ``.mH`` and ``adjoint`` of matrices."""
+    return shapes.permute(input, permutation_of(input, lambda a: a.mT))
+
+
+@moment_rule(_T, takes=(MaskedWeight,), view=True)
+def transpose_all(input: Value) -> Value:
+    """Serve ``.T``."""
+    return shapes.permute(input, range(len(input.shape))[::-1])
+
+
+@moment_rule(_H, *named("t"), takes=(MaskedWeight,), view=True)
+def transpose_matrix(input: Value) -> Value:
+    """Serve ``.H`` and ``t`` of a matrix."""
+    return shapes.permute(input, permutation_of(input, lambda a: a.t()))
+
+
+@moment_rule(*named("transpose", "swapaxes", "swapdims"), takes=(MaskedWeight,), view=True)
+def transpose(input: Value, dim0: int, dim1: int) -> Value:
+    """Serve ``transpose`` and ``swapaxes`` of any two axes."""
+    return shapes.permute(input, permutation_of(input, lambda a: a.transpose(dim0, dim1)))
+
+
+@moment_rule(*named("permute"), takes=(MaskedWeight,), view=True)
+def permute(input: Value, *dims: Any) -> Value:
+    """Serve ``permute``."""
+    return shapes.permute(input, permutation_of(input, lambda a: a.permute(*dims)))
+
+
+@moment_rule(*named("movedim", "moveaxis"), takes=(MaskedWeight,), view=True)
+def movedim(input: Value, source: Any, destination: Any) -> Value:
+    """Serve ``movedim`` and ``moveaxis``."""
+    return shapes.permute(input, permutation_of(input, lambda a: a.movedim(source, destination)))
 
 
 def _sizes(sizes: tuple) -> tuple[int, ...]:
@@ -113,3 +186,25 @@ def clone(input: Value, *, memory_format: Any = None) -> Value:
 def contiguous(input: Value, memory_format: Any = None) -> Value:
     """Serve ``contiguous``."""
     return input
+
+
+@moment_rule(*named("cat", "concat", "concatenate"))
+def cat(tensors: Sequence[Any], dim: int = 0) -> Value:
+    """Serve ``torch.cat``."""
+    torch.cat([on_meta(tensor) for tensor in tensors], dim)
+    rank = len(tensors[0].shape)
+    return concatenation.concatenate(tensors, checked_axis(dim, rank) - rank)
+
+
+@moment_rule(*named("stack"))
+def stack(tensors: Sequence[Any], dim: int = 0) -> Value:
+    """Serve ``torch.stack``."""
+    torch.stack([on_meta(tensor) for tensor in tensors], dim)
+    rank = len(tensors[0].shape) + 1
+    return concatenation.stack(tensors, checked_axis(dim, rank) - rank)
+
+
+@moment_rule(torch.hstack)
+def hstack(tensors: Sequence[Any]) -> Value:
+    """Serve ``torch.hstack``."""
+    return cat(tensors, 0 if len(tensors[0].shape) == 1 else 1)

@@ -20,6 +20,8 @@ class ExactInNumPyro(numpyro.infer.MCMC):
         super().__init__(numpyro.infer.NUTS(_nothing), num_warmup=1, num_samples=1)
         self.samples, self.diverging = samples, diverging
 
+    last_state = "finished"
+
     def get_samples(self, group_by_chain=False):
         if group_by_chain:
             return self.samples

@@ -10,11 +10,13 @@ import pytest
 import xarray
 from scipy import stats
 
-from moment_calculus.criticism.containers.leave_one_out import (
+from moment_calculus.criticism.arviz_access import (
     SAMPLES,
+    Scores,
     leave_one_out,
     loo_weights,
 )
+from moment_calculus.criticism.comparison.differences import LooComparison
 from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
 from tests.criticism.containers.programs import (
     HOSTS,
@@ -224,3 +226,13 @@ def test_draws_of_which_no_weights_can_be_made():
         leave_one_out(made(np.zeros((1, 5)), {"y": likelihood[:, :5]}))
     with pytest.raises(ValueError, match="not finite"):
         leave_one_out(made(np.full((1, 50), -np.inf), {"y": likelihood}))
+
+
+def test_comparisons_count_the_data_that_diagnoses_call_bad():
+    """With weights that are all but constant, none is bad, however heavy their tail."""
+    generator = np.random.default_rng(0)
+    tail = 0.02 * generator.standard_t(1.2, size=(1, 4000, 3)).clip(-50, 50)
+    data = made(np.zeros((1, 4000)), {"y": tail})
+    scores = Scores.of(leave_one_out(data))
+    assert scores.shapes.max() > 0.75
+    assert LooComparison.of("y", "guide", scores, scores).bad == scores.is_bad.sum() == 0

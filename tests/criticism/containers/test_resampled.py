@@ -6,8 +6,7 @@ import arviz as az
 import numpy as np
 import pytest
 
-from moment_calculus.criticism.containers.draws import Draws, FromPosterior, NoDensity
-from moment_calculus.criticism.containers.resampling import resample
+from moment_calculus.criticism.draws import Draws, resample
 from moment_calculus.errors import UnsupportedMoments
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
@@ -55,9 +54,9 @@ def test_what_has_no_weights_is_refused():
     values = {"x": np.zeros((1, 20))}
     arguments = (lambda _: np.zeros(20), np.random.default_rng(0), 5)
     with pytest.raises(ValueError, match="are of the posterior itself"):
-        resample(Draws("NUTS", values, FromPosterior()), *arguments)
+        resample(Draws("NUTS", values), *arguments)
     with pytest.raises(ValueError, match="could be made of: of masks"):
-        resample(Draws("guide", values, NoDensity("of masks")), *arguments)
+        resample(Draws("guide", values, without_density="of masks"), *arguments)
 
 
 @IN_PYRO

@@ -9,10 +9,10 @@ import numpyro.infer.autoguide
 import pyro.infer.autoguide
 import pytest
 
-from moment_calculus.criticism.containers.draws import Draws, FromApproximation
 from moment_calculus.criticism.diagnosis.checks import check_weights
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
+from moment_calculus.criticism.draws import Draws
 from tests.criticism.containers.programs import HOSTS, NOISE, X, Y, doubles, fresh, scaled
 
 GUIDES = {"numpyro": numpyro.infer.autoguide, "pyro": pyro.infer.autoguide}
@@ -60,7 +60,7 @@ def test_a_point_has_no_spread(host):
 
 def inputs_of(log_weights, size=3):
     count = len(log_weights)
-    draws = Draws("", {"x": np.zeros((1, count))}, FromApproximation(-log_weights[None]))
+    draws = Draws("", {"x": np.zeros((1, count))}, log_density=-log_weights[None])
     subject = SimpleNamespace(
         source="DVIGuide",
         sources=["DVIGuide"],
@@ -68,7 +68,7 @@ def inputs_of(log_weights, size=3):
         draws=lambda _: SimpleNamespace(first={"x": np.zeros(size)}),
         log_joint=lambda _: np.zeros(count),
     )
-    return DiagnosisInputs(subject, count, {})
+    return DiagnosisInputs(subject, count)
 
 
 @pytest.mark.parametrize(("scale", "verdict"), [(0.02, Verdict.GOOD), (1.0, Verdict.BAD)])

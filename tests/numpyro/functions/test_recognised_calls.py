@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from moment_calculus.functions.table import activation
 from moment_calculus.values.deferred import unscaled
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide, propagate
-from numpyro_moments.rules.programs.recognised_calls import FUNCTIONS
+from numpyro_moments.rules.programs.calls import FUNCTIONS
 from tests.numpyro.functions.elementwise import MEAN, SCALE, grid, noisy, traced
 
 

@@ -205,7 +205,7 @@ def test_distributions_without_a_rule_are_refused_by_name():
     with pytest.raises(UnsupportedMoments, match=r"no predictive moments for Dirichlet"):
         predictive("obs", fn)
     censored = CASES["left-censored Normal"][0]
-    with pytest.raises(UnsupportedMoments, match="knows no mean"):
+    with pytest.raises(UnsupportedMoments, match="no predictive moments for LeftCensored"):
         predictive("obs", distribution(censored, latent()))
 
 

@@ -1,0 +1,268 @@
+"""Everything that depends on ArviZ's release line 0.23: containers, diagnostics, scores.
+
+ArviZ is an optional dependency and takes two seconds to import: it is imported on first
+use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from moment_calculus.criticism.draws import Arrays, Draws
+from moment_calculus.criticism.leave_one_out import LeaveOneOut, no_density_error
+from moment_calculus.criticism.tables import INSTALL, optional_package
+from moment_calculus.numerics.pareto import check_ratios, smooth_weights
+
+SCALES = {"log": 1, "negative_log": -1, "deviance": -2}
+NO_DENSITY = "without_density"  # attribute of the posterior: why there is no log q
+SAMPLES = "__sample__"
+DIVERGING = "diverging"
+PREDICTIVE = "posterior_predictive"
+
+
+def arviz() -> ModuleType:
+    """Import ArviZ; raise ImportError with the install command if its line 0.23 is missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next release line
+        module = optional_package("arviz", "this needs ArviZ")
+    if not hasattr(module, "InferenceData"):
+        raise ImportError(
+            f"this needs the line 0.23 of ArviZ, not {module.__version__}, which has other "
+            f"containers: {INSTALL}"
+        )
+    return module
+
+
+# Containers
+
+
+def dataset(
+    arrays: Arrays,
+    dims: Mapping[str, list[str]],
+    coords: Mapping[str, Any],
+    attributes: Mapping[str, str],
+    *,
+    has_draws: bool,  # whether the arrays begin with the axes [chain, draw]
+) -> Any:
+    """Return arrays with named axes as one group of an ``InferenceData``."""
+    default = ["chain", "draw"] if has_draws else []
+    return arviz().dict_to_dataset(
+        dict(arrays), dims=dict(dims), coords=dict(coords), attrs=attributes, default_dims=default
+    )
+
+
+def inference_data(groups: Mapping[str, Any]) -> Any:
+    """Return an ``InferenceData`` of datasets by the name of their group."""
+    return arviz().InferenceData(**groups)
+
+
+def is_inference_data(value: Any) -> bool:
+    """Return whether an object is an ``InferenceData``, without an import of ArviZ."""
+    return type(value).__name__ == "InferenceData"
+
+
+def chains_of(data: Any, sites: Collection[str]) -> Draws:
+    """Return the posterior of an ``InferenceData`` as finished chains of these latent sites."""
+    posterior, statistics = data.posterior, getattr(data, "sample_stats", {})
+    if missing := [name for name in sites if name not in posterior]:
+        raise ValueError(
+            f"reference has no draws of {', '.join(map(repr, missing))}; its posterior has "
+            f"{', '.join(map(repr, posterior.data_vars))}"
+        )
+    values = {name: posterior[name].transpose("chain", "draw", ...).values for name in sites}
+    diverging = {DIVERGING: statistics[DIVERGING].values} if DIVERGING in statistics else {}
+    return Draws(posterior.attrs.get("source", "NUTS"), values, diverging)
+
+
+def group_of(data: Any, name: str) -> Any:
+    """Return a group with its arrays by site; raise ValueError if it is missing."""
+    if name in data:
+        return data[name]
+    raise ValueError(
+        f"no group {name!r} in the inference data; make one with draws of the observed sites and "
+        "with the observations (arviz.from_dict, or to_inference_data)"
+    )
+
+
+def replications_of(name: str, group: Any) -> np.ndarray:
+    """Return replicated observations of a site, [chains, draws, ...]."""
+    if missing := {"chain", "draw"} - set(group[name].dims):
+        raise ValueError(
+            f"site {name!r}: the replications have no axis {' and '.join(sorted(missing))}, but "
+            f"{', '.join(map(str, group[name].dims))}; give one chain of draws as [1, draws, ...]"
+        )
+    return group[name].transpose("chain", "draw", ...).values
+
+
+def replicated(data: Any, sites: Sequence[str]) -> tuple[dict[str, np.ndarray], ...]:
+    """Return replications [chains, draws, ...] and observations of observed sites, by site."""
+    replications = {name: replications_of(name, data[PREDICTIVE]) for name in sites}
+    return replications, {name: data["observed_data"][name].values for name in sites}
+
+
+# Diagnostics of chains: draws are [chains, draws, ...]
+
+
+def largest_rhat(values: Arrays) -> float:
+    """Return the largest R-hat of all sites; NaN if none is finite."""
+    return _extreme(arviz().rhat(_data_set(values)), np.nanmax)
+
+
+def smallest_effective(values: Arrays) -> float:
+    """Return the smallest effective sample size of all sites; NaN if none is finite."""
+    return _extreme(arviz().ess(_data_set(values)), np.nanmin)
+
+
+def effective_draws(values: np.ndarray) -> float:
+    """Return the effective number of draws [chains, draws] for their mean."""
+    return float(arviz().ess(values, method="mean"))
+
+
+def mean_errors(values: np.ndarray) -> np.ndarray:
+    """Return standard errors of means; infinite if they cannot be estimated."""
+    errors = arviz().mcse(_data_set({"value": values}), method="mean")["value"].values
+    constant = values.std((0, 1)) == 0
+    return np.where(constant, 0.0, np.where(np.isnan(errors), np.inf, errors))
+
+
+def _data_set(values: Arrays) -> Any:
+    return arviz().dict_to_dataset({name: np.asarray(part) for name, part in values.items()})
+
+
+def _extreme(diagnostics: Any, most: Any) -> float:
+    values = np.concatenate([part.values.ravel() for part in diagnostics.data_vars.values()])
+    return float(most(values)) if np.isfinite(values).any() else float("nan")
+
+
+# Leave-one-out
+
+
+class Scores(NamedTuple):
+    """What an ``ELPDData`` says; arrays have the shape of the data."""
+
+    total: float  # expected log predictive density (elpd)
+    error: float  # its standard error
+    pointwise: np.ndarray
+    shapes: np.ndarray  # k̂ of each datum
+    is_bad: np.ndarray  # whether the weights of a datum cannot be trusted
+    joint_shape: float  # k̂ of all weights together; zero of draws of the posterior
+
+    @classmethod
+    def of(cls, elpd: Any) -> Scores:
+        """Read an ``ELPDData`` of ArviZ, or of :func:`leave_one_out`."""
+        shapes = elpd["pareto_k"].values
+        is_bad = elpd["is_bad"].values if "is_bad" in elpd else shapes > elpd["good_k"]
+        total, error = float(elpd["elpd_loo"]), float(elpd["se"])
+        joint = float(elpd.get("pareto_k_joint", 0.0))
+        return cls(total, error, elpd["loo_i"].values, shapes, is_bad, joint)
+
+
+def observed_sites(data: Any) -> list[str]:
+    """Return the names of the sites with log-likelihoods."""
+    return list(map(str, data.log_likelihood.data_vars)) if hasattr(data, "log_likelihood") else []
+
+
+def leave_one_out(
+    data: Any, site: str | None = None, scale: str | None = None, importance_weights: bool = True
+) -> Any:
+    """Return ArviZ's pointwise ``ELPDData`` of leave-one-out, corrected for the approximation.
+
+    Without ``importance_weights`` draws of an approximation count as draws of the
+    posterior.
+    """
+    likelihood = _log_likelihood(data, site)
+    log_ratios = _log_ratios(data, importance_weights)
+    if log_ratios is None:
+        return arviz().loo(data, pointwise=True, var_name=likelihood.name, scale=scale)
+    scale = (scale or arviz().rcParams["stats.ic_scale"]).lower()
+    if scale not in SCALES:
+        raise ValueError(f"scale is one of {', '.join(SCALES)}, not {scale!r}")
+    stacked = likelihood.stack({SAMPLES: ("chain", "draw")})
+    result = LeaveOneOut.of(stacked.values, log_ratios)
+    result.warn_if_bad()
+    return _elpd(result, stacked.isel({SAMPLES: 0}, drop=True), scale, importance_weights)
+
+
+def _elpd(result: LeaveOneOut, like: Any, scale: str, importance_weights: bool) -> Any:
+    """Return an ``ELPDData``, which ``arviz.compare`` accepts; ``like`` has the data's axes."""
+    factor, each = SCALES[scale], result.left_out
+    entries = {
+        "elpd_loo": factor * each.sum(),
+        "se": abs(factor) * (each.size * each.var()) ** 0.5,
+        "p_loo": result.within.sum() - each.sum(),
+        "n_samples": result.joint.log.size,
+        "n_data_points": each.size,
+        "warning": result.any_bad,
+        "loo_i": like.copy(data=factor * each).rename("loo_i"),
+        "pareto_k": like.copy(data=result.shapes).rename("pareto_shape"),
+        "is_bad": like.copy(data=result.is_bad).rename("is_bad"),
+        "scale": scale,
+        "good_k": result.largest_shape,
+        "pareto_k_joint": float(result.joint.shape),
+        "effective_joint": float(result.joint.share),
+        "importance_weights": importance_weights,
+    }
+    elpd_data = importlib.import_module("arviz.stats.stats_utils").ELPDData
+    return elpd_data(data=list(entries.values()), index=list(entries))
+
+
+def loo_weights(data: Any, site: str | None = None, importance_weights: bool = True) -> Any:
+    """Return the log weights of the draws with each datum left out.
+
+    Args:
+        data: an ``InferenceData``.
+        site: the observed site; by default the only one.
+        importance_weights: as in ``loo``.
+
+    Returns:
+        ``DataArray`` with the axes of the data, then ``"__sample__"``, which
+        ``arviz.loo_pit`` and ``arviz.plot_loo_pit`` accept; for draws of the posterior
+        the same weights as ``arviz.loo``.
+
+    Raises:
+        ValueError: if draws have no density, or it is not clear which site is meant.
+    """
+    likelihood = _log_likelihood(data, site).stack({SAMPLES: ("chain", "draw")})
+    log_ratios = _log_ratios(data, importance_weights)
+    ratios = 0.0 if log_ratios is None else log_ratios
+    return likelihood.copy(data=smooth_weights(ratios - likelihood.values).log)
+
+
+def _log_ratios(data: Any, importance_weights: bool) -> np.ndarray | None:
+    """Return log p − log q [draws], zeros without correction, or None for posterior draws."""
+    if importance_weights:
+        return posterior_log_ratios(data)
+    has_density = "log_q" in getattr(data, "sample_stats", {})
+    count = data.posterior.sizes["chain"] * data.posterior.sizes["draw"]
+    is_approximate = has_density or NO_DENSITY in data.posterior.attrs
+    return check_ratios(np.zeros(count)) if is_approximate else None
+
+
+def posterior_log_ratios(data: Any) -> np.ndarray | None:
+    """Return log p − log q of every draw up to a constant, [draws]; None for posterior draws."""
+    if reason := data.posterior.attrs.get(NO_DENSITY):
+        raise no_density_error(reason)
+    statistics = getattr(data, "sample_stats", {})
+    if "log_q" not in statistics:
+        return None
+    return check_ratios((statistics["lp"] - statistics["log_q"]).values.ravel())
+
+
+def _log_likelihood(data: Any, site: str | None) -> Any:
+    if not hasattr(data, "log_likelihood"):
+        raise ValueError(
+            "there is no group 'log_likelihood': make the InferenceData by to_inference_data"
+        )
+    sites = observed_sites(data)
+    listed = ", ".join(map(repr, sites))
+    if site is None and len(sites) != 1:
+        raise ValueError(f"several sites are observed; name one, site=...: {listed}")
+    if site is not None and site not in sites:
+        raise ValueError(f"{site!r} is no observed site; there are {listed}")
+    return data.log_likelihood[site or sites[0]]

@@ -1,0 +1,110 @@
+"""Draws of a model's latent sites, and resampling by importance weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from moment_calculus.criticism.leave_one_out import no_density_error
+from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
+from moment_calculus.response.errors import check_reliable
+from moment_calculus.response.response import MIN_PROPOSALS, PROPOSALS_PER_DRAW, Response
+
+Arrays = Mapping[str, np.ndarray]  # by site
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws of the latent sites of a model, of its posterior or of an approximation."""
+
+    source: str  # class name of the guide, "LinearResponse", or name of the MCMC kernel
+    values: Arrays  # by site, on its support, [chains, draws, ...]
+    # of the sampler, by ArviZ's names, [chains, draws]
+    statistics: Arrays = field(default_factory=dict)
+    # Of an approximation: log q of every draw on the sites' supports, [chains, draws], or
+    # why it does not exist or is not known, as text for the user.
+    log_density: np.ndarray | None = None
+    without_density: str = ""
+    # Of an approximation resampled by importance weights: k̂ and their effective share.
+    resampled_by: str = ""
+
+    @classmethod
+    def of_response(
+        cls, response: Response, generator: np.random.Generator, count: int, to_numpy: Callable
+    ) -> Draws:
+        """Draw from the corrected posterior, with log q where it can be computed."""
+        log_density, reason = None, ""
+        try:
+            sites, density = response.weighted_draws(generator, count)
+            log_density = density[None]
+        except ValueError as error:
+            sites, reason = response.plain_draws(generator, count), str(error)
+        values = {name: to_numpy(value)[None] for name, value in sites.items()}
+        return cls("LinearResponse", values, {}, log_density, reason)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the numbers of chains and of draws per chain."""
+        chains, draws = next(iter(self.values.values())).shape[:2]
+        return chains, draws
+
+    @property
+    def first(self) -> dict[str, np.ndarray]:
+        """Return the first draw of every site."""
+        return {name: value[0, 0] for name, value in self.values.items()}
+
+    @property
+    def flat(self) -> dict[str, np.ndarray]:
+        """Return the values with all chains joined, [chains · draws, ...] by site."""
+        return {name: value.reshape(-1, *value.shape[2:]) for name, value in self.values.items()}
+
+    def by_chain(self, arrays: Arrays) -> dict[str, np.ndarray]:
+        """Return arrays [chains · draws, ...] as [chains, draws, ...]."""
+        return {name: part.reshape(*self.shape, *part.shape[1:]) for name, part in arrays.items()}
+
+    def thinned(self, count: int) -> Draws:
+        """Return every n-th draw: at most ``count`` of all chains, at least one of each chain."""
+        chains, draws = self.shape
+        step = -(-draws // max(1, count // chains))
+        if step == 1:
+            return self
+        density = None if self.log_density is None else self.log_density[:, ::step]
+        return replace(
+            self,
+            values={name: value[:, ::step] for name, value in self.values.items()},
+            statistics={name: value[:, ::step] for name, value in self.statistics.items()},
+            log_density=density,
+        )
+
+    def weights(self, log_joint: Callable[[Arrays], np.ndarray]) -> ImportanceWeights:
+        """Return smoothed importance weights p / q; ``log_joint`` takes flat draws by site."""
+        if self.without_density:
+            raise no_density_error(self.without_density)
+        if self.log_density is None:
+            raise ValueError(
+                f"draws of {self.source} are of the posterior itself: importance_weights is for "
+                "draws of a guide or of linear response"
+            )
+        return smooth_weights(check_ratios(log_joint(self.flat) - self.log_density.ravel()))
+
+
+def proposal_count(count: int) -> int:
+    """Return the number of proposals from which ``count`` draws are resampled."""
+    return max(PROPOSALS_PER_DRAW * count, MIN_PROPOSALS)
+
+
+def resample(
+    draws: Draws,
+    log_joint: Callable[[Arrays], np.ndarray],  # from flat draws by site to log p [draws]
+    generator: np.random.Generator,
+    count: int,
+) -> Draws:
+    """Resample ``count`` draws, with replacement, by Pareto-smoothed importance weights p / q."""
+    weights = draws.weights(log_joint)
+    check_reliable(weights, draws.source, draws.values)
+    places = weights.resample_indices(generator, count)
+    values: dict[str, Any] = {name: value[places][None] for name, value in draws.flat.items()}
+    return Draws(f"{draws.source}, resampled", values, resampled_by=str(weights))

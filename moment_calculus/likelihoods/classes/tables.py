@@ -1,0 +1,132 @@
+"""Register likelihoods of classes for the distributions of a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.likelihoods.classes import class_rule, one_hot_moments, predictive_rule
+from moment_calculus.likelihoods.classes.rule import ClassRule
+from moment_calculus.likelihoods.families import LikelihoodTables
+from moment_calculus.likelihoods.trials import (
+    ordered_entropy,
+    ordered_logistic,
+    ordered_probabilities,
+    quantile_of_ordered,
+    tempered_ordered_logistic,
+)
+from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.entropies import class_entropy
+from moment_calculus.numerics.special import namespace
+from moment_calculus.predictions.marginals import ClassMarginal
+from moment_calculus.values import Gaussian
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassLikelihoods:
+    """Rules of Categorical, Multinomial and OrderedLogistic distributions of a framework."""
+
+    tables: LikelihoodTables
+    logits: Callable[[Any], Gaussian]  # of a Categorical or Multinomial with random parameters
+    has_moments: Callable[[Any], bool]  # whether a parameter is random
+    index: Callable[[Any], Array]  # classes as integers
+    noise: Callable[[Gaussian, tuple[int, ...]], Array]  # standard normal draws like logits
+    categorical: Callable[[Array], Any]  # from probabilities to the distribution
+
+    def serve_categorical(self, *kinds: type) -> None:
+        """Register classes of categorical distributions."""
+        self.tables.expected.register(*kinds)(self.log_prob)
+        self.tables.tempered.register(*kinds)(self.tempered)
+        self.tables.predictive_moments(*kinds, marginal=self._marginal)(self._predictive)
+
+    def serve_multinomial(self, *kinds: type) -> None:
+        """Register classes of multinomial distributions."""
+        self.tables.expected.register(*kinds)(self._log_prob_of_counts)
+        self.tables.tempered.register(*kinds)(self._tempered_of_counts)
+
+    def serve_ordered(self, *kinds: type) -> None:
+        """Register classes of ordered logistic distributions."""
+        self.tables.expected.register(*kinds)(
+            lambda fn, value: ordered_logistic(self.index(value), *self._ordered(fn))
+        )
+        self.tables.tempered.register(*kinds)(
+            lambda fn, value, power: tempered_ordered_logistic(
+                power, self.index(value), *self._ordered(fn)
+            )
+        )
+        self.tables.predictive_moments(*kinds, marginal=self._ordered_marginal)(
+            lambda fn: self._one_hot(*ordered_probabilities(*self._ordered(fn)))
+        )
+
+    def log_prob(self, fn: Any, value: Any) -> Array:
+        """Return E[log p] of the observed class."""
+        logits = self.logits(fn)
+        return self._rule(logits).log_prob(self.index(value), logits)
+
+    def tempered(self, fn: Any, value: Any, power: Any) -> Array:
+        """Return (1/a) log E[pᵃ] of the observed class."""
+        logits = self.logits(fn)
+        return self._rule(logits).tempered(power, self.index(value), logits)
+
+    def _log_prob_of_counts(self, fn: Any, value: Any) -> Array:
+        logits = self.logits(fn)
+        return self._rule(logits).log_prob_of_counts(value, logits)
+
+    def _tempered_of_counts(self, fn: Any, value: Any, power: Any) -> Array:
+        logits = self.logits(fn)
+        return self._rule(logits).tempered_of_counts(power, value, logits)
+
+    def _rule(self, logits: Gaussian) -> ClassRule:
+        return class_rule(logits, partial(self.noise, logits))
+
+    def _predictive(self, fn: Any) -> tuple:
+        if not self.has_moments(fn):
+            return self._one_hot(fn.probs, namespace(fn.probs).zeros_like(fn.probs))
+        logits = self.logits(fn)
+        return self._one_hot(*predictive_rule(logits).probabilities(logits))
+
+    def _one_hot(self, mean: Array, epistemic: Array) -> tuple:
+        """Return predictive moments of the one-hot outcome, from probabilities' mean, variance."""
+        return *one_hot_moments(mean, epistemic), self.categorical(mean)
+
+    def _marginal(self, name: str, fn: Any) -> ClassMarginal:
+        if not self.has_moments(fn):
+            return ClassMarginal(
+                name,
+                "Categorical",
+                expected_entropy=lambda: class_entropy(fn.probs),
+                mean_quantile=lambda levels: namespace(fn.probs).stack([fn.probs for _ in levels]),
+            )
+        logits = self.logits(fn)
+        rule = predictive_rule(logits)
+        return ClassMarginal(
+            name,
+            "Categorical",
+            partial(rule.information, logits),
+            mean_quantile=partial(rule.quantiles, logits),
+        )
+
+    def _ordered(self, fn: Any) -> tuple[Any, Any]:
+        return self.tables.unwrap(fn.predictor), self.tables.unwrap(fn.cutpoints)
+
+    def _ordered_marginal(self, name: str, fn: Any) -> ClassMarginal:
+        return ClassMarginal(
+            name,
+            "OrderedLogistic",
+            ordered=True,
+            expected_entropy=partial(ordered_entropy, *self._ordered(fn)),
+            mean_quantile=partial(quantile_of_ordered, *self._ordered(fn)),
+        )
+
+
+def no_logits(probs: Any, softmax: str) -> UnsupportedMoments:
+    """Return the error for random probabilities that are no ``softmax``, by its name."""
+    return UnsupportedMoments(
+        "a Categorical with random parameters needs logits, or a softmax of them, not other "
+        "probabilities",
+        sites=getattr(probs, "sites", ()),
+        remedy=f"pass logits=..., without a softmax, or probs={softmax}(...)" + OR_DRAW,
+    )

@@ -1,0 +1,160 @@
+"""Compare a guide with NUTS on the same model, and say in words whether it can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from numpyro import handlers
+from numpyro.infer import MCMC, NUTS
+from numpyro.infer.elbo import ELBO
+
+from moment_calculus.criticism.comparison.comparison import Comparison, compare
+from moment_calculus.criticism.diagnosis.diagnosis import run_checks
+from moment_calculus.criticism.diagnosis.findings import Diagnosis
+from moment_calculus.criticism.fitted_model import FittedModel
+from numpyro_moments.criticism.posteriors import STATISTICS, Keys, posterior_of
+from numpyro_moments.draws.sites import Whole
+from numpyro_moments.evaluation.keys import checked_key
+
+
+def compare_with_nuts(
+    model: Callable,
+    guide: Any,
+    *data: Any,
+    params: dict[str, Any] | None = None,
+    reference: Any = None,
+    test: tuple | None = None,
+    objective: ELBO | None = None,
+    num_warmup: int = 1000,
+    num_samples: int = 1000,
+    num_chains: int = 4,
+    kernel: Mapping[str, Any] | None = None,
+    progress_bar: bool = False,
+    rng_key: Any = None,
+    **named: Any,
+) -> Comparison:
+    """Compare a trained guide and its linear response with NUTS on the same model.
+
+    The latent sites are compared on the unconstrained space, where a guide is Gaussian:
+    differences of means in standard deviations of the chains, ratios of standard
+    deviations of the guide and of its linear response. Predictions are those in closed
+    form, and of the chains the mixture over all draws.
+
+    Args:
+        model: NumPyro model, unmodified: NUTS takes it as it is.
+        guide: trained guide, or what ``fit`` returned, whose time is then told.
+        *data: what it was trained on, arguments of the model.
+        params: trained parameters of guide and model, unless ``guide`` is a ``Fit``.
+        reference: finished chains of the same model and data: a NumPyro ``MCMC``, or an
+            ``InferenceData`` with the group ``posterior``, as of another program; by
+            default NUTS runs now.
+        test: other arguments of the model for which predictions are compared, a tuple, as
+            new inputs without observations; by default the data.
+        objective: the loss that the guide was trained by; by default
+            ``DeterministicELBO()``.
+        num_warmup: steps of each chain before its draws.
+        num_samples: draws of each chain.
+        num_chains: chains.
+        kernel: options of NumPyro's ``NUTS``, such as the target acceptance.
+        progress_bar: whether NUTS shows how far it is.
+        rng_key: random key; by default always the same.
+        **named: arguments of the model by name.
+
+    Returns:
+        The numbers: a ``Comparison``, which prints as tables; ``table()`` is a data frame
+        of all coordinates, ``plot()`` draws them, ``inference_data`` has the containers
+        of ArviZ by source. Where linear response or leave-one-out is not possible,
+        ``notes`` say why.
+
+    Raises:
+        ImportError: if ArviZ is not there.
+        ValueError: if the model draws random numbers that belong to no site, as masks of
+            dropout: NUTS would take those of one draw for ever.
+        TypeError: if ``reference`` is something else.
+
+    Example:
+        >>> comparison = compare_with_nuts(model, result, x, y)  # doctest: +SKIP
+        >>> print(comparison)  # doctest: +SKIP
+    """
+    key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
+    of_model, of_chains = jax.random.split(key)
+    posterior = posterior_of(guide, model, data, named, params, Keys.of(of_model))
+    fitted_model = FittedModel(posterior, guide, objective, test)
+
+    def run() -> MCMC:
+        options = {"chain_method": "vectorized", "progress_bar": progress_bar}
+        numbers = {"num_warmup": num_warmup, "num_samples": num_samples, "num_chains": num_chains}
+        trained = handlers.substitute(model, data=posterior.program.parameters)
+        chains = MCMC(NUTS(Whole(trained), **(kernel or {})), **numbers, **options)
+        chains.run(of_chains, *data, extra_fields=[*STATISTICS], **named)
+        return chains
+
+    with posterior.running():
+        return compare(fitted_model, reference, MCMC, run)
+
+
+def diagnose(
+    model: Callable,
+    guide: Any,
+    *data: Any,
+    params: dict[str, Any] | None = None,
+    held_out: tuple | None = None,
+    objective: ELBO | None = None,
+    num_samples: int = 4000,
+    verbose: bool = True,
+    rng_key: Any = None,
+    **named: Any,
+) -> Diagnosis:
+    """Tell in words whether a trained guide can be trusted for its model and data.
+
+    Looks, one after the other, whether the parameters are an optimum; at the loss by
+    draws, if ``fit`` made them; at the Pareto shape k̂ of the importance weights of the
+    guide and of its linear response, together with the share of the draws that they are
+    worth; whether standard deviations of both are those of weighted draws, where weights
+    can be trusted, also on the sites' supports; whether the data contradict the prior;
+    which data are too influential for leave-one-out; whether predictions are calibrated,
+    and data replicated by the model like those observed. All weights are of the same
+    draws.
+
+    Args:
+        model: NumPyro model, unmodified.
+        guide: trained guide, or what ``fit`` returned.
+        *data: what it was trained on, arguments of the model.
+        params: trained parameters of guide and model, unless ``guide`` is a ``Fit``.
+        held_out: other arguments of the model, with observations that were not trained
+            on, a tuple; by default calibration is that on the data, where predictions
+            look better than they are.
+        objective: the loss that the guide was trained by; by default
+            ``DeterministicELBO()``.
+        num_samples: draws of the guide, and of linear response, that importance weights
+            are of. Their k̂ is an estimate: between draws of 4000 it varies by about 0.1.
+        verbose: whether to print the result.
+        rng_key: random key; by default always the same.
+        **named: arguments of the model by name.
+
+    Returns:
+        A ``Diagnosis``: its ``findings``, each with a verdict, what it means and what to
+        do; ``problems`` are those that are not good. It prints as one table, with words
+        below.
+
+    Raises:
+        ImportError: if ArviZ is not there.
+        ValueError: if draws are not those of the model's latent sites.
+
+    Source: Yao et al. 2018, Yes, but did it work?: evaluating variational inference (k̂);
+        Giordano,
+    Broderick and Jordan 2018 (corrected variances); Gelman, Meng and Stern 1996
+    (replicated data).
+
+    Example:
+        >>> diagnose(model, result, x, y, held_out=(x_test, y_test))  # doctest: +SKIP
+    """
+    key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
+    posterior = posterior_of(guide, model, data, named, params, Keys.of(key))
+    with posterior.running():
+        result = run_checks(FittedModel(posterior, guide, objective, held_out), num_samples)
+    if verbose:
+        print(result)
+    return result

@@ -1,0 +1,274 @@
+"""Rules of elementwise primitives: arithmetic, powers, activations, choices and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.table import activation
+from moment_calculus.operations.dropout import noise
+from moment_calculus.operations.dropout.noise import Bits, Uniform
+from moment_calculus.operations.elementwise import arithmetic as operations
+from moment_calculus.operations.elementwise import choices, elementary
+from moment_calculus.operations.elementwise.arithmetic import apply, is_value
+from moment_calculus.operations.elementwise.choices import Condition, at_least, at_most
+from moment_calculus.operations.elementwise.unary import are_of_one_gaussian
+from moment_calculus.values import Value
+from numpyro_moments.rules.table import moment_rule
+
+
+@moment_rule("add", "add_any")
+def add(x: Any, y: Any) -> Value:
+    """Serve ``+``; dependent operands add their exact cross-covariance."""
+    return operations.add(x, y)
+
+
+@moment_rule("sub")
+def subtract(x: Any, y: Any) -> Value:
+    """Serve ``-``."""
+    return operations.subtract(x, y)
+
+
+@moment_rule("mul")
+def multiply(x: Any, y: Any, **_: Any) -> Value:
+    """Serve ``*``."""
+    return operations.multiply(x, y)
+
+
+@moment_rule("div")
+def divide(x: Any, y: Any, **_: Any) -> Value:
+    """Serve ``/`` by a certain divisor, or by a positive function of a Gaussian."""
+    return operations.divide(x, y)
+
+
+@moment_rule("neg")
+def negative(x: Value) -> Value:
+    """Serve unary ``-``."""
+    return operations.scale_shift(x, -1.0)
+
+
+@moment_rule("sign")
+def sign(x: Value) -> Value:
+    """Serve ``jnp.sign``."""
+    return choices.sign(x)
+
+
+@moment_rule("square")
+def square(x: Value) -> Value:
+    """Serve ``jnp.square``."""
+    return operations.square(x)
+
+
+@moment_rule("integer_pow")
+def integer_power(x: Value, *, y: int) -> Any:
+    """Serve ``**`` with an exponent that is written as an integer."""
+    return _power(x, y)
+
+
+def _power(x: Value, exponent: float) -> Any:
+    if exponent == 0:
+        return jnp.ones(x.shape, x.at_mean.dtype)
+    return operations.square(x) if exponent == 2 else elementary.power(x, exponent)
+
+
+@moment_rule("sqrt")
+def square_root(x: Value, **_: Any) -> Value:
+    """Serve ``jnp.sqrt`` of a positive function of a Gaussian."""
+    return elementary.power(x, 0.5)
+
+
+@moment_rule("rsqrt")
+def reciprocal_root(x: Value, **_: Any) -> Value:
+    """Serve ``jax.lax.rsqrt`` of a positive function of a Gaussian."""
+    return elementary.power(x, -0.5)
+
+
+@moment_rule("cbrt")
+def cube_root(x: Value, **_: Any) -> Value:
+    """Serve ``jnp.cbrt`` of a positive function of a Gaussian."""
+    return elementary.power(x, 1 / 3)
+
+
+@moment_rule("log")
+def log(x: Value, **_: Any) -> Value:
+    """Serve ``jnp.log`` of a positive function of a Gaussian."""
+    return elementary.log(x)
+
+
+@moment_rule("log1p")
+def log1p(x: Value, **_: Any) -> Value:
+    """Serve ``jnp.log1p`` of a function of a Gaussian that is above −1."""
+    return elementary.log1p(x)
+
+
+@moment_rule("pow")
+def power(x: Any, y: Any) -> Any:
+    """Serve ``jnp.power`` and ``**`` with a certain exponent or a certain positive base."""
+    if is_value(y):
+        return elementary.exponential(x, y)
+    # An exponential may have an exponent for each element, or a traced one.
+    if not isinstance(y, int | float):
+        return elementary.array_power(x, y)
+    return _power(x, y)
+
+
+# JAX's primitives by the names of activations.
+PLAIN = {name: name for name in "abs cos erf erfc exp exp2 expm1 sin tanh".split()}
+PLAIN["sigmoid"] = "logistic"
+
+
+def _plain(kind: str, primitive: str) -> None:
+    def rule(x: Value, **_: Any) -> Value:
+        return apply(activation(kind), x)
+
+    rule.__name__ = rule.__qualname__ = kind
+    rule.__doc__ = f"Serve the primitive ``{primitive}``."
+    moment_rule(primitive)(rule)
+
+
+def _integrated(primitive: str) -> None:
+    def rule(x: Value, **_: Any) -> Value:
+        return elementary.apply_by_name(primitive, x)
+
+    rule.__name__ = rule.__qualname__ = primitive
+    rule.__doc__ = f"Serve ``jnp.{primitive}``, by quadrature."
+    moment_rule(primitive)(rule)
+
+
+def _refused(primitive: str) -> None:
+    def rule(x: Any, *others: Any, **_: Any) -> Value:
+        return elementary.raise_unsupported(primitive, x, *others)
+
+    rule.__name__ = rule.__qualname__ = primitive
+    rule.__doc__ = f"Refuse the primitive ``{primitive}``, with the reason."
+    moment_rule(primitive)(rule)
+
+
+for _kind, _primitive in PLAIN.items():
+    _plain(_kind, _primitive)
+for _primitive in elementary.FUNCTIONS:
+    _integrated(_primitive)
+for _primitive in elementary.UNSUPPORTED:
+    _refused(_primitive)
+
+
+@moment_rule("select_n", takes=(Condition, Bits))
+def select(which: Any, *cases: Any) -> Any:
+    """Serve ``jnp.where`` and ``jax.lax.select_n`` with two cases."""
+    cases = tuple(_moments(case) for case in cases)
+    if not isinstance(which, Condition | Bits):
+        return _by_certain(which, cases)
+    if len(cases) == 2:
+        other, chosen = cases
+        if isinstance(which, Bits):
+            return which.where(chosen, other)
+        return choices.where_condition(which, chosen, other)
+    raise UnsupportedMoments(
+        f"a random choice among {len(cases)} cases",
+        sites=which.sites,
+        remedy="choose between two cases at a time, by jnp.where" + OR_DRAW,
+    )
+
+
+def _moments(case: Any) -> Any:
+    if isinstance(case, Condition | Bits):
+        case.gaussian()
+    return case
+
+
+def _by_certain(which: Any, cases: tuple[Any, ...]) -> Any:
+    if isinstance(which, np.ndarray) and which.size and (which == which.flat[0]).all():
+        return cases[int(which.flat[0])]
+    if len(cases) != 2:
+        raise UnsupportedMoments(
+            f"a choice among {len(cases)} random cases",
+            sites=[site for case in cases for site in getattr(case, "sites", ())],
+            remedy="choose between two cases at a time, by jnp.where" + OR_DRAW,
+        )
+    return choices.where(jax.numpy.asarray(which), cases[1], cases[0])
+
+
+def _bounded(kind: str, by_array: Callable, value: Value, bound: Any) -> Value:
+    if not isinstance(bound, int | float):
+        return by_array(value, bound)
+    if kind == "low" and bound == 0:
+        return apply(activation("relu"), value)
+    return apply(activation("clamp", **{kind: float(bound)}), value)
+
+
+def _extreme(kind: str, by_array: Callable, of_one: Callable, of_two: Callable) -> Callable:
+    def rule(x: Any, y: Any) -> Value:
+        if not is_value(x):
+            x, y = y, x
+        if not is_value(y):
+            return _bounded(kind, by_array, x, y)
+        one = are_of_one_gaussian(x, y, product=True)
+        return of_one(x, y) if one else of_two(x, y)
+
+    return rule
+
+
+maximum = moment_rule("max")(_extreme("low", at_least, choices.maximum_of_one, choices.maximum))
+minimum = moment_rule("min")(_extreme("high", at_most, choices.minimum_of_one, choices.minimum))
+
+
+@moment_rule("clamp")
+def clamp(low: Any, x: Any, high: Any) -> Value:
+    """Serve ``jax.lax.clamp`` with certain bounds."""
+    for name, bound in (("min", low), ("max", high)):
+        if is_value(bound):
+            raise UnsupportedMoments(
+                f"the bound {name} is random",
+                sites=bound.sites,
+                remedy=f"make {name} certain" + OR_DRAW,
+            )
+    return minimum(maximum(x, low), high)
+
+
+def _comparison(kind: str) -> None:
+    def rule(x: Any, y: Any) -> Any:
+        drawn = any(isinstance(operand, Uniform | Bits) for operand in (x, y))
+        return noise.compare(kind, x, y) if drawn else choices.compare(kind, x, y)
+
+    rule.__name__ = rule.__qualname__ = kind
+    rule.__doc__ = f"Serve the comparison ``{kind}`` of functions of one Gaussian."
+    moment_rule(kind, takes=(Uniform, Bits))(rule)
+
+
+for _kind in choices.OPERATORS:
+    _comparison(_kind)
+
+
+@moment_rule("and", takes=(Condition,))
+def both(x: Any, y: Any) -> Any:
+    """Serve ``&`` of conditions."""
+    return choices.logical_and(x, y)
+
+
+@moment_rule("or", takes=(Condition,))
+def either(x: Any, y: Any) -> Any:
+    """Serve ``|`` of conditions."""
+    return choices.logical_or(x, y)
+
+
+@moment_rule("xor", takes=(Condition,))
+def exclusive(x: Any, y: Any) -> Any:
+    """Serve ``^`` of conditions."""
+    return choices.logical_xor(x, y)
+
+
+@moment_rule("not", takes=(Condition, Bits))
+def negated(x: Any) -> Any:
+    """Serve ``~`` of a condition, or of random booleans."""
+    return x.logical_not() if isinstance(x, Bits) else choices.logical_not(x)
+
+
+@moment_rule("is_finite")
+def is_finite(x: Value) -> Any:
+    """Serve ``jnp.isfinite``: a random value is finite."""
+    return np.ones(x.shape, dtype=bool)

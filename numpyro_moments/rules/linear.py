@@ -1,0 +1,110 @@
+"""Rules of linear maps, sums and other reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from moment_calculus.operations.elementwise.choices import largest, smallest
+from moment_calculus.operations.linear import reductions
+from moment_calculus.operations.linear.matrices import einsum, matmul
+from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.values import Value
+from numpyro_moments.rules.table import moment_rule, refused
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@moment_rule("dot_general", takes=(MaskedWeight,), numbers=False)
+def dot_general(
+    x: Any, y: Any, *, dimension_numbers: Any, preferred_element_type: Any = None, **_: Any
+) -> Value:
+    """Serve ``jnp.dot``, ``@``, ``jnp.einsum`` and everything else that contracts two arrays."""
+    x, y = (_in_precision(operand, preferred_element_type) for operand in (x, y))
+    (contracted_x, contracted_y), (batch_x, batch_y) = dimension_numbers
+    if _is_matmul(x, y, dimension_numbers):
+        return matmul(x, y)
+    letters = iter(_LETTERS)
+    left = [next(letters) for _ in x.shape]
+    right = [next(letters) for _ in y.shape]
+    for i, j in zip((*contracted_x, *batch_x), (*contracted_y, *batch_y), strict=True):
+        right[j] = left[i]
+    kept = [left[i] for i in batch_x]
+    kept += [n for i, n in enumerate(left) if i not in (*contracted_x, *batch_x)]
+    kept += [n for j, n in enumerate(right) if j not in (*contracted_y, *batch_y)]
+    return einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", x, y)
+
+
+def _in_precision(operand: Any, dtype: Any) -> Any:
+    own = (operand.at_mean if hasattr(operand, "at_mean") else operand).dtype
+    if dtype is None or own == dtype:
+        return operand
+    return converted(operand, lambda array: jnp.asarray(array, dtype))
+
+
+def _is_matmul(x: Any, y: Any, dimension_numbers: Any) -> bool:
+    """Return whether a contraction is ``x @ y``, whose order says which operand is the weight."""
+    (contracted_x, contracted_y), (batch_x, batch_y) = dimension_numbers
+    lead = tuple(range(len(batch_x)))
+    plain = tuple(batch_x) == tuple(batch_y) == lead and len(y.shape) <= len(lead) + 2
+    rows = len(x.shape) >= len(lead) + 1 and (not lead or len(x.shape) == len(y.shape))
+    contracted = (len(x.shape) - 1,), (max(len(y.shape) - 2, 0),)
+    return plain and rows and (tuple(contracted_x), tuple(contracted_y)) == contracted
+
+
+@moment_rule("reduce_sum")
+def reduce_sum(x: Value, *, axes: Any, **_: Any) -> Value:
+    """Serve ``jnp.sum`` and ``jnp.mean`` over features, and over independent batch elements."""
+    return reductions.reduce_sum(x, axes)
+
+
+@moment_rule("reduce_prod")
+def reduce_prod(x: Value, *, axes: Any, **_: Any) -> Value:
+    """Serve ``jnp.prod`` of independent components, or of two."""
+    for axis in sorted(axes, reverse=True):
+        x = reductions.product(x, axis)
+    return x
+
+
+@moment_rule("reduce_max")
+def reduce_max(x: Value, *, axes: Any, **_: Any) -> Value:
+    """Serve ``jnp.max`` over a few features, pair by pair."""
+    for axis in sorted(axes, reverse=True):
+        x = largest(x, axis)
+    return x
+
+
+@moment_rule("reduce_min")
+def reduce_min(x: Value, *, axes: Any, **_: Any) -> Value:
+    """Serve ``jnp.min`` over a few features, pair by pair."""
+    for axis in sorted(axes, reverse=True):
+        x = smallest(x, axis)
+    return x
+
+
+@moment_rule("cumsum")
+def cumsum(x: Value, *, axis: int, reverse: bool = False) -> Value:
+    """Serve ``jnp.cumsum`` over features, and over independent batch elements."""
+    return reductions.cumulative_sum(x, axis, reverse=reverse)
+
+
+REFUSED = {
+    "sort": "use jnp.maximum and jnp.minimum of pairs where a few components are compared",
+    "top_k": "use jnp.maximum and jnp.minimum of pairs where a few components are compared",
+    "argmax": "decide on the predictive moments instead, outside of the model",
+    "argmin": "decide on the predictive moments instead, outside of the model",
+    "cumprod": "take sums of logarithms as latent values, or products of two values at a time",
+    "cummax": "use jnp.maximum of pairs",
+    "cummin": "use jnp.minimum of pairs",
+    "cumlogsumexp": "use jax.nn.logsumexp of each part",
+}
+
+
+for _primitive, _remedy in REFUSED.items():
+    refused(
+        _primitive,
+        f"the joint moments of '{_primitive}' of random components are not known",
+        _remedy,
+    )

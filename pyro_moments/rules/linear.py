@@ -1,0 +1,216 @@
+"""Rules of linear maps, einsum and reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from moment_calculus.operations.elementwise.arithmetic import add, multiply
+from moment_calculus.operations.linear import maps, reductions
+from moment_calculus.operations.linear.matrices import einsum as calculus_einsum
+from moment_calculus.operations.linear.matrices import matmul as product_of_matrices
+from moment_calculus.operations.normalised.softmax import Softmax, TotalProbability
+from moment_calculus.operations.shapes.indexing import take
+from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.values import Value
+from pyro_moments.rules.shapes.moves import axes_of, checked_axis, on_meta
+from pyro_moments.rules.table import moment_rule, named
+
+
+def _product(function: Any, left: Any, right: Any) -> Value:
+    """Return the product, or raise torch's own error if torch has one."""
+    if function is not torch.matmul:
+        function(on_meta(left), on_meta(right))
+    try:
+        return product_of_matrices(left, right)
+    except UnsupportedMoments:
+        function(on_meta(left), on_meta(right))
+        raise
+
+
+@moment_rule(F.linear, takes=(MaskedWeight,))
+def linear(input: Any, weight: Any, bias: Any = None) -> Value:
+    """Serve ``F.linear`` and ``nn.Linear``; a random weight may be a vector [in]."""
+    if len(weight.shape) == 1:
+        product = product_of_matrices(input, weight)
+        return product if bias is None else add(product, bias)
+    return maps.linear(input, weight, bias)
+
+
+@moment_rule(*named("matmul", "__matmul__"), takes=(MaskedWeight,))
+def matmul(input: Any, other: Any) -> Value:
+    """Serve ``@`` and ``torch.matmul``."""
+    return _product(torch.matmul, input, other)
+
+
+@moment_rule(*named("mm"), takes=(MaskedWeight,))
+def mm(input: Any, mat2: Any) -> Value:
+    """Serve ``torch.mm``."""
+    return _product(torch.mm, input, mat2)
+
+
+@moment_rule(*named("mv"), takes=(MaskedWeight,))
+def mv(input: Any, vec: Any) -> Value:
+    """Serve ``torch.mv``."""
+    return _product(torch.mv, input, vec)
+
+
+@moment_rule(*named("dot"), takes=(MaskedWeight,))
+def dot(input: Any, tensor: Any) -> Value:
+    """Serve ``torch.dot``."""
+    return _product(torch.dot, input, tensor)
+
+
+@moment_rule(*named("__rmatmul__"), takes=(MaskedWeight,))
+def reversed_matmul(input: Any, other: Any) -> Value:
+    """Serve ``tensor @ random`` where torch dispatches on the right operand."""
+    return _product(torch.matmul, other, input)
+
+
+@moment_rule(*named("bmm"))
+def bmm(input: Any, mat2: Any) -> Value:
+    """Serve ``torch.bmm``."""
+    torch.bmm(on_meta(input), on_meta(mat2))
+    return product_of_matrices(input, mat2)
+
+
+def _accumulated(input: Any, product: Any, beta: float, alpha: float) -> Value:
+    parts = [(input, beta), (product, alpha)]
+    return add(*(multiply(p, n) if _any_random(p) else p * n for p, n in parts))
+
+
+def _with_addend(function: Any) -> Any:
+    def rule(input: Any, left: Any, right: Any, *, beta: float = 1, alpha: float = 1) -> Value:
+        function(on_meta(input), on_meta(left), on_meta(right))
+        product = left @ right if not _any_random(left, right) else product_of_matrices(left, right)
+        return _accumulated(input, product, beta, alpha)
+
+    rule.__doc__ = f"Serve ``torch.{function.__name__}``."
+    return rule
+
+
+def _any_random(*operands: Any) -> bool:
+    return any(hasattr(operand, "sites") for operand in operands)
+
+
+for _function in (torch.addmm, torch.addmv, torch.baddbmm):
+    moment_rule(*named(_function.__name__), takes=(MaskedWeight,))(_with_addend(_function))
+
+
+@moment_rule(*named("outer", "ger"))
+def outer(input: Any, vec2: Any) -> Value:
+    """Serve ``torch.outer``."""
+    torch.outer(on_meta(input), on_meta(vec2))
+    return multiply(reshape(input, (*input.shape, 1)), reshape(vec2, (1, *vec2.shape)))
+
+
+@moment_rule(torch.einsum, takes=(MaskedWeight,))
+def einsum(equation: Any, *operands: Any) -> Any:
+    """Serve ``torch.einsum`` of one or two operands, every letter at most once in each."""
+    if len(operands) == 1 and isinstance(operands[0], list | tuple):
+        operands = tuple(operands[0])
+    if not isinstance(equation, str):
+        raise UnsupportedMoments(
+            "an Einstein sum in the form of lists",
+            sites=_sites((equation, *operands)),
+            remedy="write the equation as a string, such as 'bi,oi->bo'",
+        )
+    torch.einsum(equation, *map(on_meta, operands))
+    return calculus_einsum(equation, *operands)
+
+
+def _sites(operands: Any) -> frozenset[str]:
+    return frozenset().union(*(getattr(o, "sites", frozenset()) for o in operands))
+
+
+@moment_rule(torch.tensordot, takes=(MaskedWeight,))
+def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
+    """Serve ``torch.tensordot``."""
+    if out is not None:
+        raise UnsupportedMoments(
+            "a result written to out=", sites=_sites((a, b)), remedy="leave out= away"
+        )
+    torch.tensordot(on_meta(a), on_meta(b), dims)
+    rank_a, rank_b = len(a.shape), len(b.shape)
+    if isinstance(dims, int):
+        dims = (range(rank_a - dims, rank_a), range(dims))
+    letters_a, letters_b = _LETTERS[:rank_a], list(_LETTERS[rank_a : rank_a + rank_b])
+    left, right = (
+        [checked_axis(int(d), r) for d in ds] for ds, r in zip(dims, (rank_a, rank_b), strict=True)
+    )
+    for i, j in zip(left, right, strict=True):
+        letters_b[j] = letters_a[i]
+    kept = [n for i, n in enumerate(letters_a) if i not in left]
+    kept += [n for j, n in enumerate(letters_b) if j not in right]
+    return calculus_einsum(f"{letters_a},{''.join(letters_b)}->{''.join(kept)}", a, b)
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@moment_rule(*named("sum"), takes=(Softmax,))
+def sum(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Serve ``sum``: over features, and over independent elements of a batch."""
+    axes = axes_of(input, dim)
+    if isinstance(input, Softmax):
+        if keepdim and axes == (len(input.shape) - 1,):
+            return TotalProbability(input.source)
+        input = input.gaussian()
+    return reductions.reduce_sum(input, axes, keepdims=keepdim)
+
+
+@moment_rule(*named("mean"))
+def mean(input: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    """Serve ``mean``: over features, and over independent elements of a batch."""
+    return reductions.reduce_mean(input, axes_of(input, dim), keepdims=keepdim)
+
+
+@moment_rule(*named("cumsum"))
+def cumsum(input: Value, dim: int) -> Value:
+    """Serve ``cumsum``: over features, and over independent elements of a batch."""
+    return reductions.cumulative_sum(input, checked_axis(dim, len(input.shape)))
+
+
+moment_rule(*named("cumsum_"), in_place=True)(cumsum)
+
+
+@moment_rule(*named("prod"))
+def prod(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """Serve ``prod`` of independent components, or of two."""
+    if dim is None:
+        input, dim = reshape(input, (on_meta(input).numel(),)), 0
+    shape = tuple(on_meta(input).prod(dim, keepdim).shape)
+    return reshape(reductions.product(input, checked_axis(dim, len(input.shape))), shape)
+
+
+@moment_rule(*named("diff"))
+def diff(input: Value, n: int = 1, dim: int = -1) -> Value:
+    """Serve ``diff`` along the features."""
+    on_meta(input).diff(n, dim)
+    for _ in range(n):
+        input = reductions.difference(input, checked_axis(dim, len(input.shape)))
+    return input
+
+
+@moment_rule(*named("trace"))
+def trace(input: Value) -> Value:
+    """Serve ``trace`` of a matrix of independent components."""
+    on_meta(input).trace()
+    places = torch.arange(min(input.shape))
+    flat = reshape(input, (on_meta(input).numel(),))
+    return reductions.reduce_sum(take(flat, places * (input.shape[1] + 1), 0))
+
+
+@moment_rule(*named("var", "std", "var_mean", "std_mean", "norm", "normalize"))
+def deviation(input: Value, *_: Any, **__: Any) -> Value:
+    """Raise UnsupportedMoments for ``var``, ``std`` and norms, and name alternatives."""
+    raise UnsupportedMoments(
+        "a standard deviation or norm of random components depends on what it is divided into",
+        sites=input.sites,
+        remedy="normalise by F.layer_norm, F.group_norm or F.rms_norm, which have moments as a "
+        "whole" + OR_DRAW,
+    )

@@ -1,0 +1,186 @@
+"""Rules of normalisations of features, and of softmax, log-softmax and logsumexp."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.operations import shapes
+from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply, scale_shift
+from moment_calculus.operations.normalised import normalisation
+from moment_calculus.operations.normalised.softmax import (
+    FunctionOfLogits,
+    LogSoftmax,
+    LogSumExp,
+    Softmax,
+)
+from moment_calculus.operations.shapes.moves import move_axis
+from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.values import Value
+from pyro_moments.rules.shapes.moves import axes_of, on_meta
+from pyro_moments.rules.table import moment_rule, named
+
+
+def _require_random(input: Any, *parameters: Any) -> None:
+    if not is_value(input):
+        raise UnsupportedMoments(
+            "a normalisation of a certain value with random parameters",
+            sites=frozenset().union(*(getattr(p, "sites", frozenset()) for p in parameters)),
+            remedy="normalise first and apply weight and bias with * and +" + OR_DRAW,
+        )
+
+
+def _scaled(value: Any, weight: Any, bias: Any) -> Value:
+    value = value if weight is None else multiply(value, weight)
+    return value if bias is None else add(value, bias)
+
+
+def _normalised(input: Value, shape: Sequence[int], eps: float, *, centred: bool) -> Value:
+    """Normalise over the trailing axes, whose sizes are ``shape``."""
+    shape, own = tuple(shape), tuple(input.shape)
+    if len(shape) == 1:
+        return normalisation.normalise(input, eps=eps, centred=centred)
+    merged = shapes.reshape(input, (*own[: len(own) - len(shape)], math.prod(shape)))
+    result = normalisation.normalise(merged, eps=eps, centred=centred)
+    return shapes.reshape(result, own)
+
+
+@moment_rule(*named("layer_norm"))
+def layer_norm(
+    input: Any,
+    normalized_shape: Sequence[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = False,
+) -> Value:
+    """Serve ``F.layer_norm`` and ``nn.LayerNorm``."""
+    _require_random(input, weight, bias)
+    F.layer_norm(on_meta(input), tuple(normalized_shape))
+    return _scaled(_normalised(input, normalized_shape, eps, centred=True), weight, bias)
+
+
+@moment_rule(*named("rms_norm"))
+def rms_norm(
+    input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
+) -> Value:
+    """Serve ``F.rms_norm`` and ``nn.RMSNorm``."""
+    _require_random(input, weight)
+    F.rms_norm(on_meta(input), tuple(normalized_shape))
+    eps = torch.finfo(input.gaussian().mean.dtype).eps if eps is None else eps
+    return _scaled(_normalised(input, normalized_shape, eps, centred=False), weight, None)
+
+
+@moment_rule(*named("group_norm"))
+def group_norm(
+    input: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Value:
+    """Serve ``F.group_norm`` and ``nn.GroupNorm``."""
+    _require_random(input, weight, bias)
+    F.group_norm(on_meta(input), num_groups)
+    own = tuple(input.shape)
+    groups = shapes.reshape(input, (own[0], num_groups, math.prod(own[1:]) // num_groups))
+    result = shapes.reshape(normalisation.normalise(groups, eps=eps), own)
+    return _scaled(result, _per_channel(weight, own), _per_channel(bias, own))
+
+
+def _per_channel(parameter: Any, shape: tuple[int, ...]) -> Any:
+    """Return a parameter [channels] aligned with axis 1."""
+    if parameter is None or len(shape) == 2:
+        return parameter
+    return shapes.reshape(parameter, (shape[1],) + (1,) * (len(shape) - 2))
+
+
+@moment_rule(F.batch_norm)
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Value:
+    """Serve ``F.batch_norm`` and ``nn.BatchNorm1d`` to ``3d`` with their running averages."""
+    if training:
+        raise UnsupportedMoments(
+            "batch normalisation by statistics of the random batch",
+            sites=frozenset().union(*(getattr(p, "sites", ()) for p in (input, weight, bias))),
+            remedy="call .eval() on the module, so that it uses its running averages, or use "
+            "nn.LayerNorm" + OR_DRAW,
+        )
+    shape = tuple(input.shape)
+    scale = _per_channel((running_var + eps).rsqrt(), shape)
+    shift = -_per_channel(running_mean, shape) * scale
+    value = scale_shift(input, scale, shift) if is_value(input) else input * scale + shift
+    return _scaled(value, _per_channel(weight, shape), _per_channel(bias, shape))
+
+
+@moment_rule(*named("logsumexp"), torch.special.logsumexp)
+def logsumexp(input: Value, dim: Any, keepdim: bool = False) -> Any:
+    """Serve ``logsumexp`` over one axis."""
+    result = _along(LogSumExp, input, dim)
+    return result if keepdim else reshape(result.gaussian(), on_meta(input).sum(dim).shape)
+
+
+@moment_rule(*named("log_softmax"), torch.special.log_softmax)
+def log_softmax(input: Value, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
+    """Serve ``log_softmax`` and ``nn.LogSoftmax`` over one axis."""
+    _check_dtype(input, dtype)
+    return _along(LogSoftmax, input, dim)
+
+
+@moment_rule(*named("softmax"), torch.special.softmax, takes=(LogSoftmax,))
+def softmax(input: Any, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
+    """Serve ``softmax`` and ``nn.Softmax`` over one axis."""
+    if isinstance(input, LogSoftmax):  # distributions of classes first normalise their logits
+        last = dim is not None and axes_of(input, dim) == (len(input.shape) - 1,)
+        input = input.source if last else input.gaussian()
+    _check_dtype(input, dtype)
+    return _along(Softmax, input, dim)
+
+
+def _along(kind: type[FunctionOfLogits], input: Value, dim: Any) -> Any:
+    axes = () if dim is None else axes_of(input, dim)
+    if len(axes) != 1:
+        raise UnsupportedMoments(
+            f"{kind.name} over dim={dim} of a value of shape {input.shape}",
+            sites=input.sites,
+            remedy="name one axis, e.g. dim=-1" + OR_DRAW,
+        )
+    last = len(input.shape) - 1
+    if axes[0] == last:
+        return kind(input.gaussian())
+    moved = kind(move_axis(input.gaussian(), axes[0], last))
+    return move_axis(moved.gaussian(), last, axes[0])
+
+
+def _check_dtype(input: Value, dtype: Any) -> None:
+    if dtype is not None and dtype != input.gaussian().mean.dtype:
+        raise UnsupportedMoments(
+            f"a softmax that converts its random input to {dtype}",
+            sites=input.sites,
+            remedy="convert the input first, e.g. with .to(dtype)",
+        )
+
+
+@moment_rule(F.scaled_dot_product_attention)
+def attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Value:
+    """Raise UnsupportedMoments: the scores of attention are products of dependent values."""
+    raise UnsupportedMoments(
+        "attention over random values: the joint moments of the scores, which share the weights "
+        "of queries and keys, are not known",
+        sites=frozenset().union(*(getattr(p, "sites", ()) for p in (query, key, value))),
+        remedy="draw the sites of the queries, keys and values by naming them in sample_sites=",
+    )

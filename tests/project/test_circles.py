@@ -1,0 +1,66 @@
+"""No module imports for its types alone what imports it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("moment_calculus", "guides", "pyro_moments", "numpyro_moments")
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(nodes, modules) -> set[str]:
+    """The modules of the source that some import statements name."""
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names} & modules
+            found |= names or {node.module} & modules
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & modules
+    return found
+
+
+def graphs() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """What each module imports in all, and what for its types alone."""
+    trees = {
+        module_of(path): ast.parse(path.read_text())
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    }
+    modules, every, for_types = {*trees}, {}, {}
+    for module, tree in trees.items():
+        blocks = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ]
+        for_types[module] = imported([node for block in blocks for node in block.body], modules)
+        every[module] = imported(ast.walk(tree), modules)
+    return every, for_types
+
+
+def reached(start: str, graph: dict[str, set[str]]) -> set[str]:
+    """The modules that one imports, directly or not."""
+    found, left = set(), [start]
+    while left:
+        new = graph[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+def test_no_import_for_types_closes_a_circle():
+    every, for_types = graphs()
+    circles = [
+        f"{module} imports {other} for its types, which imports it"
+        for module, others in for_types.items()
+        for other in others
+        if module in reached(other, every)
+    ]
+    assert not circles, circles
