@@ -63,10 +63,8 @@ class ShuffledBatches(AllData):
 
     def arguments(self, step: int) -> Arguments:
         """Return the arguments of a step, the first being 0."""
-        return self.rows_at(self.indices(step))
+        indices = self.indices(step)
 
-    def rows_at(self, indices: Any) -> Arguments:
-        """Return the arguments at row indices [size]."""
         args = tuple(self.take(part, indices) for part in self.args)
         return args, {name: self.take(part, indices) for name, part in self.named.items()}
 
@@ -84,7 +82,7 @@ class LoaderBatches(AllData):
         super().__init__((), named)
         self.convert = convert
         self.loader = Rewinding(loader, random)
-        self.is_iterator = is_single_pass(loader)
+        self.is_iterator = isinstance(loader, Iterator)  # it runs once
         self._next: Arguments | None = None
         self.last: Arguments | None = None  # those of the latest step
 
@@ -153,11 +151,6 @@ def is_loader(argument: Any) -> bool:
     data = isinstance(argument, list | tuple | Mapping | str | bytes | range | set)
     known = any(hasattr(argument, name) for name in ("__array__", "shape", "keys"))
     return isinstance(argument, Iterable) and not data and not known
-
-
-def is_single_pass(loader: Any) -> bool:
-    """Tell whether a loader can be iterated only once."""
-    return isinstance(loader, Iterator)
 
 
 def rows_of(parts: Any, whole: bool = True) -> int | None:

@@ -10,10 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to
 
 from guides.numpyro.supports import is_latent
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.optimisation.storage.trainings import flattened
 from moment_calculus.response.data import plate_axes
@@ -88,7 +90,8 @@ class NumPyroProblem:
 
     def __post_init__(self) -> None:
         with self.precision():
-            self._loss.check_deterministic(self._unravel(self._flat), WITHOUT_NOISE)
+            values = self._loss.two_values(self._unravel(self._flat))
+            check_deterministic(*values, WITHOUT_NOISE)
 
     @cached_property
     def _started(self) -> tuple[FlatLoss, jax.Array, Callable]:
@@ -101,7 +104,7 @@ class NumPyroProblem:
                 "running averages"
             )
         loss = FlatLoss(self.svi, state.rng_key, self.data, dict(self.named))
-        return loss, *loss.starting(state)
+        return loss, *ravel_pytree(self.svi.optim.get_params(state.optim_state))
 
     def _check_parameters(self) -> None:
         """Raise if parameters are missing or have other shapes than in model and guide."""

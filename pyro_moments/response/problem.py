@@ -15,6 +15,7 @@ from torch.distributions import biject_to
 
 from moment_calculus.errors import not_in_guide
 from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.data import plate_axes
 from moment_calculus.response.errors import WITHOUT_NOISE, not_gaussian
@@ -64,7 +65,7 @@ class PyroProblem:
 
     def __post_init__(self) -> None:
         with self.fixed_parameters():
-            self.loss.check_deterministic(WITHOUT_NOISE)
+            check_deterministic(*self.loss.two_values(), WITHOUT_NOISE)
 
     @cached_property
     def objective(self) -> DeterministicLoss:

@@ -16,18 +16,13 @@ from moment_calculus.criticism.diagnosis.checks import check_loss_by_draws
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.errors import LossByDrawsWarning
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import CURVE, HOSTS, INPUTS, fresh, network, trained
+from tests.fitting.models import CURVE, INPUTS, fresh, network, trained
 
 rng = np.random.default_rng(4)
 WIDE = rng.normal(size=(len(INPUTS), 10)).astype(np.float32)
 CLASSES = np.argmax(np.maximum(WIDE @ rng.normal(size=(10, 8)), 0) @ rng.normal(size=(8, 3)), 1)
 COUNTS = rng.poisson(np.exp(0.5 * CURVE)).astype(np.float32)
 FLAGS = (rng.uniform(size=len(CURVE)) < 1 / (1 + np.exp(-2 * CURVE))).astype(np.float32)
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 @pytest.fixture

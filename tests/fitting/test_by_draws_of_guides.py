@@ -7,14 +7,9 @@ import pyro.infer.autoguide as pyro_guides
 import pytest
 
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import CURVE, HOSTS, INPUTS, fresh, network
+from tests.fitting.models import CURVE, INPUTS, network
 
 OWN_GUIDES = ["AutoNormal", "AutoDelta", "AutoDiagonalNormal"]
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 @pytest.mark.parametrize("name", ["MCDropoutGuide", "TridiagonalGuide"])

@@ -13,13 +13,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import HOSTS, X, Y, fresh
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
-
+from tests.fitting.models import X, Y, fresh
 
 SOURCES = {
     "all data": lambda host: (((host.x, host.y)), {}),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.checks.marks import slow
-from tests.fitting.models import CURVE, INPUTS, fresh, network, trained
+from tests.fitting.models import CURVE, INPUTS, network, trained
 
 ROWS, DRAWS, TIMES = 30, 500, 6
 OFF, ERRORS = 0.02, 3.0  # relative difference, and standard errors, that are allowed
@@ -54,11 +54,6 @@ LIKELIHOODS = {
     "Poisson": (COUNTS, (), lambda h, f, exp: h.dist.Poisson(exp(f))),
     "StudentT": (NOISY, (), lambda h, f, exp: h.dist.StudentT(4.0, f, 0.5)),
 }
-
-
-@pytest.fixture
-def host(request):
-    return fresh(request.param)
 
 
 def losses(host, family, unit, **options):

@@ -13,12 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from moment_calculus.optimisation.batches import ShuffledBatches
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import HOSTS, ROWS, X, Y, fresh
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
+from tests.fitting.models import ROWS, X, Y, fresh
 
 
 def loader(**options):

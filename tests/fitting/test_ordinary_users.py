@@ -12,12 +12,7 @@ from numpyro.contrib.module import flax_module
 from torch.utils.data import BatchSampler, DataLoader, Subset, SubsetRandomSampler, TensorDataset
 
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import HOSTS, ROWS, X, Y, fresh
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
+from tests.fitting.models import ROWS, X, Y, fresh
 
 
 def counts(host):

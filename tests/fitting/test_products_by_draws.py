@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import HOSTS, fresh
 
 rng = np.random.default_rng(4)
 PERSONS, ITEMS = 40, 8
 WHO, WHICH = (np.ravel(part) for part in np.indices((PERSONS, ITEMS)))
 ABILITY, EASE = rng.normal(size=PERSONS), rng.normal(size=ITEMS)
 ANSWERS = (rng.uniform(size=WHO.size) < 1 / (1 + np.exp(EASE[WHICH] - ABILITY[WHO]))) * 1.0
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def two_parameters(host):

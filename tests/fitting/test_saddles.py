@@ -7,14 +7,8 @@ import pytest
 
 from moment_calculus.optimisation.curvature import PRODUCTS, negative_direction, step_off_saddle
 from moment_calculus.optimisation.rounds import DeterministicLoss
-from tests.fitting.models import HOSTS, fresh
 
 DATA = np.full(15, 2.0)
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def product_of_sites(host):

@@ -22,11 +22,6 @@ from tests.checks.marks import IN_PYRO
 from tests.fitting.models import HOSTS, fresh
 
 
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
-
-
 def saved(host, path, model=None, guide=None, **options):
     """A fit, saved."""
     model = model or host.regression

@@ -8,12 +8,7 @@ import pyro
 import pytest
 
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import HOSTS, Y, fresh
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
+from tests.fitting.models import Y, fresh
 
 
 def place(host):

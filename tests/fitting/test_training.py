@@ -12,12 +12,7 @@ import pytest
 import torch
 
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import HOSTS, ROWS, fresh
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
+from tests.fitting.models import ROWS, fresh
 
 
 def test_the_best_parameters_on_held_out_data_are_kept(host):

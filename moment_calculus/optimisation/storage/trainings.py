@@ -207,8 +207,10 @@ def _plain(tree: Any) -> Any:
     """Convert subclasses of dictionaries, lists, tuples and numbers, which libraries define."""
     if isinstance(tree, dict):
         return {key: _plain(part) for key, part in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(map(_plain, tree)) if type(tree) in (list, tuple) else tuple(tree)
+    if isinstance(tree, list):
+        return [*map(_plain, tree)]
+    if isinstance(tree, tuple):
+        return tuple(map(_plain, tree))
     if isinstance(tree, np.generic):
         return tree.item()
     return tree
