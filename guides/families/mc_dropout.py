@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from guides.families.dropout_texts import not_contracted_error, nothing_to_mask_error
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.rulebook import check_choice
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import variance_ratio
+from moment_calculus.values.propagation import check_choice
 
 NOISES = ("bernoulli", "gaussian", "dropconnect")
 OTHERS = ("point", "mean_field")

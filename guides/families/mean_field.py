@@ -8,10 +8,10 @@ from typing import Any
 from moment_calculus.errors import dependent_posterior, ignored_dependence
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.arithmetic import add, site_value
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian
+from moment_calculus.values.propagation import Propagation
 
 
 def moments(loc: Array, scale: Array) -> tuple[Array, Array]:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array, device
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.linear.tridiagonal import tridiagonal_site
 from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian
+from moment_calculus.values.propagation import Propagation
 
 BLOCK = 64  # elements in one matrix product of a recursion
 HEAD = 65_536  # b is constant after so many: to 1e-12 for |ρ| < ½ − 1e-8, else to 1e-5

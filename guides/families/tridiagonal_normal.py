@@ -5,9 +5,9 @@ from __future__ import annotations
 from guides.families import tridiagonal
 from moment_calculus.likelihoods.divergences import gaussian_entropy
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian
+from moment_calculus.values.propagation import Propagation
 
 
 class TridiagonalNormalBase:

@@ -13,8 +13,8 @@ from guides.families.initialization import checked_scale
 from guides.families.tridiagonal import Order, bound
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.rulebook import check_choice
 from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.values.propagation import check_choice
 
 SCALES = ("proportional", "free")
 INSIGNIFICANT = 1e-3  # smaller initial means are replaced

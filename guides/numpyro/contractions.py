@@ -11,7 +11,7 @@ from numpyro import handlers
 
 from guides.families.mc_dropout import WeightSites, prior_scale
 from guides.numpyro.supports import is_latent
-from moment_calculus.numerics.derivatives.private_apis import (
+from moment_calculus.numerics.private_apis import (
     is_constant,
     programs_inside,
     restricted,

@@ -21,7 +21,7 @@ from guides.numpyro.initialization import init_to_network
 from guides.numpyro.latent_sites import ModelTrace, posterior
 from guides.numpyro.scales import full_like, scale_positive
 from guides.numpyro.supports import check_fixed_supports, is_latent, slope_sign
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 
 
 class DVIGuide(AutoGuide):

@@ -16,7 +16,7 @@ from moment_calculus.functions.base import Rescaled
 from moment_calculus.functions.combinators import Bounds, Knots, Scaled, merge_knots
 from moment_calculus.functions.families.elementary import Exp, infinite_where_capped
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.entropies import surprisal_of_log
+from moment_calculus.numerics.distributions import surprisal_of_log
 from moment_calculus.numerics.quadrature import (
     POINTS,
     even_nodes,

@@ -21,7 +21,7 @@ from moment_calculus.likelihoods.expectations import (
 )
 from moment_calculus.likelihoods.links import log
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.choices import known_all_false
+from moment_calculus.numerics.execution import known_all_false
 from moment_calculus.numerics.special import (
     cast_clipped,
     constants,

@@ -22,10 +22,10 @@ from moment_calculus.functions.combinators import (
 )
 from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.elementwise import affine, apply_activation, with_rule_book
 from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import Support
 
 

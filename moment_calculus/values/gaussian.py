@@ -23,8 +23,8 @@ from moment_calculus.numerics.arrays import (
     diagonal_matrix,
     positive_part,
 )
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import (
     Spread,
     Support,

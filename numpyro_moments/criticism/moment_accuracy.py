@@ -12,10 +12,10 @@ import jax
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
 from moment_calculus.criticism.accuracy.layers import Layer, RecordedOperation, layers_of
 from moment_calculus.errors import calling_line
-from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.response.errors import check_dictionary
 from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.criticism.recorder import Recorder, sites_among
 from numpyro_moments.criticism.replay import drawer
 from numpyro_moments.evaluation.keys import checked_key

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from moment_calculus.errors import UnsupportedMoments, at_line
-from moment_calculus.numerics.derivatives.private_apis import (
+from moment_calculus.numerics.private_apis import (
     is_traced,
     programs_inside,
     read,

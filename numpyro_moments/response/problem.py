@@ -14,7 +14,6 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to
 
 from guides.numpyro.supports import is_latent
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.optimisation.storage.trainings import flattened
@@ -34,6 +33,7 @@ from moment_calculus.response.problem import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.precision import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss, scales

@@ -15,8 +15,8 @@ from numpyro.primitives import Messenger
 
 from guides.numpyro.dropped_weight import DroppedWeight
 from moment_calculus.errors import not_reparameterised
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments.particles.evaluation import Evaluation, certain, drawn, evaluated
 from numpyro_moments.particles.undrawn import (
     Rows,

@@ -15,9 +15,9 @@ from numpyro.primitives import Messenger
 from numpyro.util import check_model_guide_match
 
 from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.structure import stripped

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from guides.families import mean_field
 from moment_calculus.criticism.accuracy.accuracy import other_path
-from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.values.propagation import Propagation
 from pyro_moments._host import call_plainly, shell_like
 from pyro_moments.criticism.recorder import Call, results_of, short_name
 from pyro_moments.evaluation.metadata import METADATA

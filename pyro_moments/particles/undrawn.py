@@ -14,10 +14,10 @@ import torch
 
 from guides.families import mc_dropout, mean_field
 from moment_calculus.numerics.arrays import standard_deviation
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
 from moment_calculus.operations.elementwise.arithmetic import site_value
 from moment_calculus.values import Gaussian
+from moment_calculus.values.propagation import Propagation
 from pyro_moments._host import call_plainly, shell_like, vmap_forbids_randomness
 from pyro_moments.evaluation import vmap
 from pyro_moments.evaluation.metadata import METADATA

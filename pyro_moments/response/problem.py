@@ -14,7 +14,6 @@ from pyro import poutine
 from torch.distributions import biject_to
 
 from moment_calculus.errors import not_in_guide
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.data import plate_axes
@@ -28,6 +27,7 @@ from moment_calculus.response.problem import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import Propagation
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import FlatLoss

@@ -17,8 +17,8 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from torch.overrides import TorchFunctionMode
 
 from moment_calculus.errors import not_reparameterised
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
+from moment_calculus.values.propagation import Propagation
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods.structure import tensors_of
 from pyro_moments.particles import lazy_rules as _later  # noqa: F401  (registers the functions)

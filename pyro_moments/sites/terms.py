@@ -19,7 +19,7 @@ from guides.pyro.dropped_weight import DroppedWeight
 from guides.pyro.tridiagonal_normal import TridiagonalNormal
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
-from moment_calculus.numerics.derivatives.private_apis import is_untraced
+from moment_calculus.numerics.private_apis import is_untraced
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.failure_causes import refuse_infinite_data
 from pyro_moments.likelihoods import evaluate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import linear
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise import arithmetic as ops
 from moment_calculus.operations.elementwise.choices import where
@@ -18,6 +17,7 @@ from moment_calculus.operations.normalised.softmax import logsumexp_value, softm
 from moment_calculus.operations.shapes import permute, reshape, swap_last
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.operations.shapes.indexing import gather, index, take, unstack
+from moment_calculus.values.propagation import Propagation
 from tests.cases import row_functions as functions
 from tests.cases.operand_kinds import LayerCase, Operand
 from tests.cases.row_functions import fixed

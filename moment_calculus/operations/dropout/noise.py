@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, NoReturn
 from moment_calculus.errors import OR_DRAW_ALL, ApproximationWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.products import multiply_exactly
@@ -32,6 +31,7 @@ from moment_calculus.values import Deferred, Gaussian, Root, Spread, Value
 from moment_calculus.values.ancestry import Branches, as_vector, branches_of, from_vector_parts
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.elementwise import Affine
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements, overlap
 from moment_calculus.values.step import Entries, entries_of
 

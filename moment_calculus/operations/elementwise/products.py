@@ -19,7 +19,6 @@ from moment_calculus.functions.pairs.mehler import Operand, elementwise_product,
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
 from moment_calculus.numerics.quadrature import nodes
-from moment_calculus.numerics.rulebook import replaceable
 from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
 from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,
@@ -51,6 +50,7 @@ from moment_calculus.values.covariances import (
     shifted,
 )
 from moment_calculus.values.elementwise import with_rule_book
+from moment_calculus.values.propagation import replaceable
 from moment_calculus.values.spread import overlap, rows_scaled
 from moment_calculus.values.step import OfOneSource
 

@@ -14,13 +14,13 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import Bounds, Scaled
 from moment_calculus.functions.table import Activation, activation
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import is_traced_once
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, Root, Spread, Value
 from moment_calculus.values.ancestry import affine_line
 from moment_calculus.values.deferred import as_function, base_of, fuse, unscaled
 from moment_calculus.values.elementwise import affine
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements, broadcast_shape
 
 

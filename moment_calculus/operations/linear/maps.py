@@ -18,7 +18,6 @@ import numpy as np
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
-from moment_calculus.numerics.rulebook import replaceable
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.arithmetic import (
@@ -42,6 +41,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast, flattened, re
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import ancestors, as_vector, branches_of
+from moment_calculus.values.propagation import replaceable
 from moment_calculus.values.spread import overlap
 
 LINEAR = replaceable("linear")

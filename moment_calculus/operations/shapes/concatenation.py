@@ -9,7 +9,6 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.moves import Moved, moved
@@ -21,6 +20,7 @@ from moment_calculus.values.covariances import (
     elementwise_covariance,
     lag_covariance,
 )
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import batch_shape, none_or_all, strongest_ties
 
 

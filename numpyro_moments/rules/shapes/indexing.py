@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.arithmetic import add, is_value
 from moment_calculus.operations.elementwise.choices import where

@@ -18,8 +18,8 @@ from numpyro.infer.autoguide import (
 )
 
 from moment_calculus.functions.table import Exp
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import apply
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments import DeterministicELBO, UnsupportedMoments
 from numpyro_moments.sites.terms import (
     POSTERIORS,
