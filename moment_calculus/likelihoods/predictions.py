@@ -47,7 +47,7 @@ from moment_calculus.numerics.special import (
     safe_scale,
     to_float64,
 )
-from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.predictions.marginals import (
     ContinuousMarginal,
     Marginal,

@@ -33,7 +33,7 @@ from numpyro_moments.draws.sites import (
     log_density,
     whole_value,
 )
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.likelihoods.structure import restored
 from numpyro_moments.prediction.predict import of_particles
 from numpyro_moments.prediction.prediction import SampledPrediction

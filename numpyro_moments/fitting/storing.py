@@ -13,8 +13,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from guides.numpyro.initialization import init_to_network
-from guides.numpyro.supports import is_latent
+from guides.numpyro.latent_sites import init_to_network, is_latent
 from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.storage.trainings import (

@@ -14,7 +14,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
-from guides.families.dropout_texts import no_density
+from guides.families.mc_dropout import no_density
 from moment_calculus.errors import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import (
     DataPlates,

@@ -12,7 +12,7 @@ import jax
 from guides.families import mc_dropout, mean_field
 from moment_calculus.numerics.arrays import standard_deviation
 from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
-from moment_calculus.operations.elementwise.arithmetic import site_value
+from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values import Gaussian
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import new_primitive

@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
-from guides.numpyro.supports import is_latent
+from guides.numpyro.latent_sites import is_latent
 from moment_calculus.optimisation.weighting import scale_by
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.data import Data
@@ -23,7 +23,7 @@ from moment_calculus.response.errors import unknown_site
 from moment_calculus.response.problem import Quantities, Quantity
 from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.likelihoods.structure import constrained_values, random_leaves, stripped
 from numpyro_moments.prediction.predict import prediction_at, sites_to_predict

@@ -13,7 +13,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to
 
-from guides.numpyro.supports import is_latent
+from guides.numpyro.latent_sites import is_latent
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.optimisation.storage.trainings import flattened
@@ -35,7 +35,7 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss, scales
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites

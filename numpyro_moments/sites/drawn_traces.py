@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
-from guides.numpyro.dropped_weight import DroppedWeight
+from guides.numpyro.mc_dropout import DroppedWeight
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.objectives.data import DataPlates
 from moment_calculus.values.propagation import Propagation

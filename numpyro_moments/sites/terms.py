@@ -13,9 +13,9 @@ from numpyro.distributions import transforms
 from numpyro.distributions.util import scale_and_mask
 
 from guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
-from guides.numpyro.dropped_weight import DroppedWeight
-from guides.numpyro.precompiled_normal import PrecompiledNormal
-from guides.numpyro.tridiagonal_normal import TridiagonalNormal
+from guides.numpyro.mc_dropout import DroppedWeight
+from guides.numpyro.scales import PrecompiledNormal
+from guides.numpyro.tridiagonal import TridiagonalNormal
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences

@@ -14,7 +14,7 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from guides.families.dropout_texts import no_density
+from guides.families.mc_dropout import no_density
 from moment_calculus.errors import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import (
     DataPlates,

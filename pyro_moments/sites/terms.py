@@ -15,8 +15,8 @@ from pyro.util import check_site_shape
 from torch.distributions import transforms
 
 from guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
-from guides.pyro.dropped_weight import DroppedWeight
-from guides.pyro.tridiagonal_normal import TridiagonalNormal
+from guides.pyro.mc_dropout import DroppedWeight
+from guides.pyro.tridiagonal import TridiagonalNormal
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.private_apis import is_untraced
