@@ -37,7 +37,7 @@ from pyro_moments.objectives.elbo import latent_sum
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.sites.drawn_traces import PyroDraws, data_log_prob, run_unwatched
 from pyro_moments.sites.messenger import model_site
-from pyro_moments.sites.posteriors import dropout_posterior, without_wrappers
+from pyro_moments.sites.terms import dropout_posterior, without_wrappers
 from pyro_moments.sites.traces import (
     bind,
     is_observation,

@@ -34,13 +34,13 @@ from pyro_moments.particles.undrawn import (
 )
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part, model_site, parts_of
-from pyro_moments.sites.posteriors import (
+from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
+from pyro_moments.sites.terms import (
     dropout_posterior,
     gaussian_base,
     value_at_mean,
     without_wrappers,
 )
-from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
 from pyro_moments.sites.traces import check_masked_rows, is_observation, run_both
 
 

@@ -23,8 +23,8 @@ from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.particles.undrawn import Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.posteriors import without_wrappers
 from pyro_moments.sites.random_watch import run_watched
+from pyro_moments.sites.terms import without_wrappers
 
 
 def bind(guide: Any, model: Any) -> None:
