@@ -21,7 +21,6 @@ from numpyro_moments import Prediction, SampledPrediction, UnsupportedMoments
 from tests.checks import uncertainty
 from tests.checks.predictions import (
     LEVELS,
-    check_distribution_function,
     check_draws,
     check_frequencies,
     check_levels,
@@ -208,14 +207,6 @@ def test_classes():
     )
     uncertainty.check_ordered(ordered)
 
-    def shapes(mean):
-        logits = latent("f", mean, event_dim=1)
-        fn = distribution(lambda f: dist.CategoricalLogits(f), logits).expand([4])
-        found = Prediction("y", fn)
-        return found.mean, found.log_prob(np.arange(4) % 3)
-
-    assert [part.shape for part in jax.eval_shape(shapes, MEAN)] == [(4, 3), (4,)]
-
 
 def test_draws_and_probabilities_of_classes():
     f, weights = points()
@@ -261,9 +252,6 @@ def test_particles():
     check_levels(np.stack([law.cdf(np.asarray(value)).mean(0) for value in quantiles]))
     close(below, law.cdf(0.0).mean(0), rtol=1e-6)
     check_draws(np.asarray(draws), np.asarray(quantiles))
-    check_distribution_function(
-        lambda value: law.cdf(value).mean(0), np.zeros(3), np.asarray(draws)
-    )
     assert few.shape == (3, 3)
 
 
