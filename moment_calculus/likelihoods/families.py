@@ -63,10 +63,10 @@ from moment_calculus.likelihoods.trials import (
 )
 from moment_calculus.likelihoods.univariate import Univariate
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.rulebook import ClassTable
 from moment_calculus.numerics.special import namespace
 from moment_calculus.predictions.marginals import Marginal
 from moment_calculus.values import Value
+from moment_calculus.values.propagation import ClassTable
 
 
 @dataclass(frozen=True)

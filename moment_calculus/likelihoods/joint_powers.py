@@ -12,8 +12,8 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.multivariate import check_gaussian, log_mean_of_normal_powers
 from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
-from moment_calculus.operations.elementwise.sums import aligned, ties_of
+from moment_calculus.operations.elementwise.sums import aligned, subtract, ties_of
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.reshaping import broadcast, flattened, reshape

@@ -14,7 +14,7 @@ from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import log_ndtr, namespace
 from moment_calculus.operations.elementwise import elementary
-from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
+from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.elementwise import with_rule_book

@@ -21,7 +21,7 @@ from moment_calculus.likelihoods.expectations import (
 )
 from moment_calculus.likelihoods.links import log
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.choices import known_all_false
+from moment_calculus.numerics.execution import known_all_false
 from moment_calculus.numerics.special import (
     cast_clipped,
     constants,
@@ -31,7 +31,8 @@ from moment_calculus.numerics.special import (
     stop_gradient,
     to_float64,
 )
-from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift, subtract
+from moment_calculus.operations.elementwise.sums import subtract
+from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.spread import broadcast_shape

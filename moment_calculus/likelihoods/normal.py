@@ -25,8 +25,8 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.numerics.special import cast_clipped, namespace
 from moment_calculus.operations.elementwise import elementary
-from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift, shape_of
 from moment_calculus.operations.elementwise.sums import aligned
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian, elementwise_covariance
 from moment_calculus.values.spread import broadcast_shape, overlap

@@ -34,8 +34,8 @@ from moment_calculus.likelihoods.location_scale import (
 )
 from moment_calculus.likelihoods.normal import normal_log_predictive, normal_predictive
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.distributions import empirical_quantile
 from moment_calculus.numerics.quadrature import low_discrepancy, rule_on_trial
-from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import (
     cast_clipped,
     constants,
@@ -47,7 +47,7 @@ from moment_calculus.numerics.special import (
     safe_scale,
     to_float64,
 )
-from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.predictions.marginals import (
     ContinuousMarginal,
     Marginal,

@@ -11,22 +11,20 @@ import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.entropies import (
+from moment_calculus.numerics.distributions import (
     binary_entropy,
+    class_cumulative,
     class_entropy,
+    class_quantile,
+    count_cumulative,
+    count_quantile,
     density_entropy,
+    inverse,
+    normal_quantile,
     sum_over_counts,
     surprisal_of_log,
 )
 from moment_calculus.numerics.quadrature import adaptive_integral
-from moment_calculus.numerics.quantiles import (
-    class_cumulative,
-    class_quantile,
-    count_cumulative,
-    count_quantile,
-    inverse,
-    normal_quantile,
-)
 from moment_calculus.numerics.special import constants, namespace, ndtr, safe_scale
 
 LOG_2PI_E = math.log(2 * math.pi * math.e)

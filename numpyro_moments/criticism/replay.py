@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from moment_calculus.numerics.derivatives.private_apis import read, without_dead_code
+from moment_calculus.numerics.private_apis import read, without_dead_code
 from numpyro_moments._host import apply_equation
 from numpyro_moments.criticism.recorder import Frame, Recorder
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI
 
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from numpyro_moments._host import evaluate
 

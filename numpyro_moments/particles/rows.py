@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from moment_calculus.numerics.derivatives.private_apis import is_constant
+from moment_calculus.numerics.private_apis import is_constant
 from numpyro_moments._host import ClosedJaxpr, Jaxpr
 
 Axes = Sequence[int | None]  # of the rows in each operand; None for those without rows

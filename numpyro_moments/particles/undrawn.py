@@ -11,10 +11,10 @@ import jax
 
 from guides.families import mc_dropout, mean_field
 from moment_calculus.numerics.arrays import standard_deviation
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
-from moment_calculus.operations.elementwise.arithmetic import site_value
+from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values import Gaussian
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import new_primitive
 
 normal_site_p = new_primitive("normal_site", lambda _, loc, scale, **__: loc)

@@ -19,9 +19,9 @@ from moment_calculus.criticism.accuracy.accuracy import (
 )
 from moment_calculus.criticism.accuracy.layers import RecordedOperation, layers_of, to_numpy
 from moment_calculus.errors import UnsupportedMoments, calling_line
-from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values.propagation import Propagation, RuleBook
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.criticism.recorder import Recorder, short_name, value_of
 from pyro_moments.criticism.replay import Dropout, FollowedDraw, Replay, ReplayMessenger

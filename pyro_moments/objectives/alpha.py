@@ -14,7 +14,7 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from guides.families.dropout_texts import no_density
+from guides.families.mc_dropout import no_density
 from moment_calculus.errors import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import (
     DataPlates,
@@ -37,7 +37,7 @@ from pyro_moments.objectives.elbo import latent_sum
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.sites.drawn_traces import PyroDraws, data_log_prob, run_unwatched
 from pyro_moments.sites.messenger import model_site
-from pyro_moments.sites.posteriors import dropout_posterior, without_wrappers
+from pyro_moments.sites.terms import dropout_posterior, without_wrappers
 from pyro_moments.sites.traces import (
     bind,
     is_observation,

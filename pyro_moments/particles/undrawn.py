@@ -14,14 +14,16 @@ import torch
 
 from guides.families import mc_dropout, mean_field
 from moment_calculus.numerics.arrays import standard_deviation
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
-from moment_calculus.operations.elementwise.arithmetic import site_value
+from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values import Gaussian
+from moment_calculus.values.propagation import Propagation
 from pyro_moments._host import call_plainly, shell_like, vmap_forbids_randomness
-from pyro_moments.evaluation import vmap
-from pyro_moments.evaluation.metadata import METADATA
-from pyro_moments.evaluation.tensor import define_operators
+from pyro_moments.evaluation.tensor import (
+    METADATA,
+    define_operators,
+    vmap_error,
+)
 from pyro_moments.particles.rows import RULES, WithRowAxis
 
 
@@ -69,7 +71,7 @@ class Site:
             raise SharedDrawNeeded([self.name])
         if self._drawn is None:
             if vmap_forbids_randomness():
-                raise vmap.vmap_error([self.name])
+                raise vmap_error([self.name])
             self._drawn = self._draw()
         return self._drawn
 
@@ -111,7 +113,7 @@ class MaskedSite(Site):
         self.mask.count_rows(rows)  # raises if another map has another number of rows
         if self._noise is None:
             if vmap_forbids_randomness():
-                raise vmap.vmap_error([self.name])
+                raise vmap_error([self.name])
             shape, design = tuple(self.loc.shape), self.masks.design
             own = mc_dropout.mask_shape(shape, design.axis, design.noise)
             self._noise = self.masks.noise((1 if self.is_shared else rows, *own))
@@ -253,7 +255,7 @@ class UndrawnRows(_Shell):
         """Return the one draw of the outputs."""
         if self._draw is None:
             if vmap_forbids_randomness():
-                raise vmap.vmap_error(site.name for site in self.sites)
+                raise vmap_error(site.name for site in self.sites)
             noise = torch.randn_like(self.mean_)
             output = mean_field.sample(self.mean_, standard_deviation(self.variance_), noise)
             self._draw = in_rows(output, self.has_rows, self.input_sites, self.sites)

@@ -12,11 +12,11 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
-from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
 from moment_calculus.predictions.site import at_site, summed_log_density
 from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.failure_causes import diagnose_errors

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.predictions.moments import (
     Moments,
@@ -19,6 +18,7 @@ from moment_calculus.predictions.moments import (
     moments_of_value,
 )
 from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values.propagation import RuleBook
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor

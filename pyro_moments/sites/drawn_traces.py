@@ -17,8 +17,8 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from torch.overrides import TorchFunctionMode
 
 from moment_calculus.errors import not_reparameterised
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.objectives.data import DataPlates
+from moment_calculus.values.propagation import Propagation
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods.structure import tensors_of
 from pyro_moments.particles import lazy_rules as _later  # noqa: F401  (registers the functions)
@@ -36,13 +36,13 @@ from pyro_moments.particles.undrawn import (
 )
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part, model_site, parts_of
-from pyro_moments.sites.posteriors import (
+from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
+from pyro_moments.sites.terms import (
     dropout_posterior,
     gaussian_base,
     value_at_mean,
     without_wrappers,
 )
-from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
 from pyro_moments.sites.traces import check_masked_rows, is_observation, run_both
 
 

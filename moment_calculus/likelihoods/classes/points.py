@@ -18,10 +18,13 @@ from moment_calculus.likelihoods.classes.rule import (
     log_coefficient,
 )
 from moment_calculus.numerics.arrays import Array, device
-from moment_calculus.numerics.entropies import class_entropy, surprisal_of_log
+from moment_calculus.numerics.distributions import (
+    class_entropy,
+    empirical_quantile,
+    surprisal_of_log,
+)
 from moment_calculus.numerics.execution import in_row_chunks
 from moment_calculus.numerics.quadrature import log_mean_exp
-from moment_calculus.numerics.quantiles import empirical_quantile
 from moment_calculus.numerics.special import constants, log_softmax, logsumexp, namespace, ndtri
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import broadcast_shape

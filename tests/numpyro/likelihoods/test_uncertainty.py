@@ -12,8 +12,8 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values import Gaussian, Opaque, Spread
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments import (
     Prediction,
     SampledPrediction,
