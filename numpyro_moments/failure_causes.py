@@ -16,7 +16,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.objectives.failure_causes import Diagnosis, named_arguments
 
 

@@ -96,7 +96,9 @@ def test_no_rows_leave_the_divergence_alone(name):
     ratio = scale**2 * models.INPUTS  # of the variances
     weight = 0.5 * size * (ratio + 0.3**2 * models.INPUTS - 1 - np.log(ratio))
     noise = 0.5 * ((scale**2 + 0.2**2) / 0.25 - 1 - np.log(scale**2 / 0.25))
-    cell = Cell(model, ["x", "y"], "DVIGuide", ("DeterministicELBO", {}), parameter, data)
+    cell = Cell(
+        model, ["x", "y"], "DVIGuide", ("DeterministicELBO", {}), parameter, data, predicted=False
+    )
     for numbers in (in_pyro(cell), in_numpyro(cell, by_numpy)):
         assert numbers["loss"] == pytest.approx(weight + noise, rel=1e-6)
         assert all(np.isfinite(np.asarray(number)).all() for number in numbers.values())

@@ -25,7 +25,7 @@ from moment_calculus.likelihoods.divergences import (
     gaussian_entropy,
     student_t_log_prob,
 )
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 
 
 class EmpiricalBayesNormal(Distribution):

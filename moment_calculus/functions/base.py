@@ -14,7 +14,7 @@ import numpy as np
 
 from moment_calculus.numerics.arrays import Array, outer
 from moment_calculus.numerics.execution import scan
-from moment_calculus.numerics.normal.bivariate import LIMIT
+from moment_calculus.numerics.normal import LIMIT
 from moment_calculus.numerics.special import namespace, safe_scale
 
 Moments = tuple[Array, Array]

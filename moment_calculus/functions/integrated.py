@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.base import Activation, Array, normal_hermite
+from moment_calculus.numerics.derivatives import elementwise_of_statistics
 from moment_calculus.numerics.execution import map_chunks
 from moment_calculus.numerics.quadrature import standard_nodes
 from moment_calculus.numerics.special import (
@@ -64,14 +65,18 @@ def crossings(activation: Any, level: float) -> tuple[tuple[float, float], ...]:
     above = values > level
     (places,) = np.nonzero(above[1:] != above[:-1])
     low, high, start = GRID[places], GRID[places + 1], above[places]
-    slopes = np.abs((values[places + 1] - values[places]) / (high - low))
+    secants = (values[places + 1] - values[places]) / (high - low)
     for _ in range(60):
         middle = (low + high) / 2
         found = values_at(activation, middle)
         same = (found > level) == start if found is not None else start
         low, high = np.where(same, middle, low), np.where(same, high, middle)
-    stretch = 1 / np.clip(slopes, 1e-3, 1e3)
+    slopes = activation.derivative(low) if isinstance(activation, Smooth) else secants
+    stretch = 1 / np.clip(np.abs(slopes), 1e-3, 1e3)
     return tuple(zip(low.tolist(), stretch.tolist(), strict=True))
+
+
+_cached_crossings = functools.lru_cache(maxsize=256)(crossings)
 
 
 def agrees_in_the_tails(activation: Any, match: Any) -> bool:
@@ -113,8 +118,8 @@ class Smooth(Activation):
         """
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Where f crosses a number between −50 and 50, and |dx/df|; nothing is known of arrays."""
-        return _bisected_crossings(self, float(level)) if isinstance(level, int | float) else ()
+        """Where f crosses a number, as far as :func:`crossings` finds; none for arrays."""
+        return _cached_crossings(self, float(level)) if isinstance(level, int | float) else ()
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Mean and variance of f(x) by quadrature."""
@@ -141,21 +146,6 @@ class Smooth(Activation):
     def gain(self, mean: Array, variance: Array) -> Array:
         """Expected derivative by quadrature."""
         return _differentiable_gain(self)(mean, variance)
-
-
-@functools.lru_cache(maxsize=256)
-def _bisected_crossings(activation: Smooth, level: float) -> tuple[tuple[float, float], ...]:
-    """Find where f(x) = level for |x| ≤ 50, and |dx/df| there, by bisection."""
-    grid = np.linspace(-50.0, 50.0, 4001) + 1e-6
-    above = activation(grid) > level
-    (places,) = np.nonzero(above[1:] != above[:-1])
-    low, high, start = grid[places], grid[places + 1], above[places]
-    for _ in range(45):
-        middle = (low + high) / 2
-        same = (activation(middle) > level) == start
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    slopes = np.maximum(np.abs(activation.derivative(low)), 1e-3)
-    return tuple(zip(low.tolist(), (1 / slopes).tolist(), strict=True))
 
 
 def in_double(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -202,32 +192,24 @@ def derivative_by_variance(slope: Array, variance: Array, limit: Array | float =
 def _differentiable_moments(activation: Smooth) -> Callable[..., Any]:
     @in_double
     @in_chunks
-    def values(mean: Array, variance: Array) -> tuple[Array, Array]:
+    def statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
         xp = namespace(mean)
-        _, weights, rise, centre = _integrand(activation, mean, variance, activation)
-        shift = xp.sum(weights * rise, axis=0)
-        return centre + shift, xp.sum(weights * (rise - shift) ** 2, axis=0)
-
-    @in_double
-    @in_chunks
-    def slopes(mean: Array, variance: Array) -> tuple[Array, ...]:
-        xp = namespace(mean)
-        z, weights, rise, _ = _integrand(activation, mean, variance, activation)
+        z, weights, rise, centre = _integrand(activation, mean, variance, activation)
         slope = activation.derivative(mean + safe_scale(variance) * z)
-        rise = weights * (rise - xp.sum(weights * rise, axis=0))
         start = activation.derivative(mean)
+        shift = xp.sum(weights * rise, axis=0)
+        rise = rise - shift
+        heavy = weights * rise
         return (
+            centre + shift,
+            xp.sum(heavy * rise, axis=0),
             xp.sum(weights * slope, axis=0),
             derivative_by_variance(xp.sum(weights * z * (slope - start), axis=0), variance),
-            2 * xp.sum(rise * slope, axis=0),
-            derivative_by_variance(2 * xp.sum(z * rise * slope, axis=0), variance, start * start),
+            2 * xp.sum(heavy * slope, axis=0),
+            derivative_by_variance(2 * xp.sum(z * heavy * slope, axis=0), variance, start * start),
         )
 
-    def partials(mean: Array, variance: Array) -> Any:
-        first, second, third, fourth = slopes(mean, variance)
-        return (first, second), (third, fourth)
-
-    return elementwise(values, partials)
+    return elementwise_of_statistics(statistics, 2)
 
 
 @functools.lru_cache(maxsize=256)

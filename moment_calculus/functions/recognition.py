@@ -33,7 +33,7 @@ from moment_calculus.functions.table import (
     activation,
 )
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.bivariate import is_single_precision
+from moment_calculus.numerics.normal import is_single_precision
 from moment_calculus.numerics.special import is_traced_once
 
 SINGLE = 4 * 2.0**-24  # constants of a float32 program are rounded

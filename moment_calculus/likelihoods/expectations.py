@@ -16,7 +16,7 @@ from moment_calculus.functions.base import Rescaled
 from moment_calculus.functions.combinators import Bounds, Knots, Scaled, merge_knots
 from moment_calculus.functions.families.elementary import Exp, infinite_where_capped
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.entropies import surprisal_of_log
+from moment_calculus.numerics.distributions import surprisal_of_log
 from moment_calculus.numerics.quadrature import (
     POINTS,
     even_nodes,
@@ -33,8 +33,8 @@ from moment_calculus.numerics.special import (
     stop_gradient,
     to_float64,
 )
-from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
 from moment_calculus.operations.elementwise.sums import aligned
+from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.ancestry import branches_of, shifted_from

@@ -30,14 +30,14 @@ from moment_calculus.likelihoods.links import (
 from moment_calculus.likelihoods.location_scale import difference
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.entropies import surprisal
+from moment_calculus.numerics.distributions import surprisal
 from moment_calculus.numerics.special import (
     expit,
     gammaln,
     log_ndtr,
     namespace,
 )
-from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.values import Deferred
 
 

@@ -1,4 +1,4 @@
-"""Run computations in loops or pieces, to save memory or compile time.
+"""Run computations in branches, loops or pieces, to save time, memory or compile time.
 
 A framework is imported only when one of its arrays is passed.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from moment_calculus.numerics.derivatives.private_apis import is_transformed, is_untraced
+from moment_calculus.numerics.derivatives import executes_eagerly, is_eager
 from moment_calculus.numerics.special import constants, namespace
 
 Array = Any
@@ -176,7 +176,7 @@ def while_loop(condition: Callable[[Any], Any], step: Callable[[Any], Any], stat
 def in_row_chunks(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
     """Apply a function of arrays [rows, ...] to at most ``size`` rows at a time to save memory."""
     rows = arrays[0].shape[0]
-    if rows <= size or (array_api_compat.is_torch_array(arrays[0]) and not _is_eager()):
+    if rows <= size or (array_api_compat.is_torch_array(arrays[0]) and not executes_eagerly()):
         return function(*arrays)
     if array_api_compat.is_jax_array(arrays[0]):
         return _jax_rows(function, arrays, size)
@@ -187,11 +187,6 @@ def in_row_chunks(function: Callable[..., Array], arrays: Sequence[Array], size:
     from torch.utils.checkpoint import checkpoint
 
     return torch.cat([checkpoint(function, *piece, use_reentrant=False) for piece in pieces])
-
-
-def _is_eager() -> bool:
-    """Return whether torch executes eagerly: without a tracer or torch.func."""
-    return is_untraced() and not is_transformed()
 
 
 def _jax_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
@@ -211,3 +206,51 @@ def _jax_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int
     checkpointed = jax.checkpoint(function, prevent_cse=False)
     result = jax.lax.map(lambda piece: checkpointed(*piece), pieces)
     return result.reshape(-1, *result.shape[2:])[:rows]
+
+
+# ---------------------------------------------------------------------------------------------
+# Choices between two ways to compute the same values
+
+
+def known_all_false(condition: Array) -> bool:
+    """Return whether a condition is seen to hold for no element; False if traced or on a GPU."""
+    return is_eager(condition) and not condition.any()
+
+
+def where_cheap(
+    condition: Array, cheap: Callable[..., tuple], general: Callable[..., tuple], *arrays: Array
+) -> tuple:
+    """Return cheap(*arrays) where the condition holds and general(*arrays) elsewhere, as tuples."""
+    if array_api_compat.is_jax_array(condition):
+        # Small arrays are not worth the time to compile both rules.
+        if condition.size < LARGE:
+            return general(*arrays)
+        import jax
+
+        return jax.lax.cond(condition.all(), cheap, general, *arrays)
+    if not is_eager(condition):
+        return general(*arrays)  # to rounding the same as the cheap rule where that holds
+    if condition.all():
+        return cheap(*arrays)
+    rest = ~condition
+    parts = general(*(array[rest] for array in arrays))
+    return tuple(
+        _masked_scatter(*results, rest) for results in zip(cheap(*arrays), parts, strict=True)
+    )
+
+
+def cond(
+    condition: Array, cheap: Callable[..., Array], general: Callable[..., Array], *arrays: Array
+) -> Array:
+    """Return cheap(*arrays) if one JAX truth value holds at run time, else general(*arrays)."""
+    import jax
+
+    return jax.lax.cond(condition, cheap, general, *arrays)
+
+
+def _masked_scatter(array: Array, part: Array, places: Array) -> Array:
+    """Replace the elements of a NumPy or torch array at ``places``; differentiable."""
+    if array_api_compat.is_torch_array(array):
+        return array.masked_scatter(places, part)
+    array[places] = part
+    return array

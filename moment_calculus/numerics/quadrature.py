@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.derivatives.elementwise import may_branch
-from moment_calculus.numerics.derivatives.in_jax import is_jitted
+from moment_calculus.numerics.derivatives import may_read
 from moment_calculus.numerics.special import (
     constants,
     logsumexp,
@@ -55,6 +54,20 @@ _RULE_ON_TRIAL: ContextVar[EvenRule | None] = ContextVar("tried", default=None)
 def legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes and weights of the Gauss-Legendre rule on [−1, 1]."""
     return np.polynomial.legendre.leggauss(points)
+
+
+@functools.cache
+def unit_legendre(points: int) -> tuple[tuple[float, float], ...]:
+    """Return pairs of nodes and weights of the Gauss-Legendre rule on [0, 1]."""
+    places, weights = legendre(points)
+    return tuple(zip(((places + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
+
+
+@functools.cache
+def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights of the Gauss-Hermite rule for a standard normal variable."""
+    places, weights = np.polynomial.hermite_e.hermegauss(points)
+    return places, weights / weights.sum()
 
 
 @functools.cache
@@ -160,7 +173,7 @@ def adaptive_integral(
             _RULE_ON_TRIAL.reset(token)
         if not rule.used:
             return result
-        if is_jitted(result) or not may_branch(result):
+        if not may_read(result):
             break
         if before is not None and _is_close(before, result, tolerance, relative):
             return result

@@ -1,4 +1,4 @@
-"""Define functions that the array API standard lacks, on NumPy, torch and JAX arrays.
+"""Functions that the array API standard lacks, on NumPy, torch and JAX arrays.
 
 A framework is imported only when one of its arrays is passed.
 """
@@ -15,7 +15,7 @@ import array_api_compat
 import numpy as np
 import scipy.special
 
-from moment_calculus.numerics.derivatives.elementwise import elementwise
+from moment_calculus.numerics.derivatives import elementwise, is_eager
 
 Array = Any
 
@@ -204,3 +204,37 @@ def _jax_erfcx(x: Array) -> Array:
     right = (float(_erfcx_series()[0]) + u * ahead - behind) / (1 + t)
     negative = xp.where(x < 0, x, xp.zeros_like(x))
     return xp.where(x < 0, 2 * xp.exp(negative * negative) - right, right)
+
+
+# ---------------------------------------------------------------------------------------------
+# Polynomials with fixed coefficients
+
+
+def polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
+    """Evaluate a polynomial by Horner's rule; the coefficient of x⁰ comes first."""
+    if array_api_compat.is_torch_array(x) and is_eager(x):
+        return _in_torch(coefficients, x)
+    *lower, total = coefficients
+    for coefficient in reversed(lower):
+        total = total * x + coefficient
+    return total
+
+
+def _in_torch(coefficients: tuple[float, ...], x: Array) -> Array:
+    """Evaluate a polynomial of a torch tensor with one operation per coefficient."""
+    import torch
+
+    # The constants are tensors: a number would be copied into a new one by every
+    # operation.
+    *lower, total = _constants(coefficients, x.dtype)
+    for coefficient in reversed(lower):
+        total = torch.addcmul(coefficient, total, x)
+    return total
+
+
+@functools.cache
+def _constants(coefficients: tuple[float, ...], dtype: Any) -> tuple[Array, ...]:
+    import torch
+
+    with torch.inference_mode(False):  # the cache also serves differentiated programs
+        return tuple(torch.tensor(coefficient, dtype=dtype) for coefficient in coefficients)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors import LossByDrawsWarning, UnsupportedMoments
+from moment_calculus.errors import LossByDrawsWarning, UnsupportedMoments, warn_user
 from moment_calculus.objectives.data import bb_alpha_energy, log_mean_power
 from moment_calculus.optimisation.batches import (
     AllData,
@@ -243,12 +243,11 @@ def remedies(propagation: Any) -> str:
 
 
 def warn_if_off(result: ByDraws) -> None:
-    """Warn of a loss that draws do not confirm, at the line that called the caller."""
+    """Warn of a loss that draws do not confirm, at the user's line."""
     if result.is_off:
-        warnings.warn(
+        warn_user(
             f"the loss is {result}: an approximation on the way is off, and the optimum may be "
             f"too; use {result.note}; moment_accuracy shows which layer is off, by_draws=False "
             "leaves this check out",
             LossByDrawsWarning,
-            stacklevel=3,
         )

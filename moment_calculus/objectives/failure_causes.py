@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,7 +61,11 @@ class Diagnosis(ABC):
         """Raise UnsupportedMoments if an input has no elements."""
         for name, array in self.arrays(model, args, kwargs):
             if 0 in array.shape:
-                raise empty_batch(name, array.shape) from error
+                raise UnsupportedMoments(
+                    f"the batch is empty: input '{name}' has shape {tuple(array.shape)}, and a "
+                    "plate needs an element",
+                    remedy="skip empty batches",
+                ) from error
 
     def refuse_nonfinite_inputs(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception | None = None
@@ -86,14 +90,33 @@ class Diagnosis(ABC):
     def _refuse_infinite(self, what: str, data: Any, error: Exception | None = None) -> None:
         indices, size = self.indices_not_finite(data)
         if len(indices):
-            raise not_finite(what, indices, size, replacement=self.replacement) from error
+            first = tuple(int(index) for index in indices[0])
+            raise UnsupportedMoments(
+                f"{what} has {len(indices)} NaN or infinite element(s) of {size}, the first at "
+                f"index {first}",
+                remedy="leave such rows out, or impute them; where a mask hides them, replace them "
+                f"by any number ({self.replacement}), because a masked NaN still enters the "
+                "gradients",
+            ) from error
 
     def _refuse_weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception
     ) -> None:
-        refusal = weights_in_plates(self.weights_in_plates(model, args, kwargs), error)
-        if refusal is not None:
-            raise refusal from error
+        plates: dict[str, list[str]] = {}
+        for name, plate in self.weights_in_plates(model, args, kwargs):
+            plates.setdefault(plate, []).append(name)
+        for plate, names in plates.items():
+            # An error that names its sites is not caused by others.
+            if isinstance(error, UnsupportedMoments) and not {*names} & {*error.sites}:
+                continue
+            headline = str(error).partition("\n")[0]
+            raise UnsupportedMoments(
+                f"latent site(s) {', '.join(names)} were sampled inside plate '{plate}', which "
+                f"gives every element of the plate weights of its own ({headline})",
+                sites=names,
+                remedy=f"read the weights before the plate: call the network outside of '{plate}', "
+                "and open the plate for the observations only",
+            ) from error
 
 
 def named_arguments(function: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
@@ -102,45 +125,3 @@ def named_arguments(function: Callable, args: tuple, kwargs: dict) -> dict[str, 
         return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):
         return {**{f"argument {i}": argument for i, argument in enumerate(args)}, **kwargs}
-
-
-def empty_batch(name: str, shape: Sequence[int]) -> UnsupportedMoments:
-    """Return the error for an input without elements."""
-    return UnsupportedMoments(
-        f"the batch is empty: input '{name}' has shape {tuple(shape)}, and a plate needs an "
-        "element",
-        remedy="skip empty batches",
-    )
-
-
-def not_finite(
-    what: str, indices: Sequence[Sequence[int]], size: int, *, replacement: str
-) -> UnsupportedMoments:
-    """Return the error for NaN or infinite elements, at ``indices`` [count, axes] of an array."""
-    return UnsupportedMoments(
-        f"{what} has {len(indices)} NaN or infinite element(s) of {size}, the first at index "
-        f"{tuple(int(index) for index in indices[0])}",
-        remedy="leave such rows out, or impute them; where a mask hides them, replace them by any "
-        f"number ({replacement}), because a masked NaN still enters the gradients",
-    )
-
-
-def weights_in_plates(
-    sites: Iterable[tuple[str, str]], error: Exception
-) -> UnsupportedMoments | None:
-    """Return the error for (weight, plate) pairs that caused an error; None if there are none."""
-    plates: dict[str, list[str]] = {}
-    for name, plate in sites:
-        plates.setdefault(plate, []).append(name)
-    if isinstance(error, UnsupportedMoments):  # it names its sites; others are not the cause
-        plates = {plate: names for plate, names in plates.items() if {*names} & {*error.sites}}
-    for plate, names in plates.items():
-        headline = str(error).partition("\n")[0]
-        return UnsupportedMoments(
-            f"latent site(s) {', '.join(names)} were sampled inside plate '{plate}', which gives "
-            f"every element of the plate weights of its own ({headline})",
-            sites=names,
-            remedy=f"read the weights before the plate: call the network outside of '{plate}', "
-            "and open the plate for the observations only",
-        )
-    return None

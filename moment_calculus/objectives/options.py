@@ -8,8 +8,8 @@ from collections.abc import Collection
 from numbers import Real
 from typing import Any
 
-from moment_calculus.numerics.rulebook import Propagation, check_choice, check_draws
 from moment_calculus.objectives.data import DataPlateFinder
+from moment_calculus.values.propagation import Propagation, check_choice, check_draws
 
 PROPAGATIONS = ("analytic", "sampled", "mean")
 ENERGIES = ("reparameterised", "cavity")

@@ -63,10 +63,8 @@ class ShuffledBatches(AllData):
 
     def arguments(self, step: int) -> Arguments:
         """Return the arguments of a step, the first being 0."""
-        return self.rows_at(self.indices(step))
+        indices = self.indices(step)
 
-    def rows_at(self, indices: Any) -> Arguments:
-        """Return the arguments at row indices [size]."""
         args = tuple(self.take(part, indices) for part in self.args)
         return args, {name: self.take(part, indices) for name, part in self.named.items()}
 
@@ -84,26 +82,23 @@ class LoaderBatches(AllData):
         super().__init__((), named)
         self.convert = convert
         self.loader = Rewinding(loader, random)
-        self.is_iterator = is_single_pass(loader)
-        self._next: Arguments | None = None
+        self.is_iterator = isinstance(loader, Iterator)  # it runs once
+        self._next: tuple[Arguments, int | None] | None = None  # with the rows of the batch
         self.last: Arguments | None = None  # those of the latest step
 
     def first(self) -> Arguments:
         """Return the arguments of the next step without going on."""
-        args, named = self._first()
-        return args, {**self.named, **named}
-
-    def _first(self) -> Arguments:
         if self._next is None:
-            self._next = self._load()
-        return self._next
+            args, named = self._load()
+            rows = rows_of([*args, *named.values()], whole=False)
+            self._next = (args, {**self.named, **named}), rows
+        return self._next[0]
 
     def arguments(self, step: int) -> Arguments:
         """Return the arguments of the next step; raise Exhausted if there are no more."""
-        arguments, self._next = self._first(), None
-        args, named = arguments
-        self.size = rows_of([*args, *named.values()], whole=False)
-        self.last = args, {**self.named, **named}
+        self.last = self.first()
+        assert self._next is not None
+        self.size, self._next = self._next[1], None
         return self.last
 
     def _load(self) -> Arguments:
@@ -153,11 +148,6 @@ def is_loader(argument: Any) -> bool:
     data = isinstance(argument, list | tuple | Mapping | str | bytes | range | set)
     known = any(hasattr(argument, name) for name in ("__array__", "shape", "keys"))
     return isinstance(argument, Iterable) and not data and not known
-
-
-def is_single_pass(loader: Any) -> bool:
-    """Tell whether a loader can be iterated only once."""
-    return isinstance(loader, Iterator)
 
 
 def rows_of(parts: Any, whole: bool = True) -> int | None:

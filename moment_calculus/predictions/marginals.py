@@ -11,22 +11,20 @@ import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.entropies import (
+from moment_calculus.numerics.distributions import (
     binary_entropy,
+    class_cumulative,
     class_entropy,
+    class_quantile,
+    count_cumulative,
+    count_quantile,
     density_entropy,
+    inverse,
+    normal_quantile,
     sum_over_counts,
     surprisal_of_log,
 )
 from moment_calculus.numerics.quadrature import adaptive_integral
-from moment_calculus.numerics.quantiles import (
-    class_cumulative,
-    class_quantile,
-    count_cumulative,
-    count_quantile,
-    inverse,
-    normal_quantile,
-)
 from moment_calculus.numerics.special import constants, namespace, ndtr, safe_scale
 
 LOG_2PI_E = math.log(2 * math.pi * math.e)
@@ -67,7 +65,11 @@ class Marginal:
 
     def probs(self, mean: Array) -> Array:
         """Return predictive probabilities of the classes, or of a success."""
-        raise no_class_probabilities(self.name, self.family)
+        raise UnsupportedMoments(
+            f"site '{self.name}': a {self.family} has no classes with probabilities",
+            remedy="probs are those of Bernoulli, Binomial, Categorical and OrderedLogistic "
+            "sites; use log_prob for the probability of a count, or the density of a value",
+        )
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """Return quantiles of each element, at levels that broadcast to the mean."""
@@ -94,12 +96,20 @@ class Marginal:
 
     def variation_ratio(self, mean: Array) -> Array:
         """Return the probability of another class than the likeliest."""
-        raise no_variation_ratio(self.name, self.family)
+        raise UnsupportedMoments(
+            f"site '{self.name}': a {self.family} has no classes, and so no variation ratio",
+            remedy="it is that of Bernoulli, Categorical and OrderedLogistic sites; use entropy "
+            "or variance",
+        )
 
     def credible_quantiles(self, levels: np.ndarray, moments: PredictiveMoments) -> Array:
         """Return quantiles [levels, ...] of the mean of an observation given its parameters."""
         if self.mean_quantile is None:
-            raise no_credible_interval(self.name, self.family)
+            raise UnsupportedMoments(
+                f"site '{self.name}': no credible interval of the mean of a {self.family}: how it "
+                "depends on the latent sites is not known",
+                remedy="use epistemic_variance, or the interval of the observation",
+            )
         xp, mean = namespace(moments.mean), moments.mean
         result = self.mean_quantile(levels) + xp.zeros_like(mean)
         return xp.where(xp.isnan(mean), math.nan, result)
@@ -338,15 +348,6 @@ class ClassMarginal(Marginal):
         return 1 - namespace(mean).max(mean, axis=-1)
 
 
-def no_class_probabilities(name: str, family: str) -> UnsupportedMoments:
-    """Return the error for ``probs`` of a site that has no classes."""
-    return UnsupportedMoments(
-        f"site '{name}': a {family} has no classes with probabilities",
-        remedy="probs are those of Bernoulli, Binomial, Categorical and OrderedLogistic sites; "
-        "use log_prob for the probability of a count, or the density of a value",
-    )
-
-
 def no_quantiles(name: str, family: str, *, classes: bool = False) -> UnsupportedMoments:
     """Return the error for quantiles without a known predictive distribution function."""
     cause = "its classes have no order" if classes else "its distribution function is not known"
@@ -382,22 +383,4 @@ def no_entropy_given(name: str, family: str) -> UnsupportedMoments:
         f"site '{name}': no mutual information of a {family}: its entropy given its parameters is "
         "not known",
         remedy="use epistemic_variance, or entropy, which counts the noise too",
-    )
-
-
-def no_variation_ratio(name: str, family: str) -> UnsupportedMoments:
-    """Return the error for the variation ratio of a site that has no classes."""
-    return UnsupportedMoments(
-        f"site '{name}': a {family} has no classes, and so no variation ratio",
-        remedy="it is that of Bernoulli, Categorical and OrderedLogistic sites; use entropy or "
-        "variance",
-    )
-
-
-def no_credible_interval(name: str, family: str) -> UnsupportedMoments:
-    """Return the error where the distribution of the mean of an observation is not known."""
-    return UnsupportedMoments(
-        f"site '{name}': no credible interval of the mean of a {family}: how it depends on the "
-        "latent sites is not known",
-        remedy="use epistemic_variance, or the interval of the observation",
     )

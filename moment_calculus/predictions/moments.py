@@ -10,9 +10,9 @@ from moment_calculus.numerics.arrays import (
     positive_part,
     standard_deviation,
 )
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
 
 

@@ -324,21 +324,17 @@ class ClosedFormSite(PredictedSite):
         if not is_random:
             return sample(self.distribution)
         if type(self._marginal) is Marginal:
-            raise self._no_draws()
+            family, package = type(self._base).__name__, self.framework.lower()
+            raise UnsupportedMoments(
+                f"site '{self.name}': the predictive moments registered for {family} come without "
+                "draws",
+                remedy=f"return a distribution of {self.framework} in place of the log density "
+                f"from the function registered with @{package}_moments.predictive_moments, or use "
+                f"{package}.infer.Predictive with the guide",
+            )
         draws = draw_elements(self._base, self._axes.element_shape)
         floating = namespace(draws).isdtype(draws.dtype, "real floating")
         return self._like_mean(draws) if floating else draws
-
-    def _no_draws(self) -> UnsupportedMoments:
-        """Return the error for registered predictive moments that come without draws."""
-        family, package = type(self._base).__name__, self.framework.lower()
-        return UnsupportedMoments(
-            f"site '{self.name}': the predictive moments registered for {family} come without "
-            "draws",
-            remedy=f"return a distribution of {self.framework} in place of the log density from "
-            f"the function registered with @{package}_moments.predictive_moments, or use "
-            f"{package}.infer.Predictive with the guide",
-        )
 
 
 def summed_log_density(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from moment_calculus.numerics.rulebook import (
+from moment_calculus.values.propagation import (
     EXACT,
     Propagation,
     RuleBook,

@@ -10,7 +10,7 @@ from typing import Any
 
 from moment_calculus.functions.base import Delegating
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.values.propagation import RuleBook
 
 
 class _ByDVI(Delegating):

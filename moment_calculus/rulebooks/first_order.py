@@ -14,12 +14,12 @@ from typing import Any
 from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.integrated import Integrated
 from moment_calculus.numerics.arrays import Array, outer
-from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.numerics.special import namespace, safe_scale
-from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.values import Gaussian, Value
+from moment_calculus.values.propagation import RuleBook
 
 NARROW = 1e-4  # relative standard deviation at which quadrature of a function gives its slope
 

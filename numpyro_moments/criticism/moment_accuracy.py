@@ -12,13 +12,12 @@ import jax
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
 from moment_calculus.criticism.accuracy.layers import Layer, RecordedOperation, layers_of
 from moment_calculus.errors import calling_line
-from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.response.errors import check_dictionary
 from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.criticism.recorded_program import Recorder, drawer, sites_among
-from numpyro_moments.evaluation.keys import checked_key
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision, checked_key
 from numpyro_moments.likelihoods.structure import constrained_values
 from numpyro_moments.prediction.predict import sites_to_predict
 from numpyro_moments.sites.traces import bind, moment_traces

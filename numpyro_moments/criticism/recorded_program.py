@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from moment_calculus.criticism.accuracy.layers import RecordedOperation
-from moment_calculus.numerics.derivatives.private_apis import read, without_dead_code
+from moment_calculus.numerics.private_apis import read, without_dead_code
 from moment_calculus.operations.recognition import Symbolic
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation
 from numpyro_moments.evaluation.interpreter import Interpreter

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from moment_calculus.errors import LIBRARIES, UnsupportedMoments, is_standard
-from moment_calculus.numerics.derivatives.private_apis import is_constant
+from moment_calculus.numerics.private_apis import is_constant
 from numpyro_moments._host import Jaxpr
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
@@ -20,7 +21,7 @@ from moment_calculus.optimisation.batches import (
     AllData,
     first_arguments,
 )
-from moment_calculus.optimisation.minimiser import DENSE, Minimiser
+from moment_calculus.optimisation.minimiser import DENSE, Minimiser, check_deterministic
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.rounds import cached, initial_outcome
@@ -278,8 +279,8 @@ def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) 
         )
     data = source.arguments(0)
     loss = FlatLoss(problem.svi, state.rng_key, *data)
-    flat, unravel = loss.starting(state)
-    loss.check_deterministic(unravel(flat))
+    flat, unravel = ravel_pytree(problem.svi.optim.get_params(state.optim_state))
+    check_deterministic(*loss.two_values(unravel(flat)))
     objective = cached(loss.objective(flat, unravel))
     start = np.asarray(flat, np.float64)
     outcome = initial_outcome(objective, start)

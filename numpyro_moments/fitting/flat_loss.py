@@ -14,8 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI
 
-from moment_calculus.numerics.derivatives.private_apis import is_traced
-from moment_calculus.optimisation.minimiser import BY_ADAM, check_deterministic
+from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from numpyro_moments._host import evaluate
 
@@ -92,21 +91,13 @@ class FlatLoss:
     data: tuple  # arguments of model and guide
     named: dict[str, Any]  # their keyword arguments
 
-    def starting(self, state: Any) -> tuple[jax.Array, Callable]:
-        """Return the parameters of a state as a vector, and what makes them a dictionary again."""
-        return ravel_pytree(self.svi.optim.get_params(state.optim_state))
-
     def loss(self, params: dict[str, Any], key: Any) -> jax.Array:
         """Return the loss of unconstrained parameters."""
         svi = self.svi
         constrained = svi.constrain_fn(params)
         return svi.loss.loss(key, constrained, svi.model, svi.guide, *self.data, **self.named)
 
-    def check_deterministic(self, params: dict[str, Any], remedy: str = BY_ADAM) -> None:
-        """Raise ValueError if the loss depends on the random key."""
-        check_deterministic(*self.twice(params), remedy)
-
-    def twice(self, params: dict[str, Any]) -> tuple[float, float]:
+    def two_values(self, params: dict[str, Any]) -> tuple[float, float]:
         """Return two values of the loss, which differ if it depends on the random key."""
         flat, unravel = ravel_pytree(params)
         one, other = (self._both(unravel, flat, key)[0] for key in jax.random.split(self.key))

@@ -164,7 +164,7 @@ class GradientTrainer:
         """Return parameters beside a saddle with a lower loss; None if there are none."""
         flat, unravel = ravel_pytree(params)
         objective = self._flat.objective(flat, unravel)
-        one, other = self._flat.twice(params)
+        one, other = self._flat.two_values(params)
         lower = (
             step_off_saddle(objective, np.asarray(flat, np.float64), one) if one == other else None
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -55,10 +54,9 @@ def _over_nodes(function: Callable[..., Any], shape: tuple[int, ...]) -> Callabl
             return jnp.broadcast_to(function(), shape)
         wide = np.broadcast_shapes(shape, *(jnp.shape(argument) for argument in arguments))
         nodes = wide[: len(wide) - len(shape)]
-        rows = (math.prod(nodes), *shape)
-        flat = [jnp.reshape(jnp.broadcast_to(a, wide), rows) for a in arguments]
+        flat = [jnp.reshape(jnp.broadcast_to(a, wide), (-1, *shape)) for a in arguments]
         found = jax.vmap(function)(*flat)
-        return jnp.reshape(jnp.broadcast_to(found, rows), (*nodes, *shape))
+        return jnp.reshape(jnp.broadcast_to(found, flat[0].shape), (*nodes, *shape))
 
     return mapped
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from moment_calculus.errors import not_in_guide
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 from numpyro_moments.failure_causes import explain_infinite_loss
 from numpyro_moments.objectives.base import Objective, Program
 from numpyro_moments.sites.terms import auxiliary_term, latent_term, observed_term

@@ -11,17 +11,16 @@ from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
-from moment_calculus.numerics.rulebook import Propagation, RuleBook, check_choice
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
 from moment_calculus.predictions.site import at_site, summed_log_density
 from moment_calculus.rulebooks import propagation_of
-from numpyro_moments.evaluation.keys import checked_key
-from numpyro_moments.evaluation.precision import Precision
+from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
+from numpyro_moments.evaluation.arguments import Precision, checked_key
 from numpyro_moments.likelihoods.structure import distributions_in, restored
 from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
-from numpyro_moments.sites.posteriors import WRAPPERS
+from numpyro_moments.sites.terms import WRAPPERS
 from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, is_factor, moment_traces
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from moment_calculus.numerics.rulebook import RuleBook
 from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.predictions.moments import (
     Moments,
@@ -18,6 +17,7 @@ from moment_calculus.predictions.moments import (
     moments_of_value,
 )
 from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.prediction.predict import needed
 from numpyro_moments.rules.table import is_random

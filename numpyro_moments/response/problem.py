@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro import distributions as dist
+from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to
 
-from guides.numpyro.supports import is_latent
-from moment_calculus.numerics.rulebook import Propagation
+from guides.numpyro.latent_sites import is_latent
+from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.optimisation.storage.trainings import flattened
 from moment_calculus.response.data import plate_axes
@@ -33,16 +33,23 @@ from moment_calculus.response.problem import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss, scales
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
-from numpyro_moments.response.perturbations import PerturbedLoss, data_weights, prior_shifts
-from numpyro_moments.response.quantities import CorrectedPredictions, FlatFunctional, expectations
+from numpyro_moments.response.derivatives import (
+    CorrectedPredictions,
+    FlatFunctional,
+    PerturbedLoss,
+    data_weights,
+    expectations,
+    prior_shifts,
+)
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.posteriors import mixes_elements, without_wrappers
-from numpyro_moments.sites.traces import moment_traces
+from numpyro_moments.sites.terms import mixes_elements
+from numpyro_moments.sites.traces import is_function_of_sites, moment_traces
 from numpyro_moments.svi import SVI
 
 
@@ -83,7 +90,8 @@ class NumPyroProblem:
 
     def __post_init__(self) -> None:
         with self.precision():
-            self._loss.check_deterministic(self._unravel(self._flat), WITHOUT_NOISE)
+            values = self._loss.two_values(self._unravel(self._flat))
+            check_deterministic(*values, WITHOUT_NOISE)
 
     @cached_property
     def _started(self) -> tuple[FlatLoss, jax.Array, Callable]:
@@ -96,7 +104,7 @@ class NumPyroProblem:
                 "running averages"
             )
         loss = FlatLoss(self.svi, state.rng_key, self.data, dict(self.named))
-        return loss, *loss.starting(state)
+        return loss, *ravel_pytree(self.svi.optim.get_params(state.optim_state))
 
     def _check_parameters(self) -> None:
         """Raise if parameters are missing or have other shapes than in model and guide."""
@@ -275,7 +283,7 @@ class NumPyroProblem:
         with self.precision():
             traces = self.traces(self._flat, None, self.data, self.named)
             sites = traces.guide.items()
-            guide = {name: site for name, site in sites if not _is_function(site)}
+            guide = {name: site for name, site in sites if not is_function_of_sites(site)}
             return self._perturbed(data_weights(self._sites, guide, datum))
 
     def prior_parameters(self) -> Perturbation:
@@ -290,9 +298,3 @@ class NumPyroProblem:
         """Return numbers as a JAX array in the precision of the parameters."""
         with self.precision():
             return jnp.asarray(values, self._flat.dtype)
-
-
-def _is_function(site: dict) -> bool:
-    """Return whether a site of the guide is a function of others."""
-    is_delta = isinstance(without_wrappers(site["fn"]), dist.Delta)
-    return is_delta and is_random(site["value"])

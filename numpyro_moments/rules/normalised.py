@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.recognition import VECTOR_FUNCTIONS, Symbolic, View, apply_rule
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.rules.table import part_rule

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.numerics.rulebook import Table
 from moment_calculus.operations.recognition import Symbolic
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.deferred import Composite
+from moment_calculus.values.propagation import Table
 
 RULES: dict[str, Callable] = {}
 PROGRAMS: Table[str] = Table()  # called with interpreter, equation, operands; they return lists

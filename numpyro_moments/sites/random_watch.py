@@ -13,14 +13,14 @@ from jax.ad_checkpoint import checkpoint_name
 from numpyro.primitives import Messenger
 
 from moment_calculus.errors import calling_line, randomness_outside_sites
-from moment_calculus.numerics.derivatives.private_apis import (
+from moment_calculus.numerics.private_apis import (
     is_constant,
     is_traced,
     programs_inside,
     restricted,
 )
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.noise import Uniform, noise_name
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation, new_primitive, shaped
 from numpyro_moments.evaluation.user_line import line_of
 from numpyro_moments.rules.programs.calls import function_of_jax

@@ -20,9 +20,9 @@ from moment_calculus.criticism.accuracy.accuracy import (
 from moment_calculus.criticism.accuracy.layers import RecordedOperation, layers_of
 from moment_calculus.errors import UnsupportedMoments, calling_line
 from moment_calculus.numerics.arrays import to_numpy
-from moment_calculus.numerics.rulebook import Propagation, RuleBook
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values.propagation import Propagation, RuleBook
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.criticism.recorded_program import (
     Dropout,

@@ -12,10 +12,15 @@ from torch.overrides import TorchFunctionMode
 from guides.families import mean_field
 from moment_calculus.criticism.accuracy.accuracy import other_path
 from moment_calculus.criticism.accuracy.layers import RecordedOperation
-from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.values.propagation import Propagation
 from pyro_moments._host import call_plainly, shell_like
-from pyro_moments.evaluation.metadata import METADATA
-from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, define_operators, name_of
+from pyro_moments.evaluation.tensor import (
+    METADATA,
+    OBSERVER,
+    MomentTensor,
+    define_operators,
+    name_of,
+)
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.rules.table import IN_PLACE

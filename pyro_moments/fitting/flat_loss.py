@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from moment_calculus.optimisation.minimiser import BY_ADAM, check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from pyro_moments.fitting.parameters import Parameters, as_array
 
@@ -133,10 +132,6 @@ class FlatLoss:
     loss: Callable[[], torch.Tensor]
     smooth_loss: Callable[[], torch.Tensor]  # can be differentiated twice, unlike a compiled one
     parameters: Parameters
-
-    def check_deterministic(self, remedy: str = BY_ADAM) -> None:
-        """Raise ValueError if the loss depends on the state of the random generator."""
-        check_deterministic(*self.two_values(), remedy)
 
     def two_values(self) -> tuple[float, float]:
         """Return two values of the loss, which differ if it depends on the random generator."""

@@ -14,7 +14,7 @@ from pyro import poutine
 from torch.distributions import biject_to
 
 from moment_calculus.errors import not_in_guide
-from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.data import plate_axes
 from moment_calculus.response.errors import WITHOUT_NOISE, not_gaussian
@@ -27,29 +27,28 @@ from moment_calculus.response.problem import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import Propagation
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import FlatLoss
 from pyro_moments.fitting.parameters import as_array, to_float64
 from pyro_moments.fitting.storing import sampled_sites
 from pyro_moments.prediction.predict import moment_trace
-from pyro_moments.response.evaluation_context import EvaluationContext, FixedParameters
-from pyro_moments.response.perturbations import (
+from pyro_moments.response.derivatives import (
     Change,
-    PerturbedLoss,
-    data_weights,
-    prior_parameters,
-    prior_shifts,
-)
-from pyro_moments.response.quantities import (
     CorrectedPredictions,
     FlatFunctional,
+    PerturbedLoss,
     RunModel,
+    data_weights,
     expectations,
+    prior_parameters,
+    prior_shifts,
     to_tree,
 )
+from pyro_moments.response.evaluation_context import EvaluationContext, FixedParameters
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.posteriors import mixes_elements, without_wrappers
+from pyro_moments.sites.terms import mixes_elements, without_wrappers
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class PyroProblem:
 
     def __post_init__(self) -> None:
         with self.fixed_parameters():
-            self.loss.check_deterministic(WITHOUT_NOISE)
+            check_deterministic(*self.loss.two_values(), WITHOUT_NOISE)
 
     @cached_property
     def objective(self) -> DeterministicLoss:

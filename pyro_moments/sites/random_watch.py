@@ -12,8 +12,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from moment_calculus.errors import UnsupportedMoments, called_by, randomness_outside_sites
-from moment_calculus.numerics.derivatives.private_apis import is_untraced
-from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.numerics.private_apis import is_untraced
+from moment_calculus.values.propagation import Propagation
 from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, name_of, random_in_place, wrap
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES

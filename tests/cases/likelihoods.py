@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moment_calculus import likelihoods
-from moment_calculus.numerics.rulebook import Propagation
+from moment_calculus.values.propagation import Propagation
 from tests.cases import row_functions as functions
 from tests.cases.families import CONTINUOUS, COUNTS
 from tests.cases.operand_kinds import Operand

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.concatenation import pad
@@ -24,6 +23,7 @@ from moment_calculus.operations.windows.convolution import (
 )
 from moment_calculus.operations.windows.extremes import window_maximum, window_minimum
 from moment_calculus.operations.windows.pooling import Windows, window_sum
+from moment_calculus.values.propagation import Propagation
 from tests.cases.operand_kinds import LayerCase, Operand
 
 DIAGONAL = Propagation(covariance="diagonal")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from moment_calculus.functions.base import Delegating
-from moment_calculus.numerics.rulebook import RuleBook
+from moment_calculus.values.propagation import RuleBook
 from tests.checks.marks import IN_PYRO
 from tests.criticism.networks import X, Y, accuracy, guided, network, weights
 from tests.response.models import HOSTS, doubles, fresh

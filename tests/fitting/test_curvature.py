@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from numpyro_moments.fitting import curvature as numpyro_curvature
-from pyro_moments.fitting import curvature as pyro_curvature
-from pyro_moments.fitting import graphs
+from numpyro_moments.fitting import flat_loss as jax_loss
+from pyro_moments.fitting import flat_loss as torch_loss
 
 rng = np.random.default_rng(5)
 SIZE = 7
@@ -29,7 +28,7 @@ class Jax:
 
     def __init__(self):
         self.traces = 0
-        self.curvature = numpyro_curvature.Curvature(self.slope)
+        self.curvature = jax_loss.Curvature(self.slope)
 
     def slope(self, place):
         self.traces += 1
@@ -50,7 +49,7 @@ class Torch:
         self.losses, self.exponential = 0, exponential
         for leaf in self.leaves:
             leaf.requires_grad_()
-        self.curvature = pyro_curvature.Curvature(self.loss, self.leaves)
+        self.curvature = torch_loss.Curvature(self.loss, self.leaves)
 
     def loss(self):
         self.losses += 1
@@ -79,9 +78,9 @@ def host(request):
 
 @pytest.mark.parametrize("together", [1, 2, 3, SIZE, 100])
 def test_the_hessian_is_exact_however_many_products_are_made_together(host, together, monkeypatch):
-    monkeypatch.setattr(numpyro_curvature.Curvature, "_bytes", lambda self: 1)
-    monkeypatch.setattr(numpyro_curvature, "BATCH_ROOM", together)
-    monkeypatch.setattr(graphs, "BATCH_ROOM", SIZE * together)  # its largest step has as many
+    monkeypatch.setattr(jax_loss.Curvature, "_bytes", lambda self: 1)
+    monkeypatch.setattr(jax_loss, "BATCH_ROOM", together)
+    monkeypatch.setattr(torch_loss, "BATCH_ROOM", SIZE * together)  # its largest step has as many
     for place in (PLACE, OTHER):
         np.testing.assert_allclose(host.dense(place), hessian(place), rtol=1e-12)
 
@@ -134,10 +133,10 @@ def test_torch_goes_on_row_by_row_where_an_operation_has_no_rule_for_batches():
 
 def test_torch_makes_large_steps_one_by_one(monkeypatch):
     host = Torch()
-    monkeypatch.setattr(graphs, "BATCHABLE_SIZE", SIZE)
-    sizes, products = [], graphs._products
+    monkeypatch.setattr(torch_loss, "BATCHABLE_SIZE", SIZE)
+    sizes, products = [], torch_loss._products
     monkeypatch.setattr(
-        graphs, "_products", lambda *args, **how: sizes.append(how) or products(*args, **how)
+        torch_loss, "_products", lambda *args, **how: sizes.append(how) or products(*args, **how)
     )
     np.testing.assert_allclose(host.dense(PLACE), hessian(PLACE), rtol=1e-12)
     assert sizes == [{"is_batched": False}] * SIZE
@@ -145,7 +144,7 @@ def test_torch_makes_large_steps_one_by_one(monkeypatch):
 
 @pytest.mark.parametrize("room", [1, 1 << 19])
 def test_parameters_that_the_slope_does_not_depend_on_have_rows_of_zeros(room, monkeypatch):
-    monkeypatch.setattr(graphs, "BATCH_ROOM", room)
+    monkeypatch.setattr(torch_loss, "BATCH_ROOM", room)
     leaves = [torch.ones(size, dtype=torch.float64, requires_grad=True) for size in (2, 3)]
-    found = pyro_curvature.Curvature(lambda: (leaves[0] ** 3 / 6).sum() + leaves[1].sum(), leaves)
+    found = torch_loss.Curvature(lambda: (leaves[0] ** 3 / 6).sum() + leaves[1].sum(), leaves)
     np.testing.assert_allclose(found.dense(), np.diag([1.0, 1, 0, 0, 0]))

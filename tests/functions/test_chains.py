@@ -13,11 +13,12 @@ from scipy import optimize
 from moment_calculus.functions.combinators import Bounds
 from moment_calculus.functions.table import ACTIVATIONS, Integrated, Smooth, activation
 from moment_calculus.likelihoods.links import log
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise import elementary
-from moment_calculus.operations.elementwise.arithmetic import add, divide, multiply
+from moment_calculus.operations.elementwise.products import divide, multiply
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import Propagation
 from tests.oracles import quadrature as oracles
 
 SCALES = (1e-3, 0.1, 0.6, 3.0, 20.0, 100.0)

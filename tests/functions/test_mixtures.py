@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import gelu
 
 from moment_calculus.functions.pairs.mixtures import GATE, StepMixture
-from moment_calculus.numerics.normal import bivariate as normal
+from moment_calculus.numerics import normal
 from tests.cases.kinds import on_numpy
 from tests.oracles import quadrature as oracles
 

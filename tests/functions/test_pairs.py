@@ -15,7 +15,7 @@ from moment_calculus.functions.pairs.mehler import (
     mehler_certificate,
 )
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.normal import bivariate as normal
+from moment_calculus.numerics import normal
 from moment_calculus.rulebooks import RULEBOOKS
 from tests.checks.general import QUICK
 from tests.oracles import adaptive as oracle

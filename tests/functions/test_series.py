@@ -9,7 +9,7 @@ import torch
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import Integrated, LeakyReLU, activation
-from moment_calculus.numerics.normal import bivariate as normal
+from moment_calculus.numerics import normal
 from tests.oracles import adaptive as oracle
 
 

@@ -53,6 +53,7 @@ class Cell(NamedTuple):
     objective: tuple[str, dict[str, Any]]
     value: Callable[[str, tuple[int, ...]], np.ndarray] = _value
     data: dict[str, np.ndarray] = DATA
+    predicted: bool = True
 
 
 def entries(framework: str) -> dict[str, Any]:
@@ -105,11 +106,13 @@ def in_pyro(cell: Cell, rename: Callable[[str], str] = str) -> dict[str, Any]:
     for key, leaf in leaves.items():
         leaf.data = torch.as_tensor(cell.value(key, tuple(leaf.shape)))
     loss = elbo.differentiable_loss(model, guide, *data)
-    gradients = torch.autograd.grad(loss, list(leaves.values()))
+    numbers = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+    if not cell.predicted:
+        return {"loss": loss.detach(), **numbers}
     given = _arguments(cell, torch.as_tensor, observed=False)
     covariance = options.get("covariance", "full")
     predictions = pyro_moments.predict(model, guide, *given, covariance=covariance)
-    numbers = {"loss": loss, **dict(zip(leaves, gradients, strict=True)), **_predicted(predictions)}
+    numbers = {"loss": loss, **numbers, **_predicted(predictions)}
     return {key: value.detach() for key, value in numbers.items()}
 
 
@@ -135,6 +138,8 @@ def in_numpyro(cell: Cell, compiled: Callable | None = None) -> dict[str, Any]:
         return elbo.loss(jax.random.key(0), svi.constrain_fn(values), model, guide, *data)
 
     value, gradients = loss(values)
+    if not cell.predicted:
+        return {"loss": value, **gradients}
     given = _arguments(cell, jnp.asarray, observed=False)
     covariance = options.get("covariance", "full")
 

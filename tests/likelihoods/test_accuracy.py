@@ -11,8 +11,8 @@ from pyro.distributions import GammaPoisson
 from torch import distributions
 
 from moment_calculus import likelihoods
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import site_value
+from moment_calculus.values.propagation import Propagation
 from tests.cases.kinds import on_numpy
 from tests.cases.likelihood_functions import density, exp, ndtr, sigmoid, softplus, times
 from tests.oracles import quadrature as oracles

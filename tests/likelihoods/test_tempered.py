@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
 from moment_calculus.likelihoods.rates import tempered_gamma, tempered_poisson
 from moment_calculus.numerics.quadrature import log_mean_exp
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.predictions.moments import Moments, as_value
+from moment_calculus.values.propagation import Propagation
 from tests import cases
 from tests.cases.likelihood_functions import exp
 from tests.checks.general import GENERAL, check_oracle, meetings

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from moment_calculus.numerics.entropies import (
+from moment_calculus.numerics.distributions import (
     binary_entropy,
     class_entropy,
     density_entropy,
+    empirical_quantile,
+    inverse,
     sum_over_counts,
     surprisal_of_log,
 )
 from moment_calculus.numerics.quadrature import low_discrepancy
-from moment_calculus.numerics.quantiles import empirical_quantile, inverse
 from moment_calculus.predictions.marginals import edge_levels
 
 LEVELS = edge_levels(np.zeros(1))[:, 0]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moment_calculus.functions.families.elementary import capped_exp, infinite_where_capped
-from moment_calculus.numerics.choices import known_all_false
+from moment_calculus.numerics.execution import known_all_false
 
 
 def test_plain_arrays_are_looked_at():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from moment_calculus.numerics.normal import bivariate as normal
+from moment_calculus.numerics import normal
 from tests.oracles import adaptive as oracle
 
 rng = np.random.default_rng(5)
@@ -59,20 +59,13 @@ def test_pairs_against_price(name, rho, thresholds):
 def test_pairs_at_equal_variables():
     a, one = np.linspace(-6, 6, 13), np.ones(13)
     cdf, pdf = normal.cdf(a), normal.pdf(a)
-    np.testing.assert_allclose(normal.bivariate_cdf(a, a, one), cdf, rtol=1e-8)
+    np.testing.assert_allclose(normal.step_covariance(a, a, one), cdf * cdf[::-1], rtol=1e-8)
     first, second = a * cdf + pdf, (1 + a * a) * cdf + a * pdf
     variance = second - first**2
     np.testing.assert_allclose(normal.rectifier_covariance(a, a, one), variance, rtol=1e-7)
 
 
-def test_bivariate_cdf_is_a_probability():
-    a, b, rho = (rng.uniform(-low, low, 500) for low in (12, 12, 1))
-    probability = normal.bivariate_cdf(a, b, rho)
-    largest = np.minimum(normal.cdf(a), normal.cdf(b))
-    assert np.all((probability >= 0) & (probability <= largest + 1e-12))
-
-
-@pytest.mark.parametrize("name", ["step_covariance", "rectifier_covariance", "bivariate_cdf"])
+@pytest.mark.parametrize("name", ["step_covariance", "rectifier_covariance"])
 def test_gradients(name):
     arguments = double(
         [-2.0, 0.3, 4.0, -1.0, 1.2], [-1.9, 0.1, -3.0, 2.0, 1.2], [0.95, -0.99, 0.2, 0.0, 0.5]
@@ -107,29 +100,13 @@ def test_finite_for_extreme_arguments_in_float32(name):
     assert all(bool(torch.isfinite(part).all()) for part in (value, *gradients))
 
 
-def test_bivariate_cdf_against_quadrature():
-    generator = np.random.default_rng(6)
-    points, weights = np.polynomial.legendre.leggauss(40)
-    for a, b in [(0.0, 0.0), (-3.0, 2.0), (8.0, -1.0), *generator.uniform(-4, 4, (10, 2))]:
-        for rho in (-0.999, -0.5, 0.3, 0.999):
-            root = np.sqrt(1 - rho * rho)
-            turns = b / rho + root * np.array([-8.0, -3, -1, 0, 1, 3, 8])
-            edges = np.unique(np.clip([*np.arange(-12.0, 12.0), *turns, a], -12, a))
-            half = np.diff(edges)[:, None] / 2
-            x = edges[:-1, None] + half * (1 + points)
-            true = np.sum(half * weights * normal.pdf(x) * normal.cdf((b - rho * x) / root))
-            ours = normal.bivariate_cdf(*map(np.asarray, (a, b, rho)))
-            assert abs(ours - true) <= 1e-8 * true + 1e-12
-
-
-def test_bivariate_cdf_of_equal_and_opposite_variables():
+def test_steps_of_equal_and_opposite_variables():
     a, b = np.random.default_rng(7).uniform(-6, 6, (2, 200))
-    one = np.ones(200)
-    np.testing.assert_allclose(
-        normal.bivariate_cdf(a, b, one), normal.cdf(np.minimum(a, b)), rtol=1e-8
-    )
-    opposite = np.clip(normal.cdf(a) - normal.cdf(-b), 0, None)
-    np.testing.assert_allclose(normal.bivariate_cdf(a, b, -one), opposite, atol=1e-8)
+    one, product = np.ones(200), normal.cdf(a) * normal.cdf(b)
+    equal = normal.cdf(np.minimum(a, b)) - product
+    np.testing.assert_allclose(normal.step_covariance(a, b, one), equal, rtol=1e-8, atol=1e-15)
+    opposite = np.clip(normal.cdf(a) - normal.cdf(-b), 0, None) - product
+    np.testing.assert_allclose(normal.step_covariance(a, b, -one), opposite, atol=1e-8)
 
 
 def test_conditional_cdf_and_density():

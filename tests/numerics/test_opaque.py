@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from moment_calculus.numerics.derivatives import opaque
+from moment_calculus.numerics import opaque
 
 GENERATOR = torch.Generator().manual_seed(0)
 X, Y = (torch.rand(3, 2, dtype=torch.float64, generator=GENERATOR) for _ in range(2))

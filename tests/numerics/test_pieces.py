@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from moment_calculus.functions.families.relu import dvi_rectifier, dvi_step
-from moment_calculus.numerics.derivatives import elementwise as derivatives
-from moment_calculus.numerics.normal.bivariate import rectifier_covariance, tail_moments
+from moment_calculus.numerics import derivatives
+from moment_calculus.numerics.normal import rectifier_covariance, tail_moments
 
 SIZE = 7
 

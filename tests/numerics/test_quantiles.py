@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 import torch
 
-from moment_calculus.numerics.quantiles import (
+from moment_calculus.numerics.distributions import (
     class_quantile,
     count_cumulative,
     count_quantile,

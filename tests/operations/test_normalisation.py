@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.normalised.normalisation import normalise
 from moment_calculus.operations.normalised.softmax import LogSoftmax, logsumexp_value, softmax_value
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values import cross_covariance
+from moment_calculus.values.propagation import Propagation
 
 VARIANCES = (0.1, 1.0, 4.0)
 SAMPLES = 20_000

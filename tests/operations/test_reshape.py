@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from moment_calculus.errors import CovarianceDroppedWarning
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.predictions.moments import Moments, as_value
+from moment_calculus.values.propagation import Propagation
 
 generator = np.random.default_rng(4)
 ROOT = generator.normal(size=(3, 4, 4))

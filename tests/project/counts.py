@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import re
+import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ("moment_calculus", "guides", "pyro_moments", "numpyro_moments")
 FOLDERS = {"source": SOURCE, "tests": ("tests",), "benchmarks": ("benchmarks",)}
 LONG_LINE = 90
+ALIKE = 6  # lines that make a duplicate
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 PRIVATE = re.compile(
     r"\b(?:torch|jax|pyro|numpyro)(?:\.\w+)*\._[a-zA-Z]"
@@ -44,7 +48,6 @@ def documented(tree: ast.AST) -> Iterator[tuple[str, ast.AST, ast.Expr]]:
 def counted(paths: list[Path]) -> dict[str, float]:
     """Lines, docstrings, tokens and the longest function of some files."""
     totals = dict.fromkeys(("files", "lines", "logical", "docstring", "tokens", "long"), 0)
-    longest = 0
     for path in paths:
         text = path.read_text(encoding="utf-8")
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
@@ -56,15 +59,18 @@ def counted(paths: list[Path]) -> dict[str, float]:
         totals["long"] += sum(len(line) > LONG_LINE for line in text.splitlines())
         for _, _, docstring in documented(tree):
             totals["docstring"] += docstring.end_lineno - docstring.lineno + 1
-        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-        longest = max([longest, *(_length(node) for node in functions)])
-    return {**totals, "longest function": longest}
+    return {**totals, "longest function": max(lengths(paths).values())}
 
 
-def _length(function: ast.FunctionDef) -> int:
-    """Lines of the body of a function, without its docstring."""
-    body = function.body[ast.get_docstring(function) is not None :]
-    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+def lengths(paths: list[Path]) -> dict[str, int]:
+    """Lines of the body of every function, without its docstring."""
+    return {
+        f"{path}: {node.name}": body[-1].end_lineno - body[0].lineno + 1
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        and (body := node.body[ast.get_docstring(node) is not None :])
+    }
 
 
 def private_files(root: Path) -> list[str]:
@@ -81,6 +87,24 @@ def _code(file: Path) -> list[str]:
     return [line.split("#")[0] for line in file.read_text(encoding="utf-8").splitlines()]
 
 
+def duplicates(paths: list[Path]) -> set[tuple[Path, Path]]:
+    """Pairs of files that share six lines to the letter, imports and blank lines left out."""
+    places: dict[tuple[str, ...], set[Path]] = {}
+    for path in paths:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line for line in lines if line and not line.startswith(("import ", "from "))]
+        for first in range(len(lines) - ALIKE + 1):
+            places.setdefault(tuple(lines[first : first + ALIKE]), set()).add(path)
+    return {pair for alike in places.values() for pair in combinations(sorted(alike), 2)}
+
+
+def passed(root: Path, framework: str) -> dict[str, int]:
+    """How many files a step of SVI and ``compare_with_nuts`` pass in a checkout."""
+    command = [sys.executable, "-m", "tests.project.passed", framework]
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    return {name: len(names) for name, names in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
 def main(root: Path) -> None:
     """Print the counts of a checkout."""
     for title, names in FOLDERS.items():
@@ -89,6 +113,9 @@ def main(root: Path) -> None:
         counts["share of long lines"] = round(counts["long"] / counts["lines"], 4)
         print(title, counts)
     print("files with private names:", len(private_files(root)))
+    print("pairs of files that share six lines:", len(duplicates(files(root, SOURCE))))
+    for framework in ("pyro", "numpyro"):
+        print(f"files that are passed in {framework}:", passed(root, framework))
 
 
 if __name__ == "__main__":

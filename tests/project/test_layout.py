@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ("moment_calculus", "guides", "pyro_moments", "numpyro_moments")
+from tests.project.counts import ROOT, SOURCE, files, lengths
+
+LONGEST_FUNCTION = 43
 FULLEST = 14
 LONGEST = dict.fromkeys(SOURCE, 500) | dict.fromkeys(
     ("tests", "benchmarks", "examples", "docs"), 300
@@ -27,6 +28,11 @@ def test_files_are_short(name):
         if len(file.read_text(encoding="utf-8").splitlines()) > LONGEST[name]
     ]
     assert long == []
+
+
+def test_functions_are_short():
+    lines = lengths(files(ROOT, SOURCE))
+    assert {name: count for name, count in lines.items() if count > LONGEST_FUNCTION} == {}
 
 
 def test_rooms_are_not_crowded():

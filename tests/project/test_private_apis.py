@@ -20,7 +20,7 @@ import torch
 from pyro import poutine
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from moment_calculus.numerics.derivatives import private_apis as low
+from moment_calculus.numerics import private_apis as low
 from numpyro_moments import _host as numpyro_host
 from pyro_moments import _host as pyro_host
 from tests.project.counts import ROOT, private_files

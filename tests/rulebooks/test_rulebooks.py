@@ -20,12 +20,12 @@ from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.families.logistic import Sigmoid
 from moment_calculus.functions.families.relu import ReLU
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.rulebook import RuleBook, replaceable
 from moment_calculus.numerics.special import expit
 from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.predictions.moments import as_value
 from moment_calculus.rulebooks import RULEBOOKS, propagation_of
 from moment_calculus.values import cross_covariance
+from moment_calculus.values.propagation import RuleBook, replaceable
 from pyro_moments import Moments, propagate
 
 MEAN = torch.tensor([0.4, -0.7, 1.1], dtype=torch.float64)

@@ -14,7 +14,6 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
 from moment_calculus.numerics.arrays import Array, to_numpy
-from moment_calculus.numerics.rulebook import EXACT
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import Bits, Noise, Uniform
@@ -26,6 +25,7 @@ from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.elementwise import with_rule_book
+from moment_calculus.values.propagation import EXACT
 from moment_calculus.values.spread import features_last
 
 MATCHED = "its input is matched by a Gaussian, which it is not"

@@ -14,12 +14,13 @@ from moment_calculus.functions.base import Array, normal_hermite
 from moment_calculus.functions.families.logistic import mills
 from moment_calculus.functions.families.relu import LeakyReLU
 from moment_calculus.functions.integrated import Smooth, in_double
-from moment_calculus.numerics.choices import where_cheap
-from moment_calculus.numerics.normal.bivariate import cdf, pdf, raw_tail_moments
+from moment_calculus.numerics.derivatives import elementwise_of_statistics
+from moment_calculus.numerics.execution import where_cheap
+from moment_calculus.numerics.normal import cdf, pdf, raw_tail_moments
+from moment_calculus.numerics.quadrature import unit_legendre
 from moment_calculus.numerics.special import (
     TINY_VARIANCE,
     constants,
-    elementwise,
     has_double,
     namespace,
     safe_scale,
@@ -34,16 +35,11 @@ from moment_calculus.numerics.special import (
 REACH, NODES = 6.0, 20  # z < −REACH, 2e-8 of an expectation, is left out
 
 
-@functools.cache
-def _legendre() -> tuple[np.ndarray, np.ndarray]:
-    points, weights = np.polynomial.legendre.leggauss(NODES)
-    return (1 + points) / 2, weights / 2 / math.sqrt(2 * math.pi)
-
-
 def _below(threshold: Array) -> tuple[Array, Array]:
     """Return steps z < −μ/σ and their weights, on a new trailing axis."""
     xp = namespace(threshold)
-    shares, weights = (constants(part, threshold) for part in _legendre())
+    rule = constants(np.transpose(unit_legendre(NODES)), threshold)
+    shares, weights = rule[0, :], rule[1, :] / math.sqrt(2 * math.pi)
     length = (REACH - xp.clip(threshold, min=-REACH, max=REACH))[..., None]
     z = length * shares - REACH
     return z, length * weights * xp.exp(z * z * -0.5)
@@ -131,8 +127,7 @@ def _differentiable_moments(alpha: float) -> Callable[..., Any]:
         _, reach, first, square, fall, steep = _parts(mean, variance)
         raised = first + alpha * (reach + fall)  # E(f + α): f + α is positive, and squared below
         spread = square + alpha * (2 * first + alpha * (reach + steep)) - raised * raised
-        # below this scale the square cancels, and the function is straight on either side
-        # of 0
+        # below this scale the square cancels; the function is straight on either side of 0
         slope = alpha * xp.exp(xp.clip(mean, max=0.0))
         straight = _leaky_variance(mean, variance, slope)
         narrow = variance < float(xp.finfo(mean.dtype).eps) ** (2 / 3)
@@ -151,7 +146,7 @@ def _differentiable_moments(alpha: float) -> Callable[..., Any]:
         crossed = alpha * (1 - alpha) * density + alpha * alpha * steep - raised * bend
         return gain, bend / 2, by_mean, reach + alpha * alpha * steep + crossed
 
-    def values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
+    def statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
         wide = (*values(mean, variance), *slopes(mean, variance))
         if has_double(mean):
             return wide
@@ -160,16 +155,7 @@ def _differentiable_moments(alpha: float) -> Callable[..., Any]:
         thin = narrow_statistics(alpha, mean, xp.where(narrow, variance, NARROW + 0 * variance))
         return tuple(xp.where(narrow, a, b) for a, b in zip(thin, wide, strict=True))
 
-    def moments(mean: Array, variance: Array) -> Any:
-        return (values if has_double(mean) else values_and_partials)(mean, variance)[:2]
-
-    def partials(mean: Array, variance: Array) -> Any:
-        partial_derivatives = (
-            slopes(mean, variance) if has_double(mean) else values_and_partials(mean, variance)[2:]
-        )
-        return partial_derivatives[:2], partial_derivatives[2:]
-
-    return elementwise(moments, partials)
+    return elementwise_of_statistics(statistics, 2)
 
 
 def _leaky_variance(mean: Array, variance: Array, slope: Array) -> Array:

@@ -8,12 +8,8 @@ written as v times a sum that does not cancel.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from moment_calculus.functions.families.named import SmoothRectifier
 from moment_calculus.functions.integrated import Smooth, in_double
@@ -23,25 +19,20 @@ from moment_calculus.functions.series.rectifiers import (
     reflect_to_positive_mean,
 )
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.bivariate import (
+from moment_calculus.numerics.derivatives import elementwise_of_statistics
+from moment_calculus.numerics.normal import (
     LIMIT,
     cdf,
     is_single_precision,
     pdf,
     raw_tail_moments,
 )
-from moment_calculus.numerics.special import elementwise, expit, has_double, namespace
+from moment_calculus.numerics.quadrature import unit_legendre
+from moment_calculus.numerics.special import expit, has_double, namespace
 
 # Relative errors of the integrals for t ≤ 8: 5e-6 in single (5e-9 for t ≤ 4) and 3e-12 in
 # double precision.
 NODES = {True: 9, False: 16}
-
-
-@functools.cache
-def _legendre(nodes: int) -> tuple[tuple[float, float], ...]:
-    """Return Gauss–Legendre nodes and weights on [0, 1]."""
-    points, weights = np.polynomial.legendre.leggauss(nodes)
-    return tuple(zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
 
 
 def _integrals(t: Array, kappa: Array, length: Array) -> tuple[Array, Array]:
@@ -53,7 +44,7 @@ def _integrals(t: Array, kappa: Array, length: Array) -> tuple[Array, Array]:
     xp = namespace(t)
     square, least = t * t * -0.5, kappa * kappa
     owen = normal = 0.0
-    for node, weight in _legendre(NODES[is_single_precision(t)]):
+    for node, weight in unit_legendre(NODES[is_single_precision(t)]):
         y = 1 - node * length
         y = y * y
         term = weight * xp.exp(square * (y - least))
@@ -118,21 +109,7 @@ def _spread(t: Array, s: Array, rest: Array, density: Array, tail: Array) -> tup
     return spread, by_mean, by_variance
 
 
-def _rows(mean: Array, variance: Array) -> Any:
-    statistics = in_double(gelu_statistics)(mean, variance)
-    return statistics[2:4], statistics[4:]
-
-
-_moments = elementwise(
-    in_double(lambda mean, variance: gelu_statistics(mean, variance)[:2]),
-    _rows,
-    values_and_partials=in_double(gelu_statistics),
-)
-
-
-def gelu_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Return mean and variance, with their derivatives in closed form."""
-    return _moments(mean, variance)
+gelu_moments = elementwise_of_statistics(in_double(gelu_statistics), 2)
 
 
 @dataclass(frozen=True)

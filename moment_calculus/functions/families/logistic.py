@@ -16,16 +16,17 @@ import numpy as np
 
 from moment_calculus.functions.base import Activation, Array, inverse_at
 from moment_calculus.functions.pairs.mixtures import LOGISTIC
-from moment_calculus.numerics.normal.bivariate import is_single_precision, pdf
-from moment_calculus.numerics.polynomials import polynomial
+from moment_calculus.numerics.derivatives import elementwise_of_statistics
+from moment_calculus.numerics.normal import is_single_precision, pdf
+from moment_calculus.numerics.quadrature import gauss_hermite
 from moment_calculus.numerics.special import (
     TINY_VARIANCE,
     constants,
-    elementwise,
     erf,
     erfcx,
     expit,
     namespace,
+    polynomial,
     safe_scale,
 )
 
@@ -156,15 +157,16 @@ def _wide(mean: Array, scale: Array) -> tuple[Array, ...]:
 
 
 @functools.cache
-def _gauss_hermite() -> tuple[np.ndarray, np.ndarray]:
-    points, weights = np.polynomial.hermite_e.hermegauss(NODES)
-    return points[NODES // 2 :], weights[NODES // 2 :] / weights.sum()
+def _positive_nodes() -> tuple[np.ndarray, np.ndarray]:
+    """Return the positive Gauss–Hermite nodes and their weights."""
+    points, weights = gauss_hermite(NODES)
+    return points[NODES // 2 :], weights[NODES // 2 :]
 
 
 def _narrow(mean: Array, scale: Array) -> tuple[Array, ...]:
     """Return :func:`_statistics` for σ < ½ and μ ≤ 0."""
     xp = namespace(mean)
-    points, weights = (on_leading_axis(values, mean) for values in _gauss_hermite())
+    points, weights = (on_leading_axis(values, mean) for values in _positive_nodes())
 
     def expected(up: Array, down: Array) -> Array:  # of functions at the nodes z and −z
         return xp.sum(weights * (up + down), axis=0)
@@ -221,18 +223,7 @@ def _statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
     )
 
 
-def _moments(mean: Array, variance: Array) -> tuple[Array, Array]:
-    return _statistics(mean, variance)[:2]
-
-
-def _moment_slopes(mean: Array, variance: Array) -> Any:
-    _, _, *slopes = _statistics(mean, variance)
-    return tuple(slopes[:2]), tuple(slopes[2:])
-
-
-logistic_moments = elementwise(
-    _moments, _moment_slopes, values_and_partials=_statistics, piece=PIECE
-)
+logistic_moments = elementwise_of_statistics(_statistics, 2, piece=PIECE)
 
 
 # ----------------------------------------------------------------------------------------
@@ -246,7 +237,7 @@ def _excess(mean: Array, variance: Array) -> Array:
     wide = xp.sum(constants(LOGISTIC.weights, mean) * erf(threshold * math.sqrt(0.5)), axis=-1) / 2
     narrow = variance < NARROW
     # for σ < ½ the terms of a pair of nodes are added in closed form, cf. _narrow
-    points, weights = (on_leading_axis(values, mean) for values in _gauss_hermite())
+    points, weights = (on_leading_axis(values, mean) for values in _positive_nodes())
     thin = xp.where(narrow & (variance > TINY_VARIANCE), variance, xp.zeros_like(variance))
     growth = xp.expm1(xp.where(thin > 0, thin, thin + TINY_VARIANCE) ** 0.5 * points)
     product = expit(mean) * expit(-mean) * growth * growth
@@ -258,14 +249,8 @@ def _centred_statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
     return (_excess(mean, variance), *_statistics(mean, variance)[1:])
 
 
-def _centred_moments(mean: Array, variance: Array) -> tuple[Array, Array]:
-    return _centred_statistics(mean, variance)[:2]
-
-
 # E[S] − ½ and Var[S]
-centred_moments = elementwise(
-    _centred_moments, _moment_slopes, values_and_partials=_centred_statistics, piece=PIECE
-)
+centred_moments = elementwise_of_statistics(_centred_statistics, 2, piece=PIECE)
 
 
 def _hermite(mean: Array, variance: Array, order: int) -> list[Array]:

@@ -28,8 +28,9 @@ from moment_calculus.functions.integrated import (
 from moment_calculus.functions.pairs.mixtures import LOGISTIC, LOGISTIC_GATE
 from moment_calculus.functions.series.rectifiers import rectifier_moments
 from moment_calculus.functions.series.softplus_mean import expected_softplus
-from moment_calculus.numerics.choices import where_cheap
-from moment_calculus.numerics.normal.bivariate import is_single_precision
+from moment_calculus.numerics.execution import where_cheap
+from moment_calculus.numerics.normal import is_single_precision
+from moment_calculus.numerics.quadrature import gauss_hermite
 from moment_calculus.numerics.special import (
     constants,
     elementwise,
@@ -76,12 +77,6 @@ def _table(activation: Smooth, single: bool) -> np.ndarray:
     both = np.stack([rest, rest * (values + straight)], axis=-1) * weights[:, None]
     powers = places[:, None, None] ** np.arange(3)
     return (powers * both[:, :, None]).reshape(len(places), 6) / math.sqrt(2 * math.pi)
-
-
-@functools.cache
-def _gauss_hermite(single: bool) -> tuple[np.ndarray, np.ndarray]:
-    points, weights = np.polynomial.hermite_e.hermegauss(RULES[single].hermite)
-    return points, weights / weights.sum()
 
 
 class SmoothRectifier(Smooth):
@@ -153,7 +148,7 @@ def _by_moments(sums: Any, mean: Array, variance: Array) -> tuple[Array, Array, 
 
 def _narrow(single: bool, mean: Array, variance: Array) -> tuple[Array, ...]:
     """Return the Gauss–Hermite weights, steps z and points μ + σz, on a new trailing axis."""
-    z, weights = (constants(values, mean) for values in _gauss_hermite(single))
+    z, weights = (constants(values, mean) for values in gauss_hermite(RULES[single].hermite))
     return weights, z, mean[..., None] + safe_scale(variance)[..., None] * z
 
 

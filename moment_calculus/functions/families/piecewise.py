@@ -21,7 +21,7 @@ from moment_calculus.functions.base import (
     over_pairs,
 )
 from moment_calculus.functions.integrated import in_double
-from moment_calculus.numerics.normal.bivariate import pdf, rectifier_covariance, tail_moments
+from moment_calculus.numerics.normal import pdf, rectifier_covariance, tail_moments
 from moment_calculus.numerics.special import constants, namespace, safe_scale
 
 

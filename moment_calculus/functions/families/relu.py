@@ -15,8 +15,8 @@ from moment_calculus.functions.base import (
     over_pairs,
 )
 from moment_calculus.numerics.arrays import outer
-from moment_calculus.numerics.derivatives.elementwise import with_checkpoint
-from moment_calculus.numerics.normal.bivariate import (
+from moment_calculus.numerics.derivatives import with_checkpoint
+from moment_calculus.numerics.normal import (
     LIMIT,
     cdf,
     pdf,
@@ -24,8 +24,8 @@ from moment_calculus.numerics.normal.bivariate import (
     rectifier_covariance,
     step_covariance,
     tail_moments,
+    tails_and_density,
 )
-from moment_calculus.numerics.normal.univariate import tails_and_density
 from moment_calculus.numerics.special import TINY_VARIANCE, elementwise, namespace, safe_scale
 
 # ----------------------------------------------------------------------------------------

@@ -20,14 +20,13 @@ from moment_calculus.functions.pairs.truncation import (
     truncated_covariance,
 )
 from moment_calculus.numerics.arrays import Array, diagonal, off_diagonal_mask, outer, transpose
-from moment_calculus.numerics.choices import cond
-from moment_calculus.numerics.derivatives.in_jax import (
+from moment_calculus.numerics.derivatives import (
     directional_derivative,
     optimization_barrier,
     with_tangent,
 )
-from moment_calculus.numerics.derivatives.opaque import call_as_operation, is_captured
-from moment_calculus.numerics.execution import LARGE, checkpointed_rows
+from moment_calculus.numerics.execution import LARGE, checkpointed_rows, cond
+from moment_calculus.numerics.opaque import call_as_operation, is_captured
 from moment_calculus.numerics.special import namespace, safe_scale
 
 # Terms of the series. Their largest error, in standard deviations of f(x), for |μ| ≤ 2σ

@@ -12,7 +12,7 @@ from moment_calculus.functions.base import (
     normal_hermite,
     over_pairs,
 )
-from moment_calculus.numerics.normal.bivariate import (
+from moment_calculus.numerics.normal import (
     bivariate_pdf,
     cdf,
     conditional_cdf,

@@ -18,7 +18,7 @@ import numpy as np
 
 from moment_calculus.functions.base import Activation, correlation
 from moment_calculus.numerics.arrays import Array, diagonal, outer, set_diagonal
-from moment_calculus.numerics.derivatives.pullbacks import Pullback, is_eager, with_pullback
+from moment_calculus.numerics.derivatives import Pullback, is_eager, with_pullback
 from moment_calculus.numerics.execution import plus_product, threads
 from moment_calculus.numerics.special import constants, namespace, safe_scale, stop_gradient
 

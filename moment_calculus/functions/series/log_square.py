@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.univariate import is_single_precision
-from moment_calculus.numerics.special import elementwise, namespace, safe_scale
+from moment_calculus.numerics.derivatives import elementwise_of_statistics
+from moment_calculus.numerics.normal import is_single_precision
+from moment_calculus.numerics.special import namespace, safe_scale
 
 DEGREES = {True: 16, False: 32}  # of the polynomial, in single and in double precision
 PIECE = 1 << 15  # bytes of elements computed together: their powers stay in a processor's cache
@@ -77,15 +77,7 @@ def _values_and_partials(mean: Array, variance: Array) -> tuple[Array, Array, Ar
     )
 
 
-def _value(mean: Array, variance: Array) -> Array:
-    return _values_and_partials(mean, variance)[0]
-
-
-def _partials(mean: Array, variance: Array) -> Any:
-    return (_values_and_partials(mean, variance)[1:],)
-
-
-_expected = elementwise(_value, _partials, values_and_partials=_values_and_partials, piece=PIECE)
+_expected = elementwise_of_statistics(_values_and_partials, 1, piece=PIECE)
 
 
 def expected_log1p_square(mean: Array, variance: Array) -> Array:

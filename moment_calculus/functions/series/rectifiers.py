@@ -18,8 +18,9 @@ import numpy as np
 import scipy.special
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.normal.univariate import upper_tail_from_density
-from moment_calculus.numerics.special import elementwise, namespace
+from moment_calculus.numerics.derivatives import elementwise_of_statistics
+from moment_calculus.numerics.normal import upper_tail_from_density
+from moment_calculus.numerics.special import namespace
 
 REACH = 12.0  # t beyond which all is zero in single precision
 # For a variance below SMALL the formula of the variance cancels, and TERMS terms of
@@ -141,17 +142,7 @@ def rectifier_moments(activation: Any) -> Callable[[Array, Array], tuple[Array, 
     # 2e-6 of v, of their derivatives by the mean 3e-7 and 3e-6, by the variance 5e-7 and
     # 3e-6, in the same units. Smaller moments, in the far left tail, are not relatively
     # accurate. SiLU would need more terms than single precision can add.
-    values_and_partials = functools.partial(_statistics, activation)
-
-    def partials(mean: Array, variance: Array) -> Any:
-        statistics = values_and_partials(mean, variance)
-        return statistics[2:4], statistics[4:]
-
-    return elementwise(
-        lambda *arrays: values_and_partials(*arrays)[:2],
-        partials,
-        values_and_partials=values_and_partials,
-    )
+    return elementwise_of_statistics(functools.partial(_statistics, activation), 2)
 
 
 def reflect_to_positive_mean(

@@ -18,9 +18,9 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.choices import where_cheap
-from moment_calculus.numerics.execution import in_cpu_chunks, sum_over_rows
-from moment_calculus.numerics.normal.univariate import is_single_precision, upper_tail
+from moment_calculus.numerics.execution import in_cpu_chunks, sum_over_rows, where_cheap
+from moment_calculus.numerics.normal import is_single_precision, upper_tail
+from moment_calculus.numerics.quadrature import gauss_hermite
 from moment_calculus.numerics.special import elementwise, log1p, namespace, safe_scale
 
 ROUNDS = 100  # iterations of the reweighting
@@ -68,8 +68,7 @@ def _minimax_coefficients(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
 @functools.cache
 def _hermite() -> tuple[np.ndarray, float]:
     """Return the positive Gauss–Hermite nodes and weights, [pairs, 2], and the weight of 0."""
-    points, weights = np.polynomial.hermite_e.hermegauss(2 * PAIRS + 1)
-    weights = weights / weights.sum()
+    points, weights = gauss_hermite(2 * PAIRS + 1)
     return np.stack([points, weights], axis=-1)[PAIRS + 1 :], float(weights[PAIRS])
 
 

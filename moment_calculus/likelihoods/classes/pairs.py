@@ -23,7 +23,7 @@ from moment_calculus.likelihoods.classes.rule import ClassRule, LogitRoot, take_
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.likelihoods.links import log_sigmoids
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.entropies import class_entropy, surprisal_of_log
+from moment_calculus.numerics.distributions import class_entropy, surprisal_of_log
 from moment_calculus.numerics.quadrature import log_mean_exp, nodes
 from moment_calculus.numerics.special import (
     cast_clipped,

@@ -19,7 +19,7 @@ from moment_calculus.likelihoods.trials import (
     tempered_ordered_logistic,
 )
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.entropies import class_entropy
+from moment_calculus.numerics.distributions import class_entropy
 from moment_calculus.numerics.special import namespace
 from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian

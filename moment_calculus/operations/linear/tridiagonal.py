@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, positive_part
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.shapes.moves import Converted, Permuted
@@ -22,6 +21,7 @@ from moment_calculus.operations.shapes.reshaping import Reshaped
 from moment_calculus.values import Gaussian, Spread, Ties
 from moment_calculus.values.covariances import remaining, shifted
 from moment_calculus.values.gaussian import Root
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
 
 

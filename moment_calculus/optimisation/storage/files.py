@@ -160,35 +160,27 @@ def _record(path: str | os.PathLike[str], text: str | None) -> dict[str, Any]:
         canonical(record)  # the digest needs it: raises here if nested too deeply
     except (ValueError, RecursionError) as error:
         raise StoredFileError("its metadata are no JSON", path=path, remedy=SAVE_AGAIN) from error
-    cause, remedy = _objection(record)
-    if cause:
-        raise StoredFileError(cause, path=path, remedy=remedy)
+    version = record.get("format") if isinstance(record, dict) else None
+    if type(version) is int and version > FORMAT:
+        cause = f"was written by a newer version of the library (format {version}, not {FORMAT})"
+        raise StoredFileError(cause, path=path, remedy="update the library")
+    if cause := _objection(record, version):
+        raise StoredFileError(cause, path=path, remedy=SAVE_AGAIN)
     return record
 
 
-def _objection(record: Any) -> tuple[str, str]:
-    """Return what is wrong with a record and the remedy, or two empty strings."""
+def _objection(record: Any, version: Any) -> str:
+    """Return what is wrong with a record; empty if it is sound."""
     if not isinstance(record, dict):
-        return "its metadata are no JSON object", SAVE_AGAIN
-    version = record.get("format")
+        return "its metadata are no JSON object"
     if type(version) is not int or version < 1:
-        return "its metadata lack the version of the format, a positive integer", SAVE_AGAIN
-    if version > FORMAT:
-        cause = f"was written by a newer version of the library (format {version}, not {FORMAT})"
-        return cause, "update the library"
-    wrong = [
-        key
-        for key, kind in (("digest", str), ("header", dict))
-        if type(record.get(key)) is not kind
-    ]
-    if wrong:
-        return f"its metadata lack {' and '.join(wrong)}, or have them of wrong types", SAVE_AGAIN
+        return "its metadata lack the version of the format, a positive integer"
+    kinds = {"digest": str, "header": dict}
+    if wrong := [key for key, kind in kinds.items() if type(record.get(key)) is not kind]:
+        return f"its metadata lack {' and '.join(wrong)}, or have them of wrong types"
     if not _are_versions(record["header"].get("versions")):
-        return (
-            "its header lacks the versions of the libraries, or has them of wrong types",
-            SAVE_AGAIN,
-        )
-    return "", ""
+        return "its header lacks the versions of the libraries, or has them of wrong types"
+    return ""
 
 
 def _array(path: str | os.PathLike[str], stored: Any, name: str) -> np.ndarray:
@@ -217,18 +209,15 @@ def check_json(value: Any, place: str = "header") -> None:
     """Raise TypeError for values that JSON would silently change, such as tuples, integer keys."""
     if type(value) is dict:
         for key, part in value.items():
-            _check_key(key, place)
+            if type(key) is not str:
+                kind = type(key).__name__
+                raise TypeError(f"{place} has the key {key!r} of type {kind}, and not str")
             check_json(part, f"{place}[{key!r}]")
     elif type(value) is list:
         for index, part in enumerate(value):
             check_json(part, f"{place}[{index}]")
     elif value is not None and type(value) not in (bool, int, float, str):
         raise TypeError(f"{place} is of type {type(value).__name__}, which JSON does not know")
-
-
-def _check_key(key: object, place: str) -> None:
-    if type(key) is not str:
-        raise TypeError(f"{place} has the key {key!r} of type {type(key).__name__}, and not str")
 
 
 def digest(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
@@ -276,13 +265,9 @@ def diagnosis(path: str | os.PathLike[str], error: Exception) -> tuple[str, str]
         return "is empty", SAVE_AGAIN
     length = int.from_bytes(start[:8], "little")
     if start[8:] == b"{" and length <= LONGEST_HEADER:
-        return _damage(length, size, error), SAVE_AGAIN
+        if 8 + length > size:
+            return f"is truncated: its header of {length} bytes ends behind its end", SAVE_AGAIN
+        return f"is truncated or damaged: {error}", SAVE_AGAIN
     known = ((cause, remedy) for magic, cause, remedy in KINDS if start.startswith(magic))
     unknown = f"is no safetensors file, or truncated or damaged at its start ({error})"
     return next(known, (unknown, OWN_FORMAT))
-
-
-def _damage(length: int, size: int, error: Exception) -> str:
-    if 8 + length > size:
-        return f"is truncated: its header of {length} bytes ends behind its end"
-    return f"is truncated or damaged: {error}"

@@ -99,7 +99,7 @@ class StoredTraining:
         self._check(path, header)
         if settings is not None:
             _check_settings(path, header["settings"], settings)
-        tree = unpack(header["tree"], arrays, lambda array: array, path=path)
+        tree = unpack(header["tree"], arrays, path=path)
         _check_tree(path, tree, is_checkpoint)
         return tree
 
@@ -207,8 +207,10 @@ def _plain(tree: Any) -> Any:
     """Convert subclasses of dictionaries, lists, tuples and numbers, which libraries define."""
     if isinstance(tree, dict):
         return {key: _plain(part) for key, part in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(map(_plain, tree)) if type(tree) in (list, tuple) else tuple(tree)
+    if isinstance(tree, list):
+        return [*map(_plain, tree)]
+    if isinstance(tree, tuple):
+        return tuple(map(_plain, tree))
     if isinstance(tree, np.generic):
         return tree.item()
     return tree

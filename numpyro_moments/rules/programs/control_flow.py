@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.numerics.derivatives.private_apis import is_traced
+from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.elementwise.choices import pick_components, same_function
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.operations.shapes.indexing import index

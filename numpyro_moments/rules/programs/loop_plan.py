@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from moment_calculus.numerics.arrays import diagonal_matrix
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Deferred, Gaussian, Opaque, Root, Spread, Ties
 from moment_calculus.values.deferred import Composite
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import ALL, Support, batch_shape, features_last, union
 from numpyro_moments.rules.table import is_random
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.dropout.noise import drop, noise_name
-from moment_calculus.operations.elementwise.arithmetic import scale_shift
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.values.propagation import Propagation
 from pyro_moments.rules.table import moment_rule, named
 
 # Functions that drop whole channels, with the rank of an input without a batch axis; None

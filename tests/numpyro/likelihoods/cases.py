@@ -13,8 +13,8 @@ from jax.nn import sigmoid, softplus
 from jax.scipy.special import ndtr
 from numpyro.distributions.transforms import AffineTransform
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import site_value
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.structure import stripped
 from tests.cases.hosts.likelihoods import CLASSES, CONTINUOUS, COUNTS, CUTS, GATE, POSITIVE, shared

@@ -9,9 +9,9 @@ import pytest
 from numpyro import handlers
 from scipy import special
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.normalised.softmax import Softmax
 from moment_calculus.values import Gaussian, Spread
+from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
 from numpyro_moments import UnsupportedMoments
 from numpyro_moments.likelihoods import evaluate, predictive

@@ -11,8 +11,8 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import site_value
+from moment_calculus.values.propagation import Propagation
 from numpyro_moments import UnsupportedMoments
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods import evaluate, tempered, tempered_jointly

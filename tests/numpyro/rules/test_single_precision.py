@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.normal.bivariate import rectifier_covariance
+from moment_calculus.numerics.normal import rectifier_covariance
 from numpyro_moments import Moments
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import evaluated, propagate_traced

@@ -10,10 +10,10 @@ import pytest
 import torch
 from pyro.infer import Trace_ELBO
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.normalised.softmax import Softmax
 from moment_calculus.values import Gaussian, Opaque, Spread
+from moment_calculus.values.propagation import Propagation
 from pyro_moments import DeterministicELBO, DVIGuide, MomentTensor, UnsupportedMoments
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.likelihoods import evaluate, predictive

@@ -7,8 +7,8 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.operations.elementwise.unary import site_value
+from moment_calculus.values.propagation import Propagation
 from pyro_moments import MomentTensor, UnsupportedMoments
 from pyro_moments.likelihoods import evaluate, tempered, tempered_jointly
 from tests.cases.hosts.tempered import DEVIATIONS, INPUTS, MEANS, PAIRS, data

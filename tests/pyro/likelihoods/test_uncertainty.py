@@ -10,8 +10,8 @@ import pytest
 import scipy.stats
 import torch
 
-from moment_calculus.numerics.rulebook import Propagation
 from moment_calculus.values import Gaussian, Opaque, Spread
+from moment_calculus.values.propagation import Propagation
 from pyro_moments import (
     DeterministicELBO,
     DVIGuide,

@@ -1,4 +1,7 @@
-"""Compute probabilities and covariances of bivariate normals, relatively accurate in the tails."""
+"""The normal distribution: density, cdf, tail moments, probabilities and covariances of pairs.
+
+All are relatively accurate in the tails.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +10,108 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import array_api_compat
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.execution import sum_over_nodes
-from moment_calculus.numerics.normal.univariate import (
-    LIMIT,
-    cdf,
-    is_single_precision,
-    pdf,
-    raw_tail_moments,
-    tail_moments,
-)
-from moment_calculus.numerics.special import elementwise, namespace
+from moment_calculus.numerics.quadrature import unit_legendre
+from moment_calculus.numerics.special import elementwise, namespace, ndtr, polynomial
 
-__all__ = [
-    "LIMIT",
-    "bivariate_cdf",
-    "bivariate_pdf",
-    "cdf",
-    "conditional_cdf",
-    "is_single_precision",
-    "mixed_covariance",
-    "pdf",
-    "raw_tail_moments",
-    "rectifier_covariance",
-    "step_covariance",
-    "tail_moments",
-]
+LIMIT = 40.0  # beyond it every tail is 0 in float64: thresholds are clipped there
+
+
+def pdf(x: Array) -> Array:
+    """Return the standard normal density."""
+    return namespace(x).exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+
+
+def cdf(x: Array) -> Array:
+    """Return the standard normal distribution function."""
+    return ndtr(x)
+
+
+def upper_tail(t: Array) -> Array:
+    """Return Φ(−t) for t ≥ 0, as each framework runs it fastest; without own derivatives."""
+    if not array_api_compat.is_jax_array(t):
+        return ndtr(-t)
+    t = namespace(t).clip(t, max=LIMIT)
+    return upper_tail_from_density(t, pdf(t))
+
+
+def upper_tail_from_density(t: Array, density: Array) -> Array:
+    """Return Φ(−t) for 0 ≤ t ≤ LIMIT, where the density φ(t) is known already."""
+    if not array_api_compat.is_jax_array(t):
+        return ndtr(-t)
+    reach = t + _tail_quotient(t)
+    return density * reach / (1 + t * reach)  # the quotient comes last: XLA computes it once
+
+
+def is_single_precision(x: Array) -> bool:
+    """Return whether an array has float32 precision or less: short expansions suffice then."""
+    return namespace(x).finfo(x.dtype).eps > 1e-10
+
+
+# ---------------------------------------------------------------------------------------------
+# Tail moments T0 = Φ(−t), T1 = φ − tΦ(−t), T2 = (1 + t²)Φ(−t) − tφ, without cancellation.
+# With a fit of K = T2/T1 the recursions T0 = T2 + t T1 and φ = T1 + t T0 have positive
+# terms only: T1 = φ/(1 + t (t + K)).
+
+
+def raw_tail_moments(t: Array) -> tuple[Array, Array, Array]:
+    """Return what :func:`tail_moments` does, without derivatives of its own."""
+    return tails_and_density(t)[:3]
+
+
+def tails_and_density(t: Array) -> tuple[Array, Array, Array, Array]:
+    """Return T0, T1, T2 of :func:`tail_moments` and the density, by one exponential."""
+    t = namespace(t).clip(t, max=LIMIT)
+    quotient, density = _tail_quotient(t), pdf(t)
+    reach = t + quotient
+    first = density / (1 + t * reach)
+    return reach * first, first, quotient * first, density
+
+
+# Relative errors of K: 3e-7 in single, 1e-13 in double precision.
+_DEGREES = {True: 10, False: 22}
+_CENTRE = 4.0
+_NEAR, _FAR = 1 / _CENTRE, 1 / (LIMIT + _CENTRE)
+
+
+@functools.cache
+def _tail_polynomial(degree: int) -> tuple[float, ...]:
+    """Return coefficients of (t + c) K in powers of u, which is 1/(t + c) mapped to [−1, 1]."""
+    points, weights = np.polynomial.legendre.leggauss(400)
+
+    def target(u: np.ndarray) -> Any:
+        shifted = 2 / (_NEAR + _FAR + (_NEAR - _FAR) * u)
+        t = np.maximum(shifted - _CENTRE, 0.0)[:, None]
+        step = (40 / (t + (t * t + 80) ** 0.5)) * (1 + points)  # t s + s²/2 ≤ 40
+        mass = weights * step * np.exp(-step * (t + step / 2))
+        return shifted * (mass * step).sum(axis=-1) / mass.sum(axis=-1)
+
+    fit: np.ndarray = np.polynomial.chebyshev.chebinterpolate(target, degree)
+    return tuple(np.polynomial.chebyshev.cheb2poly(fit).tolist())
+
+
+def _tail_quotient(t: Array) -> Array:
+    """Return K = T2 / T1 for 0 ≤ t ≤ LIMIT."""
+    inverse = 1 / (t + _CENTRE)
+    u = inverse * (2 / (_NEAR - _FAR)) - (_NEAR + _FAR) / (_NEAR - _FAR)
+    return polynomial(_tail_polynomial(_DEGREES[is_single_precision(t)]), u) * inverse
+
+
+def _tail_slopes(t: Array) -> Any:
+    zeroth, first, _ = tail_moments(t)
+    return (-pdf(t),), (-zeroth,), (-2 * first,)
+
+
+_tail_moments = elementwise(raw_tail_moments, _tail_slopes)
+
+
+def tail_moments(t: Array) -> tuple[Array, Array, Array]:
+    """Return T_k(t) = E[(z − t)₊ᵏ], k = 0, 1, 2, of a standard normal z, for t ≥ 0."""
+    return _tail_moments(t)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -59,13 +136,6 @@ class _Rule:
 # precision.
 _STEP_RULES = {True: _Rule(2, 14, 16.0), False: _Rule(3, 32, 24.0)}
 _RECTIFIER_RULES = {True: _Rule(1, 12, 16.0), False: _Rule(1, 24, 24.0)}
-
-
-@functools.cache
-def _legendre(nodes: int) -> tuple[tuple[float, float], ...]:
-    """Return Gauss–Legendre nodes and weights on [0, 1]."""
-    points, weights = np.polynomial.legendre.leggauss(nodes)
-    return tuple(zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))
 
 
 def _range(total: Array, gap: Array, rho: Array, rule: _Rule) -> tuple[Array, Array]:
@@ -101,7 +171,7 @@ def _integrate(a: Array, b: Array, rho: Array, rule: _Rule, *, rectified: bool) 
         density = xp.exp(rising * square + falling / square) * jacobian * share
         return (density * (1 + rho - share) if rectified else density) * weight
 
-    result = sum_over_nodes(term, _legendre(rule.nodes), rising + rho)
+    result = sum_over_nodes(term, unit_legendre(rule.nodes), rising + rho)
     return result * length * xp.exp((a * a + b * b) * -0.25) * (2**rule.halvings / (2 * math.pi))
 
 
@@ -183,12 +253,6 @@ _rectifier_covariance = elementwise(_rectifier_covariance_values, _rectifier_slo
 def rectifier_covariance(a: Array, b: Array, rho: Array) -> Array:
     """Return Cov((x + a)₊, (y + b)₊) of standard normals x, y with correlation ρ."""
     return _rectifier_covariance(a, b, rho)
-
-
-def bivariate_cdf(a: Array, b: Array, rho: Array) -> Array:
-    """Return Φ₂(a, b; ρ), the bivariate normal cdf, relatively accurate for ρ ≥ 0."""
-    probability = cdf(a) * cdf(b) + step_covariance(a, b, rho)
-    return namespace(probability).clip(probability, min=0.0, max=1.0)
 
 
 def bivariate_pdf(a: Array, b: Array, rho: Array) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 
 import array_api_compat
 
-from moment_calculus.numerics.derivatives.private_apis import (
+from moment_calculus.numerics.private_apis import (
     autograd_inside_operation,
     is_transformed,
     is_untraced,

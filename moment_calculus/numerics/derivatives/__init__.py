@@ -1,1 +1,0 @@
-"""Derivatives in closed form, in place of those that a framework derives."""

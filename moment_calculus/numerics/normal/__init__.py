@@ -1,1 +1,0 @@
-"""Functions of the normal distribution in one and two dimensions."""
