@@ -1,17 +1,66 @@
-"""Implement the mean-field Gaussian family: independent components with free loc and scale."""
+"""Implement the mean-field Gaussian family: latent sites, their initial values and moments."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from moment_calculus.errors import dependent_posterior, ignored_dependence
+from moment_calculus.errors import UnsupportedMoments, dependent_posterior, ignored_dependence
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
-from moment_calculus.operations.elementwise.arithmetic import add, site_value
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian
 from moment_calculus.values.propagation import Propagation
+
+VECTOR_NOISE = 0.5
+
+
+def checked_scale(init_scale: float) -> float:
+    """Return the initial standard deviation; raise ValueError if it is not positive."""
+    if not init_scale > 0:
+        raise ValueError(f"init_scale={init_scale} must be positive")
+    return init_scale
+
+
+def initial_noise_scale(event_dim: int, shape: Sequence[int]) -> float:
+    """Return the standard deviation of the noise on the initial location of a real site.
+
+    It is 0 for scalars, ½ for vectors and √(2 / (rows + columns)) for matrices (Glorot
+    and Bengio 2010, eq. 12), and has to be kept below the prior's standard deviation by
+    the caller.
+    """
+    if event_dim == 0:
+        return 0.0
+    if event_dim == 1:
+        # If all kinks started at zero, the network would stay nearly linear for long.
+        return VECTOR_NOISE
+    # The two largest axes of a kernel count as its channels, in the layout of any
+    # library.
+    *window, smaller, larger = sorted(shape[-event_dim:])
+    return math.sqrt(2 / ((smaller + larger) * math.prod(window)))
+
+
+class LatentSite(NamedTuple):
+    """What a guide needs to know of a latent site after one run of the model."""
+
+    name: str
+    event_dim: int  # number of event axes of its unconstrained value
+    support: Any  # constraint object of the framework
+    plates: tuple[str, ...]  # names of the plates around it
+
+
+def varying_support_error(name: str, origin: str, *, framework: str) -> UnsupportedMoments:
+    """Return the error for a latent site whose support depends on ``origin``."""
+    return UnsupportedMoments(
+        f"site '{name}': its support depends on {origin}, but the guide's transform of a Normal to "
+        "the support is fixed",
+        sites=[name],
+        remedy="sample a site with a fixed support and move it by arithmetic, for example "
+        f"upper * {framework}.sample('u', dist.Uniform(0, 1))",
+    )
 
 
 def moments(loc: Array, scale: Array) -> tuple[Array, Array]:

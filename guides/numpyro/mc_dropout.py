@@ -1,4 +1,4 @@
-"""Define the dropout guide: every weight has a random mask over its inputs."""
+"""Define the dropout guide, the distribution of its weights, and which sites it finds."""
 
 from __future__ import annotations
 
@@ -9,19 +9,180 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from numpyro.distributions import biject_to, constraints
+from jax.scipy.special import ndtri
+from numpyro import handlers
+from numpyro.distributions import Distribution, biject_to, constraints
 
 from guides.families import mc_dropout
-from guides.families.dropout_texts import (
-    bounded_site_error,
-)
-from guides.families.latent_site import LatentSite
-from guides.numpyro.contractions import weights_of
-from guides.numpyro.dropped_weight import DroppedWeight
-from guides.numpyro.initialization import init_to_network
-from guides.numpyro.latent_sites import ModelTrace
+from guides.families.mc_dropout import WeightSites, bounded_site_error, no_density, prior_scale
+from guides.families.mean_field import LatentSite
+from guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real
 from guides.numpyro.mean_field import DVIGuide
-from guides.numpyro.supports import is_latent, is_real
+from moment_calculus.numerics.private_apis import (
+    is_constant,
+    programs_inside,
+    restricted,
+)
+from moment_calculus.operations.dropout.noise import variance_ratio
+
+# Primitives that leave a value as it is, except for its precision.
+_SAME = frozenset("convert_element_type copy copy_p optimization_barrier name".split())
+
+Site = tuple[str, tuple[int, ...]]  # its name, and which of its own axes is at each place
+
+
+def weights_of(
+    model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: dict
+) -> WeightSites:
+    """Trace a seeded model to find which latent sites of ``trace`` linear maps contract."""
+    latent = {name: site["value"] for name, site in trace.items() if is_latent(site)}
+    params = {n: s["value"] for n, s in trace.items() if s["type"] == "param" and _is_array(s)}
+
+    def program(latent: dict[str, jax.Array], params: dict[str, Any]) -> Any:
+        with handlers.block():
+            substituted = handlers.substitute(model, data={**params, **latent})
+            sites = handlers.trace(substituted).get_trace(*args, **kwargs)
+        scales = [prior_scale(sites[name]["fn"]) for name in sorted(latent)]
+        kinds = ("sample", "deterministic")
+        outputs = [[s["value"], s.get("fn")] for s in sites.values() if s["type"] in kinds]
+        leaves = [leaf for leaf in jax.tree.leaves(outputs) if isinstance(leaf, jax.Array)]
+        return [0.0 if scale is None else scale for scale in scales], leaves
+
+    jaxpr = jax.make_jaxpr(program)(latent, params).jaxpr
+    names = sorted(latent)  # JAX flattens dictionaries in this order
+    contracted_axes: dict[str, int] = {}
+    aliases = [(name, tuple(range(-jnp.ndim(latent[name]), 0))) for name in names]
+    _follow_sites(jaxpr, [*aliases, *[None] * (len(jaxpr.invars) - len(names))], contracted_axes)
+    learnt = (name for place, name in enumerate(names) if _depends(jaxpr, place))
+    return WeightSites(contracted_axes, frozenset(learnt))
+
+
+def _is_array(site: dict) -> bool:
+    return all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(site["value"]))
+
+
+def _depends(jaxpr: Any, place: int) -> bool:
+    """Return whether any output of a program depends on its input at ``place``."""
+    wanted = [number == place for number in range(len(jaxpr.outvars))]
+    return any(restricted(jaxpr, wanted)[1])
+
+
+def _follow_sites(
+    jaxpr: Any, inputs: Sequence[Site | None], contracted_axes: dict[str, int]
+) -> list[Site | None]:
+    """Record what a program contracts in ``contracted_axes``; return the sites of its outputs."""
+    sites = {variable: site for variable, site in zip(jaxpr.invars, inputs, strict=True) if site}
+    site_of = lambda v: None if is_constant(v) else sites.get(v)  # noqa: E731
+    for equation in jaxpr.eqns:
+        operands = [site_of(variable) for variable in equation.invars]
+        if any(operands):
+            results = _results(equation, operands, contracted_axes)
+            pairs = zip(equation.outvars, results, strict=False)
+            sites.update((variable, site) for variable, site in pairs if site)
+    return [site_of(variable) for variable in jaxpr.outvars]
+
+
+def _results(equation: Any, operands: list, contracted_axes: dict[str, int]) -> list[Site | None]:
+    name, parameters = equation.primitive.name, equation.params
+    if name == "dot_general":
+        _record_contraction(parameters["dimension_numbers"], operands, contracted_axes)
+    if name in _SAME:
+        return operands
+    if name == "transpose":
+        site, order = operands[0]
+        return [(site, tuple(order[place] for place in parameters["permutation"]))]
+    for inner in programs_inside(equation):
+        if len(inner.invars) == len(operands):  # calls, not the bodies of loops
+            return _follow_sites(inner, operands, contracted_axes)
+    return []
+
+
+def _record_contraction(dimensions: Any, operands: list, contracted_axes: dict[str, int]) -> None:
+    contracted, batch = dimensions
+    for site, axes, batched in zip(operands, contracted, batch, strict=True):
+        if site and len(axes) == 1 and not batched:
+            contracted_axes.setdefault(site[0], site[1][axes[0]])
+
+
+class DroppedWeight(Distribution):
+    """M diag(z) with an inverted mask z over the inputs, for M = loc; it has no density.
+
+    All rows of the inputs share the one mask of a draw. Propagated moments and draws have
+    a mask for every row instead: the marginals of each row are the same.
+    """
+
+    arg_constraints: dict = {}  # noqa: RUF012 (NumPyro's own convention)
+    pytree_data_fields = ("loc", "p")
+    pytree_aux_fields = ("design",)
+    reparametrized_params = ["loc", "p"]  # noqa: RUF012
+
+    def __init__(
+        self,
+        loc: jax.Array,
+        p: Any,
+        design: mc_dropout.MaskedSite,
+    ) -> None:
+        self.loc, self.p, self.design = loc, p, design
+        split = jnp.ndim(loc) - design.event_dim
+        shape = jnp.shape(loc)
+        super().__init__(shape[:split], shape[split:], validate_args=False)
+
+    @constraints.dependent_property(is_discrete=False)
+    def support(self) -> Any:
+        """Return all real arrays of the event shape."""
+        if self.event_dim == 0:
+            return constraints.real
+        return constraints.independent(constraints.real, self.event_dim)
+
+    @property
+    def has_rsample(self) -> bool:
+        """Return True: draws are differentiable in M."""
+        return True
+
+    @property
+    def mean(self) -> jax.Array:
+        """Return M."""
+        return self.loc
+
+    @property
+    def variance(self) -> jax.Array:
+        """Return M² p/(1 − p)."""
+        return variance_ratio(self.p) * jnp.square(self.loc)
+
+    def expand(self, batch_shape: Sequence[int]) -> DroppedWeight:
+        """Return the same distribution with another batch shape."""
+        shape = tuple(batch_shape) + self.event_shape
+        return DroppedWeight(jnp.broadcast_to(self.loc, shape), self.p, self.design)
+
+    def noise(self, key: jax.Array, shape: Sequence[int]) -> jax.Array:
+        """Return independent noise z of mean 1, e.g. [rows, in] for a mask in every row."""
+        dtype = jnp.result_type(float, self.loc)
+        if self.design.noise == "gaussian":
+            return mc_dropout.gaussian(jax.random.normal(key, tuple(shape), dtype), self.p)
+        if self.design.temperature is None:
+            uniform = jax.random.uniform(key, tuple(shape), dtype)
+            return mc_dropout.bernoulli(uniform, self.p)
+        tiny = float(jnp.finfo(dtype).eps)
+        uniform = jax.random.uniform(key, tuple(shape), dtype, tiny, 1 - tiny)
+        return mc_dropout.relaxed(uniform, jnp.asarray(self.p, dtype), self.design.temperature)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draw weights under one mask per draw, differentiably in M, and in p for relaxed masks."""
+        own = mc_dropout.mask_shape(jnp.shape(self.loc), self.design.axis, self.design.noise)
+        return self.loc * self.noise(key, tuple(sample_shape) + own)
+
+    def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
+        """Raise UnsupportedMoments: the distribution has no density."""
+        raise no_density(self.design.site)
+
+    def icdf(self, q: jax.Array) -> jax.Array:
+        """Return quantiles of each weight; the probabilities broadcast with the weights."""
+        if self.design.noise == "gaussian":
+            deviation = jnp.sqrt(variance_ratio(self.p)) * jnp.abs(self.loc)
+            return self.loc + deviation * ndtri(q)
+        scaled = self.loc / (1 - self.p)
+        below = jnp.where(self.loc < 0, q <= 1 - self.p, q > self.p)
+        return jnp.where(below, scaled, 0.0)
 
 
 class MCDropoutGuide(DVIGuide):

@@ -15,12 +15,16 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer.autoguide import AutoGuide
 
-from guides.families.initialization import checked_scale
-from guides.families.latent_site import LatentSite
-from guides.numpyro.initialization import init_to_network
-from guides.numpyro.latent_sites import ModelTrace, posterior
+from guides.families.mean_field import LatentSite, checked_scale
+from guides.numpyro.latent_sites import (
+    ModelTrace,
+    check_fixed_supports,
+    init_to_network,
+    is_latent,
+    posterior,
+    slope_sign,
+)
 from guides.numpyro.scales import full_like, scale_positive
-from guides.numpyro.supports import check_fixed_supports, is_latent, slope_sign
 from moment_calculus.numerics.private_apis import is_traced
 
 

@@ -1,33 +1,78 @@
-"""Define the tridiagonal guide: neighbouring elements of a site are correlated Normals."""
+"""Define the guide with correlated neighbours, and the Normal distribution of its sites."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from numpyro.distributions import constraints
+from numpyro.distributions import Distribution, constraints
 
-from guides.families import tridiagonal_options
-from guides.families.latent_site import LatentSite
-from guides.families.tridiagonal import Order
-from guides.families.tridiagonal_options import (
+from guides.families import tridiagonal
+from guides.families.mean_field import LatentSite
+from guides.families.tridiagonal import (
     NO_PRIOR,
     Group,
     Groups,
+    Order,
     SiteLayout,
+    TridiagonalNormalBase,
     TridiagonalOptions,
     chain_order,
 )
-from guides.numpyro.contractions import weights_of
-from guides.numpyro.initialization import init_to_network
-from guides.numpyro.latent_sites import ModelTrace, on_support
+from guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real, on_support
+from guides.numpyro.mc_dropout import weights_of
 from guides.numpyro.mean_field import DVIGuide
-from guides.numpyro.supports import is_latent, is_real
-from guides.numpyro.tridiagonal_normal import TridiagonalNormal
+
+
+class TridiagonalNormal(TridiagonalNormalBase, Distribution):
+    """A Normal whose neighbours in a chain through each event have correlation ρ, in O(n).
+
+    Source: Posch and Pilz 2020.
+    """
+
+    arg_constraints: dict = {}  # noqa: RUF012 (NumPyro's own convention)
+    pytree_data_fields = ("loc", "scale", "correlation")
+    pytree_aux_fields = ("order",)
+    reparametrized_params = ["loc", "scale", "correlation"]  # noqa: RUF012
+
+    def __init__(
+        self, loc: jax.Array, scale: jax.Array, correlation: jax.Array, order: tridiagonal.Order
+    ) -> None:
+        shape = jnp.broadcast_shapes(jnp.shape(loc), jnp.shape(scale))
+        self.loc, self.scale = jnp.broadcast_to(loc, shape), jnp.broadcast_to(scale, shape)
+        self.correlation, self.order = correlation, order
+        split = len(shape) - len(order.shape)
+        super().__init__(shape[:split], shape[split:], validate_args=False)
+
+    @constraints.dependent_property(is_discrete=False)
+    def support(self) -> Any:
+        """Return all real arrays of the event shape."""
+        return constraints.independent(constraints.real, self.event_dim)
+
+    @property
+    def has_rsample(self) -> bool:
+        """Return True: draws are differentiable in all parameters."""
+        return True
+
+    def expand(self, batch_shape: Sequence[int]) -> TridiagonalNormal:
+        """Return the same distribution with another batch shape."""
+        shape = tuple(batch_shape) + self.event_shape
+        loc, scale = jnp.broadcast_to(self.loc, shape), jnp.broadcast_to(self.scale, shape)
+        return TridiagonalNormal(loc, scale, self.correlation, self.order)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """Return reparameterised draws [*sample_shape, *batch, *event]."""
+        loc, scale, correlation = self.chains
+        noise = jax.random.normal(key, tuple(sample_shape) + loc.shape, loc.dtype)
+        return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
+
+    def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
+        """Return the log-density of values [..., *event], [...]."""
+        return tridiagonal.log_density(self.order.chain(value), *self.chains)
 
 
 class TridiagonalGuide(DVIGuide):
@@ -143,7 +188,7 @@ class TridiagonalGuide(DVIGuide):
             return (*super()._declare(site, initial), *correlation)
         loc = numpyro.param(
             self._name(name, "loc"),
-            lambda key: tridiagonal_options.without_tiny_means(initial(name)),
+            lambda key: tridiagonal.without_tiny_means(initial(name)),
             event_dim=site.event_dim,
         )
         tau = numpyro.param(
@@ -204,9 +249,7 @@ class TridiagonalGuide(DVIGuide):
     def _summary(self, group: str, sites: tuple[str, ...], params: dict[str, jax.Array]) -> Group:
         rho = params.get(self._name(group, "correlation"), self.options.correlation)
         parts = {site.name: (loc, scale) for site, loc, scale in self._marginals(params)}
-        return tridiagonal_options.summarise_group(
-            sites, [parts[site] for site in sites], float(rho)
-        )
+        return tridiagonal.summarise_group(sites, [parts[site] for site in sites], float(rho))
 
 
 def _order(site: dict, loc: jax.Array, axis: int) -> Order:

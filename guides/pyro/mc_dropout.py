@@ -1,27 +1,194 @@
-"""Define the dropout guide: every weight has a random mask over its inputs."""
+"""Define the dropout guide, the distribution of its weights, and which sites it finds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyro.distributions as dist
 import torch
-from pyro.distributions import constraints
+from pyro import poutine
+from pyro.distributions import TorchDistribution, constraints
 from pyro.infer.autoguide.utils import deep_setattr
 from pyro.nn import PyroModule, PyroParam
 from torch.distributions import biject_to
+from torch.overrides import TorchFunctionMode
 
 from guides.families import mc_dropout
-from guides.families.dropout_texts import (
-    bounded_site_error,
-)
-from guides.families.latent_site import LatentSite
-from guides.pyro.contractions import weights_of
-from guides.pyro.dropped_weight import DroppedWeight
-from guides.pyro.initialization import init_to_network
+from guides.families.mc_dropout import WeightSites, bounded_site_error, no_density, prior_scale
+from guides.families.mean_field import LatentSite
 from guides.pyro.mean_field import DVIGuide
-from guides.pyro.supports import is_real
+from guides.pyro.supports import init_to_network, is_real
+from moment_calculus.operations.dropout.noise import variance_ratio
+
+
+def _functions(*names: str) -> set[Callable]:
+    owners = (torch, torch.Tensor, torch.nn.functional)
+    return {getattr(o, name) for o in owners for name in names if hasattr(o, name)}
+
+
+_MOVES = _functions(*"t transpose swapaxes swapdims permute movedim moveaxis adjoint".split())
+_MOVES |= {getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH")}
+_SAME = _functions(*"clone contiguous to type_as float double half bfloat16 cpu".split())
+_PRODUCTS = _functions(*"matmul __matmul__ mm mv dot".split())
+_REVERSED = _functions("__rmatmul__")
+_ADDED = _functions("addmm", "addmv")
+
+
+def weights_of(
+    model: Callable, sites: Mapping[str, dict], args: tuple, kwargs: dict
+) -> WeightSites:
+    """Run a model to find which of its latent ``sites`` linear maps contract."""
+    values = {name: site["value"].detach().clone() for name, site in sites.items()}
+    for value in values.values():
+        value.requires_grad_(value.is_floating_point())
+    spy = _Contractions(values)
+    with torch.enable_grad(), poutine.block(), spy:
+        trace = poutine.trace(poutine.condition(model, data=values)).get_trace(*args, **kwargs)
+    nodes: Any = trace.nodes
+    scales = {name: prior_scale(nodes[name]["fn"]) for name in sites}
+    learnt = (name for name, scale in scales.items() if getattr(scale, "requires_grad", False))
+    return WeightSites(spy.contracted_axes, frozenset(learnt))
+
+
+class _Contractions(TorchFunctionMode):
+    """Mode of torch that follows the values of sites through transposes to contractions."""
+
+    def __init__(self, sites: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.contracted_axes: dict[str, int] = {}
+        # By id: the tensor, kept so that its id is not reused, the site, and which of the
+        # site's own axes is at each place.
+        self.known = {
+            id(value): (value, name, tuple(range(-value.dim(), 0))) for name, value in sites.items()
+        }
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        for operand, axis in _contracted(func, args, kwargs):
+            if (known := self.known.get(id(operand))) is not None:
+                self.contracted_axes.setdefault(known[1], known[2][axis])
+        source = self.known.get(id(args[0])) if args else None
+        if source is not None and (func in _SAME or func in _MOVES):
+            _, name, order = source
+            if func in _MOVES:
+                order = tuple(order[place] for place in _order(func, len(order), args[1:], kwargs))
+            self.known[id(result)] = result, name, order
+        return result
+
+
+def _order(func: Callable, rank: int, rest: tuple, kwargs: dict) -> list[int]:
+    """Return the old axis at each new place, found by moving an array of distinct sizes."""
+    moved = func(torch.empty(tuple(range(1, rank + 1)), device="meta"), *rest, **kwargs)
+    return [size - 1 for size in moved.shape]
+
+
+def _contracted(func: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[Any, int]]:
+    """Yield the operands of a contraction of one axis, each with that axis (negative)."""
+    if func is torch.nn.functional.linear:
+        yield (args[1] if len(args) > 1 else kwargs["weight"]), -1
+    elif func in _PRODUCTS or func in _REVERSED or func in _ADDED:
+        operands = [*args, *kwargs.values()][func in _ADDED :][:2]
+        left, right = operands[::-1] if func in _REVERSED else operands
+        yield left, -1
+        yield right, -min(torch.as_tensor(right).dim(), 2)
+    elif func is torch.einsum and args and isinstance(args[0], str):
+        yield from _einsum_operands(args)
+    elif func is torch.tensordot:
+        yield from _tensordot(*args, **kwargs)
+
+
+def _einsum_operands(args: tuple) -> Iterator[tuple[Any, int]]:
+    operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
+    inputs, _, result = args[0].replace(" ", "").partition("->")
+    letters = inputs.split(",")
+    if len(operands) != 2 or "." in inputs:
+        return
+    shared = [name for name in letters[0] if name in letters[1] and name not in result]
+    if len(shared) == 1:
+        for operand, names in zip(operands, letters, strict=True):
+            yield operand, names.index(shared[0]) - len(names)
+
+
+def _tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Iterator[tuple[Any, int]]:
+    if dims == 1:
+        dims = [[a.dim() - 1], [0]]
+    if not isinstance(dims, int) and len(dims[0]) == 1:
+        for operand, (axis,) in ((a, dims[0]), (b, dims[1])):
+            yield operand, axis if axis < 0 else axis - operand.dim()
+
+
+class DroppedWeight(TorchDistribution):
+    """M diag(z) with an inverted mask z over the inputs, for M = loc; it has no density.
+
+    All rows of the inputs share the one mask of a draw. Propagated moments and draws have
+    a mask for every row instead: the marginals of each row are the same.
+    """
+
+    arg_constraints: dict = {}  # noqa: RUF012 (torch's own convention)
+    has_rsample = True
+
+    def __init__(
+        self,
+        loc: torch.Tensor,
+        p: torch.Tensor,
+        design: mc_dropout.MaskedSite,
+    ) -> None:
+        self.loc, self.p, self.design = loc, p, design
+        split = loc.dim() - design.event_dim
+        super().__init__(loc.shape[:split], loc.shape[split:], validate_args=False)
+
+    @constraints.dependent_property(is_discrete=False)
+    def support(self) -> Any:
+        """Return all real arrays of the event shape."""
+        return constraints.independent(constraints.real, self.event_dim)
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """Return M."""
+        return self.loc
+
+    @property
+    def variance(self) -> torch.Tensor:
+        """Return M² p/(1 − p)."""
+        return variance_ratio(self.p) * self.loc.square()
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> DroppedWeight:
+        """Return the same distribution with another batch shape."""
+        shape = torch.Size(batch_shape) + self.event_shape
+        return DroppedWeight(self.loc.expand(shape), self.p, self.design)
+
+    def noise(self, shape: Any) -> torch.Tensor:
+        """Return independent noise z of mean 1, e.g. [rows, in] for a mask in every row."""
+        options: Any = {"dtype": self.loc.dtype, "device": self.loc.device}
+        if self.design.noise == "gaussian":
+            return mc_dropout.gaussian(torch.randn(shape, **options), self.p)
+        uniform = torch.rand(shape, **options)
+        if self.design.temperature is None:
+            return mc_dropout.bernoulli(uniform, self.p)
+        tiny = torch.finfo(uniform.dtype).eps
+        return mc_dropout.relaxed(uniform.clamp(tiny, 1 - tiny), self.p, self.design.temperature)
+
+    def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
+        """Draw weights under one mask per draw, differentiably in M, and in p for relaxed masks."""
+        own = mc_dropout.mask_shape(tuple(self.loc.shape), self.design.axis, self.design.noise)
+        return self.loc * self.noise(torch.Size(sample_shape) + torch.Size(own))
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        """Raise UnsupportedMoments: the distribution has no density."""
+        raise no_density(self.design.site)
+
+    def icdf(self, value: torch.Tensor) -> torch.Tensor:
+        """Return quantiles of each weight; the probabilities broadcast with the weights."""
+        if self.design.noise == "gaussian":
+            deviation = variance_ratio(self.p).sqrt() * self.loc.abs()
+            return self.loc + deviation * torch.special.ndtri(value)
+        scaled = self.loc / (1 - self.p)
+        below = torch.where(self.loc < 0, value <= 1 - self.p, value > self.p)
+        return torch.where(below, scaled, torch.zeros_like(scaled))
 
 
 class MCDropoutGuide(DVIGuide):

@@ -19,10 +19,14 @@ from pyro.nn import PyroModule, PyroParam
 from pyro.ops.tensor_utils import periodic_repeat
 from torch.distributions import biject_to
 
-from guides.families.initialization import checked_scale
-from guides.families.latent_site import LatentSite
-from guides.pyro.initialization import init_to_network
-from guides.pyro.supports import OnSupport, check_fixed_supports, is_real, slope_sign
+from guides.families.mean_field import LatentSite, checked_scale
+from guides.pyro.supports import (
+    OnSupport,
+    check_fixed_supports,
+    init_to_network,
+    is_real,
+    slope_sign,
+)
 
 
 class DVIGuide(AutoGuide):

@@ -1,4 +1,4 @@
-"""Inspect the supports of latent sites, which must not depend on other latent sites."""
+"""Inspect the supports of latent sites, and choose their initial locations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from torch.distributions import constraints
+from torch.distributions import biject_to, constraints
 
-from guides.families.latent_site import varying_support_error
+from guides.families.mean_field import initial_noise_scale, varying_support_error
 
 
 class OnSupport(dist.TransformedDistribution):
@@ -109,3 +109,61 @@ def _subsample_of(site: dict) -> str | None:
 def _varies(bound: torch.Tensor, axis: int) -> bool:
     within = bound.dim() >= -axis and bound.shape[axis] > 1
     return within and bool((bound != bound.narrow(axis, 0, 1)).any())
+
+
+def init_to_network(site: dict | None = None) -> object:
+    """Start at the prior mean; break the symmetry of weights and spread the kinks of ReLUs.
+
+    The noise of matrices has standard deviation √(2 / (rows + columns)), which breaks the
+    symmetry between hidden units whichever axis is the input; that of vectors ½, because
+    units whose kinks all start at zero keep a network nearly linear until its noise has
+    absorbed what it cannot fit. Neither exceeds the prior's standard deviation. Scalars
+    start at the prior mean, sites with constrained support where their unconstrained
+    value is zero.
+
+    Args:
+        site: Pyro sample site; without one the function itself is returned, as Pyro's
+            initialisers do.
+
+    Returns:
+        Initial value of the site.
+
+    Source: Glorot and Bengio 2010, eq. 12.
+    """
+    if site is None:
+        return init_to_network
+    fn = site["fn"]
+    with torch.no_grad():
+        transform = biject_to(fn.support)
+        example = _example(fn)
+        unconstrained = example.new_zeros(transform.inverse_shape(example.shape))
+        if unconstrained.shape != example.shape or not is_real(fn.support):
+            return transform(unconstrained)
+        return _location(fn, example) + _noise(fn, example)
+
+
+def _example(fn: Any) -> torch.Tensor:
+    """Return a draw for its shape, dtype and device; zeros if the prior is improper."""
+    try:
+        return fn.sample().detach()
+    except NotImplementedError:
+        return torch.zeros(fn.batch_shape + fn.event_shape)
+
+
+def _location(fn: torch.distributions.Distribution, like: torch.Tensor) -> torch.Tensor:
+    try:
+        mean = fn.mean.expand(like.shape).to(like)
+    except NotImplementedError:
+        return torch.zeros_like(like)
+    return torch.where(torch.isfinite(mean), mean, torch.zeros_like(mean))
+
+
+def _noise(fn: Any, like: torch.Tensor) -> torch.Tensor:
+    limit = initial_noise_scale(fn.event_dim, like.shape)
+    if limit == 0:
+        return torch.zeros_like(like)
+    try:
+        variance = fn.variance.expand(like.shape).to(like)
+    except NotImplementedError:
+        return limit * torch.randn_like(like)
+    return variance.nan_to_num(limit**2).sqrt().clamp(max=limit) * torch.randn_like(like)

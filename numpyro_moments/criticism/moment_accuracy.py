@@ -18,8 +18,7 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.criticism.recorder import Recorder, sites_among
 from numpyro_moments.criticism.replay import drawer
-from numpyro_moments.evaluation.keys import checked_key
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision, checked_key
 from numpyro_moments.likelihoods.structure import constrained_values
 from numpyro_moments.prediction.predict import sites_to_predict
 from numpyro_moments.sites.traces import bind, moment_traces

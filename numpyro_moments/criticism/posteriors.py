@@ -20,7 +20,7 @@ from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.site import checked_count
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.draws.sites import Whole, is_latent_draw, log_density
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.fitting.storing import sampled_sites
 from numpyro_moments.objectives.alpha import check_density
 from numpyro_moments.objectives.base import Program

@@ -16,7 +16,7 @@ from moment_calculus.criticism.diagnosis.findings import Diagnosis
 from moment_calculus.criticism.fitted_model import FittedModel
 from numpyro_moments.criticism.posteriors import STATISTICS, Keys, posterior_of
 from numpyro_moments.draws.sites import Whole
-from numpyro_moments.evaluation.keys import checked_key
+from numpyro_moments.evaluation.arguments import checked_key
 
 
 def compare_with_nuts(

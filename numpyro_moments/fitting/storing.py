@@ -13,8 +13,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from guides.numpyro.initialization import init_to_network
-from guides.numpyro.supports import is_latent
+from guides.numpyro.latent_sites import init_to_network, is_latent
 from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.storage.trainings import (
@@ -27,7 +26,7 @@ from moment_calculus.optimisation.storage.trainings import (
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
 from numpyro_moments.fitting.problem import is_array
-from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import bind
 
 PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")

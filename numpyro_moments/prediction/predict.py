@@ -16,12 +16,11 @@ from moment_calculus.predictions.moments import Moments, moments_of_draws, momen
 from moment_calculus.predictions.site import at_site, summed_log_density
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
-from numpyro_moments.evaluation.keys import checked_key
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision, checked_key
 from numpyro_moments.likelihoods.structure import distributions_in, restored
 from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
-from numpyro_moments.sites.posteriors import WRAPPERS
+from numpyro_moments.sites.terms import WRAPPERS
 from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, is_factor, moment_traces
 
 

@@ -16,8 +16,7 @@ from moment_calculus.predictions.site import checked_count
 from moment_calculus.response.errors import check_dictionary
 from moment_calculus.response.inverse_curvature import TOLERANCE
 from moment_calculus.response.response import Response
-from numpyro_moments.evaluation.keys import checked_key
-from numpyro_moments.evaluation.precision import Precision
+from numpyro_moments.evaluation.arguments import Precision, checked_key
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.response.problem import NumPyroProblem
 from numpyro_moments.svi import SVI

@@ -13,8 +13,7 @@ from moment_calculus.criticism.accuracy.accuracy import other_path
 from moment_calculus.values.propagation import Propagation
 from pyro_moments._host import call_plainly, shell_like
 from pyro_moments.criticism.recorder import Call, results_of, short_name
-from pyro_moments.evaluation.metadata import METADATA
-from pyro_moments.evaluation.tensor import define_operators
+from pyro_moments.evaluation.tensor import METADATA, define_operators
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.rules.table import IN_PLACE

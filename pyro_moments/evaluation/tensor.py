@@ -6,8 +6,10 @@ raises UnsupportedMoments, in ``__torch_dispatch__`` at the latest.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from types import FrameType
 from typing import Any
 
 import torch
@@ -15,9 +17,7 @@ import torch
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import Composite
-from pyro_moments._host import call_plainly, shell_like
-from pyro_moments.evaluation import vmap
-from pyro_moments.evaluation.metadata import METADATA
+from pyro_moments._host import VMAP_FRAME, call_plainly, shell_like
 from pyro_moments.evaluation.precision import (
     full_precision,
     is_autocast_on,
@@ -26,6 +26,48 @@ from pyro_moments.evaluation.precision import (
 )
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS, MeanCheck
+
+METADATA = {
+    getattr(torch.Tensor, name).__get__
+    for name in "shape dtype device ndim layout requires_grad is_leaf grad_fn grad is_nested "
+    "is_sparse is_quantized is_meta is_cuda is_cpu is_mps names _base".split()
+    if hasattr(getattr(torch.Tensor, name, None), "__get__")
+} | {
+    getattr(torch.Tensor, name)
+    for name in "size dim ndimension numel nelement __len__ is_floating_point is_complex "
+    "stride is_contiguous element_size storage_offset __hash__ get_device".split()
+}
+METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
+
+
+def maps_now() -> bool:
+    """Return whether ``torch.vmap`` itself, two frames above, looks at a tensor that it maps."""
+    return _is_of_vmap(sys._getframe(2))
+
+
+def is_around() -> bool:
+    """Return whether ``torch.vmap`` is among the callers; slow, so for failures only."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not (_is_of_vmap(frame) and frame.f_code.co_name == VMAP_FRAME[1]):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _is_of_vmap(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") == VMAP_FRAME[0]
+
+
+def vmap_error(sites: Iterable[str]) -> UnsupportedMoments:
+    """Return the error, with its remedy, for values of these latent sites under ``torch.vmap``."""
+    return UnsupportedMoments(
+        "a function of random values is mapped over an axis, which the moment rules cannot see",
+        sites=sites,
+        remedy="call it on the whole batch: x @ w and functions of torch map all rows at once; or "
+        "on each row in a loop, torch.stack([f(row) for row in x])",
+        operation="torch.vmap",
+        location=user_line(),
+    )
+
 
 # Called with every operation on random tensors and its result while a program is
 # recorded.
@@ -79,8 +121,8 @@ class MomentTensor(torch.Tensor):
     ) -> Any:
         """Apply the moment rule of a function; raise UnsupportedMoments if there is none."""
         if func in METADATA:
-            if vmap.maps_now():
-                raise vmap.vmap_error(_sites(args))
+            if maps_now():
+                raise vmap_error(_sites(args))
             return call_plainly(func, args, kwargs or {})
         result = _apply_rule(func, args, kwargs or {})
         if (observer := OBSERVER.get()) is not None:
@@ -273,8 +315,8 @@ def _sites(argument: Any) -> frozenset[str]:
 
 
 def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
-    if vmap.is_around():
-        return vmap.vmap_error(_sites(args))
+    if is_around():
+        return vmap_error(_sites(args))
     return UnsupportedMoments(
         "this operation has no moment rule",
         sites=_sites(args),

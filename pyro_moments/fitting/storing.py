@@ -15,7 +15,7 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
 
-from guides.pyro.initialization import init_to_network
+from guides.pyro.supports import init_to_network
 from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.storage.trainings import (
@@ -34,7 +34,7 @@ from pyro_moments.fitting.parameters import (
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
-from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import bind
 
 PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")

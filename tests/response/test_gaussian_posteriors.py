@@ -7,9 +7,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from moment_calculus.response import optimum
-from moment_calculus.response.arrow import Arrow
-from moment_calculus.response.solvers import ConjugateGradients
+from moment_calculus.response import inverse_curvature
+from moment_calculus.response.solvers import Arrow, ConjugateGradients
 from tests.checks.marks import IN_PYRO
 from tests.response.models import HOSTS, doubles, fresh, generalised, response
 from tests.response.oracle import NOISE, regression
@@ -100,7 +99,10 @@ def test_an_arrow_of_local_latents_is_exact(host):
 def test_other_solvers_agree_with_the_arrow(host, kind):
     y, sites, exact = hierarchy()
     few = {"products": 1, "dense": 3000}[kind]
-    with patch.object(optimum, "DENSE", few), patch.object(optimum, "WORTH", 100):
+    with (
+        patch.object(inverse_curvature, "DENSE", few),
+        patch.object(inverse_curvature, "WORTH", 100),
+    ):
         found = response(host, hierarchical(host), y, sites=sites)
     assert (type(found._curvature.inverse) is ConjugateGradients) == (kind == "products")
     deviations = np.sqrt(np.diag(exact))

@@ -13,8 +13,8 @@ import numpy as np
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, positive_part, transpose
 from moment_calculus.numerics.special import constants, namespace
-from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY, multiply, subtract
-from moment_calculus.operations.elementwise.products import PRODUCT
+from moment_calculus.operations.elementwise.products import PRODUCT, multiply
+from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear, map_features, with_chain_covariance
 from moment_calculus.operations.shapes.indexing import ALL, take, unstack

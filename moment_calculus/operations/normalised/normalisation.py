@@ -16,7 +16,7 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import warn_of_masks
-from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
+from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import with_trailing_features
 from moment_calculus.values import Gaussian, Spread, Step, Value
 from moment_calculus.values.ancestry import as_vector

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.normalised.softmax import (
     FunctionOfLogits,
     LogSoftmax,

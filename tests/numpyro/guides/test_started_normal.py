@@ -6,8 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from guides.numpyro.precompiled_normal import BLOCK, PrecompiledNormal
-from guides.numpyro.scales import full_like
+from guides.numpyro.scales import BLOCK, PrecompiledNormal, full_like
 
 KEY = jax.random.key(3)
 
