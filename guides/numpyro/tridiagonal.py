@@ -70,10 +70,6 @@ class TridiagonalNormal(TridiagonalNormalBase, Distribution):
         noise = jax.random.normal(key, tuple(sample_shape) + loc.shape, loc.dtype)
         return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
 
-    def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
-        """Return the log-density of values [..., *event], [...]."""
-        return tridiagonal.log_density(self.order.chain(value), *self.chains)
-
 
 class TridiagonalGuide(DVIGuide):
     """Gaussian guide in which neighbouring elements of a site are correlated, in O(n).

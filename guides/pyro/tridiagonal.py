@@ -68,10 +68,6 @@ class TridiagonalNormal(TridiagonalNormalBase, TorchDistribution):
         noise = torch.randn(shape, dtype=loc.dtype, device=loc.device)
         return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
 
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the log-density of values [..., *event], [...]."""
-        return tridiagonal.log_density(self.order.chain(value), *self.chains)
-
 
 class TridiagonalGuide(DVIGuide):
     """Gaussian guide in which neighbouring elements of a site are correlated, in O(n).
