@@ -19,7 +19,7 @@ from guides.families.mc_dropout import (
     bounded_site_error,
     prior_scale,
 )
-from guides.families.mean_field import LatentSite
+from guides.families.mean_field import FixedSettings, LatentSite
 from guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real
 from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.numerics.private_apis import (
@@ -164,7 +164,7 @@ class DroppedWeight(DroppedWeightBase, Distribution):
         return self.loc * self.noise(key, tuple(sample_shape) + self.mask_shape)
 
 
-class MCDropoutGuide(DVIGuide):
+class MCDropoutGuide(FixedSettings, DVIGuide):
     """Dropout as a posterior: weights M diag(z) with a mask z of their inputs for every datum.
 
     Args:
@@ -243,13 +243,6 @@ class MCDropoutGuide(DVIGuide):
         )
         self._weights = mc_dropout.WeightSites({}, frozenset())
         self._rates: dict[str, float] = {}
-
-    def fixed_settings(self) -> dict[str, Any]:
-        """Return the settings of the posterior that are not parameters.
-
-        A saved posterior can only be loaded into a guide with the same settings.
-        """
-        return self.options.fixed()
 
     @property
     def masked(self) -> dict[str, float]:

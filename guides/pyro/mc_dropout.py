@@ -21,7 +21,7 @@ from guides.families.mc_dropout import (
     bounded_site_error,
     prior_scale,
 )
-from guides.families.mean_field import LatentSite
+from guides.families.mean_field import FixedSettings, LatentSite
 from guides.pyro.mean_field import DVIGuide
 from guides.pyro.supports import init_to_network, is_real
 
@@ -171,7 +171,7 @@ class DroppedWeight(DroppedWeightBase, TorchDistribution):
         return self.loc * self.noise(torch.Size(sample_shape) + torch.Size(self.mask_shape))
 
 
-class MCDropoutGuide(DVIGuide):
+class MCDropoutGuide(FixedSettings, DVIGuide):
     """Dropout as a posterior: weights M diag(z) with a mask z of their inputs for every datum.
 
     Args:
@@ -245,13 +245,6 @@ class MCDropoutGuide(DVIGuide):
         self.options = options
         self._weights = mc_dropout.WeightSites({}, frozenset())
         self._rates: dict[str, float] = {}
-
-    def fixed_settings(self) -> dict[str, Any]:
-        """Return the settings of the posterior that are not parameters.
-
-        A saved posterior can only be loaded into a guide with the same settings.
-        """
-        return self.options.fixed()
 
     @property
     def masked(self) -> dict[str, float]:
