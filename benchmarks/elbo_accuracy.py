@@ -47,14 +47,6 @@ class Result:
     explained: float | None = None
 
     @property
-    def percent(self) -> float:
-        return 100 * (self.elbo - self.sampled) / abs(self.sampled)
-
-    @property
-    def in_standard_errors(self) -> float:
-        return (self.elbo - self.sampled) / self.standard_error
-
-    @property
     def left(self) -> float | None:
         """What the output's moments do not explain, in standard errors of both averages."""
         if self.explained is None:
@@ -182,13 +174,14 @@ def markdown(results: list[Result]) -> str:
 
 
 def line(row: Result) -> str:
+    difference = row.elbo - row.sampled
     cells = [
         row.network,
         row.covariance,
         f"{row.elbo:.2f}",
         f"{row.sampled:.2f} ± {row.standard_error:.2f}",
-        f"{row.percent:+.2f} %",
-        f"{row.in_standard_errors:+.1f}",
+        f"{100 * difference / abs(row.sampled):+.2f} %",
+        f"{difference / row.standard_error:+.1f}",
     ]
     if row.left is not None:
         cells += [f"{row.explained:.2f}", f"{row.left:+.1f}"]

@@ -36,17 +36,44 @@ def one_hidden_layer(host: Any, x: Any, hidden: int) -> Any:
     return dense("last", host.relu(dense("first", x, hidden)), 1)[..., 0]
 
 
-def regression_by(host: Any, mean: Callable[[Any], Any]) -> Callable:
-    """Regression with a noise of unknown scale.
+def linear(host: Any) -> Callable[[Any], Any]:
+    """A linear predictor with standard normal priors."""
+
+    def predictor(x: Any) -> Any:
+        weights = host.sample("weights", standard(host)([x.shape[1]]))
+        return x @ weights + host.sample("bias", host.dist.Normal(0.0, 1.0))
+
+    return predictor
+
+
+def hierarchy(host: Any, groups: int, mean_scale: float, positive: Any) -> Callable:
+    """A common slope, and intercepts of groups; ``positive`` is the prior of both scales."""
+    sample, normal = host.sample, host.dist.Normal
+
+    def model(x: Any, group: Any, y: Any = None) -> None:
+        mean, spread = sample("mean", normal(0.0, mean_scale)), sample("spread", positive)
+        slope, scale = sample("slope", normal(0.0, 1.0)), sample("scale", positive)
+        with host.plate("group", groups):
+            intercept = sample("intercept", normal(mean, spread))
+        with host.plate("data", len(x)):
+            sample("obs", normal(intercept[group] + slope * x, scale), obs=y)
+
+    return model
+
+
+def regression_by(host: Any, mean: Callable[[Any], Any], noise: Any = None) -> Callable:
+    """Regression with a noise of unknown scale, by default half-normal.
 
     Args:
         host: of the model.
         mean: of the outcomes, by covariates.
+        noise: prior of the scale.
     """
+    noise = noise or host.dist.HalfNormal(1.0)
 
     def model(x: Any, y: Any = None) -> None:
         loc = mean(x)
-        scale = host.sample("scale", host.dist.HalfNormal(1.0))
+        scale = host.sample("scale", noise)
         with host.plate("data", len(x)):
             host.sample("obs", host.dist.Normal(loc, scale), obs=y)
 

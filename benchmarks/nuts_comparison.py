@@ -21,7 +21,7 @@ from typing import Any
 
 import hosts
 import numpy as np
-from models import one_hidden_layer, regression_by, standard
+from models import hierarchy, linear, one_hidden_layer, regression_by
 from sklearn.datasets import load_diabetes
 
 HIDDEN, GROUPS = 20, 20
@@ -58,8 +58,7 @@ class Case:
 
 
 def diabetes() -> tuple[np.ndarray, np.ndarray]:
-    x, y = load_diabetes(return_X_y=True)
-    return standardised(x, y)
+    return standardised(*load_diabetes(return_X_y=True))
 
 
 def standardised(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -100,20 +99,6 @@ def models(host: Any) -> dict[str, Callable]:
     """Models by name; their weights, effects and means have normal priors."""
     sample, plate, dist = host.sample, host.plate, host.dist
 
-    def linear(x: Any) -> Any:
-        weights = sample("weights", standard(host)([x.shape[1]]))
-        return x @ weights + sample("bias", dist.Normal(0.0, 1.0))
-
-    def hierarchy(x: Any, group: Any, y: Any = None) -> None:
-        mean = sample("mean", dist.Normal(0.0, 2.0))
-        spread = sample("spread", dist.HalfNormal(1.0))
-        slope = sample("slope", dist.Normal(0.0, 1.0))
-        scale = sample("scale", dist.HalfNormal(1.0))
-        with plate("group", GROUPS):
-            intercept = sample("intercept", dist.Normal(mean, spread))
-        with plate("data", len(x)):
-            sample("obs", dist.Normal(intercept[group] + slope * x, scale), obs=y)
-
     def schools(errors: Any, y: Any = None) -> None:
         mean = sample("mean", dist.Normal(0.0, 5.0))
         spread = sample("spread", dist.HalfCauchy(5.0))
@@ -122,8 +107,8 @@ def models(host: Any) -> dict[str, Callable]:
             sample("obs", dist.Normal(mean + spread * effect, errors), obs=y)
 
     return {
-        "regression": regression_by(host, linear),
-        "hierarchy": hierarchy,
+        "regression": regression_by(host, linear(host)),
+        "hierarchy": hierarchy(host, GROUPS, 2.0, dist.HalfNormal(1.0)),
         "schools": schools,
         "network": regression_by(host, lambda x: one_hidden_layer(host, x, HIDDEN)),
     }

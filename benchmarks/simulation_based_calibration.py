@@ -14,53 +14,40 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import host_pyro as host
 import hosts
 import numpy as np
-import pyro
-import pyro.distributions as dist
 import torch
+from models import hierarchy, linear, regression_by
 from pyro.infer import Predictive
 from scipy.stats import chisquare
 
-from pyro_moments import DVIGuide, fit, linear_response
+from pyro_moments import linear_response
 
-DRAWS, BINS = 99, 10
+DRAWS, BINS, GROUPS = 99, 10, 20
 METHODS = ("mean field", "linear response")
 
 
-def regression(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
-    weights = pyro.sample("weights", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
-    bias = pyro.sample("bias", dist.Normal(0.0, 1.0))
-    scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5))
-    with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.Normal(x @ weights + bias, scale), obs=y)
+LOG_NORMAL = host.dist.LogNormal(0.0, 0.5)
+MODELS = {
+    "regression": regression_by(host, linear(host), LOG_NORMAL),
+    "hierarchy": hierarchy(host, GROUPS, 1.0, LOG_NORMAL),
+}
 
 
-def hierarchy(x: torch.Tensor, group: torch.Tensor, y: torch.Tensor | None = None) -> None:
-    mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
-    spread = pyro.sample("spread", dist.LogNormal(0.0, 0.5))
-    slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
-    scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5))
-    with pyro.plate("group", 20):
-        intercept = pyro.sample("intercept", dist.Normal(mean, spread))
-    with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.Normal(intercept[group] + slope * x, scale), obs=y)
-
-
-def arguments(model: Callable) -> tuple[torch.Tensor, ...]:
+def arguments(name: str) -> tuple[torch.Tensor, ...]:
     """Covariates: those of the regression are neither centred nor uncorrelated."""
     generator = np.random.default_rng(0)
-    if model is regression:
+    if name == "regression":
         shared = generator.normal(size=(60, 1))
         x = 1.0 + shared + 0.5 * generator.normal(size=(60, 3))
         return (torch.tensor(x, dtype=torch.double),)
     x = torch.tensor(1.0 + generator.normal(size=200), dtype=torch.double)
-    return x, torch.arange(20).repeat_interleave(10)
+    return x, torch.arange(GROUPS).repeat_interleave(10)
 
 
 @dataclass(frozen=True)
@@ -78,16 +65,14 @@ def uniformity(ranks: list[int]) -> float:
     return float(chisquare(counts).pvalue)
 
 
-def simulated(model: Callable, sets: int) -> Ranks:
+def simulated(name: str, sets: int) -> Ranks:
     ranks: dict[str, dict[str, list[int]]] = {method: {} for method in METHODS}
-    covariates = arguments(model)
+    model, covariates = MODELS[name], arguments(name)
     for seed in range(sets):
-        pyro.set_rng_seed(seed)
-        pyro.clear_param_store()
+        host.fresh(seed)
         truth = Predictive(model, num_samples=1)(*covariates)
         data = *covariates, truth.pop("obs")[0]
-        guide = DVIGuide()
-        fit(model, guide, *data, method="newton", float64=True)
+        guide = hosts.fitted(host, model, *data, seed=seed, method="newton", float64=True).guide
         draws = {"mean field": guide.sample_posterior(DRAWS)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -145,11 +130,11 @@ def main() -> None:
     torch.set_default_dtype(torch.double)
     torch.set_num_threads(1)
     by_model = {}
-    for model in (regression, hierarchy):
-        by_model[model.__name__] = ranks = simulated(model, options.sets)
+    for model in MODELS:
+        by_model[model] = ranks = simulated(model, options.sets)
         for method in METHODS:
             listed = "  ".join(f"{n} {p:.2g}" for n, p in ranks.p_values(method).items())
-            print(f"{model.__name__:12s} {method:16s} p: {listed}", flush=True)
+            print(f"{model:12s} {method:16s} p: {listed}", flush=True)
     if options.out:
         draw(by_model, options.out / "simulation_based_calibration.png")
         ranks = {name: ranks.by_method for name, ranks in by_model.items()}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from models import classification, observed, standard, two_heads
+from models import classification, linear, observed, two_heads
 
 HIDDEN, INPUTS, POINTS, GROUPS = 10, 3, 60, 20
 
@@ -24,16 +24,6 @@ def two_sites(host: Any, networks: Any) -> Callable:
             host.sample("labels", host.dist.Bernoulli(logits=binary), obs=labels)
 
     return model
-
-
-def linear(host: Any, likelihood: Callable) -> Callable:
-    """A generalised linear regression."""
-
-    def predictor(x: Any) -> Any:
-        w = host.sample("w", standard(host)([INPUTS]))
-        return x @ w + host.sample("b", host.dist.Normal(0.0, 1.0))
-
-    return observed(host, predictor, likelihood)
 
 
 def hierarchical(host: Any) -> Callable:
@@ -107,14 +97,20 @@ def twelve_models(host: Any, networks: Any) -> dict[str, tuple[Callable, tuple[A
     def ordinal(f: Any) -> Any:
         return dist.OrderedLogistic(f[..., 0], cutpoints)
 
+    def poisson(f: Any) -> Any:
+        return dist.Poisson(host.np.exp(f))
+
     models = {
         "regression": (observed(host, network("perceptron", 1), normal), "x y"),
         "heteroscedastic": (two_heads(host, network("perceptron", 2)), "x heavy"),
         "robust": (observed(host, network("perceptron", 1), student), "x heavy"),
-        "logistic": (linear(host, lambda f: dist.Bernoulli(logits=f)), "x binary"),
+        "logistic": (observed(host, linear(host), lambda f: dist.Bernoulli(logits=f)), "x binary"),
         "ordinal": (observed(host, network("perceptron", 1), ordinal), "x grades"),
         "softmax": (classification(host, network("perceptron", 3)), "x classes"),
-        "Poisson": (linear(host, lambda f: dist.Poisson(host.np.exp(f))), "x counts"),
+        "Poisson": (
+            observed(host, linear(host), lambda f: dist.Poisson(host.np.exp(f))),
+            "x counts",
+        ),
         "hierarchical": (hierarchical(host), "group grouped"),
         "residual": (observed(host, network("residual"), normal), "x y"),
         "layer norm": (observed(host, network("normalised"), normal), "x y"),

@@ -45,7 +45,7 @@ SLOW += [("numpyro", name) for name in ("layer norm", "two heads", "local latent
 def test_elbo_agrees_with_samples(benchmark, host, name):
     model, data = benchmark.models(host)[name]
     module = benchmark.hosts.load(host)
-    row = benchmark.compare(module, name, model, data, samples=600, steps=STEPS[host])
+    row = benchmark.compare(module, name, model, data, samples=300, steps=STEPS[host])
     assert row.agrees, row
     assert row.standard_error < 0.02 * abs(row.sampled), "too few samples to tell"
 

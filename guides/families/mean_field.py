@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from moment_calculus.errors import UnsupportedMoments, dependent_posterior, ignored_dependence
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
-from moment_calculus.operations.elementwise.arithmetic import add, site_value
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian
 from moment_calculus.values.propagation import Propagation

@@ -24,7 +24,7 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
-from moment_calculus.operations.elementwise.arithmetic import apply, scale_shift, site_value
+from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, Value
 from moment_calculus.values.propagation import Propagation

@@ -33,8 +33,8 @@ from moment_calculus.numerics.special import (
     stop_gradient,
     to_float64,
 )
-from moment_calculus.operations.elementwise.arithmetic import is_value, shape_of
 from moment_calculus.operations.elementwise.sums import aligned
+from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.ancestry import branches_of, shifted_from

@@ -9,7 +9,8 @@ from moment_calculus.likelihoods.expectations import check_certain, is_not_gauss
 from moment_calculus.likelihoods.normal import LOG_2PI
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, identity_like
 from moment_calculus.numerics.special import cast_clipped, namespace, stop_gradient, to_float64
-from moment_calculus.operations.elementwise.arithmetic import is_value, subtract
+from moment_calculus.operations.elementwise.sums import subtract
+from moment_calculus.operations.elementwise.unary import is_value
 
 
 def multivariate_normal(value: Any, loc: Any, scale_tril: Array) -> Array:

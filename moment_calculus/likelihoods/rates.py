@@ -27,8 +27,8 @@ from moment_calculus.likelihoods.location_scale import product_or_zero
 from moment_calculus.likelihoods.trials import log_orders
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import gammaln, namespace
-from moment_calculus.operations.elementwise.arithmetic import apply, is_value, scale_shift
 from moment_calculus.operations.elementwise.elementary import power as power_of
+from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift
 
 
 def poisson(value: Array, rate: Any) -> Array:

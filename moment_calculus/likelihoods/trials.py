@@ -37,7 +37,7 @@ from moment_calculus.numerics.special import (
     log_ndtr,
     namespace,
 )
-from moment_calculus.operations.elementwise.arithmetic import is_value
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.values import Deferred
 
 

@@ -13,8 +13,7 @@ from scipy.special import ndtri
 
 from moment_calculus.errors import warn_user
 from moment_calculus.response.errors import FlatDirection, NarrowerVarianceWarning
-from moment_calculus.response.inverse_curvature import InverseCurvature
-from moment_calculus.response.layout import Selection
+from moment_calculus.response.inverse_curvature import InverseCurvature, Selection
 from moment_calculus.response.problem import Latent, Problem
 
 DENSE = 3000  # most coordinates whose covariance is factored

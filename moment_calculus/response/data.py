@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 Plates = Mapping[str, tuple[int, int]]  # by name: axis, counted from the right, and size
 
 
@@ -100,3 +102,16 @@ def _shape(axes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     for axis, size in axes:
         shape[axis] = size
     return tuple(shape)
+
+
+def count_masked(fn: Any, mask: Any = None) -> int:
+    """Return how many elements of an observation are masked, by its site or inside wrappers."""
+    shown, masks = np.ones(fn.batch_shape + fn.event_shape, bool), [(mask, fn.event_dim)]
+    while hasattr(fn, "base_dist") and not hasattr(fn, "transforms"):
+        masks.append((getattr(fn, "_mask", None), fn.event_dim))
+        fn = fn.base_dist
+    for part, event_dim in masks:
+        if part is not None:
+            batch = np.asarray(part.cpu() if hasattr(part, "cpu") else part)
+            shown = shown & batch.reshape(batch.shape + (1,) * event_dim)
+    return int(np.sum(~shown))

@@ -15,7 +15,7 @@ from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.integrated import Integrated
 from moment_calculus.numerics.arrays import Array, outer
 from moment_calculus.numerics.special import namespace, safe_scale
-from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.values import Gaussian, Value

@@ -12,7 +12,7 @@ that keep positions to the step that knows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array, device, diagonal, diagonal_matrix, transpose
@@ -37,11 +37,6 @@ def cross_covariance(left: Gaussian, right: Gaussian) -> Array | None:
     # side (Mehler's formula). In diagonal mode the inputs of a linear map count as
     # independent, as in its variance.
     return Query().cross(left, right)
-
-
-def cross_covariances() -> Callable[[Gaussian, Gaussian], Array | None]:
-    """Return :func:`cross_covariance` for many pairs, which computes common parts once."""
-    return Query().cross
 
 
 class _Answers:
@@ -74,7 +69,9 @@ class Query:
     def cross(self, left: Gaussian, right: Gaussian) -> Array | None:
         """Return Cov(left, right), ``batch + [d, e]`` or what broadcasts to it; None if unknown."""
         if left is right:
-            return _marginal(left) if self.is_mixed else left.joint_covariance()
+            if not self.is_mixed:
+                return left.joint_covariance()
+            return diagonal_matrix(features_last(left.variance, left.axis))
         if left.serial < right.serial:
             swapped = self.cross(right, left)
             return None if swapped is None else transpose(swapped)
@@ -169,10 +166,6 @@ def _has_nonlinear_factors(product: Gaussian) -> bool:
     return any(part.step.nonlinear for part in ancestors(product) if part is not product)
 
 
-def _marginal(value: Gaussian) -> Array:
-    return diagonal_matrix(features_last(value.variance, value.axis))
-
-
 def _drop_leading_axes(cross: Array | None, left: Gaussian, right: Gaussian) -> Array | None:
     """Drop leading axes of size one that a reshape on the way removed from the values."""
     ranks = (len(value.shape) - (value.axis is not None) for value in (left, right))
@@ -195,8 +188,11 @@ def elementwise_covariance(left: Gaussian, right: Gaussian) -> Array | float | N
     elementwise = _elementwise(left, right) if left.axis == right.axis else None
     if elementwise is None:
         return None
-    exact = left.propagation.full or isinstance(elementwise, float)
-    return elementwise if exact else _clip_to_scales(elementwise, left, right)
+    if left.propagation.full or isinstance(elementwise, float):
+        return elementwise
+    bound = safe_scale(left.variance) * safe_scale(right.variance)
+    xp = namespace(bound)
+    return xp.maximum(xp.minimum(elementwise, bound), -bound)
 
 
 def _elementwise(left: Gaussian, right: Gaussian) -> Array | float | None:
@@ -216,12 +212,6 @@ def _elementwise(left: Gaussian, right: Gaussian) -> Array | float | None:
     missing = len(left.shape) + (left.axis is None) - line.ndim  # the batch may have fewer axes
     line = namespace(line).reshape(line, (1,) * missing + tuple(line.shape))
     return from_features_last(line, left.axis)
-
-
-def _clip_to_scales(covariance: Array, left: Gaussian, right: Gaussian) -> Array:
-    bound = safe_scale(left.variance) * safe_scale(right.variance)
-    xp = namespace(bound)
-    return xp.maximum(xp.minimum(covariance, bound), -bound)
 
 
 Offset = tuple[int, ...]
@@ -250,7 +240,8 @@ def lag_covariance(value: Gaussian, offset: Sequence[int]) -> Array | None:
 
 def _lag(value: Gaussian, offset: Offset) -> Array | None:
     if value.independent or (value.batch_independent and not _feature_offset(value, offset)):
-        return _zeros(value.variance, offset)
+        like, shape = value.variance, remaining(value.shape, offset)
+        return namespace(like).zeros(shape, dtype=like.dtype, device=device(like))
     covariance = value.step.lag(value, offset)
     if covariance is not NotImplemented:
         return covariance
@@ -265,11 +256,6 @@ def shifted(array: Array, offset: Sequence[int]) -> tuple[Array, Array]:
     left = tuple(slice(max(0, -o), n - max(0, o)) for o, n in zip(offset, sizes, strict=True))
     right = tuple(slice(max(0, o), n - max(0, -o)) for o, n in zip(offset, sizes, strict=True))
     return array[left], array[right]
-
-
-def _zeros(like: Array, offset: Offset) -> Array:
-    shape = remaining(like.shape, offset)
-    return namespace(like).zeros(shape, dtype=like.dtype, device=device(like))
 
 
 def remaining(shape: Sequence[int], offset: Offset) -> tuple[int, ...]:
@@ -287,7 +273,6 @@ def along_features(value: Gaussian, offset: Offset) -> bool:
 
 
 def _of_features(value: Gaussian, offset: Offset) -> Array:
-    """Return a diagonal beside the main one of the covariance over the feature axis."""
     step = _feature_offset(value, offset)
     diagonal = namespace(value.mean).linalg.diagonal(value.covariance, offset=abs(step))
     return from_features_last(diagonal, value.axis)

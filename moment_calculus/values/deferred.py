@@ -15,7 +15,6 @@ from moment_calculus.functions.combinators import (
     Bounds,
     Composed,
     Fused,
-    Identity,
     Scaled,
     bounds_of,
     with_arrays_moved,
@@ -191,20 +190,6 @@ class Deferred:
     def then(self, outer: Any) -> Deferred:
         """Return outer(f(x)) as one function of the same Gaussian."""
         return self.of(Composed.of(outer, self.function, self.policy))
-
-
-def fuse(
-    combine: Callable[..., Array],
-    parts: Sequence[Gaussian | Deferred],
-    compute_bounds: Callable[[], Bounds] = Bounds,  # computes the bounds of the result
-    **how: Any,  # closed_form and fallback of the result
-) -> Deferred:
-    """Return combine(f(x), g(x), …) for functions of one Gaussian x as one function of it."""
-    base = base_of(parts[0])
-    functions = tuple(p.function if isinstance(p, Deferred) else Identity() for p in parts)
-    return Deferred(
-        base, Fused.of(combine, functions, compute_bounds, RecognitionPolicy.at(base.mean)), **how
-    )
 
 
 def as_function(value: Gaussian | Deferred) -> Gaussian | Deferred:

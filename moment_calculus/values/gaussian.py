@@ -97,15 +97,11 @@ class Gaussian:
         self.step = Root() if step is None else step
         _ = self.step.linear_in_chains  # cached now: asked later, it would recurse too deeply
         self.support = union(self.step.inputs) if support is None else support
-        self.ties = self._default_ties() if ties is None else ties
+        roots = Ties.NONE if spread.plain else Ties.FEATURES
+        self.ties = (Ties.ALL if self.step.inputs else roots) if ties is None else ties
         self.propagation = propagation or Propagation()
         self._memo: Memo | None = None
         self.serial = next(_serials)
-
-    def _default_ties(self) -> Ties:
-        if self.step.inputs:
-            return Ties.ALL
-        return Ties.NONE if self.spread.plain else Ties.FEATURES
 
     @property
     def shape(self) -> tuple[int, ...]:

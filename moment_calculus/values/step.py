@@ -8,6 +8,7 @@ other, and covariances with other values are unknown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +28,8 @@ class Entries(NamedTuple):
     @classmethod
     def of(cls, site: Any) -> Entries:
         """Return all entries of a latent site, in order."""
-        return cls(site, lambda: _entry_indices(site.mean))
+        xp, shape, place = namespace(site.mean), tuple(site.shape), device(site.mean)
+        return cls(site, lambda: xp.reshape(xp.arange(math.prod(shape), device=place), shape))
 
     def moved(self, move: Callable[[Array], Array]) -> Entries:
         """Return the entries after ``move``, which only rearranges the elements of an array."""
@@ -37,13 +39,6 @@ class Entries(NamedTuple):
         """Return the covariance along the trailing axis, given the variance of each component."""
         indices = self.indices()
         return _where_same(indices[..., :, None], indices[..., None, :], variance[..., :, None])
-
-
-def _entry_indices(like: Array) -> Array:
-    xp, count = namespace(like), 1
-    for size in like.shape:
-        count *= size
-    return xp.reshape(xp.arange(count, device=device(like)), tuple(like.shape))
 
 
 def entries_of(value: Any) -> Entries | None:
@@ -61,7 +56,8 @@ def _of_one_site(*values: Any) -> list[Entries] | None:
 def covariance_of_entries(left: Any, right: Any) -> Array | None:
     """Return Cov(left, right), ``batch + [d, e]``, if both are entries of one site; else None."""
     parts = _of_one_site(left, right)
-    if parts is None or not _broadcast(left, right):
+    batches = (batch_shape(value.shape, value.axis) for value in (left, right))
+    if parts is None or not broadcasts(*batches):
         return None
     ours, theirs = (
         features_last(part.indices(), value.axis)
@@ -82,10 +78,6 @@ def elementwise_covariance_of_entries(left: Any, right: Any) -> Array | None:
 def _where_same(ours: Array, theirs: Array, variance: Array) -> Array:
     xp = namespace(variance)
     return xp.where(ours == theirs, variance, xp.zeros_like(variance))
-
-
-def _broadcast(left: Any, right: Any) -> bool:
-    return broadcasts(*(batch_shape(value.shape, value.axis) for value in (left, right)))
 
 
 def covariance_by_older(value: Any, other: Any, query: Any) -> Array | None:

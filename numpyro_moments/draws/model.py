@@ -24,12 +24,11 @@ from moment_calculus.criticism.model_with_draws import (
     other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.data import plate_axes
+from moment_calculus.response.data import count_masked, plate_axes
 from moment_calculus.response.errors import unknown_site
 from numpyro_moments.draws.sites import (
     Whole,
     check_observed_whole,
-    count_masked,
     is_observed,
     log_density,
     whole_value,
@@ -38,7 +37,7 @@ from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.likelihoods.structure import restored
 from numpyro_moments.prediction.predict import of_particles
 from numpyro_moments.prediction.prediction import SampledPrediction
-from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import is_factor, observing
 
 NUMBERS_PER_BATCH = 2**24  # numbers that are computed together, over all draws
@@ -225,7 +224,7 @@ class NumPyroModel:
     def masked(self) -> dict[str, int]:
         """Return the number of masked elements of each observed site that has some."""
         observed = (site for site in self._first.values() if is_observed(site))
-        found = {site["name"]: count_masked(site) for site in observed}
+        found = {site["name"]: count_masked(site["fn"]) for site in observed}
         return {name: count for name, count in found.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:

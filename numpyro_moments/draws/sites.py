@@ -7,8 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from numpyro.distributions import ExpandedDistribution, MaskedDistribution
 from numpyro.primitives import Messenger
 
 from moment_calculus.criticism.model_with_draws import part_of_plate
@@ -78,13 +76,3 @@ def check_observed_whole(enlarged: Mapping[str, tuple[int, int]], trace: dict) -
 def is_observed(site: dict) -> bool:
     """Return whether a site is observed, and no factor."""
     return site["type"] == "sample" and site["is_observed"] and not is_factor(site)
-
-
-def count_masked(site: dict) -> int:
-    """Return how many elements of the batch of a site a mask hides."""
-    fn, shown = site["fn"], np.ones(site["fn"].batch_shape, bool)
-    while isinstance(fn, (MaskedDistribution, ExpandedDistribution)):
-        if isinstance(fn, MaskedDistribution):
-            shown = shown & np.asarray(fn._mask)
-        fn = fn.base_dist
-    return int(np.sum(~shown))

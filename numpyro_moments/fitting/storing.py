@@ -26,7 +26,7 @@ from moment_calculus.optimisation.storage.trainings import (
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
 from numpyro_moments.fitting.problem import is_array
-from numpyro_moments.sites.posteriors import without_wrappers
+from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import bind
 
 PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")

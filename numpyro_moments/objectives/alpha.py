@@ -29,7 +29,7 @@ from numpyro_moments.likelihoods import tempered_jointly
 from numpyro_moments.objectives.base import Objective, Program, vectorised
 from numpyro_moments.objectives.elbo import latent_terms
 from numpyro_moments.sites.messenger import model_site
-from numpyro_moments.sites.posteriors import dropout_posterior, without_wrappers
+from numpyro_moments.sites.terms import dropout_posterior, without_wrappers
 from numpyro_moments.sites.traces import Traces, host_traces, observed_plates
 
 
@@ -49,14 +49,9 @@ class _ValidateDensity(Messenger):
 
 def at_draws(program: Program, key: Any, *, consume: Callable[[Traces], Any]) -> tuple[Any, dict]:
     """Return what ``consume`` makes of a particle that NumPyro draws, and new mutable values."""
-    model, guide, args, kwargs, parameters = program
-
-    def traced(part: Callable) -> dict:
-        return handlers.trace(part).get_trace(*args, **kwargs)
-
-    with diagnose_errors(model, args, kwargs):
+    with diagnose_errors(program.model, program.args, program.kwargs):
         keys = tuple(jax.random.split(key))
-        sites = host_traces(model, guide, traced, parameters, keys, _ValidateDensity, lambda fn: fn)
+        sites = host_traces(*program, keys, _ValidateDensity, lambda fn: fn)
         traces = Traces.of(*sites)
         check_density(program, traces.guide, key)
         return consume(traces), traces.mutable

@@ -20,7 +20,7 @@ from numpyro_moments.evaluation.arguments import Precision, checked_key
 from numpyro_moments.likelihoods.structure import distributions_in, restored
 from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
-from numpyro_moments.sites.posteriors import WRAPPERS
+from numpyro_moments.sites.terms import WRAPPERS
 from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, is_factor, moment_traces
 
 

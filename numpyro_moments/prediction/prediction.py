@@ -13,7 +13,7 @@ from moment_calculus.predictions.site import ClosedFormSite, checked_count
 from numpyro_moments.evaluation.arguments import Precision, checked_key
 from numpyro_moments.likelihoods import marginal, moments_and_law, univariate
 from numpyro_moments.likelihoods.structure import has_moments, restored
-from numpyro_moments.sites.posteriors import WRAPPERS
+from numpyro_moments.sites.terms import WRAPPERS
 
 CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 

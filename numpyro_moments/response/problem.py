@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from guides.numpyro.latent_sites import is_latent
@@ -40,11 +39,17 @@ from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss, scales
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
-from numpyro_moments.response.perturbations import PerturbedLoss, data_weights, prior_shifts
-from numpyro_moments.response.quantities import CorrectedPredictions, FlatFunctional, expectations
+from numpyro_moments.response.derivatives import (
+    CorrectedPredictions,
+    FlatFunctional,
+    PerturbedLoss,
+    data_weights,
+    expectations,
+    prior_shifts,
+)
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.posteriors import mixes_elements, without_wrappers
-from numpyro_moments.sites.traces import moment_traces
+from numpyro_moments.sites.terms import mixes_elements
+from numpyro_moments.sites.traces import is_function_of_sites, moment_traces
 from numpyro_moments.svi import SVI
 
 
@@ -278,7 +283,7 @@ class NumPyroProblem:
         with self.precision():
             traces = self.traces(self._flat, None, self.data, self.named)
             sites = traces.guide.items()
-            guide = {name: site for name, site in sites if not _is_function(site)}
+            guide = {name: site for name, site in sites if not is_function_of_sites(site)}
             return self._perturbed(data_weights(self._sites, guide, datum))
 
     def prior_parameters(self) -> Perturbation:
@@ -293,9 +298,3 @@ class NumPyroProblem:
         """Return numbers as a JAX array in the precision of the parameters."""
         with self.precision():
             return jnp.asarray(values, self._flat.dtype)
-
-
-def _is_function(site: dict) -> bool:
-    """Return whether a site of the guide is a function of others."""
-    is_delta = isinstance(without_wrappers(site["fn"]), dist.Delta)
-    return is_delta and is_random(site["value"])

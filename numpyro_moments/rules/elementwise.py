@@ -13,11 +13,9 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.dropout import noise
 from moment_calculus.operations.dropout.noise import Bits, Uniform
-from moment_calculus.operations.elementwise import arithmetic as operations
-from moment_calculus.operations.elementwise import choices, elementary
-from moment_calculus.operations.elementwise.arithmetic import apply, is_value
+from moment_calculus.operations.elementwise import choices, elementary, products, sums, unary
 from moment_calculus.operations.elementwise.choices import Condition, at_least, at_most
-from moment_calculus.operations.elementwise.unary import are_of_one_gaussian
+from moment_calculus.operations.elementwise.unary import apply, are_of_one_gaussian, is_value
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, register_made
 
@@ -25,25 +23,25 @@ from numpyro_moments.rules.table import moment_rule, register_made
 @moment_rule("add", "add_any")
 def add(x: Any, y: Any) -> Value:
     """Serve ``+``; dependent operands add their exact cross-covariance."""
-    return operations.add(x, y)
+    return sums.add(x, y)
 
 
 @moment_rule("sub")
 def subtract(x: Any, y: Any) -> Value:
     """Serve ``-``."""
-    return operations.subtract(x, y)
+    return sums.subtract(x, y)
 
 
 @moment_rule("mul")
 def multiply(x: Any, y: Any, **_: Any) -> Value:
     """Serve ``*``."""
-    return operations.multiply(x, y)
+    return products.multiply(x, y)
 
 
 @moment_rule("div")
 def divide(x: Any, y: Any, **_: Any) -> Value:
     """Serve ``/`` by a certain divisor, or by a positive function of a Gaussian."""
-    return operations.divide(x, y)
+    return products.divide(x, y)
 
 
 @moment_rule("integer_pow")
@@ -55,7 +53,7 @@ def integer_power(x: Value, *, y: int) -> Any:
 def _power(x: Value, exponent: float) -> Any:
     if exponent == 0:
         return jnp.ones(x.shape, x.at_mean.dtype)
-    return operations.square(x) if exponent == 2 else elementary.power(x, exponent)
+    return products.square(x) if exponent == 2 else elementary.power(x, exponent)
 
 
 @moment_rule("pow")
@@ -73,9 +71,9 @@ _POSITIVE = " of a positive function of a Gaussian"
 
 # Functions of one value by primitive, and what users write for them.
 UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
-    "neg": (lambda x: operations.scale_shift(x, -1.0), "unary ``-``"),
+    "neg": (lambda x: unary.scale_shift(x, -1.0), "unary ``-``"),
     "sign": (choices.sign, "``jnp.sign``"),
-    "square": (operations.square, "``jnp.square``"),
+    "square": (products.square, "``jnp.square``"),
     "sqrt": (lambda x: elementary.power(x, 0.5), f"``jnp.sqrt``{_POSITIVE}"),
     "rsqrt": (lambda x: elementary.power(x, -0.5), f"``jax.lax.rsqrt``{_POSITIVE}"),
     "cbrt": (lambda x: elementary.power(x, 1 / 3), f"``jnp.cbrt``{_POSITIVE}"),

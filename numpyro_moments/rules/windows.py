@@ -10,8 +10,8 @@ from jax import lax
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.operations.elementwise.arithmetic import add
 from moment_calculus.operations.elementwise.choices import maximum, minimum
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.shapes.concatenation import pad
 from moment_calculus.operations.windows import extremes, pooling
 from moment_calculus.operations.windows.convolution import (

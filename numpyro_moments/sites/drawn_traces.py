@@ -11,39 +11,37 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
 from guides.numpyro.mc_dropout import DroppedWeight
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.objectives.data import DataPlates
 from moment_calculus.values.propagation import Propagation
-from numpyro_moments.likelihoods.structure import stripped
 from numpyro_moments.particles.evaluation import Evaluation, certain, drawn, evaluated
 from numpyro_moments.particles.undrawn import (
     Rows,
-    SharedDrawNeeded,
     Undrawn,
     UndrawnRows,
     masked_site_p,
     normal_site_p,
 )
-from numpyro_moments.sites.messenger import LatentVectors, drawn_density, model_site
-from numpyro_moments.sites.posteriors import (
+from numpyro_moments.sites.messenger import LatentVectors, model_site
+from numpyro_moments.sites.random_watch import refuse_silent_draws
+from numpyro_moments.sites.terms import (
     dropout_posterior,
     gaussian_base,
     value_at_mean,
     without_wrappers,
 )
-from numpyro_moments.sites.random_watch import refuse_silent_draws
 from numpyro_moments.sites.traces import (
     Traces,
-    certain_outputs,
     check_masked_rows,
-    host_traces,
     moment_traces,
     observed_plates,
     observing,
+    site_parts,
+    trace_sites,
 )
 
 
@@ -107,42 +105,26 @@ def drawn_traces(
     [*batch] beside a distribution that was only traced. A Normal latent site has the
     moments of its posterior as value, and what draws it as ``undrawn``.
     """
-    details: dict[str, Any] = {}
-
-    def traced(part: Callable) -> dict:
-        return handlers.trace(part).get_trace(*args, **kwargs)
-
-    def program(*keys: Any) -> Any:
-        messengers = partial(_Drawn, drawing=drawing), observing(drawing.predicting)
-        traces = host_traces(model, guide, traced, parameters, keys, *messengers)
-        details.update(zip(("guide", "model"), traces, strict=True))
-        return [
-            {name: _parts(site, drawing.predicting) for name, site in trace.items()}
-            for trace in traces
-        ]
-
-    keys = tuple(jax.random.split(key))
-    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(*keys)
+    messengers = partial(_Drawn, drawing=drawing), observing(drawing.predicting)
+    parts_of = partial(site_parts, scored=not drawing.predicting)
+    program = model, guide, args, kwargs, parameters
+    traced = trace_sites(*program, key, messengers, parts_of)
     if drawing.is_mean:
-        outputs = certain_outputs(shapes, details["model"], drawing.predicting)
-        refuse_silent_draws(jaxpr.jaxpr, outputs)
-    structure = jax.tree.structure(shapes)
-
-    dims = _data_dims(drawing, details["model"])
-
-    guide_key, moments = keys[1], (guide, args, kwargs, parameters)
+        refuse_silent_draws(traced.jaxpr.jaxpr, traced.certain_outputs(drawing.predicting))
+    dims = _data_dims(drawing, traced.sites[1])
 
     def consumed(evaluation: Evaluation) -> Any:
-        found = jax.tree.unflatten(structure, evaluation.run(jaxpr, keys))
+        outputs = traced.parts(evaluation.run(traced.jaxpr, traced.keys))
         sites = (
-            {name: _settled({**details[kind][name]}, part, dims) for name, part in parts.items()}
-            for kind, parts in zip(("guide", "model"), found, strict=True)
+            {name: _settled({**sites[name]}, part, dims) for name, part in parts.items()}
+            for sites, parts in zip(traced.sites, outputs, strict=True)
         )
-        found = Traces.of(*sites)
-        check_masked_rows(found.model, found.guide)
+        traces = Traces.of(*sites)
+        check_masked_rows(traces.model, traces.guide)
         if drawing.is_mean and not drawing.predicting:
-            found = _with_moments(found, moment_traces(None, *moments, guide_key, Propagation()))
-        return consume(found)
+            moments = moment_traces(None, *program[1:], traced.keys[1], Propagation())
+            traces = _with_moments(traces, moments)
+        return consume(traces)
 
     return evaluated(consumed, drawing.is_mean, not drawing.predicting)
 
@@ -161,19 +143,6 @@ def _normal(key: Any, name: str, fn: dist.Normal, shape: tuple[int, ...]) -> jax
 def _masked(key: Any, name: str, fn: DroppedWeight) -> jax.Array:
     leaves, structure = jax.tree.flatten(fn)
     return masked_site_p.bind(key, fn.loc, *leaves, site=name, structure=structure)
-
-
-def _parts(site: dict, predicting: bool) -> dict:
-    """Return the arrays of a site; of an observed one its log-density instead of its value."""
-    if site["type"] != "sample":
-        return {"value": site["value"]}
-    if site["is_observed"] and not predicting:
-        parts = {"log_prob": site["fn"].log_prob(site["value"])}
-    else:
-        parts = {"value": site["value"], "fn": stripped(site["fn"])}
-        if (density := drawn_density(site)) is not None:
-            parts["log_prob"] = density
-    return parts | ({"scale": site["scale"]} if isinstance(site["scale"], jax.Array) else {})
 
 
 def _with_moments(traces: Traces, known: Traces) -> Traces:
@@ -228,5 +197,6 @@ def _is_special(part: Any) -> bool:
 def _moments(part: Any) -> Any:
     """Return the moments of an undrawn site, the draw of a moved one, and others unchanged."""
     if isinstance(part, Undrawn) and not part.moves:
-        return part.site.moments()
+        # The terms of a masked site do not need its value.
+        return part.loc if isinstance(part.site, MaskedSite) else part.site.moments()
     return certain(part) if _is_special(part) else part

@@ -25,7 +25,7 @@ from numpyro.primitives import Messenger
 from moment_calculus.errors import MEAN_FIELD_GUIDES, UnsupportedMoments, not_reparameterised
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import new_primitive, shaped
-from numpyro_moments.sites.posteriors import posterior_value, without_wrappers
+from numpyro_moments.sites.terms import posterior_value, without_wrappers
 
 Draw = Callable[[str, dist.Distribution], jax.Array]
 _GAUSSIAN = (AutoLaplaceApproximation, AutoLowRankMultivariateNormal, AutoMultivariateNormal)

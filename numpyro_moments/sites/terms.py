@@ -1,4 +1,4 @@
-"""Terms of the sites in an objective: of latent ones, and likelihoods of observed ones."""
+"""Moments of latent sites by their posteriors, and the terms of all sites in an objective."""
 
 from __future__ import annotations
 
@@ -8,16 +8,74 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro import distributions as dist
+from numpyro.distributions import transforms
 from numpyro.distributions.util import scale_and_mask
 
-from guides.families.posteriors import LatentTerms, at_site, sum_trailing
+from guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
+from guides.numpyro.mc_dropout import DroppedWeight
+from guides.numpyro.scales import PrecompiledNormal
+from guides.numpyro.tridiagonal import TridiagonalNormal
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.matrices import row_sums
 from moment_calculus.numerics.private_apis import is_traced
 from numpyro_moments.likelihoods import evaluate
+from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.posteriors import POSTERIORS, without_wrappers
+
+WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
+_ACTIVATIONS = {
+    transforms.ExpTransform: "exp",
+    transforms.SigmoidTransform: "sigmoid",
+    transforms.SoftplusTransform: "softplus",
+}
+
+
+class _Posteriors(Posteriors):
+    framework = "NumPyro"
+    wrappers, mask = WRAPPERS, dist.MaskedDistribution
+    normals = (dist.Normal, PrecompiledNormal)
+    chain, dropped, delta = TridiagonalNormal, DroppedWeight, dist.Delta
+    full_rank = (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
+    transformed = dist.TransformedDistribution
+    affine, composed = transforms.AffineTransform, transforms.ComposeTransform
+    identity = (transforms.IdentityTransform,)
+
+    def value(self, parameter: Any) -> Any:
+        return parameter if is_random(parameter) else jnp.asarray(parameter)
+
+    def random_parameters(self, part: Any) -> list[Any]:
+        return random_leaves(part)
+
+    def is_one_to_one(self, transform: Any) -> bool:
+        if isinstance(transform, transforms.AffineTransform):
+            return True
+        arrays = any(jnp.ndim(part) for part in jax.tree.leaves(transform))
+        return not arrays and not isinstance(transform, transforms.AbsTransform)
+
+    def function_of(self, transform: Any) -> Activation:
+        name = _ACTIVATIONS.get(type(transform))
+        if name is None:
+            return Integrated(transform.__call__, constants=None)
+        return activation(name)
+
+    def masked(self, terms: jax.Array, mask: Any) -> jax.Array:
+        return jnp.where(mask, terms, 0.0)
+
+    def broadcast(self, array: Any, shape: tuple[int, ...]) -> jax.Array:
+        return jnp.broadcast_to(array, shape)
+
+
+POSTERIORS = _Posteriors()
+dropout_posterior = POSTERIORS.dropout_posterior
+gaussian_base = POSTERIORS.gaussian_base
+mixes_elements = POSTERIORS.mixes_elements
+posterior_value = POSTERIORS.posterior_value
+value_at_mean = POSTERIORS.value_at_mean
+without_wrappers = POSTERIORS.without_wrappers
+
 
 Site = Mapping[str, Any]
 
@@ -33,7 +91,7 @@ def scaled_sum(log_prob: jax.Array, site: Site) -> jax.Array:
     return jnp.sum(scale_and_mask(log_prob, site["scale"]))
 
 
-class _InNumPyro(LatentTerms):
+class _Terms(LatentTerms):
     def evaluate(self, name: str, fn: Any, value: Any) -> jax.Array:
         return evaluate(name, fn, value)
 
@@ -71,7 +129,7 @@ def _is_known(scale: Any) -> bool:
     return scale is not None and np.ndim(scale) == 0 and not is_traced(scale)
 
 
-_TERMS = _InNumPyro(POSTERIORS)
+_TERMS = _Terms(POSTERIORS)
 latent_term, auxiliary_term = _TERMS.latent_term, _TERMS.auxiliary_term
 
 

@@ -14,6 +14,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 from numpyro.util import check_model_guide_match
 
+from guides.families.drawn_sites import MaskedSite
 from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
@@ -21,12 +22,10 @@ from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.structure import stripped
-from numpyro_moments.particles.undrawn import MaskedSite
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.messenger import MomentMessenger, drawn_density, latent_rule, model_site
-from numpyro_moments.sites.posteriors import without_wrappers
 from numpyro_moments.sites.random_watch import Declared, noise_rule, refuse_silent_draws, with_noise
-from numpyro_moments.sites.terms import Site
+from numpyro_moments.sites.terms import Site, without_wrappers
 
 
 def bind(guide: Any, model: Any, params: dict[str, Any] | None = None) -> None:
@@ -139,27 +138,16 @@ def moment_traces(
     evaluator: Callable[..., Interpreter] = Interpreter,
 ) -> Traces:
     """Run guide and model as NumPyro's ELBOs do, with moments in place of samples."""
-    details: dict[str, Any] = {}
-
-    def traced(part: Callable) -> dict:
-        return handlers.trace(part).get_trace(*args, **kwargs)
-
-    def program(*keys: Any) -> Any:
-        messengers = partial(MomentMessenger, sample_sites=sample_sites), observing(predicting)
-        traces = host_traces(model, guide, traced, parameters, keys, *messengers)
-        details.update(zip(("guide", "model"), traces, strict=True))
-        return [{name: _dynamic(site) for name, site in trace.items()} for trace in traces]
-
-    keys = tuple(jax.random.split(key))
-    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(*keys)
-    jaxpr = with_noise(jaxpr, keys[0])
-    refuse_silent_draws(jaxpr.jaxpr, certain_outputs(shapes, details["model"], predicting))
+    messengers = partial(MomentMessenger, sample_sites=sample_sites), observing(predicting)
+    traced = trace_sites(model, guide, args, kwargs, parameters, key, messengers, site_parts)
+    jaxpr = with_noise(traced.jaxpr, traced.keys[0])
+    refuse_silent_draws(jaxpr.jaxpr, traced.certain_outputs(predicting))
     rules = {"latent": latent_rule(propagation), "noise": noise_rule(propagation)}
-    interpreter = evaluator(rules, outputs=_names(shapes))
-    parts = jax.tree.unflatten(jax.tree.structure(shapes), interpreter.run(jaxpr, keys))
+    interpreter = evaluator(rules, outputs=_names(traced.shapes))
+    guide_parts, model_parts = traced.parts(interpreter.run(jaxpr, traced.keys))
     guide_sites, model_sites = (
-        {name: {**details[kind][name], **part} for name, part in sites.items()}
-        for kind, sites in zip(("guide", "model"), parts, strict=True)
+        {name: {**sites[name], **part} for name, part in parts.items()}
+        for sites, parts in zip(traced.sites, (guide_parts, model_parts), strict=True)
     )
     if sample_sites:
         _check_known(sample_sites, guide_sites)
@@ -167,16 +155,73 @@ def moment_traces(
     return Traces.of(guide_sites, model_sites)
 
 
+class TracedSites(NamedTuple):
+    """Guide and model as one program, whose outputs are the arrays of their sites."""
+
+    jaxpr: Any
+    shapes: Any  # of the outputs: parts by site, of the guide and of the model
+    sites: list[dict[str, dict]]  # as they were traced, of the guide and of the model
+    keys: tuple  # inputs of the program, for the model and for the guide
+
+    def parts(self, outputs: Sequence[Any]) -> list[dict[str, dict]]:
+        """Return the parts by site, of the guide and of the model."""
+        return jax.tree.unflatten(jax.tree.structure(self.shapes), outputs)
+
+    def certain_outputs(self, predicting: bool) -> set[int]:
+        """Return the indices of the outputs that have to be certain, given the sites.
+
+        For an ELBO these are all parts of the random variables. For predictions they are
+        the parameters of the random variables, whose values (drawn by loops) are not
+        used, and deterministic values.
+        """
+        place, indices = len(jax.tree.leaves(self.shapes[0])), set()
+        for name in sorted(self.shapes[1]):
+            sampled = self.sites[1][name]["type"] == "sample"
+            for part, shapes in sorted(self.shapes[1][name].items()):
+                size = len(jax.tree.leaves(shapes))
+                if (sampled != (part == "value")) if predicting else sampled:
+                    indices |= set(range(place, place + size))
+                place += size
+        return indices
+
+
+def trace_sites(
+    model: Callable | None,  # None: the guide alone
+    guide: Callable,
+    args: tuple,
+    kwargs: dict,
+    parameters: dict[str, Any],  # values of the param and mutable sites
+    key: Any,
+    messengers: tuple[Callable, Callable],  # outermost handlers of guide and model
+    parts_of: Callable[[dict], dict],  # the arrays of a site
+) -> TracedSites:
+    """Trace guide and model to one program."""
+    sites: list[dict[str, dict]] = []
+
+    def program(*keys: Any) -> Any:
+        sites[:] = host_traces(model, guide, args, kwargs, parameters, keys, *messengers)
+        return [{name: parts_of(site) for name, site in trace.items()} for trace in sites]
+
+    keys = tuple(jax.random.split(key))
+    jaxpr, shapes = jax.make_jaxpr(program, return_shape=True)(*keys)
+    return TracedSites(jaxpr, shapes, sites, keys)
+
+
 def host_traces(
     model: Callable | None,  # None: the guide alone
     guide: Callable,
-    traced: Callable[[Callable], dict],  # makes the trace of a program
+    args: tuple,
+    kwargs: dict,
     parameters: dict[str, Any],  # values of the param and mutable sites
     keys: Sequence[Any],  # of the model and of the guide
     guide_messenger: Callable,  # the outermost handler of the guide
     model_messenger: Callable,
 ) -> tuple[dict, dict]:
     """Return the traces of guide and model, made as NumPyro's ``Trace_ELBO`` makes them."""
+
+    def traced(program: Callable) -> dict:
+        return handlers.trace(program).get_trace(*args, **kwargs)
+
     model_key, guide_key = keys
     seeded = handlers.substitute(handlers.seed(guide, guide_key), data=parameters)
     guide_trace = traced(guide_messenger(seeded))
@@ -210,16 +255,17 @@ def _kept(trace: dict) -> dict:
     }
 
 
-def _dynamic(site: dict) -> dict:
-    """Return the parts of a site that are made of arrays; a scale that is a number is left out."""
-    parts = {"value": site["value"]}
-    if site["type"] == "sample":
-        parts["fn"] = stripped(site["fn"])
+def site_parts(site: dict, scored: bool = False) -> dict:
+    """Return the arrays of a site; of an observed one its log-density if it is ``scored``."""
+    if site["type"] != "sample":
+        return {"value": site["value"]}
+    if scored and site["is_observed"]:
+        parts = {"log_prob": site["fn"].log_prob(site["value"])}
+    else:
+        parts = {"value": site["value"], "fn": stripped(site["fn"])}
         if (density := drawn_density(site)) is not None:
             parts["log_prob"] = density
-    if isinstance(site.get("scale"), jax.Array):
-        parts["scale"] = site["scale"]
-    return parts
+    return parts | ({"scale": site["scale"]} if isinstance(site["scale"], jax.Array) else {})
 
 
 def _names(shapes: Any) -> Sequence[str]:
@@ -229,25 +275,6 @@ def _names(shapes: Any) -> Sequence[str]:
     for name in sorted(model):  # the order in which JAX flattens dictionaries
         names += [name] * len(jax.tree.leaves(model[name]))
     return names
-
-
-def certain_outputs(shapes: Any, model: dict[str, dict], predicting: bool) -> set[int]:
-    """Return the indices of the outputs that have to be certain, given the sites.
-
-    For an ELBO these are all parts of the random variables. For predictions they are the
-    parameters of the random variables, whose values (drawn by loops) are not used, and
-    deterministic values.
-    """
-    guide, sites = shapes
-    place, found = len(jax.tree.leaves(guide)), set()
-    for name in sorted(sites):
-        sampled = model[name]["type"] == "sample"
-        for part in sorted(sites[name]):
-            size = len(jax.tree.leaves(sites[name][part]))
-            if (sampled != (part == "value")) if predicting else sampled:
-                found |= set(range(place, place + size))
-            place += size
-    return found
 
 
 def _check_known(sample_sites: Collection[str], guide: dict[str, dict]) -> None:
@@ -261,7 +288,7 @@ def _check_known(sample_sites: Collection[str], guide: dict[str, dict]) -> None:
         names = [name for name, site in sites.items() if not site["infer"].get("is_auxiliary")]
         raise unknown_sample_sites(unknown, names)
     for name in sample_sites:
-        if name in sites and _is_undrawn(sites[name]):
+        if name in sites and is_function_of_sites(sites[name]):
             origins = sorted(sites[name]["value"].sites)
             raise UnsupportedMoments(
                 f"site '{name}' of sample_sites is a function of other sites of the guide "
@@ -272,5 +299,6 @@ def _check_known(sample_sites: Collection[str], guide: dict[str, dict]) -> None:
             )
 
 
-def _is_undrawn(site: dict) -> bool:
+def is_function_of_sites(site: dict) -> bool:
+    """Return whether a site of the guide is a function of other sites."""
     return isinstance(without_wrappers(site["fn"]), dist.Delta) and is_random(site["value"])

@@ -30,12 +30,11 @@ from moment_calculus.criticism.model_with_draws import (
     other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.data import plate_axes
+from moment_calculus.response.data import count_masked, plate_axes
 from moment_calculus.response.errors import unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.draws.sites import (
     check_observed_whole,
-    count_masked,
     event_dim_of,
     is_deterministic_value,
     is_observed,
@@ -49,7 +48,7 @@ from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
 from pyro_moments.prediction.predict import LeaveUndrawn
 from pyro_moments.prediction.prediction import SampledPrediction
-from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import is_factor
 
 NUMBERS_PER_BATCH = 2**24  # numbers that a batch of draws may hold
@@ -282,7 +281,8 @@ class PyroModel:
     @property
     def masked(self) -> dict[str, int]:
         """Return how many elements a mask hides, for each observed site that has such."""
-        counts = {name: count_masked(self._first_sites[name]) for name in self.observed}
+        sites = {name: self._first_sites[name] for name in self.observed}
+        counts = {name: count_masked(site["fn"], site["mask"]) for name, site in sites.items()}
         return {name: count for name, count in counts.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:

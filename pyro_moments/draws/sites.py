@@ -16,7 +16,7 @@ from pyro.poutine.subsample_messenger import SubsampleMessenger
 from moment_calculus.criticism.model_with_draws import part_of_plate
 from moment_calculus.likelihoods.families import unwrapped
 from pyro_moments.prediction.predict import is_deterministic
-from pyro_moments.sites.posteriors import WRAPPERS
+from pyro_moments.sites.terms import WRAPPERS
 from pyro_moments.sites.traces import is_factor
 
 
@@ -69,17 +69,6 @@ def log_density(sites: Iterable[Any]) -> torch.Tensor:
 def log_prob_of(site: Any, scale: Any = 1.0) -> torch.Tensor:
     """Return the log density of each element of a site, scaled and masked."""
     return scale_and_mask(site["fn"].log_prob(site["value"]), scale, site["mask"])
-
-
-def count_masked(site: Any) -> int:
-    """Return how many batch elements of a site are masked."""
-    fn = site["fn"]
-    shown = torch.ones(fn.batch_shape, dtype=torch.bool)
-    masks = [site["mask"], fn._mask if isinstance(fn, MaskedDistribution) else None]
-    for mask in masks:
-        if mask is not None:
-            shown = shown & torch.as_tensor(mask).cpu()
-    return int((~shown).sum())
 
 
 SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name

@@ -34,7 +34,7 @@ from pyro_moments.fitting.parameters import (
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
-from pyro_moments.sites.posteriors import without_wrappers
+from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import bind
 
 PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")

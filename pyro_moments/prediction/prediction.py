@@ -14,7 +14,7 @@ from moment_calculus.predictions.site import ClosedFormSite, checked_count
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.likelihoods import marginal, moments_and_law, univariate
 from pyro_moments.likelihoods.structure import has_moments
-from pyro_moments.sites.posteriors import WRAPPERS
+from pyro_moments.sites.terms import WRAPPERS
 
 CLASSES = torch.distributions.Categorical
 

@@ -34,23 +34,21 @@ from pyro_moments.fitting.flat_loss import FlatLoss
 from pyro_moments.fitting.parameters import as_array, to_float64
 from pyro_moments.fitting.storing import sampled_sites
 from pyro_moments.prediction.predict import moment_trace
-from pyro_moments.response.evaluation_context import EvaluationContext, FixedParameters
-from pyro_moments.response.perturbations import (
+from pyro_moments.response.derivatives import (
     Change,
-    PerturbedLoss,
-    data_weights,
-    prior_parameters,
-    prior_shifts,
-)
-from pyro_moments.response.quantities import (
     CorrectedPredictions,
     FlatFunctional,
+    PerturbedLoss,
     RunModel,
+    data_weights,
     expectations,
+    prior_parameters,
+    prior_shifts,
     to_tree,
 )
+from pyro_moments.response.evaluation_context import EvaluationContext, FixedParameters
 from pyro_moments.sites.messenger import MomentMessenger, model_site
-from pyro_moments.sites.posteriors import mixes_elements, without_wrappers
+from pyro_moments.sites.terms import mixes_elements, without_wrappers
 
 
 @dataclass(frozen=True)

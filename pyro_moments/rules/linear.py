@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.arithmetic import add, multiply
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.linear import maps, reductions
 from moment_calculus.operations.linear.matrices import einsum as calculus_einsum
 from moment_calculus.operations.linear.matrices import matmul as product_of_matrices

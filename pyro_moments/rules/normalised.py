@@ -11,7 +11,9 @@ import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations import shapes
-from moment_calculus.operations.elementwise.arithmetic import add, is_value, multiply, scale_shift
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.normalised import normalisation
 from moment_calculus.operations.normalised.softmax import (
     FunctionOfLogits,

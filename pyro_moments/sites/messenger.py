@@ -21,11 +21,11 @@ from moment_calculus.errors import (
     not_reparameterised,
 )
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.arithmetic import site_value
+from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values.propagation import Propagation
 from pyro_moments.evaluation.tensor import MomentTensor
-from pyro_moments.sites.posteriors import gaussian_base, posterior_value, without_wrappers
 from pyro_moments.sites.random_watch import GeneratorWatch
+from pyro_moments.sites.terms import gaussian_base, posterior_value, without_wrappers
 
 
 class Part(NamedTuple):

@@ -1,4 +1,4 @@
-"""Terms of the sites in an objective: of latent ones, and likelihoods of observed ones."""
+"""Moments of latent sites by their posteriors, and the terms of all sites in an objective."""
 
 from __future__ import annotations
 
@@ -6,20 +6,77 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import pyro.distributions as dist
 import torch
-from pyro.distributions.torch_distribution import MaskedDistribution
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import scale_and_mask
 from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
+from torch.distributions import transforms
 
-from guides.families.posteriors import LatentTerms, at_site, sum_trailing
+from guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
+from guides.pyro.mc_dropout import DroppedWeight
+from guides.pyro.tridiagonal import TridiagonalNormal
+from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.private_apis import is_untraced
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.failure_causes import refuse_infinite_data
 from pyro_moments.likelihoods import evaluate
-from pyro_moments.sites.messenger import LatentVector
-from pyro_moments.sites.posteriors import POSTERIORS, dropout_posterior, without_wrappers
+from pyro_moments.likelihoods.structure import random_tensors
+
+WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
+_ACTIVATIONS = {
+    transforms.ExpTransform: "exp",
+    transforms.SigmoidTransform: "sigmoid",
+    transforms.SoftplusTransform: "softplus",
+    dist.transforms.SoftplusTransform: "softplus",  # Pyro's own class
+    transforms.TanhTransform: "tanh",
+}
+
+
+class _Posteriors(Posteriors):
+    framework = "Pyro"
+    wrappers, mask = WRAPPERS, MaskedDistribution
+    normals = (torch.distributions.Normal, dist.Normal)
+    chain, dropped, delta = TridiagonalNormal, DroppedWeight, dist.Delta
+    full_rank = (
+        torch.distributions.MultivariateNormal,
+        torch.distributions.LowRankMultivariateNormal,
+    )
+    transformed = torch.distributions.TransformedDistribution
+    affine, composed = transforms.AffineTransform, transforms.ComposeTransform
+    identity = ()
+
+    def value(self, parameter: Any) -> Any:
+        return unwrap(parameter)
+
+    def random_parameters(self, part: Any) -> list[Any]:
+        return [unwrap(tensor) for tensor in random_tensors(part)]
+
+    def is_one_to_one(self, transform: Any) -> bool:
+        return transform.bijective
+
+    def function_of(self, transform: Any) -> Activation:
+        name = _ACTIVATIONS.get(type(transform))
+        # The bound method has a hash; transforms that compare by value have none.
+        return Integrated(transform.__call__) if name is None else activation(name)
+
+    def masked(self, terms: torch.Tensor, mask: Any) -> torch.Tensor:
+        return scale_and_mask(terms, mask=mask)
+
+    def broadcast(self, array: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        return array if array.shape == shape else array.expand(shape)
+
+
+POSTERIORS = _Posteriors()
+dropout_posterior = POSTERIORS.dropout_posterior
+gaussian_base = POSTERIORS.gaussian_base
+mixes_elements = POSTERIORS.mixes_elements
+posterior_value = POSTERIORS.posterior_value
+value_at_mean = POSTERIORS.value_at_mean
+without_wrappers = POSTERIORS.without_wrappers
+
 
 SMALL = 2**12  # components, for which the call of an operation dominates its cost
 
@@ -62,7 +119,7 @@ def scaled_sum(log_prob: torch.Tensor, site: Any) -> torch.Tensor:
     return terms.sum() if terms.dim() else terms
 
 
-class _InPyro(LatentTerms):
+class _Terms(LatentTerms):
     def evaluate(self, name: str, fn: Any, value: Any) -> torch.Tensor:
         return evaluate(name, fn, wrap(value))
 
@@ -83,7 +140,7 @@ class _InPyro(LatentTerms):
 
     def entropy(self, name: str, value: Any, guide_site: Any) -> torch.Tensor:
         fn = guide_site["fn"]
-        if isinstance(value, LatentVector):
+        if not isinstance(value, torch.Tensor):  # a latent vector, which is only available by site
             return fn.entropy()
         if not isinstance(value, MomentTensor):
             return -fn.log_prob(value)
@@ -97,7 +154,7 @@ class _InPyro(LatentTerms):
         return POSTERIORS.entropy(value.value, fn)
 
 
-_TERMS = _InPyro(POSTERIORS)
+_TERMS = _Terms(POSTERIORS)
 latent_term, auxiliary_term = _TERMS.latent_term, _TERMS.auxiliary_term
 
 

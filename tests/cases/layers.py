@@ -6,12 +6,19 @@ import torch
 from torch.nn.functional import linear
 
 from moment_calculus.numerics.special import constants, namespace
-from moment_calculus.operations.elementwise import arithmetic as ops
 from moment_calculus.operations.elementwise.choices import where
+from moment_calculus.operations.elementwise.products import divide, multiply
+from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
-from moment_calculus.operations.linear import reductions as sums
 from moment_calculus.operations.linear.maps import linear as gaussian_linear
 from moment_calculus.operations.linear.matrices import einsum, matmul
+from moment_calculus.operations.linear.reductions import (
+    cumulative_sum,
+    difference,
+    product,
+    reduce_mean,
+    reduce_sum,
+)
 from moment_calculus.operations.normalised.normalisation import normalise
 from moment_calculus.operations.normalised.softmax import logsumexp_value, softmax_value
 from moment_calculus.operations.shapes import permute, reshape, swap_last
@@ -86,42 +93,38 @@ LAYERS = [
     LayerCase("certain_matrix_times_vector", (CERTAIN, VECTOR), matmul, torch.matmul),
     LayerCase("matrix_times_certain_vector", (JOINT, CONSTANT), matmul, torch.matmul),
     LayerCase("certain_vector_times_matrix", (CONSTANT, WEIGHT), matmul, torch.matmul, batched=()),
-    LayerCase("add", (JOINT, X), ops.add, torch.add, batched=(0, 1)),
-    LayerCase("add_bias", (JOINT, BIAS), ops.add, torch.add),
-    LayerCase("subtract", (JOINT, X), ops.subtract, torch.subtract, batched=(0, 1)),
-    LayerCase(
-        "subtract_from_certain", (CERTAIN, JOINT), ops.subtract, torch.subtract, batched=(0, 1)
-    ),
-    LayerCase("multiply", (JOINT, X), ops.multiply, torch.multiply, batched=(0, 1)),
-    LayerCase("multiply_certain", (JOINT, CERTAIN), ops.multiply, torch.multiply, batched=(0, 1)),
-    LayerCase("multiply_diagonal", (X, X), ops.multiply, torch.multiply, (0, 1), DIAGONAL),
-    LayerCase(
-        "divide", (JOINT, Operand((2, 2), "positive")), ops.divide, torch.divide, batched=(0, 1)
-    ),
+    LayerCase("add", (JOINT, X), add, torch.add, batched=(0, 1)),
+    LayerCase("add_bias", (JOINT, BIAS), add, torch.add),
+    LayerCase("subtract", (JOINT, X), subtract, torch.subtract, batched=(0, 1)),
+    LayerCase("subtract_from_certain", (CERTAIN, JOINT), subtract, torch.subtract, batched=(0, 1)),
+    LayerCase("multiply", (JOINT, X), multiply, torch.multiply, batched=(0, 1)),
+    LayerCase("multiply_certain", (JOINT, CERTAIN), multiply, torch.multiply, batched=(0, 1)),
+    LayerCase("multiply_diagonal", (X, X), multiply, torch.multiply, (0, 1), DIAGONAL),
+    LayerCase("divide", (JOINT, Operand((2, 2), "positive")), divide, torch.divide, batched=(0, 1)),
     LayerCase("affine", (JOINT,), lambda x: scale_shift(x, -2.0, 1.5), lambda x: 1.5 - 2 * x),
-    LayerCase("square", (JOINT,), lambda x: ops.multiply(x, x), torch.square),
+    LayerCase("square", (JOINT,), lambda x: multiply(x, x), torch.square),
     LayerCase(
         "product_of_dependent",
         (JOINT,),
-        lambda x: ops.multiply(x, fixed(x)),
+        lambda x: multiply(x, fixed(x)),
         lambda x: x * fixed(x),
     ),
     LayerCase(
         "difference_of_dependent",
         (JOINT,),
-        lambda x: ops.subtract(x, fixed(x)),
+        lambda x: subtract(x, fixed(x)),
         lambda x: x - fixed(x),
     ),
     LayerCase(
         "residual",
         (JOINT, WEIGHT),
-        lambda x, w: ops.add(x, gaussian_linear(x, w)),
+        lambda x, w: add(x, gaussian_linear(x, w)),
         lambda x, w: x + linear(x, w),
     ),
     LayerCase(
         "residual_diagonal",
         (X, WEIGHT),
-        lambda x, w: ops.add(x, gaussian_linear(x, w)),
+        lambda x, w: add(x, gaussian_linear(x, w)),
         lambda x, w: x + linear(x, w),
         propagation=DIAGONAL,
     ),
@@ -135,7 +138,7 @@ LAYERS = [
     LayerCase(
         "slices_of_one_output",
         (JOINT, CERTAIN),
-        lambda x, w: ops.multiply(*functions.halves(gaussian_linear(x, w), index)),
+        lambda x, w: multiply(*functions.halves(gaussian_linear(x, w), index)),
         lambda x, w: torch.multiply(*functions.halves(linear(x, w))),
     ),
     LayerCase(
@@ -148,7 +151,7 @@ LAYERS = [
     LayerCase(
         "unstack",
         (JOINT,),
-        lambda x: ops.multiply(*unstack(x, 1)),
+        lambda x: multiply(*unstack(x, 1)),
         lambda x: torch.multiply(*x.unbind(-1)),
     ),
     LayerCase("transpose", (JOINT,), swap_last, lambda x: x.mT, batched=()),
@@ -190,50 +193,48 @@ LAYERS = [
     LayerCase(
         "einsum_permutation", (Operand((1, 2, 2), "correlated"),), *einstein("bij->jbi"), batched=()
     ),
-    LayerCase("sum", (JOINT,), lambda x: sums.reduce_sum(x, [1]), lambda x: x.sum(-1)),
+    LayerCase("sum", (JOINT,), lambda x: reduce_sum(x, [1]), lambda x: x.sum(-1)),
     LayerCase(
         "sum_and_keep",
         (JOINT,),
-        lambda x: ops.subtract(x, sums.reduce_sum(x, [1], keepdims=True)),
+        lambda x: subtract(x, reduce_sum(x, [1], keepdims=True)),
         lambda x: x - x.sum(-1, keepdim=True),
     ),
-    LayerCase("sum_of_all", (WEIGHT,), sums.reduce_sum, torch.sum, batched=()),
+    LayerCase("sum_of_all", (WEIGHT,), reduce_sum, torch.sum, batched=()),
     LayerCase(
-        "sum_of_independent", (WEIGHT,), lambda x: sums.reduce_sum(x, [0]), lambda x: x.sum(0), ()
+        "sum_of_independent", (WEIGHT,), lambda x: reduce_sum(x, [0]), lambda x: x.sum(0), ()
     ),
     LayerCase(
         "sum_of_leading_features",
         (JOINT,),
-        lambda x: sums.reduce_sum(swap_last(x), [0]),
+        lambda x: reduce_sum(swap_last(x), [0]),
         lambda x: x.mT.sum(0),
     ),
     LayerCase(
         "sum_diagonal",
         (X,),
-        lambda x: sums.reduce_sum(x, [1]),
+        lambda x: reduce_sum(x, [1]),
         lambda x: x.sum(-1),
         propagation=DIAGONAL,
     ),
     LayerCase(
         "centred",
         (JOINT,),
-        lambda x: ops.subtract(x, sums.reduce_mean(x, [1], keepdims=True)),
+        lambda x: subtract(x, reduce_mean(x, [1], keepdims=True)),
         lambda x: x - x.mean(-1, keepdim=True),
     ),
-    LayerCase(
-        "cumulative_sum", (JOINT,), lambda x: sums.cumulative_sum(x, 1), lambda x: x.cumsum(-1)
-    ),
+    LayerCase("cumulative_sum", (JOINT,), lambda x: cumulative_sum(x, 1), lambda x: x.cumsum(-1)),
     LayerCase(
         "cumulative_sum_of_leading_features",
         (JOINT,),
-        lambda x: sums.cumulative_sum(swap_last(x), 0),
+        lambda x: cumulative_sum(swap_last(x), 0),
         lambda x: x.mT.cumsum(0),
         batched=(),
     ),
-    LayerCase("difference", (JOINT,), lambda x: sums.difference(x, 1), lambda x: x.diff()),
-    LayerCase("product_of_two", (JOINT,), lambda x: sums.product(x, 1), lambda x: x.prod(-1)),
+    LayerCase("difference", (JOINT,), lambda x: difference(x, 1), lambda x: x.diff()),
+    LayerCase("product_of_two", (JOINT,), lambda x: product(x, 1), lambda x: x.prod(-1)),
     LayerCase(
-        "product_of_batch", (WEIGHT,), lambda x: sums.product(x, 0), lambda x: x.prod(0), batched=()
+        "product_of_batch", (WEIGHT,), lambda x: product(x, 0), lambda x: x.prod(0), batched=()
     ),
     LayerCase(
         "where",

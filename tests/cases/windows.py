@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.concatenation import pad

@@ -13,13 +13,9 @@ import torch
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.special import constants
 from moment_calculus.operations.dropout.noise import drop
-from moment_calculus.operations.elementwise.arithmetic import (
-    add,
-    apply,
-    multiply,
-    scale_shift,
-    subtract,
-)
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import index

@@ -11,7 +11,9 @@ import pytest
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.dropout.noise import noise
-from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, subtract
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import reduce_mean, reduce_sum
 from moment_calculus.rulebooks import propagation_of

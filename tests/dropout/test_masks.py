@@ -9,7 +9,8 @@ import torch
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations.dropout.masked_weight import SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import multiply_by_noise, noise
-from moment_calculus.operations.elementwise.arithmetic import add, multiply
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import einsum, matmul
 from moment_calculus.rulebooks import propagation_of

@@ -13,13 +13,9 @@ from moment_calculus.errors import ApproximationWarning, UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.classes import class_rule, predictive_rule
 from moment_calculus.operations.dropout.noise import bernoulli_mask, drop, where_mask
-from moment_calculus.operations.elementwise.arithmetic import (
-    add,
-    apply,
-    multiply,
-    scale_shift,
-    subtract,
-)
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import reduce_mean
 from moment_calculus.operations.normalised.normalisation import FEW, normalise

@@ -14,7 +14,8 @@ from moment_calculus.functions.combinators import Bounds
 from moment_calculus.functions.table import ACTIVATIONS, Integrated, Smooth, activation
 from moment_calculus.likelihoods.links import log
 from moment_calculus.operations.elementwise import elementary
-from moment_calculus.operations.elementwise.arithmetic import add, divide, multiply
+from moment_calculus.operations.elementwise.products import divide, multiply
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.propagation import Propagation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moment_calculus.numerics.arrays import diagonal_matrix
-from moment_calculus.operations.elementwise import arithmetic as ops
+from moment_calculus.operations.elementwise import products, sums
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear
@@ -83,12 +83,12 @@ def transposed(w):
 
 def product_without_covariance(x, y):
     """The formula of independent factors."""
-    z = ops.multiply(unrelated(x), y)
+    z = products.multiply(unrelated(x), y)
     return Gaussian(z.mean, Spread(z.variance, z.covariance), propagation=z.propagation)
 
 
 def product_without_variances(x, y):
-    z = ops.multiply(x, y)
+    z = products.multiply(x, y)
     lost = diagonal_matrix(x.variance * y.variance)
     return altered(z, covariance=z.joint_covariance() - lost)
 
@@ -124,20 +124,20 @@ LAYER_MUTANTS = [
     wrong_rule("overflow", check_corners, "linear", covariance_changed(lambda c: c * 1e20 * 1e-20)),
     wrong_rule("rounding", check_float32, "linear", mean_changed(roughened)),
     wrong_rule("one framework differs", check_frameworks, "linear", mean_changed(wrong_on_jax)),
-    wrong_rule("difference for sum", check_oracle, "add", ops.subtract),
+    wrong_rule("difference for sum", check_oracle, "add", sums.subtract),
     wrong_rule(
         "terms taken as independent",
         check_oracle,
         "residual",
-        lambda x, w: ops.add(unrelated(x), linear(x, w)),
+        lambda x, w: sums.add(unrelated(x), linear(x, w)),
     ),
     wrong_rule(
         "operands taken as independent",
         check_oracle,
         "difference_of_dependent",
-        lambda x: ops.subtract(unrelated(x), fixed(x)),
+        lambda x: sums.subtract(unrelated(x), fixed(x)),
     ),
-    wrong_rule("operands swapped", check_oracle, "subtract", lambda x, y: ops.subtract(y, x)),
+    wrong_rule("operands swapped", check_oracle, "subtract", lambda x, y: sums.subtract(y, x)),
     wrong_rule("shift scaled", check_oracle, "affine", lambda x: scale_shift(x, -2.0, -3.0)),
     wrong_rule(
         "product of the variances lost", check_oracle, "multiply", product_without_variances
@@ -154,7 +154,7 @@ LAYER_MUTANTS = [
         "square",
         lambda x: product_without_covariance(x, x),
     ),
-    wrong_rule("multiplied", check_oracle, "divide", ops.multiply),
+    wrong_rule("multiplied", check_oracle, "divide", products.multiply),
     wrong_rule(
         "parts taken as independent",
         check_oracle,
@@ -177,7 +177,7 @@ LAYER_MUTANTS = [
         "mean of independent copies",
         check_oracle,
         "centred",
-        lambda x: ops.subtract(x, reduce_mean(unrelated(x), [1], keepdims=True)),
+        lambda x: sums.subtract(x, reduce_mean(unrelated(x), [1], keepdims=True)),
     ),
     wrong_rule(
         "elements of the batch taken as one",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moment_calculus.operations.elementwise.arithmetic import add
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.concatenation import pad

@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.arithmetic import (
-    add,
-    apply,
-    multiply,
-    scale_shift,
-    site_value,
-    subtract,
-)
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.indexing import index, index_axes
 from moment_calculus.rulebooks import propagation_of

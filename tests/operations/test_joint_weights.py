@@ -9,7 +9,8 @@ import pytest
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.arithmetic import add, apply, scale_shift, subtract
+from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.shapes import permute, reshape

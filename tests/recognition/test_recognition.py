@@ -12,7 +12,9 @@ import torch
 from moment_calculus.functions.integrated import crossings
 from moment_calculus.functions.recognition import recognised
 from moment_calculus.functions.table import Integrated, Rescaled, activation
-from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from tests.cases import ACTIVATIONS

@@ -7,10 +7,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from moment_calculus.response import optimum
-from moment_calculus.response.arrow import Arrow
-from moment_calculus.response.solvers import ConjugateGradients
-from tests.checks.marks import IN_PYRO
+from moment_calculus.response import inverse_curvature
+from moment_calculus.response.solvers import Arrow, ConjugateGradients
+from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
 from tests.response.models import HOSTS, doubles, fresh, generalised, response
 from tests.response.oracle import NOISE, regression
 
@@ -79,6 +78,7 @@ def hierarchy():
     return y, sites, np.linalg.inv(precision)
 
 
+@IN_PYRO_FIRST
 def test_an_arrow_of_local_latents_is_exact(host):
     y, sites, exact = hierarchy()
     found = response(host, hierarchical(host), y, sites=sites)
@@ -100,7 +100,10 @@ def test_an_arrow_of_local_latents_is_exact(host):
 def test_other_solvers_agree_with_the_arrow(host, kind):
     y, sites, exact = hierarchy()
     few = {"products": 1, "dense": 3000}[kind]
-    with patch.object(optimum, "DENSE", few), patch.object(optimum, "WORTH", 100):
+    with (
+        patch.object(inverse_curvature, "DENSE", few),
+        patch.object(inverse_curvature, "WORTH", 100),
+    ):
         found = response(host, hierarchical(host), y, sites=sites)
     assert (type(found._curvature.inverse) is ConjugateGradients) == (kind == "products")
     deviations = np.sqrt(np.diag(exact))
@@ -131,6 +134,7 @@ def test_guides_of_the_host_are_exact(host, guide):
     assert_exact(host, known, guide, params)
 
 
+@IN_PYRO_FIRST
 def test_a_full_rank_guide_has_nothing_to_correct(host):
     known = regression("normal")
     exact = np.linalg.inv(known.x.T @ known.x / NOISE**2 + np.diag(known.prior_scale**-2))

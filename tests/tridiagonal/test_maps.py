@@ -14,7 +14,9 @@ from guides.families import tridiagonal
 from guides.families.tridiagonal import Order
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, scale_shift
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.linear.reductions import reduce_sum

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from moment_calculus.operations.elementwise.arithmetic import add, scale_shift, subtract
+from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import einsum, matmul
 from moment_calculus.operations.linear.reductions import reduce_mean, reduce_sum

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from moment_calculus.functions.table import ReLU, Sigmoid, Tanh
-from moment_calculus.operations.elementwise.arithmetic import add, multiply, subtract
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index

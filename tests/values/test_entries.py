@@ -9,8 +9,9 @@ import pytest
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, subtract
-from moment_calculus.operations.elementwise.unary import scale_shift, site_value
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.concatenation import concatenate, pad, stack
 from moment_calculus.operations.shapes.indexing import index

@@ -11,14 +11,9 @@ import pytest
 
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.arithmetic import (
-    add,
-    multiply,
-    site_value,
-    square,
-    subtract,
-)
-from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.operations.elementwise.products import multiply, square
+from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.normalised.normalisation import normalise
 from moment_calculus.operations.normalised.softmax import softmax_value

@@ -7,7 +7,9 @@ import pytest
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.arithmetic import add, apply, multiply, scale_shift
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.predictions.moments import Moments, as_value

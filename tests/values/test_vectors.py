@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.arithmetic import (
-    add,
-    apply,
-    divide,
-    multiply,
-    scale_shift,
-    site_value,
-)
 from moment_calculus.operations.elementwise.elementary import exponential_parts, log
+from moment_calculus.operations.elementwise.products import divide, multiply
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import cumulative_sum, reduce_sum
 from moment_calculus.operations.shapes.indexing import index

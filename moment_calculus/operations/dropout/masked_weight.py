@@ -18,7 +18,8 @@ from moment_calculus.numerics.matrices import affine, squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import bernoulli_mask as switch
 from moment_calculus.operations.dropout.noise import multiply_by_noise, noise, where_mask
-from moment_calculus.operations.elementwise.arithmetic import add, is_value, site_value
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import is_value, site_value
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian
 from moment_calculus.values.deferred import Composite

@@ -21,9 +21,8 @@ from moment_calculus.errors import OR_DRAW_ALL, ApproximationWarning, Unsupporte
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.products import multiply_exactly
-from moment_calculus.operations.elementwise.sums import add_any, try_add
+from moment_calculus.operations.elementwise.sums import add_any, subtract, try_add
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.operations.shapes.reshaping import broadcast
@@ -33,7 +32,7 @@ from moment_calculus.values.deferred import Composite
 from moment_calculus.values.elementwise import Affine
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements, overlap
-from moment_calculus.values.step import Entries, entries_of
+from moment_calculus.values.step import Entries
 
 _numbers = itertools.count(1)
 
@@ -48,12 +47,6 @@ class Noise(Root):
 def noise_name(what: str = "dropout") -> str:
     """Return a new name for noise; noises with different names are independent."""
     return f"{what} {next(_numbers)}"
-
-
-def is_data(value: Gaussian) -> bool:
-    """Whether a value is data with noise, at most rearranged or scaled."""
-    entries = entries_of(value)
-    return (value.origin if entries is None else entries.site).step.data
 
 
 def variance_ratio(rate: Any) -> Any:
@@ -106,7 +99,6 @@ class _MaskStep(Affine):
         return Branches(self.source, choose_by_mask, lambda choice: choice(both))
 
     def entries(self, value: Gaussian) -> Entries | None:
-        """Return the entries of the mask itself, if they are independent."""
         return Entries.of(value) if value.independent else None
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:

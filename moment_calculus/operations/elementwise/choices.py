@@ -20,15 +20,12 @@ from moment_calculus.functions.combinators import Bounds
 from moment_calculus.functions.table import IntegratedWithInverse, ReLU, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
-from moment_calculus.operations.elementwise.arithmetic import (
-    add,
-    is_value,
-    subtract,
-)
+from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import (
     apply,
     are_of_one_gaussian,
     fuse_functions,
+    is_value,
     scale_shift,
 )
 from moment_calculus.operations.shapes.concatenation import on_features
@@ -358,11 +355,8 @@ def where_condition(condition: Condition, chosen: Any, other: Any) -> Value:
     if not any(map(is_value, values)):
         return scale_shift(number, chosen - other, other)
     parts = [_part(number, value) for value in values]
-    return fuse_functions(_choose, number, *parts, bounds=lambda: _hull(*parts))
-
-
-def _choose(number: Array, chosen: Array, other: Array) -> Array:
-    return namespace(number).where(number > 0.5, chosen, other)
+    choose = lambda one, *both: namespace(one).where(one > 0.5, *both)  # noqa: E731
+    return fuse_functions(choose, number, *parts, bounds=lambda: _hull(*parts))
 
 
 def _part(number: Deferred, value: Any) -> Value:

@@ -28,7 +28,7 @@ from moment_calculus.functions.table import (
 )
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import digamma, gammaln, log_ndtr, namespace
-from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.deferred import unscaled
@@ -39,7 +39,8 @@ HARMLESS = 1.0  # above this level x^(−p), √x and log x are no steeper than 
 def check_not_clipped(value: Any, what: str) -> None:
     """Raise UnsupportedMoments for a power or logarithm of a clip with inexact moments."""
     # A clip of a value that is linear in the latent sites has exact moments.
-    if value.bounds.low >= HARMLESS or not _is_clipped(value) or is_linear(value.base):
+    clipped = value.bounds.low < HARMLESS and _has_corner(value.function, value.policy)
+    if not clipped or is_linear(value.base):
         return
     raise UnsupportedMoments(
         f"{what} of a value that is clipped at {value.bounds.low:g} and known by its mean and "
@@ -51,12 +52,8 @@ def check_not_clipped(value: Any, what: str) -> None:
     )
 
 
-def _is_clipped(value: Any) -> bool:
-    """Whether a function of its base is constant below some level, with a corner there."""
-    return _has_corner(value.function, value.policy)
-
-
 def _has_corner(function: Any, policy: RecognitionPolicy) -> bool:
+    """Whether a function is constant below some level, with a corner there."""
     function = unscaled(function)
     if isinstance(function, Composed):
         return _is_clip(function.outer) or _has_corner(function.inner, policy)
@@ -223,22 +220,6 @@ def _exponential_of(rate: float) -> Any:
     return Exp() if rate == 1 else Rescaled(Exp(), rate, name="exponential")
 
 
-def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
-    """Return x, r and c > 0 if the value is c e^{rx}; None for other values."""
-    if not isinstance(value, Deferred):
-        return None
-    factor: Any = 1.0
-    kind = value.function
-    while isinstance(kind, Scaled):
-        zero_shift = isinstance(kind.shift, int | float) and kind.shift == 0
-        if not (zero_shift and kind.extent.positive):
-            return None
-        factor, kind = factor * kind.scale, kind.inner
-    if type(kind) is Rescaled and type(kind.activation) is Exp and kind.shift == 0 < kind.outer:
-        return value.base, kind.inner, factor * kind.outer
-    return (value.base, 1.0, factor) if type(kind) is Exp else None
-
-
 def _is_one_plus_exp(value: Deferred) -> bool:
     function = value.function
     if not isinstance(function, Scaled):
@@ -367,20 +348,17 @@ def apply_by_name(name: str, value: Value) -> Value:
     if name in _ANYWHERE:
         return apply(_ANYWHERE[name], value)
     function, low, high, ends = _WITHIN[name]
-    if isinstance(value, Deferred) and _is_within(value.bounds, low, high, ends):
-        return value.then(function)
+    if isinstance(value, Deferred):
+        bounds = value.bounds
+        inside = low <= bounds.low and bounds.high <= high if ends else bounds.positive
+        if inside:
+            return value.then(function)
     where = f"[{low:g}, {high:g}]" if ends else f"({low:g}, {high:g})"
     raise UnsupportedMoments(
         f"{name} of a value that may leave {where}, where it is defined",
         sites=value.sites,
         remedy="keep the value in the interval first, e.g. by exp, softplus or tanh" + OR_DRAW,
     )
-
-
-def _is_within(bounds: Any, low: float, high: float, ends: bool) -> bool:
-    if ends:
-        return low <= bounds.low and bounds.high <= high
-    return bounds.positive
 
 
 def raise_unsupported(name: str, *operands: Any) -> NoReturn:

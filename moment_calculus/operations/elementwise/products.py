@@ -1,4 +1,4 @@
-"""Products of two Gaussian values, with their dependence on each other.
+"""Products, squares and quotients of values, with their dependence on each other.
 
 The variance of a product of two functions of jointly Gaussian values is exact: with d = f −
 E f and e = g − E g, that of f g = (E f + d)(E g + e) needs, beside the moments of f and g,
@@ -12,14 +12,15 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from moment_calculus.errors import DependenceWarning, warn_user
-from moment_calculus.functions.base import Activation, normal_hermite
+from moment_calculus.errors import OR_DRAW, DependenceWarning, UnsupportedMoments, warn_user
+from moment_calculus.functions.base import Activation
 from moment_calculus.functions.combinators import value_range
+from moment_calculus.functions.integrated import Integrated
 from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
-from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
+from moment_calculus.operations.elementwise.elementary import is_positive, power
 from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,
     aligned,
@@ -27,9 +28,20 @@ from moment_calculus.operations.elementwise.sums import (
     is_dense,
     raise_dependence_error,
     ties_of,
+    try_add,
 )
-from moment_calculus.operations.elementwise.unary import is_value, one_function, scale_shift
+from moment_calculus.operations.elementwise.unary import (
+    apply,
+    are_of_one_gaussian,
+    exponential_parts,
+    fuse_functions,
+    is_value,
+    one_function,
+    scale_shift,
+)
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import (
+    Deferred,
     Gaussian,
     Spread,
     Step,
@@ -51,49 +63,10 @@ from moment_calculus.values.covariances import (
 )
 from moment_calculus.values.elementwise import with_rule_book
 from moment_calculus.values.propagation import replaceable
-from moment_calculus.values.spread import overlap, rows_scaled
+from moment_calculus.values.spread import broadcast_shape, overlap, rows_scaled
 from moment_calculus.values.step import OfOneSource
 
 ORDER = 16  # terms of the Mehler series
-
-
-@dataclass(frozen=True, eq=False)
-class _SquaredDeviation(Activation):
-    """The function (f(x) − E f)², with moments by quadrature."""
-
-    function: Activation  # f
-    centre: Array  # E f
-    name = "squared deviation"
-
-    def __call__(self, x: Array) -> Array:
-        """Evaluate the plain function."""
-        return (self.function(x) - self.centre) ** 2
-
-    @property
-    def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """The knots of f."""
-        return getattr(self.function, "knots", (0.0,))
-
-    def _values(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
-        points, weights = nodes(mean, variance, self.knots)
-        return (points - mean) / safe_scale(variance), self(points), weights
-
-    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return the mean and the variance by quadrature."""
-        _, values, weights = self._values(mean, variance)
-        xp = namespace(mean)
-        centre = xp.sum(weights * values, axis=0)
-        return centre, xp.sum(weights * (values - centre) ** 2, axis=0)
-
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Return the Hermite coefficients by quadrature."""
-        steps, values, weights = self._values(mean, variance)
-        total = lambda polynomial: namespace(mean).sum(polynomial * values, axis=0)  # noqa: E731
-        return list(normal_hermite(steps, weights, order + 1, reduce=total)[1:])
-
-    def gain(self, mean: Array, variance: Array) -> Array:
-        """Return the expected derivative by quadrature."""
-        return self.hermite(mean, variance, 1)[0] / safe_scale(variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +149,13 @@ def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
     return base, with_rule_book(base, function)
 
 
+def _squared_deviation(operand: Operand, centre: Array) -> Operand:
+    """Return (f(x) − E f)² of f(x)."""
+    function = operand.activation
+    square = Integrated(lambda x: (function(x) - centre) ** 2, getattr(function, "knots", (0.0,)))
+    return Operand(square, operand.mean, operand.variance)
+
+
 def _variance(first: Gaussian, second: Gaussian) -> Array | None:
     """Return the exact variance of a product of functions of jointly Gaussian x and y."""
     (x, f), (y, g) = _function(first), _function(second)
@@ -183,10 +163,7 @@ def _variance(first: Gaussian, second: Gaussian) -> Array | None:
     if between is None:
         return None
     one, two = Operand(f, x.mean, x.variance), Operand(g, y.mean, y.variance)
-    bends = [
-        Operand(_SquaredDeviation(part.activation, value.mean), part.mean, part.variance)
-        for part, value in ((one, first), (two, second))
-    ]
+    bends = [_squared_deviation(part, value.mean) for part, value in ((one, first), (two, second))]
     plain, second_bent, first_bent, both = (
         function_covariance(left, right, between, ORDER, elementwise_product)
         for left, right in ((one, two), (one, bends[1]), (bends[0], two), (bends[0], bends[1]))
@@ -199,7 +176,7 @@ def _variance(first: Gaussian, second: Gaussian) -> Array | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Product(Step):
+class _Product(Step):
     """Step of the product x · y of two Gaussian values."""
 
     inputs: tuple[Gaussian, Gaussian]
@@ -232,7 +209,6 @@ class Product(Step):
         return rows_scaled(cross, other.mean, other.axis)
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
-        """Multiply the branches of both factors."""
         return combine_branches(self.inputs, parts, multiply_any)
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
@@ -248,11 +224,9 @@ class Product(Step):
         return first * second + first * means[1] + second * means[0]
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
-        """Return the product of the moved factors."""
         return multiply_gaussians(*(move.apply_to(part, like) for part in self.inputs))
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Return the product of both factors as vectors."""
         return from_vector_parts(multiply_gaussians, *self.inputs)
 
 
@@ -303,7 +277,7 @@ def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
             f"jointly Gaussian factors, an approximation; {DEPENDENCE_REMEDY}",
             DependenceWarning,
         )
-    step = Product((first, second), are_of_one_value(first, second))
+    step = _Product((first, second), are_of_one_value(first, second))
     shared = bool(overlap(first, second))
     product = Gaussian(
         first.mean * second.mean + cross,
@@ -327,3 +301,82 @@ def _product_variance(first: Gaussian, second: Gaussian, cross: Array | float) -
     mixed = spread + 2 * cross * first.mean * second.mean
     # |C_xy| ≤ σ_x σ_y: the mixed terms are not negative, except by rounding.
     return first.variance * second.variance + cross**2 + xp.clip(mixed, min=0.0)
+
+
+def multiply(left: Any, right: Any) -> Value:
+    """Multiply two operands, at least one random, with the exact moments of Gaussian factors.
+
+    E[xy] = μ_x μ_y + C_xy. Two functions of one Gaussian are integrated as one function.
+    Source: Isserlis' theorem; Shekhovtsov et al. 2018, eq. 8, for independent operands.
+    """
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, right)
+    if left is right and isinstance(left, Gaussian):
+        return square(left)
+    if are_of_one_gaussian(left, right, product=True):
+        gaussian = isinstance(left, Gaussian) and isinstance(right, Gaussian)
+        moments = (lambda _: multiply_gaussians(left, right)) if gaussian else None
+        return fuse_functions(operator.mul, left, right, closed_form=moments)
+    # Functions that follow take the product as Gaussian. Behind noise of mean 1 and
+    # variance 0.25 or 1 on x, of variance 0.1 and |E x| ≤ 2, the mean of relu is off by
+    # up to 0.32 and 0.23 of its standard deviation, that of tanh by 0.03 and 0.02; the
+    # standard deviations are 0.90 to 1.94 and 1.02 to 1.16 times the exact ones. Masks
+    # are exact instead: dropout/noise.py.
+    exponential = _product_of_exponentials(left, right)
+    return _product(left, right) if exponential is None else exponential
+
+
+def _product(left: Value, right: Value) -> Gaussian:
+    """Multiply two values; dependent functions of Gaussians stay functions when they broadcast."""
+    if overlap(left, right):
+        shape = broadcast_shape(left.shape, right.shape)
+        left, right = (_repeated(factor, shape) for factor in (left, right))
+    return multiply_branchwise(left, right)
+
+
+def _repeated(value: Value, shape: tuple[int, ...]) -> Value:
+    """Return a function of one Gaussian as a function of the repeated Gaussian."""
+    if not isinstance(value, Deferred) or value.shape == shape:
+        return value
+    return (wide := broadcast(value, shape)).of(wide.function)
+
+
+def _product_of_exponentials(left: Value, right: Value) -> Value | None:
+    """Return b eʳˣ · c eˢʸ = bc e^{rx + sy}; None if a factor is not an exponential.
+
+    A Gaussian with the moments of the product would be neither positive nor a function of
+    one Gaussian, so that its powers and logarithms would not be supported.
+    """
+    first, second = exponential_parts(left), exponential_parts(right)
+    if first is None or second is None:
+        return None
+    (x, rate, factor), (y, other_rate, other_factor) = first, second
+    exponent = try_add(scale_shift(x, rate).gaussian(), scale_shift(y, other_rate).gaussian())
+    if exponent is None:
+        return None
+    return scale_shift(apply(activation("exp"), exponent), factor * other_factor)
+
+
+def square(value: Value) -> Value:
+    """Return x², which keeps its covariance with other products."""
+    if isinstance(value, Deferred):
+        return power(value, 2.0)
+    return Deferred(
+        value, activation("power", 2), closed_form=lambda base: multiply_gaussians(base, base)
+    )
+
+
+def divide(left: Any, right: Any) -> Value:
+    """Divide by a certain divisor or by a positive function of a Gaussian; raise for others."""
+    if is_positive(right):
+        return multiply(left, power(right, -1.0))
+    if is_value(right):
+        raise UnsupportedMoments(
+            "division by a random value has no moments (those of 1/x do not exist)",
+            sites=right.sites | (left.sites if is_value(left) else frozenset()),
+            remedy="parametrise the inverse, e.g. multiply by exp(-s) instead of dividing"
+            + OR_DRAW,
+        )
+    return scale_shift(left, 1.0 / right)

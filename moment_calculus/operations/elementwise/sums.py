@@ -1,4 +1,8 @@
-"""Sums of two Gaussian values; alignment and dependence of the operands of sums and products."""
+"""Sums and differences, and the alignment and dependence of operands of sums and products.
+
+A result keeps the step that computed it, so that its cross-covariance with any other value
+can be computed later. Operands that are not random are plain arrays or numbers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,14 @@ from typing import Any, NoReturn
 
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array, positive_part, transpose
-from moment_calculus.operations.elementwise.unary import is_value, one_function, scale_shift
+from moment_calculus.operations.elementwise.unary import (
+    are_of_one_gaussian,
+    fuse_functions,
+    is_value,
+    one_function,
+    scale_shift,
+    stays_function,
+)
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
 from moment_calculus.values import (
     Gaussian,
@@ -31,7 +42,7 @@ DEPENDENCE_REMEDY = (
 
 
 @dataclass(frozen=True, eq=False)
-class Sum(Step):
+class _Sum(Step):
     """Step of the sum x + y of two Gaussian values."""
 
     inputs: tuple[Gaussian, Gaussian]
@@ -63,15 +74,12 @@ class Sum(Step):
         return None
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
-        """Return the sum of the moved terms."""
         return try_add(*(move.apply_to(part, like) for part in self.inputs))
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
-        """Add the branches of both terms."""
         return combine_branches(self.inputs, parts, add_any)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Return the sum of both terms as vectors."""
         return from_vector_parts(_add_vectors, *self.inputs)
 
 
@@ -132,7 +140,9 @@ def try_add(
         if shared and cross is None:
             return None
         covariance = partial(_covariance_of_sum, left, right, cross)
-        variance = None if shared else _variance_or_none(left, right)
+        # without a covariance, if none is needed for the variances of the terms
+        have_variances = left.spread.variance is not None and right.spread.variance is not None
+        variance = left.variance + right.variance if have_variances and not shared else None
     else:
         cross = elementwise_covariance(left, right) if shared else 0.0
         if cross is None:
@@ -141,27 +151,19 @@ def try_add(
         variance = positive_part(variance) if shared else variance  # rounding may leave it negative
     return Gaussian(
         left.mean + right.mean,
-        Spread(variance, covariance or partial(_joint_of_sum, left, right), covariance is not None),
-        Sum((left, right), are_of_one_value(left, right)),
+        Spread(variance, covariance or partial(_covariance_of_sum, left, right), bool(covariance)),
+        _Sum((left, right), are_of_one_value(left, right)),
         axis=axis,
         ties=Ties.ALL if independent else ties_of(left, right),
         propagation=left.propagation,
     )
 
 
-def _covariance_of_sum(left: Gaussian, right: Gaussian, cross: Array | None) -> Array:
+def _covariance_of_sum(left: Gaussian, right: Gaussian, cross: Any = NotImplemented) -> Array:
+    if cross is NotImplemented:
+        cross = _cross_or_none(left, right)
     both = 0.0 if cross is None else cross + transpose(cross)
     return left.joint_covariance() + right.joint_covariance() + both
-
-
-def _joint_of_sum(left: Gaussian, right: Gaussian) -> Array:
-    return _covariance_of_sum(left, right, _cross_or_none(left, right))
-
-
-def _variance_or_none(left: Gaussian, right: Gaussian) -> Array | None:
-    """Return the variance of independent terms if no covariance is needed for it; else None."""
-    have_variances = left.spread.variance is not None and right.spread.variance is not None
-    return left.variance + right.variance if have_variances else None
 
 
 def _cross_or_none(left: Gaussian, right: Gaussian) -> Array | None:
@@ -224,3 +226,52 @@ def ties_of(left: Gaussian, right: Gaussian) -> Ties:
         left.batch_independent and right.batch_independent and not is_rearranged(left, right)
     )
     return Ties.FEATURES if batches_match else Ties.ALL
+
+
+def add(left: Any, right: Any) -> Value:
+    """Add two operands, at least one random; dependence enters by the exact cross-covariance.
+
+    If they share a latent site and their joint moments are unknown, full covariances
+    raise UnsupportedMoments; the diagonal mode takes their covariance as zero and warns.
+    """
+    if not is_value(left):
+        left, right = right, left
+    if not is_value(right):
+        return scale_shift(left, 1.0, right)
+    if left is right:
+        return scale_shift(left, 2.0)
+    if are_of_one_gaussian(left, right):
+        return fuse_functions(
+            operator.add, left, right, bounds=lambda: left.bounds.plus(right.bounds)
+        )
+    compute_sum = lambda: add_values(left, right)  # noqa: E731
+    return (
+        fuse_functions(operator.add, left, right, fallback=compute_sum)
+        if stays_function(left, right)
+        else compute_sum()
+    )
+
+
+def subtract(left: Any, right: Any, *, elementwise: bool = False) -> Value:
+    """Subtract two operands, at least one random; raise if their joint moments are unknown.
+
+    With ``elementwise`` only means and variances are computed, no covariance between
+    components.
+    """
+    if not is_value(right):
+        return scale_shift(left, 1.0, -right)
+    if not is_value(left):
+        return scale_shift(scale_shift(right, -1.0), 1.0, left)
+    if are_of_one_gaussian(left, right):
+        return fuse_functions(operator.sub, left, right)
+    compute_difference = lambda: _subtracted(left, right, elementwise)  # noqa: E731
+    return (
+        fuse_functions(operator.sub, left, right, fallback=compute_difference)
+        if stays_function(left, right)
+        else compute_difference()
+    )
+
+
+def _subtracted(left: Value, right: Value, elementwise: bool) -> Any:
+    total = try_add(left.gaussian(), scale_shift(right, -1.0).gaussian(), elementwise=elementwise)
+    return raise_dependence_error("difference", left, right) if total is None else total

@@ -11,14 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.combinators import Bounds, Scaled
+from moment_calculus.functions.base import Rescaled
+from moment_calculus.functions.combinators import Bounds, Fused, Identity, Scaled
+from moment_calculus.functions.families.elementary import Exp
+from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import Activation, activation
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import is_traced_once
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, Root, Spread, Value
 from moment_calculus.values.ancestry import affine_line
-from moment_calculus.values.deferred import as_function, base_of, fuse, unscaled
+from moment_calculus.values.deferred import as_function, base_of, unscaled
 from moment_calculus.values.elementwise import affine
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements, broadcast_shape
@@ -66,13 +69,9 @@ def scale_shift(value: Value, scale: Array | float = 1.0, shift: Array | float =
     shape = broadcast_shape(value.shape, shape_of(scale), shape_of(shift))
     if isinstance(value, Deferred):
         wide = broadcast(value, shape)
-        return wide if _is_identity(scale, shift) else wide.scaled(scale, shift)
+        numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
+        return wide if numbers and (scale, shift) == (1, 0) else wide.scaled(scale, shift)
     return affine(broadcast(value, shape), scale, shift)
-
-
-def _is_identity(scale: Any, shift: Any) -> bool:
-    numbers = isinstance(scale, int | float) and isinstance(shift, int | float)
-    return numbers and scale == 1 and shift == 0
 
 
 def fuse_functions(
@@ -87,7 +86,10 @@ def fuse_functions(
     if any(base is not bases[0] for base in bases):
         variable = _integration_variable(bases)
         parts = tuple(_in_terms_of(part, variable) for part in parts)
-    return fuse(combine, parts, bounds, closed_form=closed_form, fallback=fallback)
+    functions = tuple(p.function if isinstance(p, Deferred) else Identity() for p in parts)
+    base = base_of(parts[0])
+    function = Fused.of(combine, functions, bounds, RecognitionPolicy.at(base.mean))
+    return Deferred(base, function, closed_form=closed_form, fallback=fallback)
 
 
 def are_of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> bool:
@@ -98,7 +100,8 @@ def are_of_one_gaussian(left: Value, right: Value, *, product: bool = False) -> 
         return True
     # A sum of affine images, or of multiples of the same function, is exact without
     # fusion.
-    return len({_function(value) for value in (left, right) if isinstance(value, Deferred)}) == 2
+    functions = [value for value in (left, right) if isinstance(value, Deferred)]
+    return len({(id(value.base), unscaled(value.function)) for value in functions}) == 2
 
 
 def stays_function(left: Value, right: Value) -> bool:
@@ -112,10 +115,6 @@ def stays_function(left: Value, right: Value) -> bool:
 
 def _variable_of(value: Value) -> Gaussian:
     return affine_line(base_of(value))[-1]
-
-
-def _function(value: Deferred) -> tuple[int, Any]:
-    return id(value.base), unscaled(value.function)
 
 
 def _integration_variable(bases: Sequence[Gaussian]) -> Gaussian:
@@ -166,6 +165,22 @@ def _as_function_of(value: Gaussian, variable: Gaussian) -> Any:
         raise AssertionError("a base that is not on the line of the variable")
     source, scale, shift = value.step.affine
     return scale_shift(_as_function_of(source, variable), scale, shift)
+
+
+def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
+    """Return x, r and c > 0 if the value is c e^{rx}; None for other values."""
+    if not isinstance(value, Deferred):
+        return None
+    factor: Any = 1.0
+    kind = value.function
+    while isinstance(kind, Scaled):
+        zero_shift = isinstance(kind.shift, int | float) and kind.shift == 0
+        if not (zero_shift and kind.extent.positive):
+            return None
+        factor, kind = factor * kind.scale, kind.inner
+    if type(kind) is Rescaled and type(kind.activation) is Exp and kind.shift == 0 < kind.outer:
+        return value.base, kind.inner, factor * kind.outer
+    return (value.base, 1.0, factor) if type(kind) is Exp else None
 
 
 def one_function(combine: Callable, left: Value, right: Value) -> Gaussian | None:

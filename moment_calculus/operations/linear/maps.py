@@ -20,13 +20,9 @@ from moment_calculus.numerics.arrays import Array, diagonal_matrix
 from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.arithmetic import (
-    DEPENDENCE_REMEDY,
-    add,
-    is_value,
-    multiply,
-)
-from moment_calculus.operations.elementwise.products import multiply_gaussians
+from moment_calculus.operations.elementwise.products import multiply, multiply_gaussians
+from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, add
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
@@ -77,7 +73,7 @@ def check_shapes(inputs: Any, weight: Any, bias: Any) -> None:
         raise UnsupportedMoments(
             f"a linear map of inputs of shape {shape_x} with a weight of shape {shape_w} is not "
             "supported: weights are [out, in] and inputs [..., in]",
-            sites=frozenset().union(*(o.sites for o in _random_operands(inputs, weight, bias))),
+            sites=frozenset().union(*(o.sites for o in _random(inputs, weight, bias))),
             remedy="apply one matrix, to inputs whose trailing axis is the contracted one"
             + OR_DRAW,
         )
@@ -87,14 +83,10 @@ def check_dependence(
     inputs: Any, weight: Any, bias: Any, *, linear_in_chains: bool = False
 ) -> None:
     """Raise if operands of a linear map share a site, or if the weight has unknown ties."""
-    random = _random_operands(inputs, weight, bias)
+    random = _random(inputs, weight, bias)
     check_no_shared_sites("the inputs, the weight and the bias of a linear map", random)
     if not linear_in_chains:
         check_independent_components("the weight of a linear map", weight, "map")
-
-
-def _random_operands(*operands: Any) -> list[Gaussian]:
-    return [operand for operand in operands if isinstance(operand, Gaussian)]
 
 
 def features_of(x: Gaussian) -> Gaussian:
@@ -104,7 +96,8 @@ def features_of(x: Gaussian) -> Gaussian:
     # Contracting another axis than the feature axis mixes elements of the batch. If these
     # are independent, as the units of a layer that maps columns, they become features
     # without a covariance, and the old features become a batch.
-    keeps_features = x.independent or (x.batch_independent and _has_independent_sites(x))
+    sites_are_independent = (p.step.inputs or p.independent for p in ancestors(x))
+    keeps_features = x.independent or (x.batch_independent and all(sites_are_independent))
     if not keeps_features and x.shape[-1] > 1:
         if x.propagation.full and (vector := as_vector(x)) is not None:
             return vector
@@ -126,11 +119,6 @@ def with_chain_covariance(x: Gaussian) -> Gaussian:
     """Return a value that is linear in chains with its covariance, in diagonal mode too."""
     carried = x.has_covariance or not x.step.linear_in_chains
     return x if carried else moved(_WithChainCovariance(x), x.axis, dense=True, ties=x.ties)
-
-
-def _has_independent_sites(value: Gaussian) -> bool:
-    """Whether all sources of a value have independent components."""
-    return all(part.step.inputs or part.independent for part in ancestors(value))
 
 
 def mapped_covariance(
@@ -206,7 +194,7 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
         rule = x.propagation.replacement(LINEAR)
         if rule is not None:
             return rule(x, w, b)
-    mean = affine(_mean(x), _mean(w), _mean(b))
+    mean = affine(mean_of(x), mean_of(w), mean_of(b))
     if isinstance(x, Gaussian):
         return _random_input(x, w, b, mean)
     return _certain_input(x, w, b, mean)
@@ -294,12 +282,6 @@ def _is_one_switched(x: Any, w: Any) -> bool:
     return one and x.axis in (-1, None) and branches_of(x) is not None
 
 
-def _certain_input_fields(x: Array, w: Any) -> dict[str, Any]:
-    """Return two fields of the LinearMap of certain inputs by independent weights."""
-    plain = isinstance(w, Gaussian) and len(w.shape) == 2 and links_of(w) is None
-    return {"certain_inputs": x, "shared_weight": w} if plain else {}
-
-
 def _is_same(weight: Gaussian, other: Gaussian) -> bool:
     """Whether two weights are one latent site with its axes in the same order."""
     if weight is other:
@@ -339,7 +321,8 @@ def _matched(operand: Any) -> Any:
     return operand.gaussian() if hasattr(operand, "gaussian") else operand
 
 
-def _mean(operand: Any) -> Array:
+def mean_of(operand: Any) -> Array:
+    """Return the mean of a value, or an array itself."""
     return operand.mean if isinstance(operand, Gaussian) else operand
 
 
@@ -349,6 +332,14 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     noise, propagation = _noise(x, squared(x), w, b), weights[0].propagation
     joint = (lambda: noise.add_to(None)) if noise.off_diagonals else None
     one_row = math.prod(mean.shape[:-1]) == 1
+    own = w if isinstance(w, Gaussian) and len(w.shape) == 2 and links_of(w) is None else None
+    step = LinearMap(
+        weights,
+        b,
+        linear_in_chains=joint is not None,
+        certain_inputs=None if own is None else x,
+        shared_weight=own,
+    )
     row_ties = Ties.NONE if joint is None else Ties.FEATURES
     return Gaussian(
         mean,
@@ -357,7 +348,7 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
             joint,
             propagation.full,
         ),
-        LinearMap(weights, b, linear_in_chains=joint is not None, **_certain_input_fields(x, w)),
+        step,
         ties=row_ties if one_row else Ties.ALL,
         propagation=propagation,
     )
@@ -378,7 +369,7 @@ def _random(*operands: Any) -> tuple[Gaussian, ...]:
 
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = features_of(x)
-    mean_w, noisy = _mean(w), bool(_random(w, b))
+    mean_w, noisy = mean_of(w), bool(_random(w, b))
     propagates = x.propagation.full or (x.has_covariance and not noisy)
     noise = _noise(x, x.variance + squared(x.mean), w, b)
     matrix_per_row = (

@@ -11,8 +11,8 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared_products
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.dropout.noise import is_data
-from moment_calculus.operations.elementwise.arithmetic import is_value, multiply
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.linear.maps import (
     LINEAR,
     LinearMap,
@@ -30,6 +30,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Value, share_sites
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.spread import overlap
+from moment_calculus.values.step import entries_of
 
 
 def matmul(left: Any, right: Any) -> Value:
@@ -73,6 +74,12 @@ def _times_masked(left: Any, right: Any) -> Any:
     if len(right.shape) == 1:
         return linear(right, left)
     return swap_last(linear(swap_last(right), left))
+
+
+def is_data(value: Gaussian) -> bool:
+    """Whether a value is data with noise, at most rearranged or scaled."""
+    entries = entries_of(value)
+    return (value.origin if entries is None else entries.site).step.data
 
 
 def _maps_columns(x: Any, y: Any) -> bool:

@@ -16,7 +16,7 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, outer
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.noise import warn_of_masks
-from moment_calculus.operations.elementwise.arithmetic import DEPENDENCE_REMEDY
+from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import with_trailing_features
 from moment_calculus.values import Gaussian, Spread, Step, Value
 from moment_calculus.values.ancestry import as_vector
@@ -200,13 +200,9 @@ def _centre_both(matrix: Array) -> Array:
 
 
 def _image(x: Gaussian, centre: Callable[[Array], Array], unit: Array, vector: Array) -> Array:
-    return centre(_times(x, centre(vector))) * unit**2
-
-
-def _times(x: Gaussian, vector: Array) -> Array:
-    if x.has_covariance:
-        return (x.covariance @ vector[..., None])[..., 0]
-    return x.variance * vector
+    vector = centre(vector)
+    times = (x.covariance @ vector[..., None])[..., 0] if x.has_covariance else x.variance * vector
+    return centre(times) * unit**2
 
 
 def _linear(gain: Array, pull: Array, tilted: Array, image: Array, spread: Array) -> Array:

@@ -25,7 +25,7 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.numerics.special import log_softmax, logsumexp, namespace, safe_scale
 from moment_calculus.operations.dropout.noise import warn_of_masks
-from moment_calculus.operations.elementwise.arithmetic import subtract
+from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.normalised.normalisation import trailing_features
 from moment_calculus.values import Gaussian, Spread, Step
@@ -113,7 +113,7 @@ def logsumexp_value(logits: Gaussian) -> Gaussian:
     xp = namespace(x.mean)
     covariance = _matrix(x)
     shares = xp.exp(log_softmax(x.mean))
-    curvature = 0.5 * xp.clip(_trace_product(_slope(shares), x), min=0.0)
+    curvature = 0.5 * xp.clip(xp.sum(_slope(shares) * covariance, axis=(-2, -1)), min=0.0)
     expected = softmax_moments(x)[0]
     curved = _slope(expected) @ covariance
     second = 0.5 * xp.clip(xp.sum(curved * curved.mT, axis=(-2, -1)), min=0.0)
@@ -124,11 +124,6 @@ def logsumexp_value(logits: Gaussian) -> Gaussian:
     return Gaussian(
         approximate[..., None], Spread(variance[..., None]), step, propagation=x.propagation
     )
-
-
-def _trace_product(matrix: Array, x: Gaussian) -> Array:
-    """Return tr(M C) for the covariance C of x."""
-    return namespace(matrix).sum(matrix * _matrix(x), axis=(-2, -1))
 
 
 def softmax_moments(logits: Gaussian) -> tuple[Array, Array]:
@@ -143,7 +138,7 @@ def softmax_moments(logits: Gaussian) -> tuple[Array, Array]:
 def against_the_rest(logits: Gaussian) -> tuple[Array, Array]:
     """Return mean and variance of each logit minus the logsumexp of the others [..., classes]."""
     xp = namespace(logits.mean)
-    covariance = logits.covariance if logits.has_covariance else diagonal_matrix(logits.variance)
+    covariance = _matrix(logits)
     identity = identity_like(logits.mean)
     others = xp.where(identity > 0, EXCLUDED, logits.mean[..., None, :] + 0 * identity)
     total = logsumexp(others)
@@ -161,11 +156,17 @@ class FunctionOfLogits(Composite):
     """Base class of functions of Gaussian logits [..., classes], the source."""
 
     __slots__ = ("_gaussian", "_moved_from")
+    sums_classes = False  # over an axis that stays with size one
 
     def __init__(self, source: Gaussian) -> None:
         super().__init__(source)
         self._gaussian: Gaussian | None = None
         self._moved_from: tuple[FunctionOfLogits, Callable[[Any], Any]] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return (*self.source.shape[:-1], 1) if self.sums_classes else self.source.shape
 
     def gaussian(self) -> Any:
         """Return the moments as a value, computed once so that every use is the same value."""
@@ -192,6 +193,7 @@ class LogSumExp(FunctionOfLogits):
 
     __slots__ = ()
     name = "logsumexp"
+    sums_classes = True
 
     @property
     def at_mean(self) -> Array:
@@ -213,11 +215,6 @@ class LogSoftmax(FunctionOfLogits):
         """The function at the mean of the logits."""
         return log_softmax(self.source.mean)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the result."""
-        return self.source.shape
-
     def _match(self) -> Any:
         logits = trailing_features(self.source, "a log-softmax")
         return subtract(logits, logsumexp_value(logits))
@@ -234,11 +231,6 @@ class Softmax(FunctionOfLogits):
         """The function at the mean of the logits."""
         return namespace(self.source.mean).exp(log_softmax(self.source.mean))
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the result."""
-        return self.source.shape
-
     def _match(self) -> Gaussian:
         return softmax_value(self.source)
 
@@ -248,6 +240,7 @@ class TotalProbability(FunctionOfLogits):
 
     __slots__ = ()
     name = "sum"  # distributions divide by it to normalise their probabilities
+    sums_classes = True
 
     @property
     def at_mean(self) -> Array:

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.elementwise.arithmetic import multiply, scale_shift
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.normalised import normalisation
 from moment_calculus.operations.recognition.base import (
     Certain,

@@ -16,7 +16,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import Branches
 from moment_calculus.values.covariances import (
-    cross_covariances,
+    Query,
     elementwise_covariance,
     lag_covariance,
 )
@@ -32,7 +32,6 @@ class _Parts(Step):
 
     @cached_property
     def _places(self) -> tuple[int, ...]:
-        """The positions of the random parts."""
         return tuple(i for i, part in enumerate(self.parts) if part.support)
 
     @cached_property
@@ -56,7 +55,6 @@ class _Parts(Step):
     def elementwise_covariance_with(
         self, value: Gaussian, other: Gaussian, query: Any
     ) -> Array | float | None:
-        """Return the covariance of each component with the same one of another value, by part."""
         known, start = [], 0
         for part in self.parts:
             end = start + part.shape[self.axis]
@@ -103,15 +101,11 @@ class _Stacked(_Parts):
         if any(cross is None for cross in crosses):
             return None
         wide = [_wide(cross, *pair) for cross, pair in zip(crosses, pairs, strict=True)]
-        return _concat(wide, self._place)
+        return _concat(wide, self._place_in_batch - 2)
 
     def _is_beside(self, step: _Stacked) -> bool:
         same = (self.axis, self.features) == (step.axis, step.features)
         return same and [p.shape for p in self.parts] == [p.shape for p in step.parts]
-
-    @property
-    def _place(self) -> int:
-        return self._place_in_batch - 2
 
     @property
     def _place_in_batch(self) -> int:
@@ -143,7 +137,7 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
     joint = None
     if features is not None:
         joint = (lambda: _joined(parts)) if along else (lambda: _stacked(parts, axis, features))
-    shared = _share(parts)
+    shared = bool(share_sites(*parts))
     dense = any(part.has_covariance for part in parts) or (along and shared)
     variance = _concat([part.variance for part in parts], axis)
     return Gaussian(
@@ -181,11 +175,6 @@ def on_features(part: Any, axis: int | None, propagation: Propagation) -> Gaussi
     return Gaussian(part, Spread(zeros), axis=axis, propagation=propagation)
 
 
-def _share(parts: Sequence[Gaussian]) -> bool:
-    named = sum(len(p.sites) for p in parts) > len(frozenset().union(*(p.sites for p in parts)))
-    return named and bool(share_sites(*parts))
-
-
 def _stacked(parts: Sequence[Gaussian], axis: int, features: int) -> Array:
     """Return the covariance of parts concatenated along an axis of the batch."""
     rank = len(parts[0].shape)
@@ -193,7 +182,7 @@ def _stacked(parts: Sequence[Gaussian], axis: int, features: int) -> Array:
 
 
 def _joined(parts: Sequence[Gaussian]) -> Array:
-    known = cross_covariances()
+    known = Query().cross
     return _concat([_concat([_block(p, q, known) for q in parts], -1) for p in parts], -2)
 
 
@@ -213,7 +202,6 @@ def _block(left: Gaussian, right: Gaussian, known: Callable) -> Array:
 
 
 def _wide(cross: Array, left: Gaussian, right: Gaussian) -> Array:
-    """Broadcast a covariance to the whole batch."""
     batch = batch_shape(left.shape, left.axis)
     return namespace(cross).broadcast_to(cross, (*batch, _size(left), _size(right)))
 
@@ -271,7 +259,6 @@ class _Padded(Moved):
         return self.kernel(self.source.joint_covariance(), (*batch, features, features), 0.0)
 
     def follows(self, place: int) -> bool:
-        """Whether only the feature axis is padded."""
         known = self.source.axis is not None
         return known and not any(any(entry) for entry in self._layout[0])
 

@@ -16,6 +16,7 @@ from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.linear.maps import (
     check_independent_components,
     check_no_shared_sites,
+    mean_of,
 )
 from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.covariances import lag_covariance, shifted
@@ -65,7 +66,7 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     check_independent_components(
         f"the weight of a convolution, of shape {tuple(w.shape)},", w, "convolution"
     )
-    mean = kernel(_mean(x), _mean(w))
+    mean = kernel(mean_of(x), mean_of(w))
     step = _Convolved(tuple(random), x, w, kernel, layout, tuple(mean.shape))
     return Gaussian(
         mean,
@@ -74,10 +75,6 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
         axis=layout.features,
         propagation=random[0].propagation,
     )
-
-
-def _mean(operand: Any) -> Array:
-    return operand.mean if isinstance(operand, Gaussian) else operand
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,11 +95,11 @@ class _Convolved(Step):
     def variance(self) -> Array:
         parts = []
         if isinstance(self.w, Gaussian):
-            mean = _mean(self.x)
+            mean = mean_of(self.x)
             spread = self.x.variance if isinstance(self.x, Gaussian) else 0.0
             parts.append(self.kernel(mean * mean + spread, self.w.variance))
         if isinstance(self.x, Gaussian):
-            mean = _mean(self.w)
+            mean = mean_of(self.w)
             parts.append(self.kernel(self.x.variance, mean * mean))
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
@@ -124,7 +121,7 @@ class _Convolved(Step):
         variance = features_last(self.variance(), self.layout.features)
         if not isinstance(self.x, Gaussian):
             return diagonal_matrix(variance)  # channels have weights of their own
-        blocks = self._between_channels(_mean(self.w))
+        blocks = self._between_channels(mean_of(self.w))
         groups, size = blocks.shape[-3], blocks.shape[-1]
         xp = namespace(blocks)
         identity = identity_like(blocks[..., 0, 0])[:, None, :, None]
@@ -145,7 +142,6 @@ class _Convolved(Step):
         return xp.reshape(last, (*last.shape[:-1], groups, size, size))
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Return the covariance of outputs of one channel an offset apart; None if unknown."""
         places = [(axis.inputs, axis.outputs, axis.stride) for axis in self.layout.spatial]
         places += [(*self.layout.batch, 1)] if self.layout.batch else []
         if any(offset[i] for i in set(range(len(offset))) - {place[1] for place in places}):
@@ -163,7 +159,7 @@ class _Convolved(Step):
 
     def _shared_weights(self, steps: Sequence[int]) -> Array | None:
         """Return Σ S E[x_p x_p′], as two outputs of one channel have the same weights."""
-        left, right = shifted(_mean(self.x), steps)
+        left, right = shifted(mean_of(self.x), steps)
         product = left * right
         if isinstance(self.x, Gaussian):
             lagged = lag_covariance(self.x, steps)
@@ -174,7 +170,7 @@ class _Convolved(Step):
 
     def _shared_inputs(self, offset: tuple[int, ...], steps: Sequence[int]) -> Array:
         """Return Σ M_k M_k′ v where two windows overlap, for independent inputs."""
-        mean, spread = _mean(self.w), self.x.variance
+        mean, spread = mean_of(self.w), self.x.variance
         first, second, inputs = ([slice(None)] * a.ndim for a in (mean, mean, spread))
         crop = [slice(n - abs(o)) for n, o in zip(self.shape, offset, strict=True)]
         is_disjoint = bool(self.layout.batch and offset[self.layout.batch[1]])

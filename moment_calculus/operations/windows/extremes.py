@@ -15,8 +15,8 @@ from moment_calculus.functions.table import ReLU, is_increasing
 from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.noise import warn_of_masks
-from moment_calculus.operations.elementwise.arithmetic import subtract
 from moment_calculus.operations.elementwise.choices import maximum, where
+from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import warn_dropped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from moment_calculus.numerics.arrays import Array, positive_part
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.linear.maps import map_features
 from moment_calculus.operations.shapes.moves import warn_dropped
-from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
+from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
 from moment_calculus.values.covariances import lag_covariance
 from moment_calculus.values.spread import batch_shape
 
@@ -50,11 +50,7 @@ class Windows:
 
     def restricted_to(self, axes: Sequence[int]) -> Windows:
         """Return the same windows on some non-negative axes, single entries on the others."""
-
-        def on_axes(parts: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(n if axis in axes else 1 for axis, n in enumerate(parts))
-
-        return Windows(on_axes(self.sizes), on_axes(self.strides), on_axes(self.dilations))
+        return self.with_axes([a if a in axes else None for a in range(len(self.sizes))])
 
     def with_axes(self, order: Sequence[int | None]) -> Windows:
         """Return the windows of an array with other axes, each an old axis or None (no windows)."""
@@ -153,7 +149,6 @@ def sum_of_dependent(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
 
 
 def _whole(array: Array, windows: Windows) -> Array:
-    """Sum an array over a single window."""
     axes = tuple(axis for axis, n in enumerate(windows.sizes) if n > 1)
     return namespace(array).sum(array, axis=axes, keepdims=True)
 
@@ -171,27 +166,16 @@ def _matrix(value: Gaussian, place: int, windows: Windows) -> Array:
 class _WindowSums(Step):
     """Step of sums over windows."""
 
+    inputs: tuple[Gaussian] = field()  # the source, or its sums as a linear map of features
     source: Gaussian
     windows: Windows
     kernel: WindowKernel
-    mapped: Step  # of the linear map of features by which they come from the source, or Opaque
 
     @property
-    def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
-        return self.mapped.inputs
-
-    @property
-    def assumes_independence(self) -> bool:  # type: ignore[override]
-        return self.mapped.assumes_independence
-
-    def follows(self, place: int) -> bool:
-        return self.mapped.follows(place)
-
-    def through(self, place: int, cross: Array) -> Array | None:
-        return self.mapped.through(place, cross)
+    def identity(self) -> bool:  # type: ignore[override]
+        return self.inputs[0] is not self.source
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Return the covariance of sums an offset apart, by those of the source."""
         return _lag_of_sums(self.source, self.windows, self.kernel, offset)
 
 
@@ -208,7 +192,7 @@ def _window_value(
     return Gaussian(
         kernel(value.mean, windows) if plain else derived_from.mean,
         spread,
-        _WindowSums(value, windows, kernel, Opaque((value,)) if plain else derived_from.step),
+        _WindowSums((derived_from,), value, windows, kernel),
         axis=value.axis,
         ties=ties,
         propagation=value.propagation,

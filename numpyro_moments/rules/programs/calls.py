@@ -17,8 +17,9 @@ from jax.sharding import reshard
 
 from moment_calculus.errors import UnsupportedMoments, warn_user
 from moment_calculus.functions.table import activation
-from moment_calculus.operations.elementwise.arithmetic import add, apply, is_value, subtract
 from moment_calculus.operations.elementwise.elementary import LOG_NDTR
+from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.unary import apply, is_value
 from moment_calculus.operations.recognition import resolved
 from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.values import Value

@@ -14,8 +14,9 @@ import numpy as np
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations import shapes
-from moment_calculus.operations.elementwise.arithmetic import add, is_value
 from moment_calculus.operations.elementwise.choices import where
+from moment_calculus.operations.elementwise.sums import add
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import ALL, index, index_axes, require_certain, take
 from moment_calculus.operations.shapes.indexing import gather as gather_along

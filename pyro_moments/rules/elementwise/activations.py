@@ -9,8 +9,9 @@ import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import ACTIVATIONS, activation
-from moment_calculus.operations.elementwise.arithmetic import apply, is_value, multiply
 from moment_calculus.operations.elementwise.choices import at_least, at_most, prelu
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.elementwise.unary import apply, is_value
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.indexing import chunk
 from pyro_moments.rules.table import moment_rule, named

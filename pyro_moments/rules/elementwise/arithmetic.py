@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations.elementwise import arithmetic as operations
-from moment_calculus.operations.elementwise import choices, elementary
-from moment_calculus.operations.elementwise.arithmetic import is_value, scale_shift
+from moment_calculus.operations.elementwise import choices, elementary, products, sums, unary
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.normalised.softmax import (
     LogSoftmax,
     LogSumExp,
@@ -27,7 +26,7 @@ from pyro_moments.rules.table import moment_rule, named
 @moment_rule(*named("add", "__add__", "__radd__"))
 def add(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``+``; dependent operands add their exact cross-covariance."""
-    return operations.add(input, _times(other, alpha))
+    return sums.add(input, _times(other, alpha))
 
 
 moment_rule(*named("__iadd__", "add_"), in_place=True)(add)
@@ -43,7 +42,7 @@ def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
     if _are_functions(input, other) and fills_in_ordered_logistic():
         return input.at_mean * torch.nan
     input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))
-    return operations.subtract(input, _times(other, alpha))
+    return sums.subtract(input, _times(other, alpha))
 
 
 def _are_functions(input: Any, other: Any) -> bool:
@@ -51,32 +50,32 @@ def _are_functions(input: Any, other: Any) -> bool:
 
 
 def _is_own_logsumexp(logits: Any, other: Any) -> bool:
-    logsumexp = isinstance(other, LogSumExp) and operations.is_value(logits)
+    logsumexp = isinstance(other, LogSumExp) and unary.is_value(logits)
     return logsumexp and logits.gaussian() is other.source
 
 
 @moment_rule(*named("__isub__", "sub_", "subtract_"), in_place=True)
 def subtract_in_place(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``-=``."""
-    return operations.subtract(input, _times(other, alpha))
+    return sums.subtract(input, _times(other, alpha))
 
 
 @moment_rule(*named("rsub", "__rsub__"))
 def reversed_subtract(input: Any, other: Any, *, alpha: float = 1) -> Value:
     """Serve ``number - random``."""
-    return operations.subtract(other, _times(input, alpha))
+    return sums.subtract(other, _times(input, alpha))
 
 
 def _times(operand: Any, alpha: float) -> Any:
     if alpha == 1:
         return operand
-    return operations.multiply(operand, alpha) if operations.is_value(operand) else operand * alpha
+    return products.multiply(operand, alpha) if unary.is_value(operand) else operand * alpha
 
 
 @moment_rule(*named("mul", "multiply", "__mul__", "__rmul__"))
 def multiply(input: Any, other: Any) -> Value:
     """Serve ``*``."""
-    return operations.multiply(input, other)
+    return products.multiply(input, other)
 
 
 moment_rule(*named("__imul__", "mul_", "multiply_"), in_place=True)(multiply)
@@ -99,7 +98,7 @@ def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
             sites=getattr(input, "sites", ()),
             remedy="divide without rounding" + OR_DRAW,
         )
-    return operations.divide(input, other)
+    return products.divide(input, other)
 
 
 def _is_own_total(probabilities: Any, other: Any) -> bool:
@@ -113,13 +112,13 @@ moment_rule(*named("__itruediv__", "div_", "divide_", "true_divide_"), in_place=
 @moment_rule(*named("__rtruediv__", "__rdiv__"))
 def reversed_divide(input: Any, other: Any) -> Value:
     """Serve ``number / random``, which raises UnsupportedMoments with the reason."""
-    return operations.divide(other, input)
+    return products.divide(other, input)
 
 
 @moment_rule(*named("neg", "negative", "__neg__"))
 def negative(input: Value) -> Value:
     """Serve unary ``-``."""
-    return operations.scale_shift(input, -1.0)
+    return unary.scale_shift(input, -1.0)
 
 
 moment_rule(*named("neg_", "negative_"), in_place=True)(negative)
@@ -128,31 +127,31 @@ moment_rule(*named("neg_", "negative_"), in_place=True)(negative)
 @moment_rule(*named("addcmul"))
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Value:
     """Serve ``torch.addcmul``."""
-    product = operations.multiply(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 * tensor2
-    return operations.add(input, _times(product, value))
+    product = products.multiply(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 * tensor2
+    return sums.add(input, _times(product, value))
 
 
 @moment_rule(*named("addcdiv"))
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Value:
     """Serve ``torch.addcdiv`` by a certain divisor."""
-    quotient = operations.divide(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 / tensor2
-    return operations.add(input, _times(quotient, value))
+    quotient = products.divide(tensor1, tensor2) if _any(tensor1, tensor2) else tensor1 / tensor2
+    return sums.add(input, _times(quotient, value))
 
 
 def _any(*operands: Any) -> bool:
-    return any(map(operations.is_value, operands))
+    return any(map(unary.is_value, operands))
 
 
 @moment_rule(*named("lerp"))
 def lerp(input: Any, end: Any, weight: Any) -> Value:
     """Serve ``torch.lerp`` with a certain or a random weight."""
     if not _any(weight):
-        return operations.add(
-            operations.multiply(input, 1 - weight) if _any(input) else input * (1 - weight),
-            operations.multiply(end, weight) if _any(end) else end * weight,
+        return sums.add(
+            products.multiply(input, 1 - weight) if _any(input) else input * (1 - weight),
+            products.multiply(end, weight) if _any(end) else end * weight,
         )
-    span = operations.subtract(end, input) if _any(end, input) else end - input
-    return operations.add(input, operations.multiply(span, weight))
+    span = sums.subtract(end, input) if _any(end, input) else end - input
+    return sums.add(input, products.multiply(span, weight))
 
 
 moment_rule(*named("addcmul_"), in_place=True)(addcmul)
@@ -170,14 +169,14 @@ _POSITIVE = " of a positive function of a Gaussian"
 
 # Functions of one value by their names in torch, and of which values.
 UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
-    "square": (operations.square, ""),
+    "square": (products.square, ""),
     "sqrt": (lambda x: elementary.power(x, 0.5), _POSITIVE),
     "rsqrt": (lambda x: elementary.power(x, -0.5), _POSITIVE),
     "reciprocal": (lambda x: elementary.power(x, -1.0), _POSITIVE),
     "log": (elementary.log, _POSITIVE),
     "log1p": (elementary.log1p, " of a function of a Gaussian that is above −1"),
-    "log2": (lambda x: scale_shift(elementary.log(x), 1 / math.log(2)), _POSITIVE),
-    "log10": (lambda x: scale_shift(elementary.log(x), 1 / math.log(10)), _POSITIVE),
+    "log2": (lambda x: unary.scale_shift(elementary.log(x), 1 / math.log(2)), _POSITIVE),
+    "log10": (lambda x: unary.scale_shift(elementary.log(x), 1 / math.log(10)), _POSITIVE),
 }
 
 
@@ -205,7 +204,7 @@ def power(input: Any, exponent: Any) -> Any:
     if exponent == 0:
         like = input.mean if hasattr(input, "mean") else input.base.mean
         return torch.ones_like(like)
-    return operations.square(input) if exponent == 2 else elementary.power(input, exponent)
+    return products.square(input) if exponent == 2 else elementary.power(input, exponent)
 
 
 moment_rule(*named("__pow__"))(power)

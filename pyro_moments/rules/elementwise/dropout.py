@@ -9,7 +9,7 @@ import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.dropout.noise import drop, noise_name
-from moment_calculus.operations.elementwise.arithmetic import scale_shift
+from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.values.propagation import Propagation
 from pyro_moments.rules.table import moment_rule, named
 

@@ -18,7 +18,7 @@ from scipy import stats
 from torch import nn
 
 from pyro_moments import DVIGuide, fit, to_inference_data
-from pyro_moments.draws import map_over_draws
+from pyro_moments.draws import model as draws_of_model
 from tests.criticism.containers.programs import X, Y
 from tests.criticism.containers.test_densities import evidence
 
@@ -93,7 +93,7 @@ def test_draws_at_once_are_those_of_one_after_the_other(name):
     few, observed, count = x[:4], program(x[:4]), 120
     options = {"num_samples": count, "num_prior_samples": 0}
     found = to_inference_data(guide, program, few, observed, **options)
-    with patch.object(map_over_draws, "_at_once", side_effect=RuntimeError):
+    with patch.object(draws_of_model, "_at_once", side_effect=RuntimeError):
         alone = to_inference_data(guide, program, few, observed, **options)
     ours, theirs = (
         part.posterior_predictive["obs"].values[0].astype(float) for part in (found, alone)

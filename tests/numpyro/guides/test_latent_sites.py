@@ -21,8 +21,13 @@ from moment_calculus.functions.table import Exp
 from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments import DeterministicELBO, UnsupportedMoments
-from numpyro_moments.sites.posteriors import POSTERIORS, posterior_value
-from numpyro_moments.sites.terms import auxiliary_term, latent_term, observed_term
+from numpyro_moments.sites.terms import (
+    POSTERIORS,
+    auxiliary_term,
+    latent_term,
+    observed_term,
+    posterior_value,
+)
 from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import slow
 from tests.numpyro.likelihoods.cases import MEAN, VARIANCE, distribution, latent
