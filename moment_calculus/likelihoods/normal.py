@@ -1,4 +1,4 @@
-"""Normal, log-normal and half-normal likelihoods of random, dependent residuals and scales."""
+"""Normal, log-normal and half-normal likelihoods of random locations and scales."""
 
 from __future__ import annotations
 
@@ -50,16 +50,10 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found
         return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
-    squared = scaled_expectation(_expected_square, _square, value, loc, scale)
+    squared = scaled_expectation(
+        lambda mean, variance: mean * mean + variance, lambda r: r * r, value, loc, scale
+    )
     return -0.5 * (LOG_2PI + squared) - expected_value(log(scale))
-
-
-def _square(residual: Array) -> Array:
-    return residual * residual
-
-
-def _expected_square(mean: Array, variance: Array) -> Array:
-    return mean * mean + variance
 
 
 def log_normal(value: Any, loc: Any, scale: Any) -> Array:
@@ -69,7 +63,7 @@ def log_normal(value: Any, loc: Any, scale: Any) -> Array:
 
 
 def half_normal(value: Any, scale: Any) -> Array:
-    """Return E[log HalfNormal(value; scale)]: twice the density of :func:`normal` at zero."""
+    """Return E[log HalfNormal(value; scale)]: twice :func:`normal` at zero."""
     return math.log(2) + normal(value, 0.0, scale)
 
 
@@ -86,7 +80,7 @@ def _moments(residual: Any) -> tuple[Array, Any]:
 
 
 def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
-    """Return E[log N] for scale = factor · exp(h), h the driver, by completing the square."""
+    """Return E[log N] for scale = factor · exp(h), by completing the square."""
     mean, variance, covariance = _moments_with_driver(residual, driver)
     shifted = mean - 2 * covariance  # the mean of r under the weight exp(−2h)
     weight = infinite_where_capped(capped_exp(2 * (driver.variance - driver.mean))) / factor**2
@@ -95,7 +89,7 @@ def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
 
 
 def _moments_with_driver(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
-    """Return mean and variance of the residual, and its covariance with the scale's driver."""
+    """Return mean and variance of the residual, its covariance with the driver."""
     if not is_value(residual):
         return residual, 0.0, 0.0
     residual = residual.gaussian()
@@ -136,16 +130,14 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
     """
     if is_not_gaussian(loc):
         check_positive(scale)
-        return log_expectation(_plain_density, value, loc, scale, power=power)
+        return log_expectation(
+            lambda y, m, s: _normal_density(y - m, 0.0, s), value, loc, scale, power=power
+        )
     residual = difference(value, loc)
     if not is_value(scale):
         mean, variance = _moments(residual)
         return _log_power_mean(mean, variance, scale, power)
     return _log_integrate_scale(residual, scale, power)
-
-
-def _plain_density(value: Array, loc: Array, scale: Any) -> Array:
-    return _normal_density(value - loc, 0.0, scale)
 
 
 def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:

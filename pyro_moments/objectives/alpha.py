@@ -1,4 +1,4 @@
-"""The black-box α energy, sampled or in closed form, and the Rényi bound of Li and Turner."""
+"""The black-box α energy and the Rényi bound of Li and Turner."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class PyroDrawRunner(ParticleRunner):
 
 
 class _ValidateDensity(ValidateOnce):
-    """Raises UnsupportedMoments for guides whose density, or gradient of a draw, is unknown."""
+    """Raises for guides whose density, or gradient of a draw, is unknown."""
 
     def validate(self, program: Program) -> None:
         super().validate(program)
@@ -77,7 +77,7 @@ class _ValidateDensity(ValidateOnce):
 
 
 def check_density(program: Program, *, reparameterised: bool) -> None:
-    """Raise UnsupportedMoments for dropped weights, for points, and, if asked, without rsample."""
+    """Raise for dropped weights, for points, and, if asked, without rsample."""
     with torch.no_grad(), poutine.block(), _DrawProvenance(reparameterised):
         program.guide(*program.args, **program.kwargs)
 
@@ -121,15 +121,12 @@ def log_ratio(model: Trace, guide: Trace, plates: DataPlates) -> torch.Tensor:
 
 
 def _shares(trace: Trace, plates: DataPlates) -> torch.Tensor:
-    sites = [site for site in trace.nodes.values() if is_sample(site)]
-    shares = (
-        plates.share_per_datum(_log_prob(site), site["scale"], plates_of(site)) for site in sites
-    )
-    return sum(shares, start=torch.zeros(()))
-
-
-def _log_prob(site: Any) -> torch.Tensor:
-    return scale_and_mask(site["fn"].log_prob(site["value"]), 1.0, site["mask"])
+    sites: list[Any] = [site for site in trace.nodes.values() if is_sample(site)]
+    total = torch.zeros(())
+    for site in sites:
+        log_prob = scale_and_mask(site["fn"].log_prob(site["value"]), 1.0, site["mask"])
+        total = total + plates.share_per_datum(log_prob, site["scale"], plates_of(site))
+    return total
 
 
 class BBAlphaELBO(AlphaEnergy, Objective):
@@ -202,10 +199,10 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         if self.energy != "cavity":
             return self.particles(program, self._terms)
         bind(program.guide, program.model)
-        return self._runner(program, self._cavity, self.num_particles)
+        return self._draw_runner(program, self._cavity, self.num_particles)
 
     @functools.cached_property
-    def _runner(self) -> PyroDrawRunner:
+    def _draw_runner(self) -> PyroDrawRunner:
         return PyroDrawRunner()
 
     def _plates(self, model: Trace) -> DataPlates:
@@ -213,7 +210,7 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         return self.data(plates)
 
     def _terms(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
-        """Return the terms of each datum and of the latent sites, and the data per datum."""
+        """Return terms of data and latent sites, and the data per datum."""
         plates, sites = self._plates(model), _observed(model)
         data = (
             self._analytic(sites, plates)
@@ -223,7 +220,7 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         return data, latent_sum(model, guide), torch.as_tensor(plates.scale)
 
     def _cavity(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
-        """Return the terms of each datum with its share of the latent sites, which leaves zero."""
+        """Return each datum with its share of the latent sites, and zero."""
         plates = self._plates(model)
         ratio = log_ratio(model, guide, plates)
         return ratio, torch.zeros(()), torch.as_tensor(plates.scale)
@@ -286,18 +283,19 @@ class RenyiELBO(RenyiBound, Loss):
     """
 
     @functools.cached_property
-    def _runner(self) -> PyroDrawRunner:
+    def runner(self) -> PyroDrawRunner:
+        """Run the program at draws of all sites."""
         return PyroDrawRunner()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         bind(guide, model)
         program = Program(model, guide, args, kwargs)
-        ratios, scale = self._runner(program, _ratio, self.num_particles)
+        ratios, scale = self.runner(program, _ratio, self.num_particles)
         return -log_mean_power(ratios, 1 - self.alpha).sum() * scale[0]
 
 
 def _ratio(model: Trace, guide: Trace) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return log p − log q by element of the plates around all sites, and what it stands for."""
+    """Return log p − log q by element of the common plates, and its scale."""
     sites = [site for trace in (model, guide) for site in trace.nodes.values() if is_sample(site)]
     around = {str(site["name"]): plates_of(site) for site in sites}
     plates = common_plates(around)

@@ -14,18 +14,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
-from pyro_moments.particles.undrawn import (
-    LAZY_RULES,
-    MaskedSite,
-    Rows,
-    SharedDrawNeeded,
-    Undrawn,
-    UndrawnRows,
-    draw_all,
-    in_rows,
-)
+from pyro_moments.particles.undrawn import LAZY_RULES, Rows, Undrawn, UndrawnRows, draw_all, in_rows
 from pyro_moments.rules.table import named
 
 Tensor = torch.Tensor
@@ -71,7 +63,7 @@ def _as_it_is(input: Any, *sizes: Any) -> Any:
 def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
     if not isinstance(weight, Undrawn) or weight.dim() > 2:
         return None
-    if isinstance(weight.site, MaskedSite) and not weight.site.particle.is_mean:
+    if isinstance(weight.site, MaskedSite) and not weight.site.is_mean:
         rows = _masked(draw_all(input), weight)
         return rows if bias is None else rows + bias
     if not weight.site.may_use_row_noise:
@@ -107,7 +99,7 @@ def _masked(input: Any, weight: Undrawn) -> Any:
 
 
 def _is_last(axis: int, weight: Undrawn) -> bool:
-    """Return whether an axis of a site is the trailing one after the moves of the weight."""
+    """Tell if an axis of a site is the trailing one after the moves of the weight."""
     sizes = [1] * weight.site.loc.dim()
     sizes[axis] = weight.site.loc.shape[axis]
     place = torch.arange(sizes[axis]).reshape(sizes).expand(weight.site.loc.shape)
@@ -147,7 +139,7 @@ def _reversed(input: Any, other: Any) -> Any:
 
 @_lazy_rule(torch.einsum)
 def _einsum(equation: Any, *operands: Any) -> Any:
-    """Return the map of rows by a masked weight; None if the equation is anything else."""
+    """Return the map of rows by a masked weight; else None."""
     if len(operands) != 2 or not isinstance(equation, str) or not any(map(_is_masked, operands)):
         return None
     names, _, result = equation.replace(" ", "").partition("->")
