@@ -101,7 +101,7 @@ def test_sums_of_counts_without_a_largest():
     np.testing.assert_allclose(found, [0.0, 0.3, fn.cdf(7), np.nan, 1.0])
 
 
-LEVELS = edge_levels(np.zeros(1))[:, 0]
+EDGE_LEVELS = edge_levels(np.zeros(1))[:, 0]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ LEVELS = edge_levels(np.zeros(1))[:, 0]
     ids=lambda law: f"{law.dist.name} {law.args}",
 )
 def test_densities(law):
-    edges = law.ppf(LEVELS)[:, None]
+    edges = law.ppf(EDGE_LEVELS)[:, None]
     bounds = [float(end) for end in law.support()]
     found = density_entropy(law.logpdf, np.concatenate([edges, edges], axis=1), tuple(bounds))
     np.testing.assert_allclose(found, law.entropy(), rtol=0, atol=1e-7)
@@ -131,7 +131,7 @@ def test_a_density_with_an_atom_has_none():
     def log_density(value):
         return math.log(0.7) + scipy.stats.norm.logpdf(value)
 
-    assert np.isnan(density_entropy(log_density, scipy.stats.norm.ppf(LEVELS)))
+    assert np.isnan(density_entropy(log_density, scipy.stats.norm.ppf(EDGE_LEVELS)))
 
 
 @pytest.mark.parametrize(
