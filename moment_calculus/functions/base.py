@@ -1,4 +1,12 @@
-"""Base classes of activations, and helpers that their moment formulas share."""
+"""Base classes of activations, and helpers that their moment formulas share.
+
+Which one to take: ``Smooth`` for a function with a derivative (f, f′ and the knots are
+enough); ``SmoothRectifier`` if it is also nearly max(x, 0); an instance of
+``PiecewiseLinear`` for straight pieces; an instance of ``Rescaled`` for a f(bx) + c of
+another one; ``Delegating`` to replace some methods of another one, as rule books do;
+``Integrated`` for a function without a derivative, as chains are; ``Activation`` itself
+where mean, variance, Hermite coefficients and gain are known in closed form.
+"""
 
 from __future__ import annotations
 

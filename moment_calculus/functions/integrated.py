@@ -139,8 +139,10 @@ class Smooth(Activation):
             count: number of coefficients.
         """
         xp = namespace(mean)
-        z, weights, rise, start = _integrand(self, mean, variance, self.derivative)
-        terms = normal_hermite(z, weights, count, reduce=lambda basis: xp.sum(basis * rise, axis=0))
+        z, weights, difference, start = _integrand(self, mean, variance, self.derivative)
+        terms = normal_hermite(
+            z, weights, count, reduce=lambda basis: xp.sum(basis * difference, axis=0)
+        )
         return [start + terms[0], *terms[1:]]
 
     def gain(self, mean: Array, variance: Array) -> Array:
@@ -194,19 +196,21 @@ def _differentiable_moments(activation: Smooth) -> Callable[..., Any]:
     @in_chunks
     def statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
         xp = namespace(mean)
-        z, weights, rise, centre = _integrand(activation, mean, variance, activation)
+        z, weights, difference, centre = _integrand(activation, mean, variance, activation)
         slope = activation.derivative(mean + safe_scale(variance) * z)
         start = activation.derivative(mean)
-        shift = xp.sum(weights * rise, axis=0)
-        rise = rise - shift
-        heavy = weights * rise
+        shift = xp.sum(weights * difference, axis=0)
+        difference = difference - shift
+        weighted = weights * difference
         return (
             centre + shift,
-            xp.sum(heavy * rise, axis=0),
+            xp.sum(weighted * difference, axis=0),
             xp.sum(weights * slope, axis=0),
             derivative_by_variance(xp.sum(weights * z * (slope - start), axis=0), variance),
-            2 * xp.sum(heavy * slope, axis=0),
-            derivative_by_variance(2 * xp.sum(z * heavy * slope, axis=0), variance, start * start),
+            2 * xp.sum(weighted * slope, axis=0),
+            derivative_by_variance(
+                2 * xp.sum(z * weighted * slope, axis=0), variance, start * start
+            ),
         )
 
     return elementwise_of_statistics(statistics, 2)
@@ -317,24 +321,24 @@ class Integrated(Activation):
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance of f(x) by quadrature."""
         xp = namespace(mean)
-        _, weights, rise, centre = self._values(mean, variance)
-        shift = xp.sum(weights * rise, axis=0)
-        spread = xp.sum(weights * (rise - shift) ** 2, axis=0)
+        _, weights, difference, centre = self._values(mean, variance)
+        shift = xp.sum(weights * difference, axis=0)
+        spread = xp.sum(weights * (difference - shift) ** 2, axis=0)
         return cast_clipped(centre + shift, mean), cast_clipped(spread, mean)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Return the Hermite coefficients by quadrature."""
-        z, weights, rise, _ = self._values(mean, variance)
-        total = lambda basis: namespace(mean).sum(basis * rise, axis=0)  # noqa: E731
+        z, weights, difference, _ = self._values(mean, variance)
+        total = lambda basis: namespace(mean).sum(basis * difference, axis=0)  # noqa: E731
         sums = normal_hermite(z, weights, order + 1, reduce=total)[1:]
         return [cast_clipped(one, mean) for one in sums]
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return the expected derivative by quadrature, from E[z f(x)] / σ."""
         xp = namespace(mean)
-        z, weights, rise, _ = self._values(mean, variance)
+        z, weights, difference, _ = self._values(mean, variance)
         scale = safe_scale(to_float64(variance))
-        return cast_clipped(xp.sum(z * weights * rise, axis=0) / scale, mean)
+        return cast_clipped(xp.sum(z * weights * difference, axis=0) / scale, mean)
 
 
 @dataclass(frozen=True)

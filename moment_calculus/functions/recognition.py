@@ -147,8 +147,8 @@ def _matches(values: np.ndarray | None, rate: float, single: bool) -> Iterator[R
     if values is None or not np.isfinite(values).all():
         return
     table = _table()
-    rise = table.values[:, _SECOND] - table.values[:, _FIRST]
-    scales = (values[_SECOND] - values[_FIRST]) / rise
+    change = table.values[:, _SECOND] - table.values[:, _FIRST]
+    scales = (values[_SECOND] - values[_FIRST]) / change
     shifts = values[_FIRST] - scales * table.values[:, _FIRST]
     with np.errstate(over="ignore", invalid="ignore"):
         rest = np.abs(values - scales[:, None] * table.values - shifts[:, None])

@@ -77,7 +77,7 @@ def uniform_prior(value: Any, low: Any, high: Any) -> Array:
     interval.
     """
     sigmoid = isinstance(value, Deferred) and isinstance(unscaled(value.function), Sigmoid)
-    if not sigmoid or _any_random(low, high):
+    if not sigmoid or any(is_value(end) or hasattr(end, "gaussian") for end in (low, high)):
         return NotImplemented
     low, high = (_array(part, value) for part in (low, high))
     xp, far = namespace(low), SATURATED + 0.0 * value.base.mean
@@ -98,8 +98,9 @@ def expected_log_slope(value: Any) -> Array | None:
     if not isinstance(value, Deferred):
         return None
     function, total = value.function, 0.0 * value.base.mean
+    xp = namespace(total)
     while isinstance(function, Scaled):
-        function, total = function.inner, total + _log_size(function.scale, total)
+        function, total = function.inner, total + xp.log(xp.abs(function.scale + 0.0 * total))
     if isinstance(function, Exp):
         return total + value.base.mean
     if not isinstance(function, Sigmoid | Softplus):
@@ -108,15 +109,6 @@ def expected_log_slope(value: Any) -> Array | None:
     return total + one + (zero if isinstance(function, Sigmoid) else 0.0)
 
 
-def _any_random(*parameters: Any) -> bool:
-    return any(is_value(part) or hasattr(part, "gaussian") for part in parameters)
-
-
 def _array(parameter: Any, value: Deferred) -> Array:
     like = value.base.mean
     return constants(parameter, like) if isinstance(parameter, int | float) else parameter
-
-
-def _log_size(scale: Any, like: Array) -> Array:
-    xp = namespace(like)
-    return xp.log(xp.abs(scale + 0.0 * like))

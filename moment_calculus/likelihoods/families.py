@@ -112,10 +112,6 @@ def _normal_predictive(loc: Value, scale: Value) -> tuple:
     return *moments, lambda value: normal_log_predictive(value, loc, scale)
 
 
-def _tempered_normal(power: Any, value: Array, loc: Any, scale: Any) -> Array:
-    return normal_log_predictive(value, loc, scale, power=power)
-
-
 def _tempered_log_normal(power: Any, value: Array, loc: Any, scale: Any) -> Array:
     logs = namespace(value).log(value)
     return normal_log_predictive(logs, loc, scale, power=power) - logs
@@ -129,7 +125,9 @@ FAMILIES = (
         latent=normal,
         predictive=_normal_predictive,
         marginal=normal_marginal,
-        tempered=_tempered_normal,
+        tempered=lambda power, value, loc, scale: normal_log_predictive(
+            value, loc, scale, power=power
+        ),
     ),
     Family(
         "LogNormal",

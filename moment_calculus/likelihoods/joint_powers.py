@@ -108,18 +108,18 @@ class Layout:
 
     def from_vectors(self, sums: Array) -> Array:
         """Return one number per vector, with axes of size one in place of the tied axes."""
-        ones = (1 if axis in self.vector_axes else n for axis, n in self._sizes())
+        sizes = zip(range(-len(self.shape), 0), self.shape, strict=True)
+        ones = (1 if axis in self.vector_axes else size for axis, size in sizes)
         return namespace(sums).reshape(sums, tuple(ones))
-
-    def _sizes(self) -> list[tuple[int, int]]:
-        return list(zip(range(-len(self.shape), 0), self.shape, strict=True))
 
     def vector(self, value: Gaussian) -> Gaussian | None:
         """Return a value as vectors with their joint covariance; None if that is unknown."""
         value = reshape(value, (1,) * (len(self.shape) - len(value.shape)) + value.shape)
         if len(self._nontrivial_axes) > 1:
             return self._flat(value)
-        value = permute(value, self._order) if self._order != _in_order(self.shape) else value
+        value = (
+            permute(value, self._order) if self._order != tuple(range(len(self.shape))) else value
+        )
         lead, last = self.vector_shape[:-1], self.vector_shape[-1]
         places = [self.vector_axes.index(axis) for axis in self._nontrivial_axes]
         size = value.shape[len(lead) + places[0]] if places else 1
@@ -142,10 +142,6 @@ class Layout:
             return None
         whole = flattened(value)
         return None if whole is None else reshape(whole, self.vector_shape)
-
-
-def _in_order(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(range(len(shape)))
 
 
 def _on_last(value: Gaussian) -> Gaussian | None:

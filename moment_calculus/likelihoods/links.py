@@ -42,7 +42,11 @@ def log(operand: Any) -> Any:
             operand.gaussian()  # raises UnsupportedMoments
         return math.log(operand) if isinstance(operand, int | float) else _log(operand)
     transform = operand.function if isinstance(operand, Deferred) else None
-    if isinstance(transform, Scaled) and _is_zero(transform.shift):
+    if (
+        isinstance(transform, Scaled)
+        and isinstance(transform.shift, int | float)
+        and transform.shift == 0
+    ):
         return scale_shift(log(operand.of(transform.inner)), 1.0, log(transform.scale))
     function, argument = last_function(operand)
     if function == activation("softplus"):
@@ -62,10 +66,6 @@ def _has_unknown_range(function: Any) -> bool:
 
 def _log(array: Array) -> Array:
     return namespace(array).log(array)
-
-
-def _is_zero(shift: Any) -> bool:
-    return isinstance(shift, int | float) and shift == 0
 
 
 def last_function(value: Any) -> tuple[Any, Any]:

@@ -50,16 +50,10 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found
         return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
-    squared = scaled_expectation(_expected_square, _square, value, loc, scale)
+    squared = scaled_expectation(
+        lambda mean, variance: mean * mean + variance, lambda r: r * r, value, loc, scale
+    )
     return -0.5 * (LOG_2PI + squared) - expected_value(log(scale))
-
-
-def _square(residual: Array) -> Array:
-    return residual * residual
-
-
-def _expected_square(mean: Array, variance: Array) -> Array:
-    return mean * mean + variance
 
 
 def log_normal(value: Any, loc: Any, scale: Any) -> Array:
@@ -136,16 +130,14 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
     """
     if is_not_gaussian(loc):
         check_positive(scale)
-        return log_expectation(_plain_density, value, loc, scale, power=power)
+        return log_expectation(
+            lambda y, m, s: _normal_density(y - m, 0.0, s), value, loc, scale, power=power
+        )
     residual = difference(value, loc)
     if not is_value(scale):
         mean, variance = _moments(residual)
         return _log_power_mean(mean, variance, scale, power)
     return _log_integrate_scale(residual, scale, power)
-
-
-def _plain_density(value: Array, loc: Array, scale: Any) -> Array:
-    return _normal_density(value - loc, 0.0, scale)
 
 
 def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:

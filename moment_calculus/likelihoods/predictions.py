@@ -237,13 +237,13 @@ def _cumulative(expected: Callable, value: Array, loc: Any, scale: Any) -> Array
     return scaled_expectation(expected, plain, value, loc, scale)
 
 
-def _expected_ndtr(mean: Array, variance: Array) -> Array:
-    return ndtr(to_float64(mean) / (1 + to_float64(variance)) ** 0.5)
-
-
 def normal_cumulative(value: Array, loc: Any, scale: Any) -> Array:
     """Return P(y ≤ value) of a Normal likelihood, over parameters and noise."""
-    return _cumulative(_expected_ndtr, value, loc, scale)
+
+    def expected(mean: Array, variance: Array) -> Array:
+        return ndtr(to_float64(mean) / (1 + to_float64(variance)) ** 0.5)
+
+    return _cumulative(expected, value, loc, scale)
 
 
 def student_t_cumulative(value: Array, df: Any, loc: Any, scale: Any) -> Array:

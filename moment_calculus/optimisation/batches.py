@@ -83,25 +83,22 @@ class LoaderBatches(AllData):
         self.convert = convert
         self.loader = Rewinding(loader, random)
         self.is_iterator = isinstance(loader, Iterator)  # it runs once
-        self._next: Arguments | None = None
+        self._next: tuple[Arguments, int | None] | None = None  # with the rows of the batch
         self.last: Arguments | None = None  # those of the latest step
 
     def first(self) -> Arguments:
         """Return the arguments of the next step without going on."""
-        args, named = self._first()
-        return args, {**self.named, **named}
-
-    def _first(self) -> Arguments:
         if self._next is None:
-            self._next = self._load()
-        return self._next
+            args, named = self._load()
+            rows = rows_of([*args, *named.values()], whole=False)
+            self._next = (args, {**self.named, **named}), rows
+        return self._next[0]
 
     def arguments(self, step: int) -> Arguments:
         """Return the arguments of the next step; raise Exhausted if there are no more."""
-        arguments, self._next = self._first(), None
-        args, named = arguments
-        self.size = rows_of([*args, *named.values()], whole=False)
-        self.last = args, {**self.named, **named}
+        self.last = self.first()
+        assert self._next is not None
+        self.size, self._next = self._next[1], None
         return self.last
 
     def _load(self) -> Arguments:

@@ -10,21 +10,20 @@ site.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.private_apis import read, without_dead_code
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
 from numpyro_moments._host import ClosedJaxpr, apply_equation
 from numpyro_moments.particles.rows import Mixed, axes_after, called
 from numpyro_moments.particles.undrawn import (
-    MaskedSite,
     Rows,
-    SharedDrawNeeded,
-    Site,
     Undrawn,
     UndrawnRows,
     masked_site_p,
@@ -83,21 +82,19 @@ class Evaluation:
         name = equation.params["site"]
         if equation.primitive is normal_site_p:
             (scale,) = rest
-            return Site(name, key, loc, scale, self.is_mean)
+            own_noise = self.by_rows and name not in self.shared_draws
+            normal = partial(_normal, key)
+            return Site(name, loc, scale, normal, is_mean=self.is_mean, may_use_row_noise=own_noise)
         masks = jax.tree.unflatten(equation.params["structure"], rest)
-        shared = name not in self.shared_draws
-        return MaskedSite(name, key, loc, loc, self.is_mean, masks=masks, shared=shared)
-
-    def _may_use_row_noise(self, operand: Any) -> bool:
-        undrawn = isinstance(operand, Undrawn) and operand.site.name not in self.shared_draws
-        return undrawn and self.by_rows and operand.site.may_use_row_noise
+        may_share, noise = name not in self.shared_draws, partial(masks.noise, key)
+        return MaskedSite(name, masks, noise, is_mean=self.is_mean, may_share=may_share)
 
     def _by_rows(self, equation: Any, operands: Sequence[Any]) -> Any:
         """Return the map of the rows of a matrix by an undrawn weight; None if it must be drawn."""
         masked = [_is_masked(operand) for operand in operands]
         if any(masked) and not self.is_mean:
             return _masked(equation, operands, masked.index(True))
-        side = next((k for k, part in enumerate(operands) if self._may_use_row_noise(part)), None)
+        side = next((k for k, part in enumerate(operands) if _may_use_row_noise(part)), None)
         if side is None or not _is_plain_map(equation, operands[side], 1 - side):
             return None
         weight, inputs = operands[side], drawn(operands[1 - side])
@@ -110,7 +107,7 @@ class Evaluation:
     def _biased(self, equation: Any, operands: Sequence[Any]) -> UndrawnRows | None:
         """Return the sum of undrawn rows and a bias that is repeated for each row, else None."""
         rows, bias = sorted(operands, key=lambda part: isinstance(part, Undrawn))
-        if not (isinstance(rows, UndrawnRows) and self._may_use_row_noise(bias)):
+        if not (isinstance(rows, UndrawnRows) and _may_use_row_noise(bias)):
             return None
         shape = rows.mean.shape
         if equation.outvars[0].aval.shape != shape or bias.loc.ndim != len(shape):
@@ -120,6 +117,14 @@ class Evaluation:
 
     def _moved(self, equation: Any, operands: Sequence[Any]) -> Undrawn | None:
         return operands[0].moved(equation) if isinstance(operands[0], Undrawn) else None
+
+
+def _normal(key: jax.Array, like: jax.Array) -> jax.Array:
+    return jax.random.normal(key, like.shape, like.dtype)
+
+
+def _may_use_row_noise(operand: Any) -> bool:
+    return isinstance(operand, Undrawn) and operand.site.may_use_row_noise
 
 
 def _rows_of(equation: Any, inputs: Any, side: int) -> tuple[Any, frozenset[str], int | None]:
@@ -164,7 +169,7 @@ def _masked(equation: Any, operands: Sequence[Any], side: int) -> Any:
     else:  # a weight that is tied: its transpose is the map
         found = jnp.tensordot(rows, weight.loc, ((1,), (contracted,))) * each
     found = found[0] if len(shape) == 1 else found.swapaxes(0, -1 if side == 0 else 0)
-    shared = [site.name] if site.shared else []
+    shared = [site.name] if site.is_shared else []
     sites = before.union(shared)
     return Rows(found, axis, sites) if sites and axis is not None else found
 

@@ -83,10 +83,6 @@ def _only(axes: Axes) -> int:
     return found.pop()
 
 
-def _elementwise(equation: Any, axes: Axes) -> int:
-    return _only(axes)
-
-
 def _broadcast(equation: Any, axes: Axes) -> int:
     axis = _only(axes)
     place = equation.params["broadcast_dimensions"][axis]
@@ -106,10 +102,6 @@ def _reshape(equation: Any, axes: Axes) -> int:
 def _squeeze(equation: Any, axes: Axes) -> int:
     axis = _only(axes)
     return axis - sum(gone < axis for gone in equation.params["dimensions"])
-
-
-def _transpose(equation: Any, axes: Axes) -> int:
-    return equation.params["permutation"].index(_only(axes))
 
 
 def _reduction(equation: Any, axes: Axes) -> int:
@@ -192,13 +184,13 @@ def _unless(mixes: bool, place: int) -> int:
 
 
 _RULES: dict[str, Callable[[Any, Axes], int]] = {
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    **dict.fromkeys(_ELEMENTWISE, lambda equation, axes: _only(axes)),
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(_ALONG, _along),
     "broadcast_in_dim": _broadcast,
     "reshape": _reshape,
     "squeeze": _squeeze,
-    "transpose": _transpose,
+    "transpose": lambda equation, axes: equation.params["permutation"].index(_only(axes)),
     "rev": _reverse,
     "slice": _slice,
     "pad": _pad,

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import jax
 
-from guides.families import mc_dropout, mean_field
+from guides.families import mean_field
+from guides.families.drawn_sites import Site
 from moment_calculus.numerics.arrays import standard_deviation
-from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
-from moment_calculus.operations.elementwise.unary import site_value
-from moment_calculus.values import Gaussian
-from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import new_primitive
 
 normal_site_p = new_primitive("normal_site", lambda _, loc, scale, **__: loc)
 # The leaves of its posterior are operands.
 masked_site_p = new_primitive("masked_site", lambda _, loc, *__, **___: loc)
-
-
-class SharedDrawNeeded(Exception):
-    """Raised if sites have to be drawn once for all rows: the program is evaluated anew."""
-
-    def __init__(self, sites: Collection[str]) -> None:
-        super().__init__(sorted(sites))
-        self.sites = frozenset(sites)
 
 
 @dataclass(frozen=True)
@@ -37,92 +26,6 @@ class Rows:
     array: jax.Array
     axis: int  # of the rows
     sites: frozenset[str]  # names of the weights whose noise is in the draws
-
-
-@dataclass(eq=False)
-class Site:
-    """A latent site with a Normal posterior, drawn at most once."""
-
-    name: str
-    key: jax.Array
-    loc: jax.Array
-    scale: jax.Array
-    is_mean: bool = False  # whether the mean replaces the draw
-    has_row_noise: bool = (
-        False  # whether rows have had noise of their own; then nothing else may use it
-    )
-    _drawn: jax.Array | None = None
-    _moments: Gaussian | None = None
-
-    @property
-    def may_use_row_noise(self) -> bool:
-        """Return whether rows can have noise of their own."""
-        return True
-
-    def moments(self) -> Gaussian:
-        """Return the moments of the posterior, for log-densities that have a closed form."""
-        if self._moments is None:
-            moments = mean_field.moments(self.loc, self.scale)
-            rank = self.loc.ndim
-            self._moments = site_value(self.name, *moments, Propagation("diagonal"), event_dim=rank)
-        return self._moments
-
-    def draw(self) -> jax.Array:
-        """Return the one draw of the site; raise SharedDrawNeeded if rows have own noise."""
-        if self.is_mean:
-            return self.loc
-        if self.has_row_noise:
-            raise SharedDrawNeeded([self.name])
-        if self._drawn is None:
-            self._drawn = self._draw()
-        return self._drawn
-
-    def _draw(self) -> jax.Array:
-        noise = jax.random.normal(self.key, self.loc.shape, self.loc.dtype)
-        return mean_field.sample(self.loc, self.scale, noise)
-
-    def use_row_noise(self) -> None:
-        """Let one operation give each row its noise; raise SharedDrawNeeded for another one."""
-        if self.has_row_noise or self._drawn is not None:
-            raise SharedDrawNeeded([self.name])
-        self.has_row_noise = True
-
-
-@dataclass(eq=False)
-class MaskedSite(Site):
-    """A weight with one mask for each row of its inputs; rows may be mixed afterwards."""
-
-    masks: Any = None  # the posterior, which draws the masks
-    shared: bool = True  # whether all rows share a mask of each weight, which is right if none mix
-    mask: SiteMask = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        """Make the record of uses; only masks of single weights can be shared by rows."""
-        per_weight = self.masks.design.noise == "dropconnect"
-        self.mask = SiteMask(self.name, None, per_weight=per_weight)
-        self.shared = self.shared and per_weight
-
-    @property
-    def may_use_row_noise(self) -> bool:
-        """Return False: its masks differ between rows already."""
-        return False
-
-    def moments(self) -> Any:
-        """Return the mean: the site's terms do not need its value."""
-        return self.loc
-
-    def noise(self, rows: int) -> jax.Array:
-        """Return noise [rows, ...] that broadcasts with the weight, the same in all of its maps."""
-        self.mask.count_rows(rows)  # raises if another map has another number of rows
-        design = self.masks.design
-        own = mc_dropout.mask_shape(self.loc.shape, design.axis, design.noise)
-        return self.masks.noise(self.key, (1 if self.shared else rows, *own))
-
-    def draw(self) -> jax.Array:
-        """Return the mean if means replace draws; raise UnsupportedMoments else."""
-        if self.is_mean:
-            return self.loc
-        raise unsupported_operation_error(self.name)  # only maps know which elements share a mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,6 +114,6 @@ class UndrawnRows:
     def draw(self) -> Rows | jax.Array:
         """Return the one draw of the rows."""
         if self._drawn is None:
-            noise = jax.random.normal(self.parts[0].key, self.mean.shape, self.mean.dtype)
+            noise = self.parts[0].standard_normal(self.mean)
             self._drawn = mean_field.sample(self.mean, standard_deviation(self.variance), noise)
         return self._drawn if self.axis is None else Rows(self._drawn, self.axis, self.sites)

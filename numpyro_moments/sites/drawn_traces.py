@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
+from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
 from guides.numpyro.mc_dropout import DroppedWeight
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.objectives.data import DataPlates
@@ -20,7 +21,6 @@ from moment_calculus.values.propagation import Propagation
 from numpyro_moments.particles.evaluation import Evaluation, certain, drawn, evaluated
 from numpyro_moments.particles.undrawn import (
     Rows,
-    SharedDrawNeeded,
     Undrawn,
     UndrawnRows,
     masked_site_p,
@@ -197,5 +197,6 @@ def _is_special(part: Any) -> bool:
 def _moments(part: Any) -> Any:
     """Return the moments of an undrawn site, the draw of a moved one, and others unchanged."""
     if isinstance(part, Undrawn) and not part.moves:
-        return part.site.moments()
+        # The terms of a masked site do not need its value.
+        return part.loc if isinstance(part.site, MaskedSite) else part.site.moments()
     return certain(part) if _is_special(part) else part

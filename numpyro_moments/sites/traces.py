@@ -14,6 +14,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 from numpyro.util import check_model_guide_match
 
+from guides.families.drawn_sites import MaskedSite
 from moment_calculus.errors import UnsupportedMoments, unknown_sample_sites
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
@@ -21,7 +22,6 @@ from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.structure import stripped
-from numpyro_moments.particles.undrawn import MaskedSite
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.messenger import MomentMessenger, drawn_density, latent_rule, model_site
 from numpyro_moments.sites.random_watch import Declared, noise_rule, refuse_silent_draws, with_noise

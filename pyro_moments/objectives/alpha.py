@@ -121,15 +121,12 @@ def log_ratio(model: Trace, guide: Trace, plates: DataPlates) -> torch.Tensor:
 
 
 def _shares(trace: Trace, plates: DataPlates) -> torch.Tensor:
-    sites = [site for site in trace.nodes.values() if is_sample(site)]
-    shares = (
-        plates.share_per_datum(_log_prob(site), site["scale"], plates_of(site)) for site in sites
-    )
-    return sum(shares, start=torch.zeros(()))
-
-
-def _log_prob(site: Any) -> torch.Tensor:
-    return scale_and_mask(site["fn"].log_prob(site["value"]), 1.0, site["mask"])
+    sites: list[Any] = [site for site in trace.nodes.values() if is_sample(site)]
+    total = torch.zeros(())
+    for site in sites:
+        log_prob = scale_and_mask(site["fn"].log_prob(site["value"]), 1.0, site["mask"])
+        total = total + plates.share_per_datum(log_prob, site["scale"], plates_of(site))
+    return total
 
 
 class BBAlphaELBO(AlphaEnergy, Objective):
@@ -202,10 +199,10 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         if self.energy != "cavity":
             return self.particles(program, self._terms)
         bind(program.guide, program.model)
-        return self._runner(program, self._cavity, self.num_particles)
+        return self._draw_runner(program, self._cavity, self.num_particles)
 
     @functools.cached_property
-    def _runner(self) -> PyroDrawRunner:
+    def _draw_runner(self) -> PyroDrawRunner:
         return PyroDrawRunner()
 
     def _plates(self, model: Trace) -> DataPlates:
@@ -286,13 +283,14 @@ class RenyiELBO(RenyiBound, Loss):
     """
 
     @functools.cached_property
-    def _runner(self) -> PyroDrawRunner:
+    def runner(self) -> PyroDrawRunner:
+        """Run the program at draws of all sites."""
         return PyroDrawRunner()
 
     def _eager(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Any:
         bind(guide, model)
         program = Program(model, guide, args, kwargs)
-        ratios, scale = self._runner(program, _ratio, self.num_particles)
+        ratios, scale = self.runner(program, _ratio, self.num_particles)
         return -log_mean_power(ratios, 1 - self.alpha).sum() * scale[0]
 
 

@@ -14,6 +14,7 @@ from pyro.infer.util import is_validation_enabled, torch_item
 from pyro.poutine import Trace
 from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
+from guides.families.drawn_sites import SharedDrawNeeded
 from moment_calculus.objectives.data import DataPlates
 from moment_calculus.objectives.options import Expectations, check_compiled, check_propagation
 from moment_calculus.rulebooks import propagation_of
@@ -22,7 +23,7 @@ from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.particles.noise import VmapRunner
-from pyro_moments.particles.undrawn import Particle, SharedDrawNeeded
+from pyro_moments.particles.undrawn import Particle
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.traces import bind, initialise_parameters, moment_traces
 

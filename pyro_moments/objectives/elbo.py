@@ -112,7 +112,7 @@ class DeterministicELBO(Objective):
 
         last: list[Trace] = []
         results = self.particles(program, consume_last)
-        means = tree_map(_mean_of_particles, results)
+        means = tree_map(lambda part: part.mean(0), results)
         if is_validation_enabled() and not all(map(is_finite, tree_leaves(means))):
             explain_infinite_loss(last[-1].nodes, program.model, program.args, program.kwargs)
         return means
@@ -127,10 +127,6 @@ class DeterministicELBO(Objective):
         with torch.no_grad():
             terms = self._mean(elbo_terms, Program(model, guide, args, kwargs))
             return {name: torch_item(term) for name, term in terms.items()}
-
-
-def _mean_of_particles(parts: torch.Tensor) -> torch.Tensor:
-    return parts.squeeze(0) if len(parts) == 1 else parts.mean(0)
 
 
 def elbo(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:

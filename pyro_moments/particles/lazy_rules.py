@@ -14,18 +14,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
-from pyro_moments.particles.undrawn import (
-    LAZY_RULES,
-    MaskedSite,
-    Rows,
-    SharedDrawNeeded,
-    Undrawn,
-    UndrawnRows,
-    draw_all,
-    in_rows,
-)
+from pyro_moments.particles.undrawn import LAZY_RULES, Rows, Undrawn, UndrawnRows, draw_all, in_rows
 from pyro_moments.rules.table import named
 
 Tensor = torch.Tensor
@@ -71,7 +63,7 @@ def _as_it_is(input: Any, *sizes: Any) -> Any:
 def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
     if not isinstance(weight, Undrawn) or weight.dim() > 2:
         return None
-    if isinstance(weight.site, MaskedSite) and not weight.site.particle.is_mean:
+    if isinstance(weight.site, MaskedSite) and not weight.site.is_mean:
         rows = _masked(draw_all(input), weight)
         return rows if bias is None else rows + bias
     if not weight.site.may_use_row_noise:

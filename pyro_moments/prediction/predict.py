@@ -11,6 +11,7 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
+from guides.families.drawn_sites import SharedDrawNeeded
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
@@ -22,7 +23,7 @@ from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import VmapRunner
-from pyro_moments.particles.undrawn import Particle, SharedDrawNeeded, draw_all, without_rows
+from pyro_moments.particles.undrawn import Particle, draw_all, without_rows
 from pyro_moments.prediction.prediction import Prediction, SampledPrediction
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.messenger import MomentMessenger

@@ -18,8 +18,8 @@ from moment_calculus.predictions.moments import (
     moments_of_value,
 )
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.propagation import Propagation, RuleBook
-from pyro_moments._host import tree_map
+from moment_calculus.values.propagation import RuleBook
+from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.particles.noise import OutOfPlace
@@ -38,15 +38,15 @@ def propagate(
 
     Args:
         fn: function or ``nn.Module`` of the inputs, made of supported operations.
-        *inputs: :class:`Moments`, or certain tensors and other arguments.
+        *inputs: :class:`Moments`, pytrees of them, or certain tensors and other arguments.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         covariance: ``"diagonal"`` or ``"full"``.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the inputs with ``propagation="sampled"``.
 
     Returns:
-        What ``fn`` returns, every tensor replaced by its :class:`Moments`; tuples, lists
-        and dicts keep their form.
+        What ``fn`` returns, every tensor replaced by its :class:`Moments`; pytrees keep
+        their form.
 
     Different inputs are independent of each other; within one input the components have
     the covariance given, or are independent.
@@ -71,48 +71,53 @@ def propagate(
     """
     check_draws_of_inputs(propagation, num_particles)
     how = propagation_of(covariance, rules)
+    leaves, structure = tree_flatten(inputs)
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Moments)]
+    uncertain = [leaves[place] for place in places]
+
+    def program(*tensors: torch.Tensor) -> Any:
+        filled = {**dict(enumerate(leaves)), **dict(zip(places, tensors, strict=True))}
+        return fn(*tree_unflatten([*filled.values()], structure))
+
     if propagation == "sampled":
-        return _sampled(fn, inputs, num_particles, how.full)
-    values = [
-        _value(argument, f"input {place}", how, propagation == "mean")
-        if isinstance(argument, Moments)
-        else argument
-        for place, argument in enumerate(inputs)
-    ]
-    result = run_watched(GeneratorWatch(), partial(fn, *values), how, fn, _randomness)
+        results = _at_draws(program, uncertain, num_particles)
+        return tree_map(lambda part: moments_of_draws(part, how.full), results)
+    values = [moments.mean for moments in uncertain]
+    if propagation == "analytic":
+        names = _names(inputs)
+        parts = zip(places, uncertain, strict=True)
+        values = [MomentTensor(as_value(moments, names[place], how)) for place, moments in parts]
+    result = run_watched(GeneratorWatch(), partial(program, *values), how, fn, _randomness)
     with full_precision():
-        return _results(result)
+        return tree_map(_result, result)
 
 
-def _value(moments: Moments, name: str, how: Propagation, is_mean: bool) -> torch.Tensor:
-    return moments.mean if is_mean else MomentTensor(as_value(moments, name, how))
+def _at_draws(program: Callable, uncertain: Sequence[Moments], count: int) -> Any:
+    """Return the results at Gaussian draws of the inputs, [draws, ...] each."""
+    noise = (torch.randn(count, *part.mean.shape).to(part.mean) for part in uncertain)
+    draws = tuple(draws_from(*pair) for pair in zip(uncertain, noise, strict=True))
 
-
-def _sampled(fn: Callable, inputs: Sequence[Any], count: int, full: bool) -> Any:
-    """Return the moments of the results over draws of the inputs."""
-    places = [place for place, part in enumerate(inputs) if isinstance(part, Moments)]
-    noise = (torch.randn(count, *inputs[k].mean.shape).to(inputs[k].mean) for k in places)
-    draws = tuple(draws_from(inputs[k], part) for k, part in zip(places, noise, strict=True))
-
-    def once(_: torch.Tensor, *drawn: torch.Tensor) -> Any:
-        filled = {**dict(enumerate(inputs)), **dict(zip(places, drawn, strict=True))}
+    def once(_: torch.Tensor, *tensors: torch.Tensor) -> Any:
         with OutOfPlace():
-            return fn(*filled.values())
+            return program(*tensors)
 
-    moments = torch.vmap(once, randomness="different")(torch.arange(count), *draws)
-    return tree_map(lambda part: moments_of_draws(part, full), moments)
+    return torch.vmap(once, randomness="different")(torch.arange(count), *draws)
 
 
-def _results(result: Any) -> Any:
+def _names(inputs: Sequence[Any]) -> list[str]:
+    """Return a name for each leaf: its input, and its number in there."""
+    names = []
+    for place, argument in enumerate(inputs):
+        count = len(tree_leaves(argument))
+        inside = [f"input {place}, part {part}" for part in range(count)]
+        names += [f"input {place}"] if isinstance(argument, Moments) else inside
+    return names
+
+
+def _result(result: Any) -> Any:
     if isinstance(result, MomentTensor):
         return moments_of_value(result.value)
-    if isinstance(result, torch.Tensor):
-        return moments_of_value(result)
-    if isinstance(result, tuple | list):
-        return type(result)(map(_results, result))
-    if isinstance(result, dict):
-        return {key: _results(item) for key, item in result.items()}
-    return result
+    return moments_of_value(result) if isinstance(result, torch.Tensor) else result
 
 
 def _randomness(operation: str, location: str) -> UnsupportedMoments:

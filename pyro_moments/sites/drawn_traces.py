@@ -16,6 +16,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from torch.overrides import TorchFunctionMode
 
+from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.objectives.data import DataPlates
 from moment_calculus.values.propagation import Propagation
@@ -24,11 +25,8 @@ from pyro_moments.likelihoods.structure import tensors_of
 from pyro_moments.particles import lazy_rules as _later  # noqa: F401  (registers the functions)
 from pyro_moments.particles.noise import draw_by_gammas
 from pyro_moments.particles.undrawn import (
-    MaskedSite,
     Particle,
     Rows,
-    SharedDrawNeeded,
-    Site,
     Undrawn,
     draw_all,
     sites_of_rows,
@@ -94,7 +92,7 @@ class DrawingMessenger(SharedSubsamples):
 
     def _value(self, msg: Any, name: str, fn: Any) -> Any:
         if (dropped := dropout_posterior(fn)) is not None:
-            return Undrawn(MaskedSite(name, dropped, self.particle))
+            return Undrawn(self.particle.masked_site(name, dropped))
         base, transforms = gaussian_base(fn)
         if base is not None and not transforms:
             parts = parts_of(self.guide, name) if msg["infer"].get("is_auxiliary") else ()
@@ -102,7 +100,7 @@ class DrawingMessenger(SharedSubsamples):
                 return LatentVector(fn, parts, self._part)
             shape = fn.batch_shape + fn.event_shape
             loc, scale = (draw_all(part.expand(shape)) for part in (base.loc, base.scale))
-            return Undrawn(Site(name, loc, scale, self.particle))
+            return Undrawn(self.particle.site(name, loc, scale))
         if self.particle.is_mean:
             return value_at_mean(name, fn)
         if not fn.has_rsample:
@@ -110,7 +108,7 @@ class DrawingMessenger(SharedSubsamples):
         return draw_by_gammas(fn)  # None: Pyro draws it
 
     def _part(self, part: Part, loc: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        return Undrawn(Site(part.name, loc, scale, self.particle))
+        return Undrawn(self.particle.site(part.name, loc, scale))
 
 
 def drawn_traces(

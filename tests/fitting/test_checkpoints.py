@@ -39,7 +39,11 @@ class Interrupted(Exception):
     """What ends a training in its midst."""
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [*(("pyro", name) for name in SOURCES), ("numpyro", "shuffled rows"), ("numpyro", "newton")],
+    indirect=["host"],
+)
 def test_an_interrupted_fit_ends_as_if_it_had_not_been(host, tmp_path, name):
     """Parameters and losses are equal bit for bit."""
     path, every = tmp_path / "checkpoint", 3 if name in ("newton", "lbfgs") else 4
@@ -58,8 +62,10 @@ def test_an_interrupted_fit_ends_as_if_it_had_not_been(host, tmp_path, name):
     with pytest.raises(Interrupted):
         train(checkpoint=path, callback=interrupt)
     resumed = train(checkpoint=path)
-    again = train(checkpoint=path)  # nothing is left to be done
-    for fit in (resumed, again):
+    fits = [resumed]
+    if host.name == "pyro":
+        fits.append(train(checkpoint=path))  # nothing is left to be done
+    for fit in fits:
         assert (fit.losses, fit.reason, fit.steps) == (whole.losses, whole.reason, whole.steps)
         assert fit.held_out == whole.held_out
         for key, value in whole.params.items():

@@ -35,9 +35,8 @@ def test_a_loader_equals_a_loop_by_hand_in_pyro():
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-@pytest.mark.parametrize("model", ["subsampled", "regression"])
-def test_a_loader_equals_a_loop_by_hand_in_numpyro(model):
-    """Bit for bit, also where fit scales the plate that the loop's model scales itself."""
+def test_a_loader_equals_a_loop_by_hand_in_numpyro():
+    """Bit for bit, where fit scales the plate that the loop's model scales itself."""
     host = fresh("numpyro")
     svi = host.package.SVI(host.subsampled, host.package.DVIGuide(), numpyro.optim.Adam(0.05))
     state, losses, update = None, [], jax.jit(svi.update)
@@ -49,7 +48,7 @@ def test_a_loader_equals_a_loop_by_hand_in_numpyro(model):
             state, loss = update(state, x, y)
             losses.append(float(loss))
     data = loader(generator=torch.Generator().manual_seed(1))
-    fit = host.fit(getattr(host, model), data, epochs=4, learning_rate=0.05)
+    fit = host.fit(host.regression, data, epochs=4, learning_rate=0.05)
     assert fit.losses == losses
     for name, value in svi.get_params(state).items():
         np.testing.assert_array_equal(fit.params[name], value)
@@ -65,19 +64,11 @@ def test_what_is_observed_counts_as_much_as_all_rows(host):
     assert len(set(batches.losses)) == 3
 
 
-def test_a_model_that_scales_itself_is_left_alone(host):
-    frozen = {"learning_rate": 0.0, "steps": 3, "batch_size": 32}
-    one = host.fit(host.regression, host.x, host.y, **frozen)
-    fresh(host.name)
-    other = host.fit(host.subsampled, host.x, host.y, **frozen)
-    np.testing.assert_allclose(one.losses, other.losses, rtol=0.1)  # other initial locations
-
-
 def test_mini_batches_reach_the_posterior_of_all_rows(host):
     exact = host.fit(host.regression, host.x, host.y, method="newton")
     fresh(host.name)
-    rate = lambda step: 0.1 * 0.985**step  # noqa: E731
-    found = host.fit(host.regression, host.x, host.y, batch_size=32, epochs=150, learning_rate=rate)
+    rate = lambda step: 0.1 * 0.98**step  # noqa: E731
+    found = host.fit(host.regression, host.x, host.y, batch_size=32, epochs=100, learning_rate=rate)
     np.testing.assert_allclose(host.location(found), host.location(exact), atol=0.02)
 
 

@@ -1,13 +1,16 @@
-"""A product of two sites in a logit: draws at the end of a fit show what its moments miss."""
+"""Draws at the end of a fit: of other guides, and of a product of two sites in a logit."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+import pyro.infer.autoguide as pyro_guides
 import pytest
+from numpyro.infer import autoguide as numpyro_guides
 
 from tests.checks.marks import IN_PYRO
+from tests.fitting.models import CURVE, INPUTS, network
 
 rng = np.random.default_rng(4)
 PERSONS, ITEMS = 40, 8
@@ -65,3 +68,31 @@ def test_a_product_in_a_logit_is_close_to_its_draws(host):
     assert abs(found.value - exact) < 4 * math.hypot(found.standard_error, noise)
     assert found.standard_error < 0.01 * fit.loss
     assert abs(fit.loss - exact) < 0.01 * fit.loss
+
+
+OWN_GUIDES = ["AutoNormal", "AutoDelta", "AutoDiagonalNormal"]
+
+
+@pytest.mark.parametrize("name", ["MCDropoutGuide", "TridiagonalGuide"])
+@IN_PYRO
+def test_other_guides_of_the_house(host, name):
+    guide = getattr(host.package, name)()
+    data = host.array(INPUTS), host.array(CURVE.astype(np.float32))
+    model = network(host, lambda out: host.dist.Normal(out, 2.0))
+    found = host.package.fit(model, guide, *data, steps=20, progress_bar=False).by_draws
+    assert found.note == ""
+    assert abs(found.value - found.loss) < 4 * found.standard_error + 0.01 * found.loss
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [*(("pyro", name) for name in OWN_GUIDES), ("numpyro", "AutoNormal")],
+    indirect=["host"],
+)
+def test_guides_of_the_host(host, name):
+    module = pyro_guides if host.name == "pyro" else numpyro_guides
+    guide = getattr(module, name)(host.regression)
+    fit = host.package.fit(host.regression, guide, host.x, host.y, steps=40, progress_bar=False)
+    found = fit.by_draws
+    assert found.note == ""
+    assert abs(found.value - found.loss) <= 4 * found.standard_error + 1e-4 * abs(found.loss)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import pickle
-import struct
 import tempfile
 from pathlib import Path
 
@@ -190,76 +188,25 @@ def test_another_guide_or_host_is_refused(host, path):
         foreign.package.load(path, foreign.regression, foreign.package.DVIGuide(), foreign.x)
 
 
-class Executed:
-    """Runs code when it is unpickled."""
-
-    def __reduce__(self):
-        return os.mkdir, ("executed",)
-
-
-def header_of(content):
-    (length,) = struct.unpack("<Q", content[:8])
-    return length, json.loads(content[8 : 8 + length])
-
-
-def rewritten(content, change):
-    """The file with a changed record and its old digest."""
-    length, header = header_of(content)
-    record = json.loads(header["__metadata__"]["pyro_moments"])
-    change(record)
-    header["__metadata__"]["pyro_moments"] = json.dumps(record)
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + content[8 + length :]
-
-
 DAMAGED = {
     "empty": lambda good: b"",
-    "cut in the length": lambda good: good[:4],
-    "cut in the header": lambda good: good[:100],
-    "cut in the numbers": lambda good: good[:-3],
-    "one more byte": lambda good: good + b"0",
-    "a flipped bit": lambda good: good[:-1] + bytes([good[-1] ^ 1]),
-    "zeros": lambda good: bytes(len(good)),
-    "text": lambda good: b"weights: 1, 2, 3\n" * 9,
-    "json": lambda good: b'{"weight": [1, 2, 3]}' * 9,
-    "a pickle": lambda good: pickle.dumps(Executed()),
-    "an absurd length": lambda good: struct.pack("<Q", 2**60) + good[8:],
-    "a newer version": lambda good: rewritten(good, lambda record: record.update(format=99)),
-    "no version": lambda good: rewritten(good, lambda record: record.pop("format")),
-    "no digest": lambda good: rewritten(good, lambda record: record.pop("digest")),
-    "another header": lambda good: rewritten(good, lambda record: record.update(header={})),
-    "another guide's name": lambda good: rewritten(
-        good, lambda record: record["header"].update(guide="Evil")
-    ),
-    "a list": lambda good: rewritten(good, lambda record: record.update(header=[])),
-}
-CAUSES = {
-    "a flipped bit": "damaged",
-    "a newer version": "newer",
-    "another guide's name": "damaged",
-    "cut in the numbers": "truncated",
-    "cut in the header": "truncated",
-    "a pickle": "pickle",
-    "empty": "empty",
+    "truncated": lambda good: good[:-3],
+    "damaged": lambda good: good[:-1] + bytes([good[-1] ^ 1]),
+    "pickle": lambda good: pickle.dumps(good),
 }
 
 
-@pytest.mark.parametrize("name", DAMAGED)
-def test_damaged_and_foreign_files_are_refused(path, tmp_path, monkeypatch, name):
-    """By both ways of reading, without executing anything of theirs."""
+@pytest.mark.parametrize("cause", DAMAGED)
+def test_damaged_and_foreign_files_are_refused(path, cause):
+    """By both ways of reading; what else may be wrong with a file is among the tests of storage."""
     host = fresh("pyro")
-    monkeypatch.chdir(tmp_path)
-    path.write_bytes(DAMAGED[name](path.read_bytes()))
+    path.write_bytes(DAMAGED[cause](path.read_bytes()))
     for read in (
         lambda: host.package.load(path, host.regression, host.package.DVIGuide(), host.x),
         lambda: host.fit(host.regression, host.x, host.y, checkpoint=path),
     ):
-        with pytest.raises(
-            host.package.StoredFileError, match=CAUSES.get(name, path.name)
-        ) as error:
+        with pytest.raises(host.package.StoredFileError, match=f"{path.name}.*{cause}"):
             read()
-        assert str(path) in str(error.value)
-    assert not (tmp_path / "executed").exists()
 
 
 def test_a_file_of_parameters_is_no_checkpoint(host, path):

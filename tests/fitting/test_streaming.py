@@ -54,6 +54,7 @@ def test_two_parts_give_the_posterior_of_all_data(host, same_guide):
     np.testing.assert_allclose(loc, Y.sum() / precision, rtol=1e-4)
 
 
+@IN_PYRO
 def test_positive_sites_stream_and_local_ones_keep_their_prior(host):
     """The second part has another number of rows, and so of local sites."""
     model = positive(host)

@@ -11,6 +11,9 @@ import pyro
 import pytest
 import torch
 
+from moment_calculus.optimisation.options import Options
+from numpyro_moments.fitting import fit as numpyro_fit
+from pyro_moments.fitting import fit as pyro_fit
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import ROWS, fresh
 
@@ -67,6 +70,19 @@ def test_the_kl_divergence_warms_up(host):
     expected = [-terms[0]["obs"] - weight * terms[0]["weight"] for weight in weights]
     np.testing.assert_allclose(fit.losses[:8], expected, rtol=1e-5)
     assert terms[0]["weight"] < 0
+
+
+def test_options_may_be_passed_as_one_object(host):
+    module = {"numpyro": numpyro_fit, "pyro": pyro_fit}[host.name]
+    options = Options(steps=3, learning_rate=0.1, by_draws=False)
+    guides = [host.package.DVIGuide() for _ in range(2)]
+    one = module.fit_with(options, host.regression, guides[0], (host.x, host.y), {})
+    fresh(host.name)
+    data = host.x, host.y
+    other = host.package.fit(
+        host.regression, guides[1], *data, steps=3, learning_rate=0.1, by_draws=False
+    )
+    assert one.losses == other.losses
 
 
 @IN_PYRO

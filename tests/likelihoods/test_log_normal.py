@@ -66,12 +66,9 @@ def check(found, draws):
     np.testing.assert_array_less(np.abs(np.asarray(found) - draws.mean(0)), error + 1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "link"),
-    [("pyro", "exp"), ("pyro", "softplus"), ("pyro", "certain"), ("numpyro", "exp")],
-)
-def test_densities_quantiles_and_entropies_are_those_of_draws(name, link):
-    draws = given(link)
+@pytest.mark.parametrize("link", ["exp", "softplus", "certain"])
+def test_densities_quantiles_and_entropies_are_those_of_draws(link):
+    name, draws = "pyro", given(link)
     one, values = np.ones(3), draws.rvs(random_state=1)[:1000]
 
     def questions(prediction):

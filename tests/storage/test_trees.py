@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moment_calculus.optimisation.storage.files import StoredFileError
+from moment_calculus.optimisation.storage.trainings import StoredTraining
 from moment_calculus.optimisation.storage.trees import pack, unpack
 
 Pair = namedtuple("Pair", "loc scale")
@@ -21,13 +22,9 @@ def to_array(leaf):
     return leaf if isinstance(leaf, np.ndarray) else None
 
 
-def as_it_is(array):
-    return array
-
-
 def there_and_back(tree):
     skeleton, arrays = pack(tree, to_array)
-    return unpack(json.loads(json.dumps(skeleton)), arrays, as_it_is)
+    return unpack(json.loads(json.dumps(skeleton)), arrays)
 
 
 def same(ours, theirs):
@@ -130,6 +127,15 @@ def test_a_tree_that_contains_itself_is_refused():
     same(there_and_back(nested(100)), nested(100))
 
 
+def test_containers_of_libraries_are_stored_as_plain_ones(tmp_path):
+    """The states of optimisers are named tuples, with scalars of NumPy in them."""
+    training = StoredTraining("pyro_moments", ["numpy"], object(), {}, to_array)
+    state = Pair(np.float64(1.5), OrderedDict(a=[np.int64(2), Pair(None, ())]))
+    training.write(tmp_path / "a", {"parameters": {}, "trainer": state}, {})
+    found = training.read(tmp_path / "a", is_checkpoint=False)["trainer"]
+    same(found, (1.5, {"a": [2, (None, ())]}))
+
+
 MALFORMED = {
     "an empty object": {},
     "two keys": {"tuple": [], "dict": []},
@@ -158,4 +164,4 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_skeletons_are_refused(name):
     with pytest.raises(StoredFileError, match=r"(?s)a\.file: its tree is malformed: .*remedy: "):
-        unpack(MALFORMED[name], {"a": np.zeros(1)}, as_it_is, path="a.file")
+        unpack(MALFORMED[name], {"a": np.zeros(1)}, path="a.file")

@@ -35,7 +35,7 @@ from moment_calculus.numerics.special import (
 REACH, NODES = 6.0, 20  # z < −REACH, 2e-8 of an expectation, is left out
 
 
-def _below(threshold: Array) -> tuple[Array, Array]:
+def _nodes_below(threshold: Array) -> tuple[Array, Array]:
     """Return steps z < −μ/σ and their weights, on a new trailing axis."""
     xp = namespace(threshold)
     rule = constants(np.transpose(unit_legendre(NODES)), threshold)
@@ -52,7 +52,7 @@ def narrow_statistics(alpha: float, mean: Array, variance: Array) -> tuple[Array
     xp = namespace(mean)
     scale, low, left = safe_scale(variance), xp.clip(mean, max=0.0), mean <= 0
     threshold = mean / scale
-    z, weights = _below(threshold)
+    z, weights = _nodes_below(threshold)
     mass, density = cdf(threshold), pdf(threshold)  # E[1; x > 0] and E[z; x > 0]
     # f − f(μ) and f′ − f′(μ) below 0; above it f − f(μ) = σz + gap, and f′ − f′(μ) is a
     # jump
@@ -60,17 +60,19 @@ def narrow_statistics(alpha: float, mean: Array, variance: Array) -> tuple[Array
     step = xp.expm1(scale[..., None] * z)
     beyond = xp.expm1(xp.clip(mean[..., None] + scale[..., None] * z, max=0.0))
     fall, side = (start[..., None] * step, left[..., None])
-    rise = xp.where(side, fall, alpha * beyond - mean[..., None])
+    difference = xp.where(side, fall, alpha * beyond - mean[..., None])
     turn = xp.where(side, fall, alpha * (1 + beyond) - 1)
     jump = xp.where(left, (1 - alpha) - sink, xp.zeros_like(mean))
-    shift = xp.sum(weights * rise, axis=-1)
+    shift = xp.sum(weights * difference, axis=-1)
     gap = xp.where(left, mean - sink, xp.zeros_like(mean))
     shift = shift + scale * density + gap * mass
     rest = gap - shift
-    centred = weights * (rise - shift[..., None])
+    centred = weights * (difference - shift[..., None])
     first = scale * density + rest * mass  # E[f − E f; x > 0]; the next has the factor z
     second = scale * (mass - threshold * density) + rest * density
-    spread = xp.sum(centred * (rise - shift[..., None]), axis=-1) + scale * second + rest * first
+    spread = (
+        xp.sum(centred * (difference - shift[..., None]), axis=-1) + scale * second + rest * first
+    )
     bend = xp.sum(weights * z * turn, axis=-1) + jump * density
     slant = xp.sum(centred * z * (start[..., None] + turn), axis=-1) + (start + jump) * second
     random, inverse = variance > TINY_VARIANCE, 1 / scale
@@ -122,32 +124,31 @@ def _differentiable_moments(alpha: float) -> Callable[..., Any]:
     """Return the function of mean and variance to both moments, with explicit derivatives."""
 
     @in_double
-    def values(mean: Array, variance: Array) -> tuple[Array, Array]:
+    def closed(mean: Array, variance: Array) -> tuple[Array, ...]:
         xp = namespace(mean)
-        _, reach, first, square, fall, steep = _parts(mean, variance)
+        threshold, reach, first, square, fall, steep = _parts(mean, variance)
         raised = first + alpha * (reach + fall)  # E(f + α): f + α is positive, and squared below
         spread = square + alpha * (2 * first + alpha * (reach + steep)) - raised * raised
         # below this scale the square cancels; the function is straight on either side of 0
         slope = alpha * xp.exp(xp.clip(mean, max=0.0))
         straight = _leaky_variance(mean, variance, slope)
         narrow = variance < float(xp.finfo(mean.dtype).eps) ** (2 / 3)
-        spread = xp.where(narrow, straight, xp.clip(spread, min=0.0))
-        return raised - alpha, spread
-
-    @in_double
-    def slopes(mean: Array, variance: Array) -> tuple[Array, ...]:
-        xp = namespace(mean)
-        threshold, reach, first, _, fall, steep = _parts(mean, variance)
-        gain, raised = reach + alpha * fall, first + alpha * (reach + fall)
+        gain = reach + alpha * fall
         random = variance > TINY_VARIANCE
         density = xp.where(random, pdf(threshold) / safe_scale(variance), xp.zeros_like(mean))
         bend = (1 - alpha) * density + alpha * fall
-        by_mean = 2 * (first + alpha * reach + alpha * alpha * steep - raised * gain)
         crossed = alpha * (1 - alpha) * density + alpha * alpha * steep - raised * bend
-        return gain, bend / 2, by_mean, reach + alpha * alpha * steep + crossed
+        return (
+            raised - alpha,
+            xp.where(narrow, straight, xp.clip(spread, min=0.0)),
+            gain,
+            bend / 2,
+            2 * (first + alpha * reach + alpha * alpha * steep - raised * gain),
+            reach + alpha * alpha * steep + crossed,
+        )
 
     def statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
-        wide = (*values(mean, variance), *slopes(mean, variance))
+        wide = closed(mean, variance)
         if has_double(mean):
             return wide
         xp = namespace(mean)

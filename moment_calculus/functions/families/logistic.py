@@ -143,7 +143,7 @@ NARROW = 0.25  # variance below which Gauss–Hermite is used
 PIECE = 1 << 13  # bytes of elements computed together: their terms stay in a processor's cache
 
 
-def _wide(mean: Array, scale: Array) -> tuple[Array, ...]:
+def _wide_statistics(mean: Array, scale: Array) -> tuple[Array, ...]:
     """Return :func:`_statistics` for σ ≥ ½ and μ ≤ 0."""
     first, square, slope, bend, mixed, curve = half_line_expectations(mean, scale)
     return (
@@ -163,7 +163,7 @@ def _positive_nodes() -> tuple[np.ndarray, np.ndarray]:
     return points[NODES // 2 :], weights[NODES // 2 :]
 
 
-def _narrow(mean: Array, scale: Array) -> tuple[Array, ...]:
+def _narrow_statistics(mean: Array, scale: Array) -> tuple[Array, ...]:
     """Return :func:`_statistics` for σ < ½ and μ ≤ 0."""
     xp = namespace(mean)
     points, weights = (on_leading_axis(values, mean) for values in _positive_nodes())
@@ -176,20 +176,24 @@ def _narrow(mean: Array, scale: Array) -> tuple[Array, ...]:
     # with g = e^t − 1, S(μ + t) − S(μ) = S S(−μ) g / (1 + S g), a difference without
     # cancellation, and S(μ − t) − S(μ) = −S S(−μ) g / (1 + S(−μ) g)
     step, ahead, behind = centre * rest * growth, 1 + centre * growth, 1 + rest * growth
-    rise, fall = step / ahead, -step / behind
-    shift = expected(rise, fall)
+    ahead_difference, behind_difference = step / ahead, -step / behind
+    shift = expected(ahead_difference, behind_difference)
     slope = centre * rest * (1 + growth)
     slope_up, slope_down = slope / (ahead * ahead), slope / (behind * behind)
-    bend_up = slope_up * (rest - centre - 2 * rise)
-    bend_down = slope_down * (rest - centre - 2 * fall)
+    bend_up = slope_up * (rest - centre - 2 * ahead_difference)
+    bend_down = slope_down * (rest - centre - 2 * behind_difference)
     gain, bend = expected(slope_up, slope_down), expected(bend_up, bend_down)
     return (
         centre + shift,
-        expected(rise * rise, fall * fall) - shift * shift,
+        expected(ahead_difference * ahead_difference, behind_difference * behind_difference)
+        - shift * shift,
         gain,
         bend / 2,
-        2 * (expected(rise * slope_up, fall * slope_down) - shift * gain),
-        expected(slope_up**2 + rise * bend_up, slope_down**2 + fall * bend_down) - shift * bend,
+        2 * (expected(ahead_difference * slope_up, behind_difference * slope_down) - shift * gain),
+        expected(
+            slope_up**2 + ahead_difference * bend_up, slope_down**2 + behind_difference * bend_down
+        )
+        - shift * bend,
     )
 
 
@@ -210,7 +214,9 @@ def _statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
     flipped = xp.where(right, -mean, mean)
     one, two, three, four, five, six = (
         xp.where(narrow, small, large)
-        for small, large in zip(_narrow(flipped, thin), _wide(flipped, thick), strict=True)
+        for small, large in zip(
+            _narrow_statistics(flipped, thin), _wide_statistics(flipped, thick), strict=True
+        )
     )
     sign = xp.where(right, zero - 1, zero + 1)
     return (
@@ -236,7 +242,7 @@ def _excess(mean: Array, variance: Array) -> Array:
     threshold, _ = LOGISTIC.terms(mean, variance)
     wide = xp.sum(constants(LOGISTIC.weights, mean) * erf(threshold * math.sqrt(0.5)), axis=-1) / 2
     narrow = variance < NARROW
-    # for σ < ½ the terms of a pair of nodes are added in closed form, cf. _narrow
+    # for σ < ½ the terms of a pair of nodes are added in closed form, cf. _narrow_statistics
     points, weights = (on_leading_axis(values, mean) for values in _positive_nodes())
     thin = xp.where(narrow & (variance > TINY_VARIANCE), variance, xp.zeros_like(variance))
     growth = xp.expm1(xp.where(thin > 0, thin, thin + TINY_VARIANCE) ** 0.5 * points)

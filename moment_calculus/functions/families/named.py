@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.base import Array, inverse_at
-from moment_calculus.functions.families.relu import rectified, rectified_values_and_partials
+from moment_calculus.functions.families.relu import rectified_values_and_partials
 from moment_calculus.functions.integrated import (
     Smooth,
     derivative_by_variance,
@@ -28,12 +28,12 @@ from moment_calculus.functions.integrated import (
 from moment_calculus.functions.pairs.mixtures import LOGISTIC, LOGISTIC_GATE
 from moment_calculus.functions.series.rectifiers import rectifier_moments
 from moment_calculus.functions.series.softplus_mean import expected_softplus
+from moment_calculus.numerics.derivatives import elementwise_of_statistics
 from moment_calculus.numerics.execution import where_cheap
 from moment_calculus.numerics.normal import is_single_precision
 from moment_calculus.numerics.quadrature import gauss_hermite
 from moment_calculus.numerics.special import (
     constants,
-    elementwise,
     expit,
     has_double,
     namespace,
@@ -97,8 +97,8 @@ class SmoothRectifier(Smooth):
         return _differentiable_moments(self, is_single_precision(mean))(mean, variance)
 
 
-def _wide(activation: Smooth, single: bool, mean: Array, variance: Array, columns: Any) -> Any:
-    """Return the expectations of columns of the table, each of the shape of the mean."""
+def _wide(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
+    """Return the expectations of the columns of the table, each of the shape of the mean."""
     xp = namespace(mean)
     scale = variance**0.5
     # the sums do not cancel: single precision is enough
@@ -108,20 +108,14 @@ def _wide(activation: Smooth, single: bool, mean: Array, variance: Array, column
     z = z - xp.astype(mean / scale, low, copy=False)[..., None]
     # clipped above the subnormal numbers, which are slow
     density = xp.exp(xp.clip(z * z * -0.5, min=-80.0 if single else -600.0)) * inverse
-    result = density @ constants(_table(activation, single)[:, columns], density)
+    result = density @ constants(_table(activation, single), density)
     return tuple(xp.astype(result[..., i], mean.dtype) for i in range(result.shape[-1]))
-
-
-def _wide_moments(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
-    first, spread = rectified(mean, variance)
-    rest, square = _wide(activation, single, mean, variance, [0, 3])
-    return first + rest, spread + square - rest * (2 * first + rest)
 
 
 def _wide_statistics(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
     """Return both moments, and their derivatives by the mean and the variance."""
     first, spread, *slopes = rectified_values_and_partials(mean, variance)
-    sums = _wide(activation, single, mean, variance, slice(None))
+    sums = _wide(activation, single, mean, variance)
     rest, by_mean, by_var = _by_moments(sums[:3], mean, variance)
     square, square_by_mean, square_by_var = _by_moments(sums[3:], mean, variance)
     pull = 2 * (first + rest)
@@ -146,39 +140,30 @@ def _by_moments(sums: Any, mean: Array, variance: Array) -> tuple[Array, Array, 
     )
 
 
-def _narrow(single: bool, mean: Array, variance: Array) -> tuple[Array, ...]:
+def _hermite_points(single: bool, mean: Array, variance: Array) -> tuple[Array, ...]:
     """Return the Gauss–Hermite weights, steps z and points μ + σz, on a new trailing axis."""
     z, weights = (constants(values, mean) for values in gauss_hermite(RULES[single].hermite))
     return weights, z, mean[..., None] + safe_scale(variance)[..., None] * z
 
 
-def _narrow_moments(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
-    xp = namespace(mean)
-    weights, _, points = _narrow(single, mean, variance)
-    centre = activation(mean)
-    rise = activation(points) - centre[..., None]
-    shift = xp.sum(weights * rise, axis=-1)
-    return centre + shift, xp.sum(weights * (rise - shift[..., None]) ** 2, axis=-1)
-
-
 def _narrow_statistics(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
     """Return both moments, and their derivatives by the mean and the variance."""
     xp = namespace(mean)
-    weights, z, points = _narrow(single, mean, variance)
+    weights, z, points = _hermite_points(single, mean, variance)
     centre = activation(mean)
-    rise = activation(points) - centre[..., None]
-    shift = xp.sum(weights * rise, axis=-1)
-    rise = rise - shift[..., None]
-    heavy = weights * rise
+    difference = activation(points) - centre[..., None]
+    shift = xp.sum(weights * difference, axis=-1)
+    difference = difference - shift[..., None]
+    weighted = weights * difference
     slope, start = activation.derivative(points), activation.derivative(mean)
-    tilt = xp.sum(weights * z * (slope - start[..., None]), axis=-1)
+    bend = xp.sum(weights * z * (slope - start[..., None]), axis=-1)
     return (
         centre + shift,
-        xp.sum(heavy * rise, axis=-1),
+        xp.sum(weighted * difference, axis=-1),
         xp.sum(weights * slope, axis=-1),
-        derivative_by_variance(tilt, variance),
-        2 * xp.sum(heavy * slope, axis=-1),
-        derivative_by_variance(2 * xp.sum(z * heavy * slope, axis=-1), variance, start * start),
+        derivative_by_variance(bend, variance),
+        2 * xp.sum(weighted * slope, axis=-1),
+        derivative_by_variance(2 * xp.sum(z * weighted * slope, axis=-1), variance, start * start),
     )
 
 
@@ -186,39 +171,25 @@ def _narrow_statistics(activation: Smooth, single: bool, mean: Array, variance: 
 def _differentiable_moments(activation: Smooth, single: bool) -> Callable[..., Any]:
     limit = RULES[single].narrow
 
-    def joined(thin: Callable, thick: Callable) -> Callable[..., Any]:
-        def small(mean: Array, variance: Array) -> tuple[Array, ...]:
-            return thin(activation, single, mean, namespace(mean).clip(variance, max=limit))
+    def small(mean: Array, variance: Array) -> tuple[Array, ...]:
+        limited = namespace(mean).clip(variance, max=limit)
+        return _narrow_statistics(activation, single, mean, limited)
 
-        def either(mean: Array, variance: Array) -> tuple[Array, ...]:
-            xp, narrow = namespace(mean), variance < limit
-            wide = thick(activation, single, mean, xp.clip(variance, min=limit))
-            pairs = zip(small(mean, variance), wide, strict=True)
-            return tuple(xp.where(narrow, a, b) for a, b in pairs)
+    def narrow_or_wide(mean: Array, variance: Array) -> tuple[Array, ...]:
+        xp, narrow = namespace(mean), variance < limit
+        wide = _wide_statistics(activation, single, mean, xp.clip(variance, min=limit))
+        pairs = zip(small(mean, variance), wide, strict=True)
+        return tuple(xp.where(narrow, a, b) for a, b in pairs)
 
-        @in_double
-        @in_chunks
-        def cheapest(mean: Array, variance: Array) -> tuple[Array, ...]:
-            return where_cheap(variance < limit, small, either, mean, variance)
-
-        return cheapest
-
-    values = joined(_narrow_moments, _wide_moments)
-    statistics = joined(_narrow_statistics, _wide_statistics)
-
-    def moments(mean: Array, variance: Array) -> tuple[Array, Array]:
-        centre, spread = values(mean, variance)
-        return centre, namespace(spread).clip(spread, min=0.0)
-
-    def values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
-        centre, spread, *slopes = statistics(mean, variance)
+    @in_double
+    @in_chunks
+    def statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
+        centre, spread, *slopes = where_cheap(
+            variance < limit, small, narrow_or_wide, mean, variance
+        )
         return centre, namespace(spread).clip(spread, min=0.0), *slopes
 
-    def partials(mean: Array, variance: Array) -> Any:
-        result = statistics(mean, variance)
-        return result[2:4], result[4:]
-
-    return elementwise(moments, partials, values_and_partials=values_and_partials)
+    return elementwise_of_statistics(statistics, 2)
 
 
 # ----------------------------------------------------------------------------------------

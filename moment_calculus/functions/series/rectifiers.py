@@ -155,12 +155,12 @@ def reflect_to_positive_mean(
     """
     centre, spread, gain, half_second, by_mean, by_variance = below
     xp, right = namespace(mean), mean > 0
-    zero, lean = xp.zeros_like(mean), 1 - 2 * gain
+    zero, correction = xp.zeros_like(mean), 1 - 2 * gain
     return (
         xp.where(right, mean + centre, centre),
-        variance * xp.clip(spread + xp.where(right, lean, zero), min=0.0),
+        variance * xp.clip(spread + xp.where(right, correction, zero), min=0.0),
         xp.where(right, 1 - gain, gain),
         half_second,
         variance * xp.where(right, 4 * half_second - by_mean, by_mean),
-        by_variance + xp.where(right, lean - 2 * variance * half_third, zero),
+        by_variance + xp.where(right, correction - 2 * variance * half_third, zero),
     )

@@ -72,8 +72,8 @@ def _hermite() -> tuple[np.ndarray, float]:
     return np.stack([points, weights], axis=-1)[PAIRS + 1 :], float(weights[PAIRS])
 
 
-def _narrow(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
-    """Return :func:`_left` for a small variance, by Gauss–Hermite."""
+def _nonpositive_narrow(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+    """Return :func:`_nonpositive` for a small variance, by Gauss–Hermite."""
     xp = namespace(mean)
     pairs, middle = _hermite()
     growth = xp.exp(mean)
@@ -101,11 +101,11 @@ def _statistics(
 ) -> tuple[Array, ...]:
     """Return E softplus(x) for μ ≤ 0, else E softplus(−x), and its derivatives by μ and v."""
     mirrored = 1 - 2 * _indicator(mean > 0, mean)
-    value, share, slope = (left or _left)(mean * mirrored, variance)
+    value, share, slope = (left or _nonpositive)(mean * mirrored, variance)
     return value, mirrored * share, slope * 0.5
 
 
-def _left(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+def _nonpositive(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
     """Return E softplus(x), E S(x) and E S′(x) for μ ≤ 0."""
     xp = namespace(mean)
     shifted = mean + variance
@@ -113,7 +113,7 @@ def _left(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
     tail = _indicator(shifted < 0, mean)
     centre, near = mean + tail * variance, 1 - tail
 
-    def term(width: Any, share: Any, bump: Any, tilt: Any) -> tuple[Array, ...]:
+    def term(width: Any, share: Any, bump: Any, slope_weight: Any) -> tuple[Array, ...]:
         inverse = 1 / xp.sqrt(width + variance)
         threshold = centre * inverse
         density = xp.exp(threshold * threshold * -0.5) * (inverse / math.sqrt(2 * math.pi))
@@ -123,15 +123,17 @@ def _left(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
             steep,
             width * steep,
             bump * density,
-            tilt * density * inverse * inverse,
+            slope_weight * density * inverse * inverse,
         )
 
-    below, steep, wide, bump, tilt = sum_over_rows(term, _mixture(is_single_precision(mean)), mean)
+    below, steep, wide, bump, slope_weight = sum_over_rows(
+        term, _mixture(is_single_precision(mean)), mean
+    )
     growth = tail * xp.exp(tail * (shifted - 0.5 * variance))
     above = growth * (1 - below)
     level = near * (wide + variance * steep + mean * below)
     return (
-        level + above + growth * (bump + centre * tilt),
+        level + above + growth * (bump + centre * slope_weight),
         near * below + above,
         tail * above + (near - growth) * steep,
     )
@@ -148,7 +150,7 @@ def _value(mean: Array, variance: Array) -> Array:
 def _slopes_and_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
     """Return the derivatives in :func:`_statistics`, and the derivatives of each by μ and v."""
     mirrored = 1 - 2 * _indicator(mean > 0, mean)
-    share, slope, widening, bend, flattening = _left_bends(mean * mirrored, variance)
+    share, slope, widening, bend, flattening = _nonpositive_bends(mean * mirrored, variance)
     return (
         mirrored * share,
         slope * 0.5,
@@ -159,13 +161,13 @@ def _slopes_and_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
     )
 
 
-def _left_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
+def _nonpositive_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
     """Return E S and E S′ for μ ≤ 0, ∂/∂v of the first, and ∂/∂μ and ∂/∂v of the second."""
     xp = namespace(mean)
     tail = _indicator(mean + variance < 0, mean)
     centre, near = mean + tail * variance, 1 - tail
 
-    def term(width: Any, share: Any, bump: Any, tilt: Any) -> tuple[Array, ...]:
+    def term(width: Any, share: Any, bump: Any, slope_weight: Any) -> tuple[Array, ...]:
         inverse = 1 / xp.sqrt(width + variance)
         threshold = centre * inverse
         square = inverse * inverse
@@ -206,16 +208,21 @@ def _partials(mean: Array, variance: Array) -> Any:
     return (_differentiable_slopes(mean, variance),)
 
 
-def _either(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
-    return where_cheap(variance <= NARROW, _narrow, _left, mean, variance)
+def _nonpositive_cheapest(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+    return where_cheap(variance <= NARROW, _nonpositive_narrow, _nonpositive, mean, variance)
 
 
-def _piece(mean: Array, variance: Array) -> tuple[Array, ...]:
-    return _statistics(mean, variance, _either if is_single_precision(mean) else _left)
+def _values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
+    return _statistics(
+        mean, variance, _nonpositive_cheapest if is_single_precision(mean) else _nonpositive
+    )
 
 
 _expected = elementwise(
-    _value, _partials, values_and_partials=in_cpu_chunks(_piece, JAX_PIECE), piece=PIECE
+    _value,
+    _partials,
+    values_and_partials=in_cpu_chunks(_values_and_partials, JAX_PIECE),
+    piece=PIECE,
 )
 
 

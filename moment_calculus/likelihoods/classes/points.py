@@ -140,7 +140,9 @@ class PointRule(ClassRule):
             if rows.scale is None:  # subtract in the small root rather than at all points
                 return terms(self.at(rows.relative_to(next(values)), row_data), *values)
             points = self.at(rows, row_data)
-            return terms(points - _observed(points, next(values)), *values)
+            place = next(values)[:, None, None]
+            own = namespace(points).take_along_axis(points, place, axis=-2)
+            return terms(points - own, *values)
 
         chunk_size = max(MAX_LOGITS // (logits.shape[-1] * self.size), 1)
         terms_of_rows = in_row_chunks(
@@ -211,11 +213,6 @@ class Draws(PointRule):
     def at(self, root: LogitRoot, row_data: Array) -> Array:
         """Return the logits at the draws."""
         return root.at(row_data)
-
-
-def _observed(points: Array, value: Array) -> Array:
-    """Return the logit of the observed class at points [rows, classes, points]."""
-    return namespace(points).take_along_axis(points, value[:, None, None], axis=-2)
 
 
 def _power_mean(power: Array, logs: Array) -> Array:

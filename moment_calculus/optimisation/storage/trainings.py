@@ -99,7 +99,7 @@ class StoredTraining:
         self._check(path, header)
         if settings is not None:
             _check_settings(path, header["settings"], settings)
-        tree = unpack(header["tree"], arrays, lambda array: array, path=path)
+        tree = unpack(header["tree"], arrays, path=path)
         _check_tree(path, tree, is_checkpoint)
         return tree
 

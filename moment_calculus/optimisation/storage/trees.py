@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -33,54 +33,37 @@ def pack(
     would be read back as something else.
     """
     arrays: dict[str, np.ndarray] = {}
-    return _Packer(to_array, arrays).pack_tree(tree, ()), arrays
 
-
-def unpack(
-    skeleton: Any,
-    arrays: Mapping[str, np.ndarray],
-    of_array: Callable[[np.ndarray], Any],
-    *,
-    path: object = "",  # of the file, for the error message
-) -> Any:
-    """Join what :func:`pack` split; arrays that the skeleton does not name are ignored."""
-    return _Unpacker(arrays, of_array, path).unpack_tree(skeleton, 0)
-
-
-class _Packer:
-    def __init__(self, to_array: Callable[[Any], Any], arrays: dict[str, np.ndarray]) -> None:
-        self.to_array, self.arrays = to_array, arrays
-
-    def pack_tree(self, tree: Any, path: tuple[Any, ...]) -> Any:
+    def packed(part: Any, path: tuple[Any, ...]) -> Any:
         if len(path) > DEEPEST:
             start = _at(path[:8])
             raise ValueError(f"{start} … is nested deeper than {DEEPEST}, or contains itself")
-        if tree is None or type(tree) in PLAIN:
-            return tree
-        if type(tree) is dict:
-            return {"dict": [self.item(key, part, path) for key, part in tree.items()]}
-        if type(tree) in (list, tuple):
-            parts = [self.pack_tree(part, (*path, index)) for index, part in enumerate(tree)]
-            return parts if type(tree) is list else {"tuple": parts}
-        return {"array": self.store(tree, path)}
+        if part is None or type(part) in PLAIN:
+            return part
+        if type(part) is dict:
+            _check_keys(part, path)
+            return {"dict": [[key, packed(part[key], (*path, key))] for key in part]}
+        if type(part) in (list, tuple):
+            parts = [packed(inner, (*path, index)) for index, inner in enumerate(part)]
+            return parts if type(part) is list else {"tuple": parts}
+        array = to_array(part)
+        if not isinstance(array, np.ndarray):
+            kind = type(part).__qualname__
+            raise TypeError(f"{_at(path)} is of type {kind}, which cannot be stored")
+        name = _name(path)
+        while name in arrays or name == "__metadata__":  # {"a/b": …, "a": {"b": …}}
+            name += "'"
+        arrays[name] = array
+        return {"array": name}
 
-    def item(self, key: Any, part: Any, path: tuple[Any, ...]) -> list[Any]:
+    return packed(tree, ()), arrays
+
+
+def _check_keys(tree: dict, path: tuple[Any, ...]) -> None:
+    for key in tree:
         if type(key) not in (str, int):
             kind = type(key).__qualname__
             raise TypeError(f"{_at(path)} has the key {key!r} of type {kind}, and not str or int")
-        return [key, self.pack_tree(part, (*path, key))]
-
-    def store(self, leaf: Any, path: tuple[Any, ...]) -> str:
-        """Store the array of a leaf and return its name."""
-        array = self.to_array(leaf)
-        if not isinstance(array, np.ndarray):
-            kind = type(leaf).__qualname__
-            raise TypeError(f"{_at(path)} is of type {kind}, which cannot be stored")
-        name = _name(path)
-        while name in self.arrays or name == "__metadata__":  # {"a/b": …, "a": {"b": …}}
-            name += "'"
-        self.arrays[name] = array
-        return name
 
 
 def _at(path: tuple[Any, ...]) -> str:
@@ -92,40 +75,45 @@ def _name(path: tuple[Any, ...]) -> str:
     return "/".join(map(str, path)).encode(errors="backslashreplace").decode() or "value"
 
 
-class _Unpacker:
-    def __init__(
-        self, arrays: Mapping[str, np.ndarray], of_array: Callable[[np.ndarray], Any], path: object
-    ) -> None:
-        self.arrays, self.of_array, self.path = arrays, of_array, path
+def unpack(skeleton: Any, arrays: Mapping[str, np.ndarray], *, path: object = "") -> Any:
+    """Join what :func:`pack` split; errors name the file's path.
 
-    def unpack_tree(self, skeleton: Any, depth: int) -> Any:
+    Arrays that the skeleton does not name are ignored.
+    """
+    return _Unpacker(arrays, path).tree(skeleton, 0)
+
+
+class _Unpacker:
+    def __init__(self, arrays: Mapping[str, np.ndarray], path: object) -> None:
+        self.arrays, self.path = arrays, path
+
+    def tree(self, skeleton: Any, depth: int) -> Any:
         if depth > DEEPEST:
-            self.fail(f"nested deeper than {DEEPEST}")
+            raise self.malformed(f"nested deeper than {DEEPEST}")
         if skeleton is None or type(skeleton) in PLAIN:
             return skeleton
         if type(skeleton) is list:
-            return [self.unpack_tree(part, depth + 1) for part in skeleton]
+            return [self.tree(part, depth + 1) for part in skeleton]
         if type(skeleton) is not dict or len(skeleton) != 1:
-            self.fail(f"{reprlib.repr(skeleton)} where a value or an object with one key belongs")
-        return self.unpack_object(*next(iter(skeleton.items())), depth)
+            what = f"{reprlib.repr(skeleton)} where a value or an object with one key belongs"
+            raise self.malformed(what)
+        return self.object(*next(iter(skeleton.items())), depth)
 
-    def unpack_object(self, tag: Any, content: Any, depth: int) -> Any:
+    def object(self, tag: Any, content: Any, depth: int) -> Any:
         if tag == "array" and type(content) is str and content in self.arrays:
-            return self.of_array(self.arrays[content])
+            return self.arrays[content]
         if tag == "tuple" and type(content) is list:
-            return tuple(self.unpack_tree(part, depth + 1) for part in content)
+            return tuple(self.tree(part, depth + 1) for part in content)
         if tag == "dict" and type(content) is list and all(map(_is_item, content)):
-            return self.unpack_dict(content, depth)
-        self.fail(f"{reprlib.repr({tag: content})}, which is no array in it, no tuple and no dict")
+            result = {key: self.tree(part, depth + 1) for key, part in content}
+            if len(result) < len(content):
+                raise self.malformed("a dict has the same key twice")
+            return result
+        what = f"{reprlib.repr({tag: content})}, which is no array in it, no tuple and no dict"
+        raise self.malformed(what)
 
-    def unpack_dict(self, items: list[Any], depth: int) -> dict[str | int, Any]:
-        result = {key: self.unpack_tree(part, depth + 1) for key, part in items}
-        if len(result) < len(items):
-            self.fail("a dict has the same key twice")
-        return result
-
-    def fail(self, what: str) -> NoReturn:
-        raise StoredFileError(f"its tree is malformed: {what}", path=self.path, remedy=SAVE_AGAIN)
+    def malformed(self, what: str) -> StoredFileError:
+        return StoredFileError(f"its tree is malformed: {what}", path=self.path, remedy=SAVE_AGAIN)
 
 
 def _is_item(item: Any) -> bool:

@@ -57,6 +57,20 @@ def test_certain_arguments_and_structures_pass_through():
     assert torch.allclose(result["rest"][1].variance, noisy.variance[..., 0])
 
 
+@pytest.mark.parametrize("propagation", ["analytic", "mean", "sampled"])
+def test_moments_inside_structures_are_inputs(propagation):
+    first, second = moments(0), moments(1)
+    options = {"propagation": propagation, "num_particles": 20_000}
+    result = propagate(
+        lambda x, k: [k * x["a"] - x["b"][0]], {"a": first, "b": (second,)}, 2.0, **options
+    )
+    variance = {"mean": 0 * first.variance}.get(propagation, 4 * first.variance + second.variance)
+    assert torch.allclose(result[0].mean, first.mean, atol=0.2)
+    assert torch.allclose(result[0].variance, variance, rtol=0.05)
+    with pytest.raises(UnsupportedMoments, match=r"input 0, part 1"):
+        propagate(lambda x: torch.sort(x["b"][0]), {"a": first, "b": (second,)})
+
+
 def test_inputs_are_independent_of_each_other():
     first, second = moments(0), moments(1)
     result = propagate(lambda a, b: a - b, first, second, covariance="full")

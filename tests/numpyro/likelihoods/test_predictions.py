@@ -1,0 +1,259 @@
+"""Predictions of one site: moments, quantiles, entropies and draws, one row for every way to them.
+
+Their mathematics is that of ``tests/pyro/likelihoods``, which has all rows.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import scipy.stats
+
+from moment_calculus.values import Gaussian, Opaque, Spread
+from moment_calculus.values.propagation import Propagation
+from numpyro_moments import Prediction, SampledPrediction, UnsupportedMoments
+from tests.checks import uncertainty
+from tests.checks.predictions import (
+    LEVELS,
+    check_draws,
+    check_frequencies,
+    check_levels,
+    check_smallest,
+)
+from tests.numpyro.likelihoods.cases import CASES, CUTS, MEAN, VARIANCE, distribution, latent
+from tests.numpyro.one_program import evaluated
+
+DRAWS, KEY = 20_000, jax.random.key(0)
+MOMENTS = MEAN, VARIANCE
+UNCERTAINTY = "entropy", "mutual_information"
+
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
+
+
+def close(actual, expected, rtol=1e-9, atol=1e-12):
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+
+
+def points():
+    """Points of f with weights, [points, 3] and [points, 1]."""
+    z, weights = np.polynomial.hermite_e.hermegauss(150)
+    return MEAN + np.sqrt(VARIANCE) * z[:, None], (weights / weights.sum())[:, None]
+
+
+def prediction(name, mean=MEAN, variance=VARIANCE):
+    return Prediction("y", distribution(CASES[name][0], latent("f", mean, variance)))
+
+
+def of_case(name, mean, variance):
+    """The prediction of a row of ``tests/checks/uncertainty.py``."""
+    f = latent("f", mean, variance)
+    return Prediction("y", distribution(lambda f: uncertainty.CASES[name].host(dist, jnp, f), f))
+
+
+def answers(attributes, predicted, *arrays):
+    """Attributes of a prediction, and a credible interval, by one program."""
+
+    def parts(*arrays):
+        found = predicted(*arrays)
+        interval = found.credible_interval(uncertainty.MASS)
+        return {name: getattr(found, name) for name in attributes}, interval
+
+    values, interval = evaluated(parts, *arrays)
+    return SimpleNamespace(**values, credible_interval={uncertainty.MASS: interval}.get)
+
+
+@pytest.mark.parametrize("name", ["LogNormal, scale", "truncated Normal"])
+def test_continuous_distributions(name):
+    def program(*moments):
+        found = prediction(name, *moments)
+        quantiles = found.quantile(LEVELS)
+        return quantiles, found.cdf(quantiles), found.sample(DRAWS, KEY)
+
+    quantiles, below, draws = map(np.asarray, evaluated(program, *MOMENTS))
+    check_levels(below)
+    f, weights = points()
+    exact = [np.nansum(weights * CASES[name][0](f).cdf(value), axis=0) for value in quantiles]
+    close(below, exact, atol=2e-6)
+    check_draws(draws, quantiles)
+
+
+def test_counts():
+    name, counts = "Poisson, exp", np.arange(81)
+
+    def program(*moments):
+        found = prediction(name, *moments)
+        wide = jnp.broadcast_to(counts[:8, None] + 0.7, (8, 3))
+        return found.quantile(LEVELS), found.cdf(wide), found.sample(DRAWS, KEY)
+
+    quantiles, below, draws = map(np.asarray, evaluated(program, *MOMENTS))
+    f, weights = points()
+    law = scipy.stats.poisson(np.exp(f))
+    probabilities = np.stack([(weights * law.pmf(k)).sum(0) for k in counts])
+    close(below, probabilities.cumsum(0)[:8], atol=1e-8)
+    check_smallest(quantiles, probabilities.cumsum(0))
+    check_frequencies(draws, probabilities[:6])
+
+
+@pytest.mark.parametrize("name", ["StudentT", "Poisson"])
+def test_uncertainty_against_quadrature(name):
+    found = answers(UNCERTAINTY, lambda *moments: of_case(name, *moments), *MOMENTS)
+    uncertainty.check_uncertainty(name, found)
+
+
+def test_single_precision():
+    with jax.enable_x64(False):
+        moments = (np.float32(part) for part in MOMENTS)
+        found = answers(UNCERTAINTY, lambda *moments: of_case("Poisson", *moments), *moments)
+        ends = found.credible_interval(uncertainty.MASS)
+        assert found.entropy.dtype == ends[0].dtype == jnp.float32
+        uncertainty.check_uncertainty("Poisson", found, rtol=1e-4)
+
+
+def test_a_gaussian_prediction_has_the_shape_of_the_site_and_closed_forms():
+    y = np.arange(6.0).reshape(2, 3)
+
+    def program(mean):
+        fn = distribution(lambda f: dist.Normal(f, 0.5), latent("f", mean))
+        found = Prediction("y", fn.expand([2, 3]).to_event(1))
+        moments = found.mean, found.epistemic_variance, found.aleatoric_variance, found.variance
+        levels = found.quantile(0.3), found.interval(0.9), found.cdf(0.3)
+        draws = found.sample(7, key=KEY), found.quantile([0.1, 0.5])
+        return moments, levels, draws, found.log_prob(y), found.entropy
+
+    moments, levels, draws, log_prob, entropy = evaluated(program, MEAN)
+    total = scipy.stats.norm(MEAN, np.sqrt(VARIANCE + 0.25))
+    exact = MEAN, VARIANCE, np.full(3, 0.25), VARIANCE + 0.25
+    for actual, expected in zip(moments, exact, strict=True):
+        close(actual, np.tile(expected, (2, 1)))
+    quantile, interval, below = levels
+    close(quantile, np.tile(total.ppf(0.3), (2, 1)))
+    close(interval, [np.tile(total.ppf(level), (2, 1)) for level in (0.05, 0.95)])
+    close(below, np.tile(total.cdf(0.3), (2, 1)))
+    close(log_prob, total.logpdf(y).sum(-1))
+    close(entropy, np.full(2, total.entropy().sum()))
+    assert [part.shape for part in draws] == [(7, 2, 3), (2, 2, 3)]
+    fn = distribution(lambda f: dist.Normal(f, 0.5), latent()).expand([2, 3]).to_event(1)
+    assert repr(Prediction("y", fn)) == "Prediction('y', shape=(2, 3))"
+
+
+def test_certain_distributions():
+    def program(rate, chances):
+        counts = Prediction("y", dist.Poisson(rate).expand([2]))
+        moments = counts.mean, counts.epistemic_variance, counts.log_prob(2)
+        sure = Prediction("y", dist.Bernoulli(chances))
+        known = sure.entropy, sure.mutual_information, sure.variation_ratio
+        real = Prediction("y", dist.StudentT(4.0, 0.0, 2.0)).quantile(0.9)
+        return moments, counts.quantile([0.5, 0.99]), counts.sample(5, KEY), real, known
+
+    found = evaluated(program, 3.0, np.array([0.0, 1.0, 0.5]))
+    moments, quantiles, draws, real, (entropy, information, ratio) = found
+    exact = [3.0, 0.0, scipy.stats.poisson(3.0).logpmf(2)]
+    close(moments, np.tile(np.array(exact)[:, None], 2))
+    assert np.asarray(quantiles).tolist() == [[3.0, 3.0], [8.0, 8.0]]
+    assert draws.shape == (5, 2)
+    close(real, scipy.stats.t(4.0, 0.0, 2.0).ppf(0.9), rtol=1e-7)
+    close(entropy, [0.0, 0.0, math.log(2)])
+    close(information, np.zeros(3), atol=1e-6)
+    np.testing.assert_array_equal(ratio, [0.0, 0.0, 0.5])
+
+
+def test_components_of_a_vector():
+    root = np.array([[1.0, 0.0, 0.0], [0.5, 0.2, 0.0], [0.1, 0.3, 0.7]])
+
+    def program(root, mean, variance):
+        flow = Propagation(covariance="full")
+        f = latent("f", mean, variance, event_dim=1, propagation=flow)
+        found = Prediction(
+            "y", distribution(lambda f: dist.MultivariateNormal(f, scale_tril=root), f)
+        )
+        few = Prediction("y", dist.MultivariateNormal(mean, scale_tril=root).expand([4]))
+        return found.entropy, found.mutual_information, found.quantile(0.2), few.sample(DRAWS, KEY)
+
+    entropy, information, quantile, draws = map(np.asarray, evaluated(program, root, *MOMENTS))
+    noise = root @ root.T
+    total = noise + np.diag(VARIANCE)
+    exact = 0.5 * (3 * math.log(2 * math.pi * math.e) + np.linalg.slogdet(total)[1])
+    close(entropy, exact, rtol=1e-7)
+    gain = 0.5 * (np.linalg.slogdet(total)[1] - np.linalg.slogdet(noise)[1])
+    close(information, gain, rtol=1e-7)
+    close(quantile, scipy.stats.norm(MEAN, np.sqrt(np.diag(total))).ppf(0.2))
+    assert draws.shape == (DRAWS, 4, 3)
+    np.testing.assert_allclose(np.cov(draws[:, 1].T), noise, atol=0.05)
+
+
+def test_classes():
+    covariance = np.broadcast_to(uncertainty.ROOT @ uncertainty.ROOT.T, (2, 3, 3))
+
+    def classes(mean, covariance):
+        spread = Spread(jnp.diagonal(covariance, axis1=-2, axis2=-1), covariance)
+        flow = Propagation(covariance="full")
+        logits = Gaussian(mean, spread, Opaque(), axis=-1, propagation=flow)
+        return Prediction("y", distribution(lambda f: dist.Categorical(logits=f), logits))
+
+    attributes = "probs", *UNCERTAINTY, "variation_ratio"
+    uncertainty.check_classes(answers(attributes, classes, uncertainty.LOGITS, covariance))
+    ordered = answers(
+        attributes, lambda *moments: prediction("OrderedLogistic", *moments), *MOMENTS
+    )
+    uncertainty.check_ordered(ordered)
+
+
+def test_draws_and_probabilities_of_classes():
+    f, weights = points()
+
+    def program(f, *moments):
+        names = "Bernoulli, logits", "Binomial, logits", "OrderedLogistic"
+        found = [prediction(name, *moments) for name in names]
+        below = [found[-1].cdf(jnp.full(3, k)) for k in range(len(CUTS) + 1)]
+        drawn = found[-1].quantile(LEVELS), found[-1].sample(DRAWS, KEY)
+        certain = jax.nn.sigmoid(f), dist.OrderedLogistic(f, CUTS).probs
+        return [part.probs for part in found], drawn, certain, below
+
+    found = jax.tree.map(np.asarray, evaluated(program, f, *MOMENTS))
+    (binary, several, classes), (quantiles, draws), certain, below = found
+    for probs in (binary, several):
+        close(probs, (weights * certain[0]).sum(0), rtol=1e-8)
+    expected = (weights[..., None] * certain[1]).sum(0)
+    close(classes, expected, rtol=1e-6)
+    close(below, expected.cumsum(-1).T, rtol=1e-6)
+    check_smallest(quantiles, expected.cumsum(-1).T)
+    check_frequencies(draws, expected.T)
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "refusal"),
+    [
+        ("VonMises", lambda p: p.quantile(0.5), "'y': no predictive quantiles of a VonMises"),
+        ("VonMises", lambda p: p.cdf(0.5), "distribution function of a VonMises"),
+        ("VonMises", lambda p: p.entropy, "'y': no predictive entropy of a VonMises"),
+        ("Poisson, exp", lambda p: p.probs, "a Poisson has no classes"),
+        ("Poisson, exp", lambda p: p.variation_ratio, "has no classes, and so no variation ratio"),
+        ("Gumbel", lambda p: p.mutual_information, "entropy given its parameters is not known"),
+    ],
+)
+def test_what_is_not_known_is_refused(name, question, refusal):
+    with pytest.raises(UnsupportedMoments, match=refusal):
+        jax.eval_shape(lambda *moments: question(prediction(name, *moments)), *MOMENTS)
+
+
+def test_other_questions_are_refused():
+    classes = Prediction("y", dist.Categorical(probs=jnp.array([0.2, 0.8])))
+    for question in (lambda: classes.quantile(0.5), lambda: classes.cdf(0.0)):
+        with pytest.raises(UnsupportedMoments, match="no order"):
+            question()
+    vectors = dist.MultivariateNormal(jnp.zeros((4, 2)), jnp.eye(2))
+    with pytest.raises(UnsupportedMoments, match="mixture of MultivariateNormals"):
+        _ = SampledPrediction("y", vectors).entropy
+    fn = distribution(lambda f: dist.Normal(f, 1.0), latent())
+    for certain in (dist.Normal(0.0, 1.0), fn):
+        with pytest.raises(ValueError, match="'y': a SampledPrediction is of certain parameters"):
+            SampledPrediction("y", certain)
+    for count in (0, -1, 2.5, True):
+        with pytest.raises(ValueError, match="positive integer"):
+            Prediction("y", fn).sample(count, KEY)
