@@ -111,11 +111,10 @@ def test_matrices_of_a_full_rank_guide_in_both_frameworks(name):
     check_both(model, KINDS[size % 2], posterior(size, spread=0.1), "x", target)
 
 
-ORDINARY = {"logistic": 4, "eight schools, not centred": 10}
+ORDINARY = [("logistic", 4, KINDS[0]), ("eight schools, not centred", 10, KINDS[1])]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("name", "size"), ORDINARY.items())
+@pytest.mark.parametrize(("name", "size", "kind"), ORDINARY)
 def test_ordinary_models_in_both_frameworks(name, size, kind):
     """All components alike: the frameworks put the sites in different orders."""
     model, arguments = ordinary_models.CASES[name]

@@ -41,13 +41,13 @@ SMALL_SCALE_SHARE = 1e-9  # share of an expectation that may come from scales cl
 
 
 def difference(value: Any, loc: Any) -> Any:
-    """Return value − loc, component by component: a value if one of them is, else an array."""
+    """Return value − loc by component: a value if one of them is, else an array."""
     random = is_value(value) or is_value(loc)
     return subtract(value, loc, elementwise=True) if random else value - loc
 
 
 def product_or_zero(factor: Any, weight: Any) -> Any:
-    """Return factor · weight, which is zero where ``factor`` is, even if ``weight`` is infinite."""
+    """Return factor · weight, zero where ``factor`` is, even for infinite weights."""
     product = factor * weight
     if not hasattr(factor, "shape"):
         return product
@@ -109,7 +109,7 @@ def _integrate_scale(expected: Callable, residual: Any, scale: Any) -> Array:
 def _summed(
     expected: Callable, weights: Array, moments: tuple[Array, Array], unit: Array
 ) -> tuple[Array, Array]:
-    """Return E g(x/s), with s bounded from below, and the part of it that has the bound."""
+    """Return E g(x/s), s bounded from below, and its part at the bound."""
     xp, (mean, variance) = namespace(unit), moments
     floor = 1e3 / math.sqrt(float(xp.finfo(unit.dtype).max))  # 1/s² must stay finite
     held = ~(unit > floor)

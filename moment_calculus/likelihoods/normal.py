@@ -1,4 +1,4 @@
-"""Normal, log-normal and half-normal likelihoods of random, dependent residuals and scales."""
+"""Normal, log-normal and half-normal likelihoods of random locations and scales."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def log_normal(value: Any, loc: Any, scale: Any) -> Array:
 
 
 def half_normal(value: Any, scale: Any) -> Array:
-    """Return E[log HalfNormal(value; scale)]: twice the density of :func:`normal` at zero."""
+    """Return E[log HalfNormal(value; scale)]: twice :func:`normal` at zero."""
     return math.log(2) + normal(value, 0.0, scale)
 
 
@@ -80,7 +80,7 @@ def _moments(residual: Any) -> tuple[Array, Any]:
 
 
 def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
-    """Return E[log N] for scale = factor · exp(h), h the driver, by completing the square."""
+    """Return E[log N] for scale = factor · exp(h), by completing the square."""
     mean, variance, covariance = _moments_with_driver(residual, driver)
     shifted = mean - 2 * covariance  # the mean of r under the weight exp(−2h)
     weight = infinite_where_capped(capped_exp(2 * (driver.variance - driver.mean))) / factor**2
@@ -89,7 +89,7 @@ def _exponential_scale(residual: Any, driver: Gaussian, factor: Any) -> Array:
 
 
 def _moments_with_driver(residual: Any, driver: Gaussian) -> tuple[Array, Any, Any]:
-    """Return mean and variance of the residual, and its covariance with the scale's driver."""
+    """Return mean and variance of the residual, its covariance with the driver."""
     if not is_value(residual):
         return residual, 0.0, 0.0
     residual = residual.gaussian()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.checks.marks import IN_PYRO
+from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
 from tests.response.models import HOSTS, doubles, fresh, response
 from tests.response.oracle import NOISE
 
@@ -48,6 +48,7 @@ def optimum():
     return {"centre": (centre, scales[0]), "effect": (effect, scales[1])}
 
 
+@IN_PYRO_FIRST
 def test_the_influence_of_a_group_is_that_of_all_that_belongs_to_it(host):
     found = response(host, groups(host), Y, sites=optimum())
     influence = np.asarray(found.influence("centre", datum="groups"))

@@ -149,7 +149,7 @@ def test_a_loop_that_draws_what_it_goes_on_with_is_not_predicted():
 
     guide = DVIGuide()
     svi = SVI(model, guide, DeterministicELBO())
-    params = svi.run(random.key(0), 1, Y, True, progress_bar=False).params
+    params = svi.get_params(svi.init(random.key(0), Y, True))
     assert predict(model, guide, params, Y, True)["obs"].mean.shape == (10,)
     assert predict(model, guide, params, None, False)["obs"].mean.shape == (10,)
     with pytest.raises(UnsupportedMoments, match="its predictions would be random"):

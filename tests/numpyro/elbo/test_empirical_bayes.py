@@ -14,7 +14,7 @@ import torch
 from jax.flatten_util import ravel_pytree
 from numpyro import handlers
 from numpyro.distributions.batch_util import promote_batch_shape
-from numpyro.infer import MCMC, NUTS, Predictive, TraceMeanField_ELBO
+from numpyro.infer import Predictive, TraceMeanField_ELBO
 from scipy import integrate, optimize, stats
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
@@ -94,11 +94,12 @@ def test_expected_log_prob_is_the_integral_at_the_best_variance():
     alpha, beta = 1.5, 2.0
     mean, scale = numbers(2), np.array([0.2, 1.3])
 
+    nodes, weights = np.polynomial.hermite_e.hermegauss(3)  # exact for the squares
+    points = mean[:, None] + scale[:, None] * nodes
+
     def expected_log_normal(variance):
-        return sum(
-            stats.norm(m, s).expect(lambda w: stats.norm.logpdf(w, scale=math.sqrt(variance)))
-            for m, s in zip(mean, scale, strict=True)
-        )
+        densities = stats.norm.logpdf(points, scale=math.sqrt(variance))
+        return (densities @ weights).sum() / weights.sum()
 
     best = optimize.minimize_scalar(
         lambda variance: (
@@ -117,7 +118,7 @@ def test_expected_log_prob_is_the_integral_at_the_best_variance():
 def test_samples_have_the_marginal_scale_and_share_their_variance():
     # The second set's precision underflows: its hyperprior reaches down to zero.
     prior = EmpiricalBayesNormal([2], alpha=jnp.array([4.0, 0.01]), beta=6.0)
-    draws, extreme = np.moveaxis(by_numpy(lambda: prior.sample(KEY, (40_000,)))(), 1, 0)
+    draws, extreme = np.moveaxis(jax.jit(lambda: prior.sample(KEY, (40_000,)))(), 1, 0)
     assert draws.var() == pytest.approx(float(prior.variance[0, 0]), rel=0.05)
     squares = draws**2 - draws.var()
     assert (squares[:, 0] * squares[:, 1]).mean() > 0.5
@@ -267,16 +268,7 @@ def test_hosts_mean_field_elbo_uses_the_optimal_prior_variance():
     assert loss == pytest.approx(expected, rel=1e-5)
 
 
-def test_nuts_and_predictive_see_the_marginal():
+def test_predictive_draws_the_prior():
     x = jnp.array(numbers((20, 3)))
-    y = x @ jnp.array([1.0, -0.5, 0.0])
-    mcmc = MCMC(NUTS(regression), num_warmup=60, num_samples=100, progress_bar=False)
-    mcmc.run(KEY, x, y)
-    samples = mcmc.get_samples()["w"]
-    covariance = np.linalg.inv(x.T @ x / 0.3**2 + np.eye(3))
-    exact = covariance @ (x.T @ y) / 0.3**2  # but for the shape of the prior's tails
-    scale = np.sqrt(np.diag(covariance))
-    assert (np.abs(samples.mean(0) - exact) < scale).all()
-    np.testing.assert_allclose(samples.std(0) / scale, 1.0, atol=0.4)
     prior = jax.eval_shape(lambda: Predictive(regression, num_samples=50)(KEY, x))
     assert (prior["w"].shape, prior["obs"].shape) == ((50, 3), (50, 20))

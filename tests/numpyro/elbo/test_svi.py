@@ -139,8 +139,9 @@ def test_vmap_over_seeds_and_over_an_ensemble():
     states = jax.jit(jax.vmap(lambda key: svi.init(key, x, y)))(jax.random.split(KEY, 3))
     together, losses = jax.jit(jax.vmap(lambda state: svi.update(state, x, y)))(states)
     one_of = jax.jit(lambda states, member: jax.tree.map(lambda part: part[member], states))
+    update = jax.jit(svi.update)
     for member in range(3):
-        _, loss = jax.jit(svi.update)(one_of(states, member), x, y)
+        _, loss = update(one_of(states, member), x, y)
         assert loss == pytest.approx(float(losses[member]), rel=1e-5)
     assert len({float(loss) for loss in losses}) == 3
     assert jax.jit(svi.get_params)(together)["last_bias_auto_loc"].shape == (3, 1)
