@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.special import namespace, ndtri
 from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.values.propagation import check_choice
 
@@ -160,6 +160,42 @@ def masks_per_weight(shape: tuple[int, ...], axis: int, noise: str) -> float:
     for size in shape:
         count *= size
     return shape[axis] / count
+
+
+class DroppedWeightBase:
+    """Mixin for M diag(z) with an inverted mask z over the inputs, for M = loc: no density."""
+
+    loc: Array
+    p: Any  # probability to drop an input, a number or a scalar array
+    design: MaskedSite
+
+    @property
+    def mean(self) -> Array:
+        """Return M."""
+        return self.loc
+
+    @property
+    def variance(self) -> Array:
+        """Return M² p/(1 − p)."""
+        return variance_ratio(self.p) * (self.loc * self.loc)
+
+    @property
+    def mask_shape(self) -> tuple[int, ...]:
+        """Return the shape of one mask, which broadcasts with the weight."""
+        return mask_shape(tuple(self.loc.shape), self.design.axis, self.design.noise)
+
+    def log_prob(self, value: Array, intermediates: Any = None) -> Array:
+        """Raise UnsupportedMoments: the distribution has no density."""
+        raise no_density(self.design.site)
+
+    def icdf(self, value: Array) -> Array:
+        """Return quantiles of each weight; the probabilities broadcast with the weights."""
+        xp = namespace(value)
+        if self.design.noise == "gaussian":
+            return self.loc + variance_ratio(self.p) ** 0.5 * abs(self.loc) * ndtri(value)
+        scaled = self.loc / (1 - self.p)
+        below = xp.where(self.loc < 0, value <= 1 - self.p, value > self.p)
+        return xp.where(below, scaled, xp.zeros_like(scaled))
 
 
 def bounded_site_error(name: str) -> UnsupportedMoments:

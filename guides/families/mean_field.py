@@ -52,6 +52,19 @@ class LatentSite(NamedTuple):
     plates: tuple[str, ...]  # names of the plates around it
 
 
+class FixedSettings:
+    """Mixin for guides with settings that a saved posterior has besides its parameters."""
+
+    options: Any  # has a method ``fixed``
+
+    def fixed_settings(self) -> dict[str, Any]:
+        """Return the settings of the posterior that are not parameters.
+
+        A saved posterior can only be loaded into a guide with the same settings.
+        """
+        return self.options.fixed()
+
+
 def varying_support_error(name: str, origin: str, *, framework: str) -> UnsupportedMoments:
     """Return the error for a latent site whose support depends on ``origin``."""
     return UnsupportedMoments(

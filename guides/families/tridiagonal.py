@@ -255,6 +255,10 @@ class TridiagonalNormalBase:
         alone = gaussian_entropy(self.order.chain(self.variance))
         return namespace(alone).sum(alone, axis=-1) + 0.5 * self.log_determinant()
 
+    def log_prob(self, value: Array, intermediates: Any = None) -> Array:
+        """Return the log-density of values [..., *event], [...]."""
+        return log_density(self.order.chain(value), *self.chains)
+
     def value(self, name: str, propagation: Propagation) -> Gaussian:
         """Return the Gaussian value of a latent site that has this posterior."""
         parts = self.loc, self.scale, self.correlation

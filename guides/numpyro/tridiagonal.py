@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from guides.families import tridiagonal
-from guides.families.mean_field import LatentSite
+from guides.families.mean_field import FixedSettings, LatentSite
 from guides.families.tridiagonal import (
     NO_PRIOR,
     Group,
@@ -70,12 +70,8 @@ class TridiagonalNormal(TridiagonalNormalBase, Distribution):
         noise = jax.random.normal(key, tuple(sample_shape) + loc.shape, loc.dtype)
         return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
 
-    def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
-        """Return the log-density of values [..., *event], [...]."""
-        return tridiagonal.log_density(self.order.chain(value), *self.chains)
 
-
-class TridiagonalGuide(DVIGuide):
+class TridiagonalGuide(FixedSettings, DVIGuide):
     """Gaussian guide in which neighbouring elements of a site are correlated, in O(n).
 
     Args:
@@ -158,13 +154,6 @@ class TridiagonalGuide(DVIGuide):
             prefix=prefix,
         )
         self._design = SiteLayout({}, {}, frozenset())
-
-    def fixed_settings(self) -> dict[str, Any]:
-        """Return the settings of the posterior that are not parameters.
-
-        A saved posterior can only be loaded into a guide with the same settings.
-        """
-        return self.options.fixed()
 
     def _inspect_model(self, model: Callable, run: ModelTrace, args: tuple, kwargs: dict) -> None:
         sites = {name: site for name, site in run.trace.items() if is_latent(site)}

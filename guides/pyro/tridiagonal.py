@@ -13,7 +13,7 @@ from pyro.nn import PyroModule, PyroParam
 from torch.distributions import biject_to
 
 from guides.families import tridiagonal
-from guides.families.mean_field import LatentSite
+from guides.families.mean_field import FixedSettings, LatentSite
 from guides.families.tridiagonal import (
     NO_PRIOR,
     Group,
@@ -68,12 +68,8 @@ class TridiagonalNormal(TridiagonalNormalBase, TorchDistribution):
         noise = torch.randn(shape, dtype=loc.dtype, device=loc.device)
         return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
 
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the log-density of values [..., *event], [...]."""
-        return tridiagonal.log_density(self.order.chain(value), *self.chains)
 
-
-class TridiagonalGuide(DVIGuide):
+class TridiagonalGuide(FixedSettings, DVIGuide):
     """Gaussian guide in which neighbouring elements of a site are correlated, in O(n).
 
     Args:
@@ -150,13 +146,6 @@ class TridiagonalGuide(DVIGuide):
             model, init_loc_fn=init_loc_fn, init_scale=init_scale, create_plates=create_plates
         )
         self._design = SiteLayout({}, {}, frozenset())
-
-    def fixed_settings(self) -> dict[str, Any]:
-        """Return the settings of the posterior that are not parameters.
-
-        A saved posterior can only be loaded into a guide with the same settings.
-        """
-        return self.options.fixed()
 
     def _inspect_model(
         self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict

@@ -17,7 +17,7 @@ import numpy as np
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.recognition import VECTOR_FUNCTIONS, Symbolic, View, apply_rule
 from moment_calculus.values import Deferred, Gaussian
-from numpyro_moments.rules.table import part_rule
+from numpyro_moments.rules.table import part_rule, register_made
 
 # Steps of the recognition, by primitive.
 STEPS = {
@@ -45,18 +45,16 @@ def _attempt(operation: str, plain: Callable, operands: tuple, **options: Any) -
     return found
 
 
-def _step(primitive: str, operation: str) -> None:
+def _step(operation: str) -> Callable:
     def rule(plain: Callable, *operands: Any, **_: Any) -> Any:
         kept = _unchanged(operation, *operands)
         return _attempt(operation, plain, operands) if kept is None else kept
 
-    rule.__name__ = rule.__qualname__ = operation
-    rule.__doc__ = f"Serve the primitive ``{primitive}``."
-    part_rule(primitive)(rule)
+    return rule
 
 
-for _primitive, _operation in STEPS.items():
-    _step(_primitive, _operation)
+for _name, _operation in STEPS.items():
+    register_made(_name, _step(_operation), f"Serve the primitive ``{_name}``.", part_rule)
 
 _NEUTRAL = {("add", 0), ("subtract", 0), ("multiply", 1), ("divide", 1)}
 
@@ -147,17 +145,15 @@ MOVES: dict[str, Callable] = {
 }
 
 
-def _movement(primitive: str, in_numpy: Callable) -> None:
+def _movement(in_numpy: Callable) -> Callable:
     def rule(plain: Callable, x: Any, *_: Any, **parameters: Any) -> Any:
         return _moved(x, lambda array: in_numpy(array, **parameters), plain)
 
-    rule.__name__ = rule.__qualname__ = primitive
-    rule.__doc__ = f"Serve the primitive ``{primitive}``."
-    part_rule(primitive)(rule)
+    return rule
 
 
-for _primitive, _in_numpy in MOVES.items():
-    _movement(_primitive, _in_numpy)
+for _name, _in_numpy in MOVES.items():
+    register_made(_name, _movement(_in_numpy), f"Serve the primitive ``{_name}``.", part_rule)
 
 
 @part_rule("convert_element_type")

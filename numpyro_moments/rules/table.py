@@ -72,6 +72,15 @@ def part_rule(*primitives: str) -> Callable[[Callable], Callable]:
     return PARTS.register(*primitives)
 
 
+def register_made(
+    primitive: str, rule: Callable, summary: str, register: Callable = moment_rule, **options: Any
+) -> None:
+    """Register a rule that a function or a table made, under the name of its primitive."""
+    rule.__name__ = rule.__qualname__ = primitive
+    rule.__doc__ = summary
+    register(primitive, **options)(rule)
+
+
 def refused(primitive: str, reason: str, remedy: str) -> None:
     """Register a rule that raises UnsupportedMoments with a reason and a remedy."""
 

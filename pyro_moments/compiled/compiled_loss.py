@@ -36,12 +36,11 @@ class CompiledLoss:
         self.eager, self.settings, self.backend = eager, settings, backend
         self.programs: dict[Any, list[Program]] = {}
         self.failed: dict[Any, tuple] = {}  # holds model and guide to keep their ids
-        self.last_key_programs: tuple[Any, list[Program]] = (None, [])
         self.warned = False
 
     def __getstate__(self) -> dict:
         """Return the state without programs, which a copy makes again on first use."""
-        return self.__dict__ | {"programs": {}, "failed": {}, "last_key_programs": (None, [])}
+        return self.__dict__ | {"programs": {}, "failed": {}}
 
     def differentiable(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
         """Return the loss as a tensor that can be differentiated once."""
@@ -80,10 +79,9 @@ class CompiledLoss:
             _check_handlers()
             signature = _signature((args, kwargs), tensors)
             key = (id(model), id(guide), self.settings(), *_global_settings(), signature)
-            captured = self._captured(key)
-            if captured is None:
+            if key in self.failed:
                 return None, []
-            for program in captured:
+            for program in self.programs.setdefault(key, []):
                 inputs = program.inputs(tensors)
                 if inputs is not None:
                     return program, inputs
@@ -91,16 +89,6 @@ class CompiledLoss:
         except Uncapturable as reason:
             self._warn(f"the loss is evaluated eagerly, as without compiled=True: {reason}")
             return None, []
-
-    def _captured(self, key: Any) -> list[Program] | None:
-        """Return the programs captured for a key so far; None if capturing it has failed."""
-        if (
-            key != self.last_key_programs[0]
-        ):  # usually the key of the last call; hashing takes longer
-            if key in self.failed:
-                return None
-            self.last_key_programs = key, self.programs.setdefault(key, [])
-        return self.last_key_programs[1]
 
     def _capture(
         self,
@@ -123,7 +111,6 @@ class CompiledLoss:
                 raise Uncapturable("what it reads besides its arguments does not stay as it was")
         except Uncapturable:
             self.failed[key] = (model, guide)
-            self.last_key_programs = None, []
             raise
         self.programs[key].append(program)
         return program, inputs

@@ -9,12 +9,10 @@ items of a list or dictionary; classes give all of them the interface ``containe
 from __future__ import annotations
 
 import functools
-import operator
 import sys
 import types
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -98,7 +96,6 @@ class ReadState:
     def __init__(self, roots: tuple[Any, ...], parameters: tuple[str, ...] = ()) -> None:
         self.watched: list[Entry] = []
         self.tensors: dict[int, list[Slot]] = {}
-        self._unchanged: UnchangedCheck | None = None
         self._seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is used twice
         store = ParameterStore()
         for name in parameters:
@@ -116,10 +113,8 @@ class ReadState:
         return (tensor,), 0
 
     def unchanged(self) -> bool:
-        """Return whether everything but the tensors is what it was; ends the use of ``place``."""
-        if self._unchanged is None:
-            self._unchanged = UnchangedCheck(self.watched)
-        return self._unchanged() or next(self._changes(), None) is None
+        """Return whether everything but the tensors is what it was."""
+        return next(self._changes(), None) is None
 
     def ignore_library_changes(self) -> str | None:
         """Forget what libraries change at every run; return a name that the user's code changed."""
@@ -291,43 +286,6 @@ def _names(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
-
-
-class UnchangedCheck:
-    """Tests whether all places hold the same objects as before."""
-
-    # Loops run in C, by map: the test is made at every call of a program.
-    def __init__(self, entries: Sequence[tuple]) -> None:  # of (container, key, value, ...)
-        lengths, cells, attributes, items = (
-            [entry for entry in entries if _kind_of(entry[0]) is kind]
-            for kind in (Length, Cell, Attributes, None)
-        )
-        self.sized = [entry[0].items for entry in lengths]
-        self.owners = [
-            *(entry[0].cell for entry in cells),
-            *(entry[0].item for entry in attributes),
-        ]
-        self.names = [*("cell_contents" for _ in cells), *(entry[1] for entry in attributes)]
-        self.containers, self.keys = [e[0] for e in items], [e[1] for e in items]
-        self.values = [entry[2] for entry in (*lengths, *cells, *attributes, *items)]
-
-    def __call__(self) -> bool:
-        """Return whether they do; an equal object, or none at all, is another one."""
-        try:
-            return all(map(operator.is_, self._current(), self.values))
-        except (LookupError, ValueError, AttributeError):
-            return False
-
-    def _current(self) -> Iterator[Any]:
-        return chain(
-            map(len, self.sized),
-            map(getattr, self.owners, self.names),
-            map(operator.getitem, self.containers, self.keys),
-        )
-
-
-def _kind_of(container: Any) -> type | None:
-    return type(container) if isinstance(container, Length | Cell | Attributes) else None
 
 
 def slots_of(kind: type) -> set[str]:

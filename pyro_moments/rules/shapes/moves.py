@@ -53,41 +53,30 @@ def axes_of(input: Any, dim: Any) -> tuple[int, ...]:
 
 _T, _MT, _H, _MH = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
 
-
-@moment_rule(_MT, _MH, *named("adjoint"), takes=(MaskedWeight,), view=True)
-def transpose_last(input: Value) -> Value:
-    """Serve ``.mT``, ``.mH`` and ``adjoint`` of matrices."""
-    return shapes.permute(input, permutation_of(input, lambda a: a.mT))
-
-
-@moment_rule(_T, takes=(MaskedWeight,), view=True)
-def transpose_all(input: Value) -> Value:
-    """Serve ``.T``."""
-    return shapes.permute(input, range(len(input.shape))[::-1])
-
-
-@moment_rule(_H, *named("t"), takes=(MaskedWeight,), view=True)
-def transpose_matrix(input: Value) -> Value:
-    """Serve ``.H`` and ``t`` of a matrix."""
-    return shapes.permute(input, permutation_of(input, lambda a: a.t()))
+# Functions that permute axes, with what they do to a tensor, and what users write.
+_PERMUTATIONS: dict[tuple[Callable, ...], tuple[Callable, str]] = {
+    (_MT, _MH, *named("adjoint")): (lambda a: a.mT, "``.mT``, ``.mH`` and ``adjoint`` of matrices"),
+    (_T,): (lambda a: a.permute(*range(a.dim())[::-1]), "``.T``"),
+    (_H, *named("t")): (torch.Tensor.t, "``.H`` and ``t`` of a matrix"),
+    named("transpose", "swapaxes", "swapdims"): (
+        torch.Tensor.transpose,
+        "``transpose`` and ``swapaxes`` of any two axes",
+    ),
+    named("permute"): (torch.Tensor.permute, "``permute``"),
+    named("movedim", "moveaxis"): (torch.Tensor.movedim, "``movedim`` and ``moveaxis``"),
+}
 
 
-@moment_rule(*named("transpose", "swapaxes", "swapdims"), takes=(MaskedWeight,), view=True)
-def transpose(input: Value, dim0: int, dim1: int) -> Value:
-    """Serve ``transpose`` and ``swapaxes`` of any two axes."""
-    return shapes.permute(input, permutation_of(input, lambda a: a.transpose(dim0, dim1)))
+def _permuting(move: Callable, spelling: str) -> Callable:
+    def rule(input: Value, *args: Any, **options: Any) -> Value:
+        return shapes.permute(input, permutation_of(input, lambda a: move(a, *args, **options)))
+
+    rule.__doc__ = f"Serve {spelling}."
+    return rule
 
 
-@moment_rule(*named("permute"), takes=(MaskedWeight,), view=True)
-def permute(input: Value, *dims: Any) -> Value:
-    """Serve ``permute``."""
-    return shapes.permute(input, permutation_of(input, lambda a: a.permute(*dims)))
-
-
-@moment_rule(*named("movedim", "moveaxis"), takes=(MaskedWeight,), view=True)
-def movedim(input: Value, source: Any, destination: Any) -> Value:
-    """Serve ``movedim`` and ``moveaxis``."""
-    return shapes.permute(input, permutation_of(input, lambda a: a.movedim(source, destination)))
+for _functions, (_move, _spelling) in _PERMUTATIONS.items():
+    moment_rule(*_functions, takes=(MaskedWeight,), view=True)(_permuting(_move, _spelling))
 
 
 def _sizes(sizes: tuple) -> tuple[int, ...]:
