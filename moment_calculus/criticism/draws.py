@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.leave_one_out import no_density_error
+from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
 from moment_calculus.response.errors import check_reliable
 from moment_calculus.response.response import MIN_PROPOSALS, PROPOSALS_PER_DRAW, Response
@@ -32,9 +33,7 @@ class Draws:
     resampled_by: str = ""
 
     @classmethod
-    def of_response(
-        cls, response: Response, generator: np.random.Generator, count: int, to_numpy: Callable
-    ) -> Draws:
+    def of_response(cls, response: Response, generator: np.random.Generator, count: int) -> Draws:
         """Draw from the corrected posterior, with log q where it can be computed."""
         log_density, reason = None, ""
         try:

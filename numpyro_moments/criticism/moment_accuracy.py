@@ -16,8 +16,7 @@ from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.response.errors import check_dictionary
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
-from numpyro_moments.criticism.recorder import Recorder, sites_among
-from numpyro_moments.criticism.replay import drawer
+from numpyro_moments.criticism.recorded_program import Recorder, drawer, sites_among
 from numpyro_moments.evaluation.arguments import Precision, checked_key
 from numpyro_moments.likelihoods.structure import constrained_values
 from numpyro_moments.prediction.predict import sites_to_predict

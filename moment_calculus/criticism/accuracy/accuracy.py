@@ -304,7 +304,7 @@ def _row(number: int, layer: Layer, sums: LayerSums) -> AccuracyRow:
         layer.operation,
         layer.line,
         error_measures(layer, sums, errors),
-        layer.certificate,
+        None if layer.arrays[3] is None else float(layer.arrays[3]),
         layer.reason,
         layer.mean,
         layer.deviation,

@@ -13,7 +13,7 @@ import numpy as np
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, to_numpy
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import Bits, Noise, Uniform
@@ -174,18 +174,15 @@ class Layer:
         return self.arrays[2]
 
     @property
-    def certificate(self) -> float | None:
-        """Return the bound on the error of any correlation."""
-        return None if self.arrays[3] is None else float(self.arrays[3])
-
-    @property
     def is_finite(self) -> bool:
         """Return whether all means and variances are finite."""
         return all(bool(np.isfinite(part).all()) for part in self.arrays[:2])
 
     def in_numpy(self) -> Layer:
         """Return the layer with NumPy arrays in double precision."""
-        arrays: Any = tuple(None if part is None else to_numpy(part) for part in self.arrays)
+        arrays: Any = tuple(
+            None if part is None else to_numpy(part, np.float64) for part in self.arrays
+        )
         return dataclasses.replace(self, arrays=arrays)
 
     def features(self, array: np.ndarray) -> np.ndarray:
@@ -271,10 +268,3 @@ def _certificate(value: Gaussian) -> Any:
         return None
     entries = int(np.prod(value.shape)) * value.shape[value.axis]
     return certificate_of(value) if entries <= LARGEST else None
-
-
-def to_numpy(array: Any) -> np.ndarray:
-    """Return an array of any framework as NumPy array in double precision."""
-    if hasattr(array, "detach"):
-        array = array.detach().cpu()
-    return np.asarray(array, dtype=np.float64)

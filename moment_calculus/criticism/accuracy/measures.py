@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from moment_calculus.criticism.accuracy.layers import Layer, to_numpy
+from moment_calculus.criticism.accuracy.layers import Layer
+from moment_calculus.numerics.arrays import to_numpy
 
 GROUPS = 20
 BLOCK = 2**23  # elements of all layers and latent sites in memory at once
@@ -42,7 +43,7 @@ class LayerSums:
 
     def add(self, group: int, draws: Any) -> None:
         """Add draws [draws, ...] to the sums of a group."""
-        points = to_numpy(draws)
+        points = to_numpy(draws, np.float64)
         if self.origin is None:
             self.origin = points[0]
             self.rounding = float(np.finfo(to_dtype(draws)).eps)

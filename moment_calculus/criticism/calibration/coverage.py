@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.tables import numeric_table
-from moment_calculus.numerics.arrays import Array, device
+from moment_calculus.numerics.arrays import Array, device, to_numpy
 from moment_calculus.numerics.special import namespace
 from moment_calculus.predictions.site import PredictedSite
 
@@ -82,11 +82,6 @@ def first(where: np.ndarray) -> str:
     """Return in words the first index where a boolean array is true."""
     index = [int(i) for i in np.argwhere(where)[0]]
     return f"the first at index {index[0] if len(index) == 1 else tuple(index)}" if index else "it"
-
-
-def to_numpy(array: Any, dtype: Any = None) -> np.ndarray:
-    """Return an array of any framework and device as NumPy array."""
-    return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array, dtype)
 
 
 def to_framework(values: np.ndarray, like: Array) -> Array:
