@@ -58,7 +58,7 @@ def trained(model, guide, *data, steps=20):
 
 @pytest.mark.parametrize("make", [autoguide.AutoNormalMessenger, Grouped, listed])
 def test_importance_weights_of_other_guides_have_the_evidence(make):
-    guide = trained(model, make(model), x, y, steps=150)
+    guide = trained(model, make(model), x, y, steps=300)
     data = to_inference_data(guide, model, x, y, num_samples=2000, num_prior_samples=0)
     ratios = (data.sample_stats["lp"] - data.sample_stats["log_q"]).values[0]
     weights = np.exp(ratios - ratios.max())
