@@ -1,4 +1,4 @@
-"""Implement the mean-field Gaussian family: latent sites, their initial values and moments."""
+"""Implement the mean-field Gaussian family: sites, initial values, moments."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LatentSite(NamedTuple):
 
 
 class FixedSettings:
-    """Mixin for guides with settings that a saved posterior has besides its parameters."""
+    """Mixin for guides with settings that are saved beside the parameters."""
 
     options: Any  # has a method ``fixed``
 
@@ -82,7 +82,7 @@ def moments(loc: Array, scale: Array) -> tuple[Array, Array]:
 
 
 def sample(loc: Array, scale: Array, noise: Array) -> Array:
-    """Return reparameterised draws; ``noise`` is standard normal and broadcasts with ``loc``."""
+    """Return reparameterised draws from standard normal ``noise``."""
     return loc + scale * noise
 
 
