@@ -1,4 +1,4 @@
-"""Moments and entropies of a guide's sites by their distributions, and their terms of an ELBO."""
+"""Moments, entropies and ELBO terms of a guide's sites, by their distributions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Posteriors(ABC):
 
     @abstractmethod
     def is_one_to_one(self, transform: Transform) -> bool:
-        """Return whether a transform is one to one, and treats all elements alike or is affine."""
+        """Return whether a transform is one to one, and treats elements alike or is affine."""
 
     @abstractmethod
     def function_of(self, transform: Transform) -> Activation:
@@ -88,7 +88,7 @@ class Posteriors(ABC):
     def gaussian_base(
         self, fn: Posterior, with_chains: bool = False
     ) -> tuple[Any, list[Transform]]:
-        """Return the Normal (or chain) inside a distribution, and its transforms in order.
+        """Return the Normal or chain inside a distribution, and its transforms in order.
 
         The Normal is None if there is none, or a transform mixes components or is not one
         to one.
@@ -184,7 +184,7 @@ class Posteriors(ABC):
         )
 
     def entropy(self, value: Any, fn: Posterior) -> Array:
-        """Return −E_q[log q] of a site given the sites before it, [*batch], zero where masked."""
+        """Return −E_q[log q] of a site given those before it, [*batch], zero where masked."""
         if isinstance(fn, self.wrappers):
             return self.wrapped_terms(fn, self.entropy(value, fn.base_dist))
         normal, transforms = self.gaussian_base(fn, with_chains=True)
@@ -222,7 +222,7 @@ class Posteriors(ABC):
         return 0.5 * fn.log_determinant() if isinstance(fn, self.chain) else 0.0
 
     def certain_prior(self, moments: Any, fn: Posterior, prior: Posterior) -> Any:
-        """Return the Normal in a prior if the divergence from it is closed, otherwise None.
+        """Return the Normal in a prior if the divergence from it is closed, else None.
 
         It is if the prior has certain parameters and the site, with posterior ``fn``, has
         independent components of its own or is a chain, and both are without masks.
@@ -318,14 +318,14 @@ class LatentTerms(ABC):
 
     @abstractmethod
     def divergence(self, site: Any, guide_site: Any) -> Array | None:
-        """Return the divergence [*batch] from a certain Normal prior; None for other sites."""
+        """Return the divergence [*batch] from a certain Normal; None for others."""
 
     @abstractmethod
     def entropy(self, name: str, value: Any, guide_site: Any) -> Array:
         """Return −E_q[log q] of a guide's site, [*batch]."""
 
     def latent_term(self, name: str, site: Any, guide_site: Any) -> Array:
-        """Return s_model E_q[log p] + s_guide H of a site; −KL where the scales are equal."""
+        """Return s_model E_q[log p] + s_guide H of a site; −KL for equal scales."""
         if (dropped := self.posteriors.dropout_posterior(guide_site["fn"])) is not None:
             return self._masked_term(name, site, guide_site, dropped)
         try:
@@ -392,7 +392,7 @@ class LatentTerms(ABC):
 
 @contextmanager
 def at_site(name: str, site: Any) -> Iterator[None]:
-    """Name the site, and the user's line where it is, in errors of unsupported moments."""
+    """Name the site and the user's line in errors of unsupported moments."""
     try:
         yield
     except UnsupportedMoments as error:
