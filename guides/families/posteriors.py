@@ -8,23 +8,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
-from guides.families import mc_dropout, mean_field
+from guides.families import mc_dropout
 from guides.families.mc_dropout import masked_site_not_used, no_dropout_prior
 from moment_calculus.errors import (
     UnsupportedMoments,
     dependent_posterior,
     discrete_site,
     ignored_correlations,
+    ignored_dependence,
     no_posterior_moments,
 )
 from moment_calculus.functions.table import Activation, Integrated
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, Value
 from moment_calculus.values.propagation import Propagation
@@ -156,15 +160,29 @@ class Posteriors(ABC):
         return value
 
     def _normal(self, name: str, fn: Posterior, base: Any, propagation: Propagation) -> Gaussian:
-        return mean_field.site(
-            name,
-            self.value(base.loc),
-            self.value(base.scale),
-            propagation,
-            shape=fn.batch_shape + fn.event_shape,
-            event_dim=fn.event_dim,
-            broadcast_to=self.broadcast,
-        )
+        """Return the value of a Normal, whose location may be random.
+
+        A random location m is supported where it is Gaussian: x ~ N(m, s²) is m plus an
+        independent N(0, s²). In diagonal mode it must leave the components of a vector
+        independent.
+        """
+        loc, scale = self.value(base.loc), self.value(base.scale)
+        if hasattr(scale, "sites"):
+            raise dependent_posterior(name, "scale", scale.sites)
+        centred = hasattr(loc, "sites")
+        if centred and not isinstance(loc, Gaussian):
+            raise dependent_posterior(name, "non-linear location", loc.sites)
+        shape = tuple(fn.batch_shape + fn.event_shape)
+        parts = 0.0 * scale if centred else loc, squared(scale)
+        mean, variance = (self.broadcast(part, shape) for part in parts)
+        gaussian = site_value(name, mean, variance, propagation, event_dim=fn.event_dim)
+        if not centred:
+            return gaussian
+        value = add(broadcast(loc, shape), gaussian).gaussian()
+        features = 1 if value.axis is None else value.shape[value.axis]
+        if not (propagation.full or value.independent) and features > 1:
+            raise ignored_dependence(name, loc.sites)
+        return value
 
     def _full_rank(
         self, name: str, fn: Posterior, inner: Any, propagation: Propagation
