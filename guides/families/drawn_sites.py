@@ -45,14 +45,14 @@ class Site:
         self._moments: Gaussian | None = None
 
     def moments(self) -> Gaussian:
-        """Return the moments of the posterior, for log-densities that have a closed form."""
+        """Return the posterior's moments, for log-densities with a closed form."""
         if self._moments is None:
             moments, rank = mean_field.moments(self.loc, self.scale), len(self.loc.shape)
             self._moments = site_value(self.name, *moments, Propagation("diagonal"), event_dim=rank)
         return self._moments
 
     def draw(self) -> Array:
-        """Return the one draw of the site; raise SharedDrawNeeded if rows have own noise."""
+        """Return the one draw of the site; raise if rows have own noise."""
         if self.is_mean:
             return self.loc
         if self.has_row_noise:
@@ -62,7 +62,7 @@ class Site:
         return self._draw
 
     def use_row_noise(self) -> None:
-        """Let one operation give rows own noise; raise SharedDrawNeeded if there is another."""
+        """Let one operation give rows own noise; raise if there is another."""
         if self.has_row_noise or self._draw is not None:
             raise SharedDrawNeeded([self.name])
         self.has_row_noise = True
@@ -95,7 +95,7 @@ class MaskedSite(Site):
         self._draws: Array | None = None
 
     def noise(self, rows: int) -> Array:
-        """Return noise [rows, ...] that broadcasts with the weight, the same in all of its maps."""
+        """Return noise [rows, ...] that broadcasts with the weight, one for all its maps."""
         self.mask.count_rows(rows)  # raises if another map has another number of rows
         if self._draws is None:
             design = self.masks.design

@@ -1,4 +1,4 @@
-"""Implement the mean-field Gaussian family: latent sites, their initial values and moments."""
+"""Implement the mean-field Gaussian family: sites, initial values, moments."""
 
 from __future__ import annotations
 
@@ -47,6 +47,19 @@ class LatentSite(NamedTuple):
     plates: tuple[str, ...]  # names of the plates around it
 
 
+class FixedSettings:
+    """Mixin for guides with settings that are saved beside the parameters."""
+
+    options: Any  # has a method ``fixed``
+
+    def fixed_settings(self) -> dict[str, Any]:
+        """Return the settings of the posterior that are not parameters.
+
+        A saved posterior can only be loaded into a guide with the same settings.
+        """
+        return self.options.fixed()
+
+
 def varying_support_error(name: str, origin: str, *, framework: str) -> UnsupportedMoments:
     """Return the error for a latent site whose support depends on ``origin``."""
     return UnsupportedMoments(
@@ -64,5 +77,5 @@ def moments(loc: Array, scale: Array) -> tuple[Array, Array]:
 
 
 def sample(loc: Array, scale: Array, noise: Array) -> Array:
-    """Return reparameterised draws; ``noise`` is standard normal and broadcasts with ``loc``."""
+    """Return reparameterised draws from standard normal ``noise``."""
     return loc + scale * noise

@@ -9,13 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
-from jax.scipy.special import ndtri
 from numpyro import handlers
 from numpyro.distributions import Distribution, biject_to, constraints
 
 from guides.families import mc_dropout
-from guides.families.mc_dropout import WeightSites, bounded_site_error, no_density, prior_scale
-from guides.families.mean_field import LatentSite
+from guides.families.mc_dropout import (
+    DroppedWeightBase,
+    WeightSites,
+    bounded_site_error,
+    prior_scale,
+)
+from guides.families.mean_field import FixedSettings, LatentSite
 from guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real
 from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.numerics.private_apis import (
@@ -23,7 +27,6 @@ from moment_calculus.numerics.private_apis import (
     programs_inside,
     restricted,
 )
-from moment_calculus.operations.dropout.noise import variance_ratio
 
 # Primitives that leave a value as it is, except for its precision.
 _SAME = frozenset("convert_element_type copy copy_p optimization_barrier name".split())
@@ -34,7 +37,7 @@ Site = tuple[str, tuple[int, ...]]  # its name, and which of its own axes is at 
 def weights_of(
     model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: dict
 ) -> WeightSites:
-    """Trace a seeded model to find which latent sites of ``trace`` linear maps contract."""
+    """Trace a seeded model to find which of its latent sites linear maps contract."""
     latent = {name: site["value"] for name, site in trace.items() if is_latent(site)}
     params = {n: s["value"] for n, s in trace.items() if s["type"] == "param" and _is_array(s)}
 
@@ -70,7 +73,7 @@ def _depends(jaxpr: Any, place: int) -> bool:
 def _follow_sites(
     jaxpr: Any, inputs: Sequence[Site | None], contracted_axes: dict[str, int]
 ) -> list[Site | None]:
-    """Record what a program contracts in ``contracted_axes``; return the sites of its outputs."""
+    """Record what a program contracts; return the sites of its outputs."""
     sites = {variable: site for variable, site in zip(jaxpr.invars, inputs, strict=True) if site}
     site_of = lambda v: None if is_constant(v) else sites.get(v)  # noqa: E731
     for equation in jaxpr.eqns:
@@ -104,7 +107,7 @@ def _record_contraction(dimensions: Any, operands: list, contracted_axes: dict[s
             contracted_axes.setdefault(site[0], site[1][axes[0]])
 
 
-class DroppedWeight(Distribution):
+class DroppedWeight(DroppedWeightBase, Distribution):
     """M diag(z) with an inverted mask z over the inputs, for M = loc; it has no density.
 
     All rows of the inputs share the one mask of a draw. Propagated moments and draws have
@@ -139,16 +142,6 @@ class DroppedWeight(Distribution):
         """Return True: draws are differentiable in M."""
         return True
 
-    @property
-    def mean(self) -> jax.Array:
-        """Return M."""
-        return self.loc
-
-    @property
-    def variance(self) -> jax.Array:
-        """Return M² p/(1 − p)."""
-        return variance_ratio(self.p) * jnp.square(self.loc)
-
     def expand(self, batch_shape: Sequence[int]) -> DroppedWeight:
         """Return the same distribution with another batch shape."""
         shape = tuple(batch_shape) + self.event_shape
@@ -167,25 +160,11 @@ class DroppedWeight(Distribution):
         return mc_dropout.relaxed(uniform, jnp.asarray(self.p, dtype), self.design.temperature)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draw weights under one mask per draw, differentiably in M, and in p for relaxed masks."""
-        own = mc_dropout.mask_shape(jnp.shape(self.loc), self.design.axis, self.design.noise)
-        return self.loc * self.noise(key, tuple(sample_shape) + own)
-
-    def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
-        """Raise UnsupportedMoments: the distribution has no density."""
-        raise no_density(self.design.site)
-
-    def icdf(self, q: jax.Array) -> jax.Array:
-        """Return quantiles of each weight; the probabilities broadcast with the weights."""
-        if self.design.noise == "gaussian":
-            deviation = jnp.sqrt(variance_ratio(self.p)) * jnp.abs(self.loc)
-            return self.loc + deviation * ndtri(q)
-        scaled = self.loc / (1 - self.p)
-        below = jnp.where(self.loc < 0, q <= 1 - self.p, q > self.p)
-        return jnp.where(below, scaled, 0.0)
+        """Draw weights, one mask per draw, differentiable in M and p of relaxed masks."""
+        return self.loc * self.noise(key, tuple(sample_shape) + self.mask_shape)
 
 
-class MCDropoutGuide(DVIGuide):
+class MCDropoutGuide(FixedSettings, DVIGuide):
     """Dropout as a posterior: weights M diag(z) with a mask z of their inputs for every datum.
 
     Args:
@@ -265,13 +244,6 @@ class MCDropoutGuide(DVIGuide):
         self._weights = mc_dropout.WeightSites({}, frozenset())
         self._rates: dict[str, float] = {}
 
-    def fixed_settings(self) -> dict[str, Any]:
-        """Return the settings of the posterior that are not parameters.
-
-        A saved posterior can only be loaded into a guide with the same settings.
-        """
-        return self.options.fixed()
-
     @property
     def masked(self) -> dict[str, float]:
         """Return the dropout probability of every masked site; the initial one if it is learnt."""
@@ -288,7 +260,7 @@ class MCDropoutGuide(DVIGuide):
     def _declare(
         self, site: LatentSite, initial: Callable[[str], jax.Array]
     ) -> tuple[jax.Array, Any]:
-        """Declare the location, and the probability of a masked site or the scale of another."""
+        """Declare the location, and a masked site's probability or another's scale."""
         if site.name not in self._rates and self.options.others == "mean_field":
             return super()._declare(site, initial)
         loc = numpyro.param(

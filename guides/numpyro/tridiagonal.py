@@ -1,4 +1,4 @@
-"""Define the guide with correlated neighbours, and the Normal distribution of its sites."""
+"""Define the guide with correlated neighbours, and the Normal of its sites."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from guides.families import tridiagonal
-from guides.families.mean_field import LatentSite
+from guides.families.mean_field import FixedSettings, LatentSite
 from guides.families.tridiagonal import (
     NO_PRIOR,
     Group,
@@ -70,12 +70,8 @@ class TridiagonalNormal(TridiagonalNormalBase, Distribution):
         noise = jax.random.normal(key, tuple(sample_shape) + loc.shape, loc.dtype)
         return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
 
-    def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
-        """Return the log-density of values [..., *event], [...]."""
-        return tridiagonal.log_density(self.order.chain(value), *self.chains)
 
-
-class TridiagonalGuide(DVIGuide):
+class TridiagonalGuide(FixedSettings, DVIGuide):
     """Gaussian guide in which neighbouring elements of a site are correlated, in O(n).
 
     Args:
@@ -159,13 +155,6 @@ class TridiagonalGuide(DVIGuide):
         )
         self._design = SiteLayout({}, {}, frozenset())
 
-    def fixed_settings(self) -> dict[str, Any]:
-        """Return the settings of the posterior that are not parameters.
-
-        A saved posterior can only be loaded into a guide with the same settings.
-        """
-        return self.options.fixed()
-
     def _inspect_model(self, model: Callable, run: ModelTrace, args: tuple, kwargs: dict) -> None:
         sites = {name: site for name, site in run.trace.items() if is_latent(site)}
         axes = weights_of(model, run.trace, args, kwargs).axes
@@ -179,7 +168,7 @@ class TridiagonalGuide(DVIGuide):
     def _declare(
         self, site: LatentSite, initial: Callable[[str], jax.Array]
     ) -> tuple[jax.Array, ...]:
-        """Declare the location, the scale of the site or its group, and ρ if it is learnt."""
+        """Declare the location, the scale of site or group, and ρ if it is learnt."""
         name = site.name
         if name not in self._design.groups:
             return super()._declare(site, initial)
@@ -253,6 +242,6 @@ class TridiagonalGuide(DVIGuide):
 
 
 def _order(site: dict, loc: jax.Array, axis: int) -> Order:
-    """Return the order of the chain through a site whose inputs are on a negative ``axis``."""
+    """Return the order of the chain through a site; its inputs are on ``axis``."""
     event_dim = site["fn"].event_dim + jnp.ndim(loc) - jnp.ndim(site["value"])
     return chain_order(jnp.shape(loc), event_dim, axis)

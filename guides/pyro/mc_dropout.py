@@ -15,11 +15,15 @@ from torch.distributions import biject_to
 from torch.overrides import TorchFunctionMode
 
 from guides.families import mc_dropout
-from guides.families.mc_dropout import WeightSites, bounded_site_error, no_density, prior_scale
-from guides.families.mean_field import LatentSite
+from guides.families.mc_dropout import (
+    DroppedWeightBase,
+    WeightSites,
+    bounded_site_error,
+    prior_scale,
+)
+from guides.families.mean_field import FixedSettings, LatentSite
 from guides.pyro.mean_field import DVIGuide
 from guides.pyro.supports import init_to_network, is_real
-from moment_calculus.operations.dropout.noise import variance_ratio
 
 
 def _functions(*names: str) -> set[Callable]:
@@ -52,7 +56,7 @@ def weights_of(
 
 
 class _Contractions(TorchFunctionMode):
-    """Mode of torch that follows the values of sites through transposes to contractions."""
+    """Mode of torch that follows values of sites through moves to contractions."""
 
     def __init__(self, sites: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
@@ -81,7 +85,7 @@ class _Contractions(TorchFunctionMode):
 
 
 def _order(func: Callable, rank: int, rest: tuple, kwargs: dict) -> list[int]:
-    """Return the old axis at each new place, found by moving an array of distinct sizes."""
+    """Return the old axis at each new place, by an array of distinct sizes."""
     moved = func(torch.empty(tuple(range(1, rank + 1)), device="meta"), *rest, **kwargs)
     return [size - 1 for size in moved.shape]
 
@@ -121,7 +125,7 @@ def _tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Iterator[tuple
             yield operand, axis if axis < 0 else axis - operand.dim()
 
 
-class DroppedWeight(TorchDistribution):
+class DroppedWeight(DroppedWeightBase, TorchDistribution):
     """M diag(z) with an inverted mask z over the inputs, for M = loc; it has no density.
 
     All rows of the inputs share the one mask of a draw. Propagated moments and draws have
@@ -146,16 +150,6 @@ class DroppedWeight(TorchDistribution):
         """Return all real arrays of the event shape."""
         return constraints.independent(constraints.real, self.event_dim)
 
-    @property
-    def mean(self) -> torch.Tensor:
-        """Return M."""
-        return self.loc
-
-    @property
-    def variance(self) -> torch.Tensor:
-        """Return M² p/(1 − p)."""
-        return variance_ratio(self.p) * self.loc.square()
-
     def expand(self, batch_shape: Any, _instance: Any = None) -> DroppedWeight:
         """Return the same distribution with another batch shape."""
         shape = torch.Size(batch_shape) + self.event_shape
@@ -173,25 +167,11 @@ class DroppedWeight(TorchDistribution):
         return mc_dropout.relaxed(uniform.clamp(tiny, 1 - tiny), self.p, self.design.temperature)
 
     def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
-        """Draw weights under one mask per draw, differentiably in M, and in p for relaxed masks."""
-        own = mc_dropout.mask_shape(tuple(self.loc.shape), self.design.axis, self.design.noise)
-        return self.loc * self.noise(torch.Size(sample_shape) + torch.Size(own))
-
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Raise UnsupportedMoments: the distribution has no density."""
-        raise no_density(self.design.site)
-
-    def icdf(self, value: torch.Tensor) -> torch.Tensor:
-        """Return quantiles of each weight; the probabilities broadcast with the weights."""
-        if self.design.noise == "gaussian":
-            deviation = variance_ratio(self.p).sqrt() * self.loc.abs()
-            return self.loc + deviation * torch.special.ndtri(value)
-        scaled = self.loc / (1 - self.p)
-        below = torch.where(self.loc < 0, value <= 1 - self.p, value > self.p)
-        return torch.where(below, scaled, torch.zeros_like(scaled))
+        """Draw weights, one mask per draw, differentiable in M and p of relaxed masks."""
+        return self.loc * self.noise(torch.Size(sample_shape) + torch.Size(self.mask_shape))
 
 
-class MCDropoutGuide(DVIGuide):
+class MCDropoutGuide(FixedSettings, DVIGuide):
     """Dropout as a posterior: weights M diag(z) with a mask z of their inputs for every datum.
 
     Args:
@@ -266,13 +246,6 @@ class MCDropoutGuide(DVIGuide):
         self._weights = mc_dropout.WeightSites({}, frozenset())
         self._rates: dict[str, float] = {}
 
-    def fixed_settings(self) -> dict[str, Any]:
-        """Return the settings of the posterior that are not parameters.
-
-        A saved posterior can only be loaded into a guide with the same settings.
-        """
-        return self.options.fixed()
-
     @property
     def masked(self) -> dict[str, float]:
         """Return the dropout probability of every masked site; the initial one if it is learnt."""
@@ -289,7 +262,7 @@ class MCDropoutGuide(DVIGuide):
                 raise bounded_site_error(name)
 
     def _add_scale_parameters(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
-        """Create the probability of a masked site if it is learnt, or the scale of a Gaussian."""
+        """Create the learnt probability of a masked site, or a Gaussian's scale."""
         if name not in self._rates:
             if self.options.others == "mean_field":
                 super()._add_scale_parameters(name, loc, event_dim)

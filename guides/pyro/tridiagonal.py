@@ -1,4 +1,4 @@
-"""Define the guide with correlated neighbours, and the Normal distribution of its sites."""
+"""Define the guide with correlated neighbours, and the Normal of its sites."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyro.nn import PyroModule, PyroParam
 from torch.distributions import biject_to
 
 from guides.families import tridiagonal
-from guides.families.mean_field import LatentSite
+from guides.families.mean_field import FixedSettings, LatentSite
 from guides.families.tridiagonal import (
     NO_PRIOR,
     Group,
@@ -68,12 +68,8 @@ class TridiagonalNormal(TridiagonalNormalBase, TorchDistribution):
         noise = torch.randn(shape, dtype=loc.dtype, device=loc.device)
         return self.order.event(tridiagonal.sample(loc, scale, correlation, noise))
 
-    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the log-density of values [..., *event], [...]."""
-        return tridiagonal.log_density(self.order.chain(value), *self.chains)
 
-
-class TridiagonalGuide(DVIGuide):
+class TridiagonalGuide(FixedSettings, DVIGuide):
     """Gaussian guide in which neighbouring elements of a site are correlated, in O(n).
 
     Args:
@@ -151,13 +147,6 @@ class TridiagonalGuide(DVIGuide):
         )
         self._design = SiteLayout({}, {}, frozenset())
 
-    def fixed_settings(self) -> dict[str, Any]:
-        """Return the settings of the posterior that are not parameters.
-
-        A saved posterior can only be loaded into a guide with the same settings.
-        """
-        return self.options.fixed()
-
     def _inspect_model(
         self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
     ) -> None:
@@ -180,7 +169,7 @@ class TridiagonalGuide(DVIGuide):
             deep_setattr(self.correlations, group, rho)
 
     def _add_scale_parameters(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
-        """Create the scales of a site, unless they are τ m; then its initial m are nonzero."""
+        """Create a site's scales unless they are τ m; then its initial m are nonzero."""
         if name not in self._design.proportional_sites:
             super()._add_scale_parameters(name, loc, event_dim)
             return
@@ -223,7 +212,7 @@ class TridiagonalGuide(DVIGuide):
 
 
 def _order(site: dict, axis: int) -> Order:
-    """Return the order of the chain through a site whose inputs are on a negative ``axis``."""
+    """Return the order of the chain through a site; its inputs are on ``axis``."""
     fn, value = site["fn"], site["value"]
     shape = biject_to(fn.support).inverse_shape(value.shape)
     return chain_order(shape, fn.event_dim + len(shape) - value.dim(), axis)

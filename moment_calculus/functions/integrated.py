@@ -204,7 +204,7 @@ def _differentiable_moments(activation: Smooth) -> Callable[..., Any]:
         weighted = weights * difference
         return (
             centre + shift,
-            xp.sum(weighted * difference, axis=0),
+            xp.sum(weights * difference**2, axis=0),
             xp.sum(weights * slope, axis=0),
             derivative_by_variance(xp.sum(weights * z * (slope - start), axis=0), variance),
             2 * xp.sum(weighted * slope, axis=0),

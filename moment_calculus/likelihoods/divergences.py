@@ -1,4 +1,4 @@
-"""Entropies and expected log priors of latent sites: Gaussians, or functions of a Gaussian."""
+"""Entropies and expected log priors of Gaussians, or functions of a Gaussian."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def empirical_bayes_log_prior(
 def student_t_log_prob(
     squared_norm: Array, count: int, alpha: Any, beta: Any, log_gamma: Callable[[Any], Any]
 ) -> Array:
-    """Return the log density of D weights whose variance has an inverse-Gamma(α, β) hyperprior."""
+    """Return the log density of D weights with an inverse-Gamma(α, β) variance."""
     # The marginal is a multivariate Student-t with 2α degrees of freedom and squared
     # scale β/α.
     half = alpha + 0.5 * count

@@ -70,7 +70,7 @@ class Drivers:
         return [argument(points) for argument in self.arguments]
 
     def grid(self, knots: Knots = ()) -> Grid:
-        """Return nodes over the drivers in double precision, around ``knots`` of the first, too."""
+        """Return nodes over the drivers in double precision, also around ``knots``."""
         first = self.gaussians[0]
         own = merge_knots(self.knots[0], knots)
         if len(self.gaussians) == 1:
@@ -86,14 +86,14 @@ class Drivers:
 
 
 def is_not_gaussian(operand: Any) -> bool:
-    """Tell whether a value is a function of a Gaussian, or switched by a mask of dropout."""
+    """Tell if a value is a function of a Gaussian, or switched by a mask of dropout."""
     if isinstance(operand, Gaussian):
         return branches_of(operand) is not None
     return isinstance(operand, Deferred)
 
 
 def points_of(driver: Gaussian, knots: Knots, count: int = POINTS) -> tuple[Array, Array]:
-    """Return points and weights [nodes, ...] of a driver, for either outcome of its mask."""
+    """Return points and weights [nodes, ...] of a driver, for both mask outcomes."""
     branches = branches_of(driver)
     if branches is None:
         moments = to_float64(driver.mean), to_float64(driver.variance)
@@ -116,7 +116,7 @@ def _points_of_branch(branch: Any, knots: Knots, count: int) -> tuple[Array, Arr
 
 
 def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array, Array]:
-    """Return mean and variance [nodes, *shape] of one value given ``points`` of the other."""
+    """Return mean and variance [nodes, *shape] of one value given the other."""
     covariance = elementwise_covariance(*aligned(first, second)[:2])
     if branches_of(first) is not None or (overlap(first, second) and is_not_gaussian(second)):
         raise UnsupportedMoments(
@@ -142,7 +142,7 @@ def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array
 def draw_arguments(
     arguments: Sequence[Any], count: int, noise: Callable[[tuple[int, ...]], Array]
 ) -> list[Any]:
-    """Draw the random arguments [count, ...]: jointly in an element, independently between them."""
+    """Draw random arguments [count, ...], jointly in an element alone."""
     drivers = drivers_of(*arguments)
     if any(map(is_not_gaussian, drivers.gaussians)):
         raise UnsupportedMoments(
@@ -160,7 +160,7 @@ def draw_arguments(
 
 
 def drivers_of(*arguments: Any) -> Drivers:
-    """Find the (at most two) Gaussians of which the arguments are elementwise functions."""
+    """Find the (at most two) Gaussians that drive the arguments elementwise."""
     shape = broadcast_shape(*(shape_of(argument) for argument in arguments), ())
     gaussians: list[Gaussian] = []
     knots: list[Knots] = []
@@ -180,7 +180,7 @@ def drivers_of(*arguments: Any) -> Drivers:
 def _as_function_of_drivers(
     argument: Any, shape: tuple[int, ...], drivers: list[Gaussian], knots: list[Knots]
 ) -> Callable[[Sequence[Array]], Any]:
-    """Return an argument as a function of the drivers' points; append its driver if it is new."""
+    """Return an argument as a function of drivers' points; append a new driver."""
     if not is_value(argument):
         if hasattr(argument, "gaussian"):
             argument.gaussian()  # raises UnsupportedMoments
@@ -204,7 +204,7 @@ def _value_at(value: Any, points: Array) -> Array:
 
 
 def _inside(values: Array, bounds: Bounds) -> Array:
-    """Clip values to an open interval: rounding reaches its ends, where densities vanish."""
+    """Clip values to an open interval, whose ends rounding reaches."""
     if not bounds.open_ended or math.inf in (-bounds.low, bounds.high):
         return values
     xp = namespace(values)
@@ -261,7 +261,7 @@ def _average(grid: Grid, values: Array, like: Array) -> Array:
 
 
 def _total(grid: Grid, values: Array) -> Array:
-    """Return the weighted sum over the nodes; a value whose weight underflows does not count."""
+    """Return the weighted sum over the nodes, but for weights that underflow."""
     xp = namespace(grid.weights)
     counted = xp.where(grid.weights > 0, values, 0 * grid.weights)
     return xp.sum(grid.weights * counted, axis=grid.axes)
@@ -355,7 +355,7 @@ def _refined_grid(
     initial_knots: tuple[Any, ...],
     sharp: bool = True,
 ) -> tuple[Grid, Array]:
-    """Return a grid that closes in on where the function matters most, and its values there."""
+    """Return a grid around where the function matters most, and values there."""
     initial_knots = knots = initial_knots or (0.0,)
     zooms, widths = (ZOOMS, WIDTHS) if len(drivers.gaussians) == 1 else (1, WIDTHS[:2])
     for _ in range(zooms if sharp and not rule_on_trial() else 0):
@@ -367,7 +367,7 @@ def _refined_grid(
 
 
 def _peak_point(grid: Grid, log_density: Array) -> Array:
-    """Return the first driver's point of largest density, for every point of the second."""
+    """Return the first driver's densest point for every point of the second."""
     terms = stop_gradient(log_density) + log_weights(grid.weights)
     xp = namespace(terms)
     terms = xp.where(xp.isnan(terms), -math.inf, terms)
@@ -376,7 +376,7 @@ def _peak_point(grid: Grid, log_density: Array) -> Array:
 
 
 def _steepest_point(grid: Grid, probability: Array) -> Array:
-    """Return the first driver's point where a probability changes most between adjacent nodes."""
+    """Return the first driver's point where a probability changes most."""
     xp = namespace(probability)
     jumps = xp.abs(probability[1:] - probability[:-1])
     place = xp.argmax(xp.where(xp.isnan(jumps), 0.0, jumps), axis=0, keepdims=True)
@@ -410,7 +410,7 @@ def expected_surprisal(log_prob: Callable[..., Array], value: Array, *arguments:
 
 
 def tempered_factor(power: Any, log_factor: Any) -> Array:
-    """Return (1/a) log E[exp(a f)] of a log factor f: m + ½ a v of a Gaussian, else quadrature."""
+    """Return (1/a) log E[exp(a f)] of a log factor f; of a Gaussian m + ½ a v."""
     if isinstance(log_factor, Gaussian):
         return log_factor.mean + 0.5 * power * log_factor.variance
     return log_expectation(lambda f: f, log_factor, power=power)

@@ -15,17 +15,20 @@ from typing import Any
 from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
 from moment_calculus.likelihoods.divergences import uniform_prior
 from moment_calculus.likelihoods.expectations import expected_value, tempered_factor
-from moment_calculus.likelihoods.location_scale import cauchy, half_cauchy, laplace, student_t
-from moment_calculus.likelihoods.multivariate import (
-    multivariate_normal,
-    tempered_multivariate_normal,
-)
-from moment_calculus.likelihoods.normal import (
+from moment_calculus.likelihoods.location_scale import (
+    cauchy,
+    half_cauchy,
     half_normal,
+    laplace,
     log_normal,
     normal,
     normal_log_predictive,
     normal_predictive,
+    student_t,
+)
+from moment_calculus.likelihoods.multivariate import (
+    multivariate_normal,
+    tempered_multivariate_normal,
 )
 from moment_calculus.likelihoods.predictions import (
     SMALLEST_POSITIVE,
@@ -219,7 +222,7 @@ def _unknown(name: str, fn: Any) -> Marginal:
 
 @dataclass(frozen=True)
 class _Rules:
-    """The functions of a family, of distributions of a framework in place of parameters."""
+    """The functions of a family for the distributions of a framework."""
 
     family: Family
     tables: LikelihoodTables
@@ -295,7 +298,7 @@ class LikelihoodTables:
             self.predictive_moments(*kinds, marginal=self.univariate.marginal)(rules.existing)
 
     def rule_of_power(self, name: str, fn: Any, sites: Iterable[str]) -> Callable[..., Array]:
-        """Return the function for means of powers: of the nearest class, or quadrature."""
+        """Return the rule for means of powers: of the class, or quadrature."""
         kind = self.expected.kind(fn)
         rule = None if kind is None else self.tempered.get(kind)
         if rule is None and fn.event_dim:
@@ -305,7 +308,7 @@ class LikelihoodTables:
         return rule or self.univariate.tempered
 
     def serve_factor(self, kind: type, attribute: str) -> None:
-        """Register a class whose log-density is an attribute: a factor, or that of a point."""
+        """Register a class whose log-density is an attribute: a factor, a point."""
         self.expected.register(kind)(
             lambda fn, value: expected_value(self.unwrap(getattr(fn, attribute)))
         )
@@ -364,12 +367,12 @@ class LikelihoodTables:
         return kind in self.prediction_rules or not issubclass(kind, self.needs_rule)
 
     def predictive(self, name: str, fn: Any) -> tuple:
-        """Return :meth:`moments_and_law`, always with the log predictive density as last one."""
+        """Return :meth:`moments_and_law` with the log predictive density at the end."""
         *moments, law = self.moments_and_law(name, fn)
         return *moments, getattr(law, "log_prob", law)
 
     def moments_and_law(self, name: str, fn: Any) -> tuple:
-        """Return the predictive moments of a site, as :meth:`predictive_moments` describes them."""
+        """Return the predictive moments of a site; see :meth:`predictive_moments`."""
         rule = self.prediction_rules.nearest(fn)
         if rule is not None:
             return rule(fn)
@@ -406,7 +409,7 @@ def predictive_remedy(framework: str) -> str:
 def no_expected_log_prob(
     name: str, fn: Any, known: Iterable[type], *, framework: str, sites: Iterable[str] = ()
 ) -> UnsupportedMoments:
-    """Return the error for a distribution without a rule for its expected log-probability."""
+    """Return the error for a distribution without an expected log-probability."""
     names = sorted({kind.__name__ for kind in known})
     return UnsupportedMoments(
         f"site '{name}': no expected log-probability for {type(fn).__name__} with random "
@@ -421,7 +424,7 @@ def no_expected_log_prob(
 def no_tempered_log_prob(
     name: str, fn: Any, known: Iterable[type], *, framework: str, sites: Iterable[str] = ()
 ) -> UnsupportedMoments:
-    """Return the error for a distribution without a rule for the mean of a power of its density."""
+    """Return the error for a distribution without a rule for means of powers."""
     names = sorted({kind.__name__ for kind in known})
     return UnsupportedMoments(
         f"site '{name}': the mean of a power of the density of a {type(fn).__name__} with random "
@@ -440,7 +443,7 @@ def _is_one_of(kind: type, wrappers: tuple[Any, ...]) -> bool:
 
 
 def unwrapped(fn: Any, wrappers: tuple[Any, ...]) -> tuple[Any, int]:
-    """Return the distribution inside wrappers, and the number of axes that they sum over."""
+    """Return the distribution inside wrappers, and how many axes they sum over."""
     inner, summed = fn, 0
     kind: Any = type(fn)
     while _is_one_of(kind, wrappers):

@@ -1,4 +1,4 @@
-"""Power means of the likelihood of a datum: the product over all of its elements and sites."""
+"""Power means of the likelihood of a datum: the product over its elements and sites."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Parameter:
 
     @staticmethod
     def of(value: Any, rank: int) -> Parameter:
-        """Return the parameter behind a value, for a batch of elements with ``rank`` axes."""
+        """Return the parameter behind a value, of elements with ``rank`` axes."""
         source = value.source if isinstance(value, Composite) else getattr(value, "base", value)
         source = source if isinstance(source, Gaussian) else source.gaussian()
         return Parameter(source, max(0, len(source.shape) - rank))
 
     def size(self, axis: int) -> int:
-        """Return the number of different components along a (negative) axis of the elements."""
+        """Return how many components differ along a (negative) axis of the elements."""
         shape = shifted_from(self.gaussian).shape
         lead = shape[: len(shape) - self.event_rank]
         return lead[axis] if -axis <= len(lead) else 1
 
     def dependent_axes(self, axes: Axes) -> set[int]:
-        """Return those of the (negative) axes along which components may depend on each other."""
+        """Return the (negative) axes along which components may be dependent."""
         # A repeated component is one component under any propagation. Apart from that,
         # diagonal propagation takes components as independent by definition.
         repeated = {axis for axis in axes if self.size(axis) == 1}
@@ -61,14 +61,14 @@ class Parameter:
 
 
 def dependent_axes(parameters: Sequence[Parameter], axes: Axes) -> set[int]:
-    """Return the (negative) axes along which the elements of a site may depend on each other."""
+    """Return the (negative) axes along which elements of a site may be dependent."""
     dependent: set[int] = set().union(*(parameter.dependent_axes(axes) for parameter in parameters))
     pairs = combinations(parameters, 2) if set(axes) - dependent else ()
     return set(axes) if any(_is_crossed(*pair) for pair in pairs) else dependent
 
 
 def _is_crossed(one: Parameter, other: Parameter) -> bool:
-    """Tell whether elements of one parameter may depend on other elements of another one."""
+    """Tell if elements of one parameter may depend on other elements of another one."""
     left, right = one.gaussian, other.gaussian
     if not (overlap(left, right) and left.propagation.full) or left.origin is right.origin:
         return False
@@ -107,13 +107,13 @@ class Layout:
         return xp.reshape(xp.permute_dims(wide, self._order), self.vector_shape)
 
     def from_vectors(self, sums: Array) -> Array:
-        """Return one number per vector, with axes of size one in place of the tied axes."""
+        """Return one number per vector, with axes of size one for the tied axes."""
         sizes = zip(range(-len(self.shape), 0), self.shape, strict=True)
         ones = (1 if axis in self.vector_axes else size for axis, size in sizes)
         return namespace(sums).reshape(sums, tuple(ones))
 
     def vector(self, value: Gaussian) -> Gaussian | None:
-        """Return a value as vectors with their joint covariance; None if that is unknown."""
+        """Return a value as vectors with their joint covariance; else None."""
         value = reshape(value, (1,) * (len(self.shape) - len(value.shape)) + value.shape)
         if len(self._nontrivial_axes) > 1:
             return self._flat(value)
@@ -145,7 +145,7 @@ class Layout:
 
 
 def _on_last(value: Gaussian) -> Gaussian | None:
-    """Return the value with its trailing axis as feature axis; None if it has another one."""
+    """Return the value with its trailing axis as feature axis; else None."""
     if value.axis == -1:
         return value
     if value.axis is None:
@@ -155,7 +155,7 @@ def _on_last(value: Gaussian) -> Gaussian | None:
 
 @dataclass(frozen=True, eq=False)
 class ObservedSite:
-    """An observed site as a product of densities of its elements, without distribution wrappers."""
+    """An observed site as a product of densities of its elements."""
 
     name: str
     family: str  # name of its distribution
@@ -177,11 +177,11 @@ class ObservedSite:
 
     @property
     def has_weight(self) -> bool:
-        """Tell whether any of its elements counts; weight zero excludes a site as a whole."""
+        """Tell if any of its elements counts; weight zero excludes a site as a whole."""
         return hasattr(self.weights, "shape") or bool(self.weights)
 
     def axes_within_datum(self, datum: Sequence[int]) -> tuple[int, ...]:
-        """Return the axes with several elements of one datum; ``datum`` are batch axes."""
+        """Return the axes with several elements of a datum of batch axes."""
         outer = {axis - self.events for axis in datum}
         sizes = zip(range(-len(self.shape), 0), self.shape, strict=True)
         return tuple(axis for axis, size in sizes if size > 1 and axis not in outer)
@@ -260,7 +260,7 @@ def joint_power_mean(observed: Sequence[ObservedSite], alpha: float, datum: Sequ
 def _terms(
     group: Sequence[ObservedSite], alpha: float, datum: tuple[int, ...]
 ) -> Iterable[tuple[ObservedSite, Array]]:
-    """Return pairs of a site and its terms: for each element, or for each vector of elements."""
+    """Return pairs of a site and its terms, by element or vector of elements."""
     site = group[0]
     if not alpha:
         return [(site, _weighted(site.weights, site.expected(), site.shape))]
@@ -273,7 +273,7 @@ def _terms(
 
 
 def _zeros_of(site: ObservedSite, datum: tuple[int, ...]) -> Array:
-    """Return zeros for a site that is excluded as a whole, whatever its observations are."""
+    """Return zeros for a site that is excluded as a whole."""
     like = site.parameters[0].gaussian.mean if site.parameters else site.expected()
     zeros = namespace(like).zeros(site.shape, dtype=like.dtype, device=device(like))
     return _of_data(site, zeros, datum)
@@ -335,7 +335,7 @@ def _weighted(weights: Any, terms: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _vector_axes(group: Sequence[ObservedSite], datum: tuple[int, ...]) -> list[set[int]]:
-    """Return for each of several dependent sites the axes that become part of its vectors."""
+    """Return for each dependent site the axes that become part of its vectors."""
     free = [_independent_axes(site, site.axes_within_datum(datum)) for site in group]
     sizes = {axis: {sizes.get(axis) for sizes in free} for axis in free[0]}
     # Batch axes with the same number of independent elements in all sites stay outside.
@@ -348,7 +348,7 @@ def _vector_axes(group: Sequence[ObservedSite], datum: tuple[int, ...]) -> list[
 
 
 def _independent_axes(site: ObservedSite, inner: tuple[int, ...]) -> dict[int, int]:
-    """Return the batch axes along which the elements are independent, with their sizes."""
+    """Return the batch axes of independent elements, with their sizes."""
     free = set(inner) - dependent_axes(site.parameters, inner)
     return {axis + site.events: site.shape[axis] for axis in free if axis + site.events < 0}
 
@@ -356,7 +356,7 @@ def _independent_axes(site: ObservedSite, inner: tuple[int, ...]) -> dict[int, i
 def _dependent_terms(
     group: Sequence[ObservedSite], vector_axes: Sequence[set[int]], alpha: float
 ) -> Array:
-    """Return the terms of dependent elements, from the joint normal law of their locations."""
+    """Return terms of dependent elements from the joint law of their locations."""
     layouts = [
         Layout(site.shape, tuple(sorted(axes)))
         for site, axes in zip(group, vector_axes, strict=True)
@@ -377,7 +377,7 @@ def _dependent_terms(
 
 
 def _location(site: ObservedSite, group: Sequence[ObservedSite]) -> Gaussian:
-    """Return the random part of a residual; raise if it is no Normal with certain scale."""
+    """Return the random part of a residual of a Normal with certain scale."""
     if site.normal is None or is_value(site.normal[2]):
         what = f"a {site.family}" if site.normal is None else "a Normal with a random scale"
         raise _dependence_error(
@@ -399,7 +399,7 @@ def _check_same_order(locations: Sequence[Gaussian], group: Sequence[ObservedSit
 def _vector(
     site: ObservedSite, layout: Layout, location: Gaussian, group: Sequence[ObservedSite]
 ) -> Gaussian:
-    """Return a location as vectors of dependent elements; raise without their covariance."""
+    """Return a location as vectors with a covariance; raise if it is unknown."""
     vector = layout.vector(location)
     if vector is None:
         axes = tuple(axis for axis in layout.vector_axes if site.shape[axis] > 1)

@@ -1,4 +1,4 @@
-"""Logarithms of rates and probabilities that are functions of a Gaussian, stable in the tails."""
+"""Logarithms of functions of a Gaussian, stable in the tails."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def log(operand: Any) -> Any:
 
 
 def _has_unknown_range(function: Any) -> bool:
-    """Tell whether a function declares no range; then the user vouches that it is positive."""
+    """Tell if a function declares no range; then the user vouches that it is positive."""
     # Such are the transforms of the frameworks that make sites positive.
     return type(function) is Integrated and function.bounds == (-math.inf, math.inf)
 
@@ -69,7 +69,7 @@ def _log(array: Array) -> Array:
 
 
 def last_function(value: Any) -> tuple[Any, Any]:
-    """Return the last function of a chain and its argument; (None, None) for another value."""
+    """Return the last function of a chain and its argument; else (None, None)."""
     if not isinstance(value, Deferred) or isinstance(value.function, Scaled):
         return None, None
     if isinstance(value.function, Composed) and not value.is_recognised:
@@ -85,7 +85,7 @@ def _without_inner_scale(function: Any, argument: Any) -> tuple[Any, Any]:
 
 
 def log_probabilities(probability: Any) -> tuple[Any, Any]:
-    """Return log p and log(1 − p); raise UnsupportedMoments if a value p may leave [0, 1]."""
+    """Return log p and log(1 − p); raise if a value p may leave [0, 1]."""
     if not is_value(probability):
         return _log(probability), namespace(probability).log1p(-probability)
     logits = logit_of(probability)
@@ -108,13 +108,13 @@ def log_probabilities(probability: Any) -> tuple[Any, Any]:
 
 
 def logit_of(probability: Any) -> Any:
-    """Return x of a probability S(x) of the logistic function S; None for another value."""
+    """Return x of a probability S(x) of the logistic function S; else None."""
     function, argument = last_function(probability)
     return argument if function == activation("sigmoid") else None
 
 
 def _normal_deviation(value: Any) -> Any:
-    """Return z of Φ(z) = ½ (1 + erf(x)) = ½ erfc(−x), z = √2 x; None for another value."""
+    """Return z of Φ(z) = ½ (1 + erf(x)) = ½ erfc(−x), z = √2 x; else None."""
     scale: Any = 1.0
     shift: Any = 0.0
     while isinstance(value, Deferred) and isinstance(value.function, Scaled):
@@ -140,7 +140,7 @@ def log_sigmoids(logits: Any) -> tuple[Any, Any]:
 
 
 def expected_log_sigmoids(logits: Any) -> tuple[Array, Array]:
-    """Return E[log S(x)] and E[log S(−x)] for the logistic function S of a value or array x."""
+    """Return E[log S(x)] and E[log S(−x)], S logistic, of a value or array x."""
     if _is_gaussian(logits):
         return expected_log_trials(logits, 1, 0, 1), expected_log_trials(logits, 0, 1, 1)
     one, zero = log_sigmoids(logits)
@@ -148,7 +148,7 @@ def expected_log_sigmoids(logits: Any) -> tuple[Array, Array]:
 
 
 def expected_log_trials(logits: Any, successes: Any, failures: Any, total: Any) -> Array:
-    """Return s E[log S(x)] + f E[log S(−x)] for a value or array x; ``total`` is s + f."""
+    """Return s E[log S(x)] + f E[log S(−x)] of a value or array; ``total`` = s + f."""
     if _is_gaussian(logits):
         smaller, right = _memoised_softplus(logits)
         return (successes - total * right) * logits.mean - total * smaller

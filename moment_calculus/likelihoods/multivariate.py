@@ -1,4 +1,4 @@
-"""The multivariate Normal likelihood with certain covariance, and powers of Gaussian vectors."""
+"""The multivariate Normal likelihood, and powers of Gaussian vectors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.expectations import check_certain, is_not_gaussian
-from moment_calculus.likelihoods.normal import LOG_2PI
+from moment_calculus.likelihoods.location_scale import LOG_2PI
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, identity_like
 from moment_calculus.numerics.special import cast_clipped, namespace, stop_gradient, to_float64
 from moment_calculus.operations.elementwise.sums import subtract
@@ -35,7 +35,7 @@ def multivariate_normal(value: Any, loc: Any, scale_tril: Array) -> Array:
 def multivariate_normal_predictive(
     loc: Any, scale_tril: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Return predictive mean, epistemic and aleatoric variance, covariance [..., d, d]."""
+    """Return the mean, epistemic and aleatoric variance, covariance [..., d, d]."""
     check_certain(scale_tril=scale_tril)
     noise = scale_tril @ scale_tril.mT
     zero = namespace(scale_tril).zeros_like(noise)
@@ -45,7 +45,7 @@ def multivariate_normal_predictive(
 
 
 def moments_of_features(value: Any) -> tuple[Array, Array]:
-    """Return mean [..., d] and covariance [..., d, d] of a value over its trailing axis."""
+    """Return mean [..., d] and covariance [..., d, d] of the trailing axis."""
     matched = value.gaussian()
     if matched.axis == -1:
         return matched.mean, matched.joint_covariance()
@@ -91,7 +91,7 @@ def log_mean_of_normal_powers(
 
 
 def _against_identity(matrix: Array, vector: Array, step: float) -> tuple[Array, Array]:
-    """Return xᵀ (I + A)⁻¹ x and log |I + A| of a positive semi-definite A, up to rounding."""
+    """Return xᵀ (I + A)⁻¹ x and log |I + A| of a positive semi-definite A."""
     xp, size = namespace(matrix), matrix.shape[-1]
     identity = identity_like(vector)
     # Rounding of large A may exceed the identity; only then the diagonal is lifted.
@@ -108,7 +108,7 @@ def _against_identity(matrix: Array, vector: Array, step: float) -> tuple[Array,
 
 
 def tempered_multivariate_normal(power: Any, value: Any, loc: Any, scale_tril: Array) -> Array:
-    """Return (1/a) log E[N(value; loc, L Lᵀ)ᵃ], [...], for a certain L [..., d, d]: exact."""
+    """Return (1/a) log E[N(value; loc, L Lᵀ)ᵃ], [...], of certain L: exact."""
     check_certain(scale_tril=scale_tril)
     residual = subtract(value, loc)
     check_gaussian(residual, "a multivariate Normal")

@@ -29,10 +29,11 @@ from moment_calculus.likelihoods.expectations import (
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.location_scale import (
     check_positive,
+    normal_log_predictive,
+    normal_predictive,
     scaled_expectation,
     student_t_log_density,
 )
-from moment_calculus.likelihoods.normal import normal_log_predictive, normal_predictive
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.distributions import empirical_quantile
 from moment_calculus.numerics.quadrature import low_discrepancy, rule_on_trial
@@ -61,7 +62,7 @@ SMALLEST_POSITIVE = 1e-300  # limit for parameters whose moments exist if they a
 
 
 def limits_at_infinity(parameter: Deferred) -> tuple[Array, Array]:
-    """Return a function of a Gaussian at 1e8 standard deviations below and above its mean."""
+    """Return a function 1e8 standard deviations below and above the mean."""
     mean, deviation = (
         to_float64(parameter.base.mean),
         safe_scale(to_float64(parameter.base.variance)),
@@ -119,7 +120,7 @@ def quantile_of_mean(
 
 
 def _noise(drivers: Drivers) -> Callable[[tuple[int, ...]], Array]:
-    """Return a function that gives standard normal points driver by driver; one is sorted."""
+    """Return a function that gives normal points by driver; one is sorted."""
     mean = to_float64(drivers.gaussians[0].mean)
     columns = iter(low_discrepancy(QUANTILE_POINTS, len(drivers.gaussians)).T)
     return lambda shape: (
@@ -131,7 +132,7 @@ def _noise(drivers: Drivers) -> Callable[[tuple[int, ...]], Array]:
 def _exact(
     mean: Callable[..., Array], drivers: Drivers, levels: np.ndarray, values: Array, found: Array
 ) -> Array:
-    """Return the function at quantiles of its Gaussian where it is monotone, else ``found``."""
+    """Return the function at its Gaussian's quantiles if monotone, else ``found``."""
     xp, (driver,) = namespace(values), drivers.gaussians
     steps = ndtri(levels).reshape((-1,) + (1,) * len(driver.shape))
     centre, scale = to_float64(driver.mean), to_float64(driver.variance) ** 0.5
@@ -213,7 +214,7 @@ def _noise_variance(df: Any, loc: Any, scale: Any) -> Array:
 
 
 def cauchy_predictive(loc: Any, scale: Any) -> tuple:
-    """Return :func:`student_t_predictive` of one degree of freedom: no mean, infinite variance."""
+    """Return :func:`student_t_predictive` of one degree of freedom."""
     return student_t_predictive(1.0, loc, scale)
 
 
@@ -247,7 +248,7 @@ def normal_cumulative(value: Array, loc: Any, scale: Any) -> Array:
 
 
 def student_t_cumulative(value: Array, df: Any, loc: Any, scale: Any) -> Array:
-    """Return P(y ≤ value) of a Student-t likelihood, over parameters and noise; certain ``df``."""
+    """Return P(y ≤ value) of a Student-t likelihood, for certain ``df``."""
     check_certain(df=df)
     return _cumulative(partial(_expected_student_t, df), value, loc, scale)
 

@@ -71,7 +71,7 @@ def _log_gamma(value: Array, concentration: Array, rate: Array) -> Array:
 
 
 def _gamma_terms(shape: Any, log_value: Array, log_rate: Any) -> Array:
-    """Return k log λ + (k − 1) log y − log Γ(k), the logarithm of a Gamma density but for −λy."""
+    """Return k log λ + (k − 1) log y − log Γ(k), a log Gamma density but for −λy."""
     return shape * log_rate + (shape - 1) * log_value - gammaln(shape)
 
 

@@ -66,7 +66,7 @@ def log_binomial_coefficient(total: Any, value: Array) -> Array:
 
 
 def log_orders(value: Array, total: Array) -> Array:
-    """Return log Γ(y + k) − log Γ(k) − log y!: orders of y successes before the k-th failure."""
+    """Return log Γ(y + k) − log Γ(k) − log y!, of y successes before failure k."""
     return gammaln(value + total) - gammaln(total) - gammaln(value + 1.0)
 
 
@@ -112,7 +112,7 @@ def ordered_logistic(value: Array, predictor: Any, cutpoints: Array) -> Array:
 
 
 def ordered_probabilities(predictor: Any, cutpoints: Array) -> tuple[Array, Array]:
-    """Return mean and variance [..., classes] of the class probabilities, by quadrature over f."""
+    """Return mean and variance [..., classes] of class probabilities."""
     parts = [
         moments_of_observation(share, lambda f: 0 * f, predictor)
         for share in class_probability_functions(cutpoints)
@@ -131,7 +131,7 @@ def class_probability_functions(cutpoints: Array) -> list[Callable[[Array], Arra
 
 
 def _class_probability(lower: Any, upper: Any, f: Array) -> Array:
-    """Return the probability of the class between two cut points; None is an infinite one."""
+    """Return a class's probability between two cut points; None is infinite."""
     if upper is None:
         return expit(f - lower)
     below = expit(upper - f)
@@ -240,7 +240,7 @@ def ordered_entropy(predictor: Any, cutpoints: Array) -> Array:
 
 
 def quantile_of_ordered(predictor: Any, cutpoints: Array, levels: np.ndarray) -> Array:
-    """Return quantiles [levels, ..., classes] of an ordered logistic's class probabilities."""
+    """Return quantiles [levels, ..., classes] of class probabilities."""
     shares = class_probability_functions(cutpoints)
     parts = [quantile_of_mean(share, [predictor], levels) for share in shares]
     return namespace(parts[0]).stack(parts, axis=-1)

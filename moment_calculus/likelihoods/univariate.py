@@ -34,7 +34,7 @@ Question = Callable[[Any], Array]  # from a distribution with certain parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Univariate:
-    """Expectations over the random parameters of a framework's univariate distributions."""
+    """Expectations over random parameters of univariate distributions."""
 
     # From a distribution to a function of points of its random parameters, which returns
     # the distribution with these, and to the random parameters.
@@ -50,7 +50,7 @@ class Univariate:
     trials: tuple[type, ...]  # classes with a probability of success, the binary ones among them
 
     def expected(self, fn: Any, value: Any) -> Array:
-        """Return E_q[log p(value)] by quadrature on the distribution's own ``log_prob``."""
+        """Return E_q[log p(value)] by quadrature on the own ``log_prob``."""
         value = self.double(value)
         density, arguments = self._of_value(fn, value, _log_prob)
         return expectation(density, value, *arguments, knots=self._knots(fn, value))
@@ -155,7 +155,7 @@ class Univariate:
         return self.over_nodes(answer, broadcast_shape(*shapes)), arguments
 
     def _knots(self, fn: Any, value: Any) -> tuple[Any, ...]:
-        """Return zero, where links bend, and the observation, where densities of residuals do."""
+        """Return where links bend (zero), and densities (the observation)."""
         is_certain = not hasattr(value, "gaussian") and self.is_floating(value)
         return (0.0, value) if is_certain and hasattr(fn, "loc") else (0.0,)
 
@@ -170,7 +170,7 @@ def _cdf(certain: Any, value: Array) -> Array:
 
 
 def check_univariate(fn: Any, arguments: Sequence[Value]) -> None:
-    """Raise UnsupportedMoments unless the random parameters broadcast to a univariate batch."""
+    """Raise unless the random parameters broadcast to a univariate batch."""
     fits = all(broadcasts_to(argument.shape, fn.batch_shape) for argument in arguments)
     if fn.event_dim or not fits:
         raise not_univariate(fn, frozenset().union(*(argument.sites for argument in arguments)))
@@ -183,7 +183,7 @@ def check_unconstrained(
     *,
     link_names: str,  # names of functions with confined values, for the message
 ) -> None:
-    """Raise UnsupportedMoments if a parameter is Gaussian although it has a constraint."""
+    """Raise if a parameter is Gaussian although it has a constraint."""
     # A Gaussian leaves every interval: mass outside would be integrated without a
     # warning.
     for name, value, constraint in parameters:
@@ -194,7 +194,7 @@ def check_unconstrained(
 
 
 def fill_outside_support(support: Any, value: Any, results: Any, below: float, above: float) -> Any:
-    """Return a function's results, replaced where the value is below or above the support."""
+    """Return results, replaced where the value is below or above the support."""
     # Frameworks do not check this: a density formula goes on beyond an end that is a
     # parameter.
     low, high = support_bounds(support, lambda end: False)
@@ -203,7 +203,7 @@ def fill_outside_support(support: Any, value: Any, results: Any, below: float, a
 
 
 def support_bounds(support: Any, is_random: Callable[[Any], bool]) -> tuple[Any, Any]:
-    """Return the ends between which all draws are; infinite where an end is random or missing."""
+    """Return the ends of a support, infinite where an end is random or missing."""
     ends = ("lower_bound", -math.inf), ("upper_bound", math.inf)
     candidates = [(getattr(support, name, None), other) for name, other in ends]
     low, high = (other if end is None or is_random(end) else end for end, other in candidates)
@@ -213,7 +213,7 @@ def support_bounds(support: Any, is_random: Callable[[Any], bool]) -> tuple[Any,
 
 
 def not_univariate(fn: Any, sites: Iterable[str]) -> UnsupportedMoments:
-    """Return the error for random parameters that are not one for each element of the batch."""
+    """Return the error for random parameters of no univariate batch."""
     return UnsupportedMoments(
         f"the random parameters of a {type(fn).__name__} are not those of a univariate "
         "distribution, one for each element of its batch",

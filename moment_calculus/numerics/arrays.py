@@ -17,6 +17,11 @@ def device(array: Array) -> Any:
     return getattr(array, "device", None)
 
 
+def to_numpy(array: Any, dtype: Any = None) -> np.ndarray:
+    """Return an array of any framework and device as NumPy array."""
+    return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array, dtype)
+
+
 def outer(left: Array, right: Array) -> Array:
     """Return the outer product over the trailing axis: [..., d] and [..., e] to [..., d, e]."""
     return left[..., :, None] * right[..., None, :]

@@ -1,4 +1,4 @@
-"""The data of a model: their plates, what each datum contributes, and the energy of particles."""
+"""The data of a model: plates, what each datum contributes, and energies."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class DataPlates:
 
 
 def sum_except(terms: Array, dims: Sequence[int]) -> Array:
-    """Sum over all axes but ``dims`` (negative, ascending); those that are missing get size one."""
+    """Sum over all axes but ``dims`` (negative, ascending); missing ones get size 1."""
     xp, rank = namespace(terms), len(terms.shape)
     wide = max([rank, *(-dim for dim in dims)])
     terms = xp.reshape(terms, (1,) * (wide - rank) + tuple(terms.shape))
@@ -95,14 +95,14 @@ def common_plates(sites: Mapping[str, Sequence[Plate]]) -> DataPlates:
 
 
 class DataPlateFinder:
-    """Finds the data plates: the user's plate ``datum``, or those around all observed sites."""
+    """Finds the data plates: the plate ``datum``, or those around all observations."""
 
     def __init__(self, datum: str | None = None) -> None:
         self.datum = datum
         self._warned: set[frozenset[str]] = set()
 
     def __call__(self, observed: Mapping[str, Sequence[Plate]]) -> DataPlates:
-        """Return the data plates of one program from the plates around each observed site."""
+        """Return the data plates of a program from those around observed sites."""
         if not observed:
             raise ValueError("the model observes nothing: there are no data")
         common = common_plates(observed)
@@ -168,7 +168,7 @@ class ObservedPlates(NamedTuple):
 
 
 def check_rows_are_data(weights: Mapping[str, Any], observed: Mapping[str, ObservedPlates]) -> None:
-    """Raise UnsupportedMoments for a mask of rows that are no data; each row has one mask."""
+    """Raise for a mask of rows that are no data; each row has one mask."""
     counts: set[int] = set().union(*(site.possible_rows() for site in observed.values()))
     for name, weight in weights.items():
         if weight.mask.uses and counts and weight.mask.rows not in counts:

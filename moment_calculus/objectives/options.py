@@ -75,7 +75,7 @@ class RenyiBound:
 
 
 def check_alpha(alpha: Any, objective: str) -> float:
-    """Return the power of a BB-α energy as a number; raise if it is not between 0 and 1."""
+    """Return the power of a BB-α energy; raise if it is not between 0 and 1."""
     alpha = _number(alpha, objective)
     if not 0 <= alpha <= 1:
         raise ValueError(
@@ -87,7 +87,7 @@ def check_alpha(alpha: Any, objective: str) -> float:
 
 
 def check_order(alpha: Any) -> float:
-    """Return the order of a Rényi bound as a number; raise if it is negative, infinite, or 1."""
+    """Return the order of a Rényi bound; raise if negative, infinite or 1."""
     alpha = _number(alpha, "RenyiELBO")
     if alpha == 1:
         raise ValueError(
@@ -110,7 +110,7 @@ def _number(alpha: Any, objective: str) -> float:
 
 
 def check_sampled(propagation: str, objective: str) -> None:
-    """Raise ValueError unless ``propagation`` is "sampled", the only way of this objective."""
+    """Raise ValueError unless ``propagation`` is "sampled"."""
     check_choice("propagation", propagation, PROPAGATIONS)
     if propagation != "sampled":
         raise ValueError(
@@ -120,7 +120,7 @@ def check_sampled(propagation: str, objective: str) -> None:
 
 
 def check_energy(energy: str, propagation: str, options: Collection[str]) -> None:
-    """Raise ValueError if the energy is unknown, or given options have no meaning for it."""
+    """Raise ValueError for an unknown energy, or options without meaning for it."""
     check_choice("energy", energy, ENERGIES)
     if energy != "cavity":
         return
@@ -181,14 +181,14 @@ def check_compiled(compiled: bool, propagation: str) -> None:
 
 
 def check_particles(propagation: str, num_particles: int) -> None:
-    """Raise ValueError if the propagation of predictions is unknown, or there are no draws."""
+    """Raise ValueError for an unknown propagation, or no draws."""
     check_choice("propagation", propagation, PROPAGATIONS)
     if num_particles < 1:
         raise ValueError(f"num_particles={num_particles} must be at least 1")
 
 
 def check_draws_of_inputs(propagation: str, num_particles: int) -> None:
-    """Raise ValueError if the propagation of uncertain inputs is unknown, or has too few draws."""
+    """Raise ValueError for an unknown propagation, or too few draws."""
     check_choice("propagation", propagation, PROPAGATIONS)
     if propagation == "sampled" and num_particles < 2:
         raise ValueError(f"num_particles={num_particles}: a variance needs two draws at least")

@@ -28,7 +28,7 @@ def propagation_of(
     memory_limit: float | None = None,  # bytes of one covariance; by default half of the memory
     categorical_draws: int = 1,  # draws of the logits, for "sample"
 ) -> Propagation:
-    """Return the ``Propagation`` of the user's options; raise ValueError if one is unknown."""
+    """Return the ``Propagation`` of the user's options, or raise ValueError."""
     if not isinstance(rules, RuleBook):
         check_choice("rules", rules, tuple(RULEBOOKS))
         rules = RULEBOOKS[rules]

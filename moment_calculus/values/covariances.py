@@ -273,7 +273,6 @@ def along_features(value: Gaussian, offset: Offset) -> bool:
 
 
 def _of_features(value: Gaussian, offset: Offset) -> Array:
-    """Return a diagonal beside the main one of the covariance over the feature axis."""
     step = _feature_offset(value, offset)
     diagonal = namespace(value.mean).linalg.diagonal(value.covariance, offset=abs(step))
     return from_features_last(diagonal, value.axis)

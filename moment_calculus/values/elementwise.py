@@ -216,7 +216,6 @@ class _Applied(Step):
     def elementwise_covariance_with(
         self, value: Gaussian, other: Gaussian, query: Any
     ) -> Array | None:
-        """Return Cov(f(x), g(y)) of equal components by both functions."""
         newer, older = (value, other) if value.serial > other.serial else (other, value)
         if other.step.function is None or query.precedes(older, newer):
             return None
@@ -226,7 +225,6 @@ class _Applied(Step):
     def _cross_covariance(
         self, other: tuple[Gaussian, Any], query: Any, combine: Pairing
     ) -> Array | None:
-        """Return Cov(f(x), g(y)) for Gaussian x and y."""
         base = self.function[0]
         cross = query.cross(base, other[0])
         if cross is None:

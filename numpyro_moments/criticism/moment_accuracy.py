@@ -16,8 +16,7 @@ from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.response.errors import check_dictionary
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
-from numpyro_moments.criticism.recorder import Recorder, sites_among
-from numpyro_moments.criticism.replay import drawer
+from numpyro_moments.criticism.recorded_program import Recorder, drawer, sites_among
 from numpyro_moments.evaluation.arguments import Precision, checked_key
 from numpyro_moments.likelihoods.structure import constrained_values
 from numpyro_moments.prediction.predict import sites_to_predict
@@ -115,7 +114,7 @@ class _Program:
         self.arguments, self.caller = arguments, caller
 
     def layers(self) -> tuple[list[Layer], list[str]]:
-        """Return the layers, compiled as one program, and texts about what has no moments."""
+        """Return the layers, compiled as one program, and what has no moments."""
         layers_and_texts: list[Any] = []
 
         def evaluated() -> Any:
@@ -143,7 +142,7 @@ class _Program:
 
 
 def _random_parts(sites: Mapping[str, dict]) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield the deterministic sites, and the random parameters of other sites' distributions."""
+    """Yield deterministic sites, and random parameters of other sites."""
     for name, site in sites.items():
         line = site.get("line", "")
         if site["type"] != "sample":

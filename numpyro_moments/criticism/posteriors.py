@@ -1,4 +1,4 @@
-"""Posteriors of NumPyro: guides, linear responses and finished chains, with model and data."""
+"""Posteriors of NumPyro: guides, linear responses and finished chains."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _of_response(response: LinearResponse, program: Program, keys: Keys) -> NumP
 
     def draws(count: int, key: Any) -> Draws:
         generator = np.random.default_rng(np.asarray(jax.random.bits(key, [4])))
-        return Draws.of_response(response, generator, checked_count(count), np.asarray)
+        return Draws.of_response(response, generator, checked_count(count))
 
     program = program._replace(parameters=problem.params)
     return NumPyroPosterior(program, problem.precision, keys, draws)

@@ -1,4 +1,4 @@
-"""Moments of any univariate distribution of NumPyro, by quadrature over its random parameters."""
+"""Moments of any univariate distribution of NumPyro, by quadrature."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _over_nodes(function: Callable[..., Any], shape: tuple[int, ...]) -> Callabl
 
 
 def _as_function(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """Return the distribution as a function of its random parameters, and their values."""
+    """Return the distribution by its random parameters, and these."""
     arguments, distribution_at = replaced(fn)
     check_univariate(fn, arguments)
     check_unconstrained(

@@ -1,4 +1,4 @@
-"""The black-box α energy, sampled or in closed form, and the Rényi bound of Li and Turner."""
+"""The black-box α energy and the Rényi bound of Li and Turner."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _is_point(fn: Any) -> bool:
 
 
 def check_density(program: Program, guide: dict[str, dict], key: Any) -> None:
-    """Raise UnsupportedMoments for dropped weights, and for points that no draw determines."""
+    """Raise for dropped weights, and for points that no draw determines."""
     for site in _samples(guide):
         if (dropped := dropout_posterior(site["fn"])) is not None:
             raise no_density(dropped.design.site)
@@ -190,13 +190,13 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         return {"loss": bb_alpha_energy(data, latent, scale, self.alpha), "mutable_state": mutable}
 
     def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
-        """Return the arguments of ``energy`` of every particle, and new mutable values."""
+        """Return arguments of ``energy`` by particle, and new mutable values."""
         if self.energy == "cavity":
             return vectorised(self, key, program, partial(at_draws, consume=self._cavity))
         return self.particles(key, program, self._terms, self.data)
 
     def _terms(self, traces: Traces) -> tuple[Any, Any, Any]:
-        """Return the terms of each datum and of the latent sites, and the data per datum."""
+        """Return terms of data and latent sites, and the data per datum."""
         around = observed_plates(traces.model)
         plates, sites = self.data(around), {name: traces.model[name] for name in around}
         data = (
@@ -208,7 +208,7 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         return data, latent, jnp.asarray(plates.scale)
 
     def _cavity(self, traces: Traces) -> tuple[Any, Any, Any]:
-        """Return the terms of each datum with its share of the latent sites, which leaves zero."""
+        """Return each datum with its share of the latent sites, and zero."""
         plates = self.data(observed_plates(traces.model))
         return log_ratio(traces, plates), jnp.zeros(()), jnp.asarray(plates.scale)
 
@@ -291,7 +291,7 @@ class RenyiELBO(RenyiBound, ELBO):
 
 
 def _ratio(traces: Traces) -> tuple[jax.Array, jax.Array]:
-    """Return log p − log q by element of the plates around all sites, and what it stands for."""
+    """Return log p − log q by element of the common plates, and its scale."""
     sites = {**traces.guide, **traces.model}.items()
     around = {name: site["plates"] for name, site in sites if site["type"] == "sample"}
     plates = common_plates(around)

@@ -105,7 +105,7 @@ class DeterministicELBO(Objective):
         return {"loss": loss, "mutable_state": mutable}
 
     def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
-        """Return the ELBO of every particle, as arguments of ``energy``, and the mutable sites."""
+        """Return the ELBO of particles as arguments of ``energy``, and mutable sites."""
 
         def elbo(traces: Traces) -> Any:
             return sum(elbo_terms(traces).values(), start=jnp.zeros(()))

@@ -90,7 +90,7 @@ class Evaluation:
         return MaskedSite(name, masks, noise, is_mean=self.is_mean, may_share=may_share)
 
     def _by_rows(self, equation: Any, operands: Sequence[Any]) -> Any:
-        """Return the map of the rows of a matrix by an undrawn weight; None if it must be drawn."""
+        """Return the map of the rows of a matrix by an undrawn weight; else None."""
         masked = [_is_masked(operand) for operand in operands]
         if any(masked) and not self.is_mean:
             return _masked(equation, operands, masked.index(True))
@@ -175,7 +175,7 @@ def _masked(equation: Any, operands: Sequence[Any], side: int) -> Any:
 
 
 def _is_along(axis: int, weight: Undrawn, contracted: int) -> bool:
-    """Return whether an axis of a site is the contracted axis after the moves of the weight."""
+    """Tell if an axis of a site is the contracted axis after the moves of the weight."""
     shape = weight.site.loc.shape
     sizes = [1] * len(shape)
     sizes[axis] = shape[axis]
@@ -186,7 +186,7 @@ def _is_along(axis: int, weight: Undrawn, contracted: int) -> bool:
 
 
 def _is_plain_map(equation: Any, weight: Undrawn, side: int) -> bool:
-    """Return whether a matrix or vector is mapped by a weight without repeated elements."""
+    """Tell if a matrix or vector is mapped by a weight without repeated elements."""
     contracted, batches = equation.params["dimension_numbers"]
     plain = not batches[0] and len(contracted[0]) == 1 and not weight.repeated
     return plain and len(equation.invars[side].aval.shape) <= 2
@@ -204,7 +204,7 @@ def drawn(operand: Any) -> Any:
 
 
 def certain(operand: Any) -> Any:
-    """Return an operand as an array; raise SharedDrawNeeded if its rows have noise of their own."""
+    """Return an operand as an array; raise if its rows have noise of their own."""
     operand = drawn(operand)
     if isinstance(operand, Rows):
         raise SharedDrawNeeded(operand.sites)
@@ -212,7 +212,7 @@ def certain(operand: Any) -> Any:
 
 
 def _settled(equation: Any, operands: Sequence[Any]) -> list[Any]:
-    """Return results of a primitive on draws; raise SharedDrawNeeded if it may mix rows."""
+    """Return results of a primitive on draws; raise if it may mix rows."""
     operands = [drawn(operand) for operand in operands]
     rows = [operand for operand in operands if isinstance(operand, Rows)]
     if not rows:

@@ -45,7 +45,7 @@ class Mixed(Exception):
 
 
 def called(equation: Any) -> ClosedJaxpr | None:
-    """Return the program that an equation calls once, unchanged; None if it calls none."""
+    """Return the program that an equation calls once, unchanged; else None."""
     name = _CALLS.get(equation.primitive.name)
     program = None if name is None else equation.params[name]
     return ClosedJaxpr(program, ()) if isinstance(program, Jaxpr) else program

@@ -57,7 +57,7 @@ class Undrawn:
         return self.repeated | {axis for axis, (own, size) in sizes if own == 1 < size}
 
     def moved(self, equation: Any) -> Undrawn | None:
-        """Return the site after a primitive that moves or repeats elements; None for others."""
+        """Return the site after a primitive that moves or repeats elements; else None."""
         if (repeated := _repeated(equation, self.repeated)) is None:
             return None
         move = partial(equation.primitive.bind, **equation.params)
@@ -71,7 +71,7 @@ class Undrawn:
 
 
 def _repeated(equation: Any, before: frozenset[int]) -> frozenset[int] | None:
-    """Return the axes along which elements repeat after a primitive; None if it is not known."""
+    """Return the axes along which elements repeat after a primitive; else None."""
     name, of = equation.primitive.name, equation.params
     if name == "broadcast_in_dim":
         places, old = of["broadcast_dimensions"], equation.invars[0].aval.shape

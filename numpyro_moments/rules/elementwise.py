@@ -1,4 +1,4 @@
-"""Rules of elementwise primitives: arithmetic, powers, activations, choices and conditions."""
+"""Rules of elementwise primitives, from arithmetic to choices and conditions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moment_calculus.operations.elementwise import choices, elementary, products
 from moment_calculus.operations.elementwise.choices import Condition, at_least, at_most
 from moment_calculus.operations.elementwise.unary import apply, are_of_one_gaussian, is_value
 from moment_calculus.values import Value
-from numpyro_moments.rules.table import moment_rule
+from numpyro_moments.rules.table import moment_rule, register_made
 
 
 @moment_rule("add", "add_any")
@@ -44,24 +44,6 @@ def divide(x: Any, y: Any, **_: Any) -> Value:
     return products.divide(x, y)
 
 
-@moment_rule("neg")
-def negative(x: Value) -> Value:
-    """Serve unary ``-``."""
-    return unary.scale_shift(x, -1.0)
-
-
-@moment_rule("sign")
-def sign(x: Value) -> Value:
-    """Serve ``jnp.sign``."""
-    return choices.sign(x)
-
-
-@moment_rule("square")
-def square(x: Value) -> Value:
-    """Serve ``jnp.square``."""
-    return products.square(x)
-
-
 @moment_rule("integer_pow")
 def integer_power(x: Value, *, y: int) -> Any:
     """Serve ``**`` with an exponent that is written as an integer."""
@@ -72,36 +54,6 @@ def _power(x: Value, exponent: float) -> Any:
     if exponent == 0:
         return jnp.ones(x.shape, x.at_mean.dtype)
     return products.square(x) if exponent == 2 else elementary.power(x, exponent)
-
-
-@moment_rule("sqrt")
-def square_root(x: Value, **_: Any) -> Value:
-    """Serve ``jnp.sqrt`` of a positive function of a Gaussian."""
-    return elementary.power(x, 0.5)
-
-
-@moment_rule("rsqrt")
-def reciprocal_root(x: Value, **_: Any) -> Value:
-    """Serve ``jax.lax.rsqrt`` of a positive function of a Gaussian."""
-    return elementary.power(x, -0.5)
-
-
-@moment_rule("cbrt")
-def cube_root(x: Value, **_: Any) -> Value:
-    """Serve ``jnp.cbrt`` of a positive function of a Gaussian."""
-    return elementary.power(x, 1 / 3)
-
-
-@moment_rule("log")
-def log(x: Value, **_: Any) -> Value:
-    """Serve ``jnp.log`` of a positive function of a Gaussian."""
-    return elementary.log(x)
-
-
-@moment_rule("log1p")
-def log1p(x: Value, **_: Any) -> Value:
-    """Serve ``jnp.log1p`` of a function of a Gaussian that is above −1."""
-    return elementary.log1p(x)
 
 
 @moment_rule("pow")
@@ -115,44 +67,48 @@ def power(x: Any, y: Any) -> Any:
     return _power(x, y)
 
 
+_POSITIVE = " of a positive function of a Gaussian"
+
+# Functions of one value by primitive, and what users write for them.
+UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
+    "neg": (lambda x: unary.scale_shift(x, -1.0), "unary ``-``"),
+    "sign": (choices.sign, "``jnp.sign``"),
+    "square": (products.square, "``jnp.square``"),
+    "sqrt": (lambda x: elementary.power(x, 0.5), f"``jnp.sqrt``{_POSITIVE}"),
+    "rsqrt": (lambda x: elementary.power(x, -0.5), f"``jax.lax.rsqrt``{_POSITIVE}"),
+    "cbrt": (lambda x: elementary.power(x, 1 / 3), f"``jnp.cbrt``{_POSITIVE}"),
+    "log": (elementary.log, f"``jnp.log``{_POSITIVE}"),
+    "log1p": (elementary.log1p, "``jnp.log1p`` of a function of a Gaussian that is above −1"),
+}
 # JAX's primitives by the names of activations.
 PLAIN = {name: name for name in "abs cos erf erfc exp exp2 expm1 sin tanh".split()}
 PLAIN["sigmoid"] = "logistic"
 
 
-def _plain(kind: str, primitive: str) -> None:
-    def rule(x: Value, **_: Any) -> Value:
-        return apply(activation(kind), x)
-
-    rule.__name__ = rule.__qualname__ = kind
-    rule.__doc__ = f"Serve the primitive ``{primitive}``."
-    moment_rule(primitive)(rule)
+def _unary(function: Callable[[Value], Value]) -> Callable:
+    return lambda x, **_: function(x)
 
 
-def _integrated(primitive: str) -> None:
-    def rule(x: Value, **_: Any) -> Value:
-        return elementary.apply_by_name(primitive, x)
-
-    rule.__name__ = rule.__qualname__ = primitive
-    rule.__doc__ = f"Serve ``jnp.{primitive}``, by quadrature."
-    moment_rule(primitive)(rule)
+def _activated(kind: str) -> Callable:
+    return lambda x, **_: apply(activation(kind), x)
 
 
-def _refused(primitive: str) -> None:
-    def rule(x: Any, *others: Any, **_: Any) -> Value:
-        return elementary.raise_unsupported(primitive, x, *others)
-
-    rule.__name__ = rule.__qualname__ = primitive
-    rule.__doc__ = f"Refuse the primitive ``{primitive}``, with the reason."
-    moment_rule(primitive)(rule)
+def _integrated(primitive: str) -> Callable:
+    return lambda x, **_: elementary.apply_by_name(primitive, x)
 
 
-for _kind, _primitive in PLAIN.items():
-    _plain(_kind, _primitive)
-for _primitive in elementary.FUNCTIONS:
-    _integrated(_primitive)
-for _primitive in elementary.UNSUPPORTED:
-    _refused(_primitive)
+def _refused(primitive: str) -> Callable:
+    return lambda *operands, **_: elementary.raise_unsupported(primitive, *operands)
+
+
+for _name, (_function, _spelling) in UNARY.items():
+    register_made(_name, _unary(_function), f"Serve {_spelling}.")
+for _kind, _name in PLAIN.items():
+    register_made(_name, _activated(_kind), f"Serve the primitive ``{_name}``.")
+for _name in elementary.FUNCTIONS:
+    register_made(_name, _integrated(_name), f"Serve ``jnp.{_name}``, by quadrature.")
+for _name in elementary.UNSUPPORTED:
+    register_made(_name, _refused(_name), f"Refuse the primitive ``{_name}``, with the reason.")
 
 
 @moment_rule("select_n", takes=(Condition, Bits))
@@ -228,18 +184,17 @@ def clamp(low: Any, x: Any, high: Any) -> Value:
     return minimum(maximum(x, low), high)
 
 
-def _comparison(kind: str) -> None:
+def _comparison(kind: str) -> Callable:
     def rule(x: Any, y: Any) -> Any:
         drawn = any(isinstance(operand, Uniform | Bits) for operand in (x, y))
         return noise.compare(kind, x, y) if drawn else choices.compare(kind, x, y)
 
-    rule.__name__ = rule.__qualname__ = kind
-    rule.__doc__ = f"Serve the comparison ``{kind}`` of functions of one Gaussian."
-    moment_rule(kind, takes=(Uniform, Bits))(rule)
+    return rule
 
 
-for _kind in choices.OPERATORS:
-    _comparison(_kind)
+for _name in choices.OPERATORS:
+    _summary = f"Serve the comparison ``{_name}`` of functions of one Gaussian."
+    register_made(_name, _comparison(_name), _summary, takes=(Uniform, Bits))
 
 
 @moment_rule("and", takes=(Condition,))

@@ -17,7 +17,7 @@ import numpy as np
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.recognition import VECTOR_FUNCTIONS, Symbolic, View, apply_rule
 from moment_calculus.values import Deferred, Gaussian
-from numpyro_moments.rules.table import part_rule
+from numpyro_moments.rules.table import part_rule, register_made
 
 # Steps of the recognition, by primitive.
 STEPS = {
@@ -38,31 +38,29 @@ STEPS = {
 
 
 def _attempt(operation: str, plain: Callable, operands: tuple, **options: Any) -> Any:
-    """Take a step, if there is one for the operands; its result keeps the plain rule at hand."""
+    """Take a step if there is one; its result keeps the plain rule at hand."""
     found = apply_rule(operation, *operands, **options)
     if isinstance(found, Symbolic):
         return found.set_fallback(lambda: plain(*operands))
     return found
 
 
-def _step(primitive: str, operation: str) -> None:
+def _step(operation: str) -> Callable:
     def rule(plain: Callable, *operands: Any, **_: Any) -> Any:
         kept = _unchanged(operation, *operands)
         return _attempt(operation, plain, operands) if kept is None else kept
 
-    rule.__name__ = rule.__qualname__ = operation
-    rule.__doc__ = f"Serve the primitive ``{primitive}``."
-    part_rule(primitive)(rule)
+    return rule
 
 
-for _primitive, _operation in STEPS.items():
-    _step(_primitive, _operation)
+for _name, _operation in STEPS.items():
+    register_made(_name, _step(_operation), f"Serve the primitive ``{_name}``.", part_rule)
 
 _NEUTRAL = {("add", 0), ("subtract", 0), ("multiply", 1), ("divide", 1)}
 
 
 def _unchanged(operation: str, *operands: Any) -> Any:
-    """Return the random operand of x + 0, x − 0, x · 1 or x / 1, which libraries leave behind."""
+    """Return the random operand of x + 0, x − 0, x · 1 or x / 1; else None."""
     if len(operands) != 2:
         return None
     left, right = operands
@@ -147,17 +145,15 @@ MOVES: dict[str, Callable] = {
 }
 
 
-def _movement(primitive: str, in_numpy: Callable) -> None:
+def _movement(in_numpy: Callable) -> Callable:
     def rule(plain: Callable, x: Any, *_: Any, **parameters: Any) -> Any:
         return _moved(x, lambda array: in_numpy(array, **parameters), plain)
 
-    rule.__name__ = rule.__qualname__ = primitive
-    rule.__doc__ = f"Serve the primitive ``{primitive}``."
-    part_rule(primitive)(rule)
+    return rule
 
 
-for _primitive, _in_numpy in MOVES.items():
-    _movement(_primitive, _in_numpy)
+for _name, _in_numpy in MOVES.items():
+    register_made(_name, _movement(_in_numpy), f"Serve the primitive ``{_name}``.", part_rule)
 
 
 @part_rule("convert_element_type")
@@ -178,7 +174,7 @@ def _moved(x: Any, move: Callable, plain: Callable) -> Any:
 
 
 def _keeps_classes(shape: tuple[int, ...], move: Callable) -> bool:
-    """Return whether the components along the trailing axis stay together, in their order."""
+    """Return whether components along the trailing axis stay together, in order."""
     if not shape:
         return False
     index = move(np.arange(math.prod(shape)).reshape(shape))

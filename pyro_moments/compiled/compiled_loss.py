@@ -1,4 +1,4 @@
-"""Compiled objectives: the whole Pyro program as one graph, captured once for each signature."""
+"""Compiled objectives: the Pyro program as one graph for each signature."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT = 8  # most programs, as many as torch.compile makes of one function
 
 
 class CompiledLoss:
-    """A loss of model, guide and arguments that is compiled at the first call of each signature."""
+    """A loss that is compiled at the first call of each signature."""
 
     def __init__(
         self, eager: Loss, settings: Callable[[], tuple], backend: Backend = inductor
@@ -36,12 +36,11 @@ class CompiledLoss:
         self.eager, self.settings, self.backend = eager, settings, backend
         self.programs: dict[Any, list[Program]] = {}
         self.failed: dict[Any, tuple] = {}  # holds model and guide to keep their ids
-        self.last_key_programs: tuple[Any, list[Program]] = (None, [])
         self.warned = False
 
     def __getstate__(self) -> dict:
         """Return the state without programs, which a copy makes again on first use."""
-        return self.__dict__ | {"programs": {}, "failed": {}, "last_key_programs": (None, [])}
+        return self.__dict__ | {"programs": {}, "failed": {}}
 
     def differentiable(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
         """Return the loss as a tensor that can be differentiated once."""
@@ -54,7 +53,7 @@ class CompiledLoss:
         return Differentiable.apply(program, *inputs)
 
     def with_gradients(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
-        """Add gradients to the parameters; return the loss, or None if it cannot be captured."""
+        """Add gradients to the parameters; return the loss, None if it is to be eager."""
         program, inputs = self._program(model, guide, args, kwargs)
         if program is None:
             return None
@@ -74,16 +73,15 @@ class CompiledLoss:
     def _program(
         self, model: Any, guide: Any, args: tuple, kwargs: dict
     ) -> tuple[Program | None, list[torch.Tensor]]:
-        """Return the program and the tensors that it takes; None if the loss is to be eager."""
+        """Return the program and its tensors; None if the loss is to be eager."""
         tensors: list[torch.Tensor] = []
         try:
             _check_handlers()
             signature = _signature((args, kwargs), tensors)
             key = (id(model), id(guide), self.settings(), *_global_settings(), signature)
-            captured = self._captured(key)
-            if captured is None:
+            if key in self.failed:
                 return None, []
-            for program in captured:
+            for program in self.programs.setdefault(key, []):
                 inputs = program.inputs(tensors)
                 if inputs is not None:
                     return program, inputs
@@ -91,16 +89,6 @@ class CompiledLoss:
         except Uncapturable as reason:
             self._warn(f"the loss is evaluated eagerly, as without compiled=True: {reason}")
             return None, []
-
-    def _captured(self, key: Any) -> list[Program] | None:
-        """Return the programs captured for a key so far; None if capturing it has failed."""
-        if (
-            key != self.last_key_programs[0]
-        ):  # usually the key of the last call; hashing takes longer
-            if key in self.failed:
-                return None
-            self.last_key_programs = key, self.programs.setdefault(key, [])
-        return self.last_key_programs[1]
 
     def _capture(
         self,
@@ -123,13 +111,12 @@ class CompiledLoss:
                 raise Uncapturable("what it reads besides its arguments does not stay as it was")
         except Uncapturable:
             self.failed[key] = (model, guide)
-            self.last_key_programs = None, []
             raise
         self.programs[key].append(program)
         return program, inputs
 
     def _compile(self, graph: Any, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        """Compile and try a graph; replay its operations if there is no working compiler."""
+        """Compile and try a graph; replay its operations if no compiler works."""
         try:
             run = self.backend(graph, inputs)
             _compare(run, graph, inputs)
@@ -167,7 +154,7 @@ def _compare(run: Callable[..., Any], graph: Callable[..., Any], inputs: Sequenc
 
 
 def _check_handlers() -> None:
-    """Raise Uncapturable inside handlers, which a captured program would not call again."""
+    """Raise Uncapturable inside handlers: a captured program does not call them."""
     for handler in handlers():
         if not isinstance(handler, TraceMessenger | BlockMessenger):
             raise Uncapturable(f"it is evaluated inside a {type(handler).__name__}")
@@ -189,7 +176,7 @@ def _autocast() -> tuple:
 
 
 def _signature(argument: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return what a program depends on in an argument, and append its tensors to the list."""
+    """Return what a program depends on in an argument, and append its tensors."""
     if isinstance(argument, torch.Tensor):
         if type(argument) not in (torch.Tensor, torch.nn.Parameter):
             raise Uncapturable(f"an argument is a {type(argument).__name__}")

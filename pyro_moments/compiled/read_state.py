@@ -9,12 +9,10 @@ items of a list or dictionary; classes give all of them the interface ``containe
 from __future__ import annotations
 
 import functools
-import operator
 import sys
 import types
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -98,7 +96,6 @@ class ReadState:
     def __init__(self, roots: tuple[Any, ...], parameters: tuple[str, ...] = ()) -> None:
         self.watched: list[Entry] = []
         self.tensors: dict[int, list[Slot]] = {}
-        self._unchanged: UnchangedCheck | None = None
         self._seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is used twice
         store = ParameterStore()
         for name in parameters:
@@ -108,7 +105,7 @@ class ReadState:
             self._visit(root, True)
 
     def location_of(self, tensor: torch.Tensor, *, pinned: bool = False) -> Slot:
-        """Return where to look a tensor up; a tensor held in several places must stay in all."""
+        """Return where to look a tensor up; one in several places must stay in all."""
         slots = self.tensors.get(id(tensor), [])
         if len(slots) == 1 and not pinned:  # a pinned tensor must not be replaced
             return slots[0]
@@ -116,13 +113,11 @@ class ReadState:
         return (tensor,), 0
 
     def unchanged(self) -> bool:
-        """Return whether everything but the tensors is what it was; ends the use of ``place``."""
-        if self._unchanged is None:
-            self._unchanged = UnchangedCheck(self.watched)
-        return self._unchanged() or next(self._changes(), None) is None
+        """Return whether everything but the tensors is what it was."""
+        return next(self._changes(), None) is None
 
     def ignore_library_changes(self) -> str | None:
-        """Forget what libraries change at every run; return a name that the user's code changed."""
+        """Forget what libraries change at every run; return a name that the user changed."""
         changes = list(self._changes())
         changed = {id(entry) for entry in changes}
         self.watched = [entry for entry in self.watched if id(entry) not in changed]
@@ -229,7 +224,7 @@ class ReadState:
                 self._watch(vars(kind), key, True)
 
     def _watch_attribute_count(self, item: Any) -> None:
-        """Watch the number of attributes: a new one would hide that of a class or a base."""
+        """Watch the number of attributes: a new one would hide that of a class."""
         self.watched.append((Length(vars(item)), "number of attributes", len(vars(item)), False))
 
     def _property(self, item: property, is_users: bool) -> None:
@@ -293,43 +288,6 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-class UnchangedCheck:
-    """Tests whether all places hold the same objects as before."""
-
-    # Loops run in C, by map: the test is made at every call of a program.
-    def __init__(self, entries: Sequence[tuple]) -> None:  # of (container, key, value, ...)
-        lengths, cells, attributes, items = (
-            [entry for entry in entries if _kind_of(entry[0]) is kind]
-            for kind in (Length, Cell, Attributes, None)
-        )
-        self.sized = [entry[0].items for entry in lengths]
-        self.owners = [
-            *(entry[0].cell for entry in cells),
-            *(entry[0].item for entry in attributes),
-        ]
-        self.names = [*("cell_contents" for _ in cells), *(entry[1] for entry in attributes)]
-        self.containers, self.keys = [e[0] for e in items], [e[1] for e in items]
-        self.values = [entry[2] for entry in (*lengths, *cells, *attributes, *items)]
-
-    def __call__(self) -> bool:
-        """Return whether they do; an equal object, or none at all, is another one."""
-        try:
-            return all(map(operator.is_, self._current(), self.values))
-        except (LookupError, ValueError, AttributeError):
-            return False
-
-    def _current(self) -> Iterator[Any]:
-        return chain(
-            map(len, self.sized),
-            map(getattr, self.owners, self.names),
-            map(operator.getitem, self.containers, self.keys),
-        )
-
-
-def _kind_of(container: Any) -> type | None:
-    return type(container) if isinstance(container, Length | Cell | Attributes) else None
-
-
 def slots_of(kind: type) -> set[str]:
     """Return the slots that the user's own classes give to objects of a class."""
     slots_: set[str] = set()
@@ -340,13 +298,13 @@ def slots_of(kind: type) -> set[str]:
 
 
 def of_library(item: Any) -> bool:
-    """Return whether a function, class or module belongs to this library, Pyro or Python."""
+    """Return whether a function, class or module is of this library, Pyro or Python."""
     package = _package(item)
     return package in _LIBRARIES or package in _STANDARD
 
 
 def is_foreign(kind: Any) -> bool:
-    """Return whether a class or module is of Python or another package, as a data frame is."""
+    """Return whether a class or module is of Python or another package."""
     package = _package(kind)
     if package in _LIBRARIES or package in _STANDARD:
         return package in _STANDARD

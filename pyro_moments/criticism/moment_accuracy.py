@@ -17,14 +17,22 @@ from moment_calculus.criticism.accuracy.accuracy import (
     check_draws,
     other_path,
 )
-from moment_calculus.criticism.accuracy.layers import RecordedOperation, layers_of, to_numpy
+from moment_calculus.criticism.accuracy.layers import RecordedOperation, layers_of
 from moment_calculus.errors import UnsupportedMoments, calling_line
+from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook
 from pyro_moments.criticism.posteriors import posterior_of
-from pyro_moments.criticism.recorder import Recorder, short_name, value_of
-from pyro_moments.criticism.replay import Dropout, FollowedDraw, Replay, ReplayMessenger
+from pyro_moments.criticism.recorded_program import (
+    Dropout,
+    FollowedDraw,
+    Recorder,
+    Replay,
+    ReplayMessenger,
+    short_name,
+    value_of,
+)
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods.structure import constrained_tensors
@@ -106,7 +114,7 @@ def moment_accuracy(
 
 
 class _Program:
-    """A model and a guide that are recorded once, and then run with any number of draws."""
+    """A model and a guide that are recorded once, then run with draws."""
 
     def __init__(
         self, model: Callable, guide: Callable, args: tuple, kwargs: dict, how: Propagation
@@ -152,7 +160,7 @@ class _Program:
                 self.at_once = None  # from now on one after the other
         single = VmapRunner()
         runs = [single(lambda _: self._once(places), 1) for _ in range(count)]
-        return [np.concatenate([to_numpy(p) for p in parts]) for parts in zip(*runs, strict=True)]
+        return [np.concatenate(list(map(to_numpy, parts))) for parts in zip(*runs, strict=True)]
 
     def _once(self, places: Sequence[int]) -> list[torch.Tensor]:
         replay = Replay(self.calls)
@@ -176,7 +184,7 @@ def _unwatched(draws: Any, program: Callable[[], Any], *_: Any) -> Any:
 
 
 def _tensors(name: str, site: Any, kind: type) -> list[tuple[str, Any]]:
-    """Return the random value of a deterministic site, or random parameters of a distribution."""
+    """Return a deterministic site's random value, or a distribution's parameters."""
     if is_deterministic(site):
         return [(name, site["value"])] if isinstance(site["value"], kind) else []
     tensors = {f"{name}.{part}": t for part, t, _ in constrained_tensors(site["fn"], kind)}

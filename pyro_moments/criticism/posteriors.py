@@ -1,4 +1,4 @@
-"""Posteriors of Pyro: guides, linear responses and finished chains, with a model and data."""
+"""Posteriors of Pyro: guides, linear responses and finished chains."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pyro.poutine.util import prune_subsample_sites
 from moment_calculus.criticism.draws import Draws
 from moment_calculus.criticism.fitted_model import Posterior, chains_not_run, no_posterior
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.site import checked_count
 from pyro_moments.draws.model import PyroModel, map_over_draws
@@ -118,13 +119,9 @@ def _of_response(response: LinearResponse, program: Program) -> PyroPosterior:
 
     def draws(count: int) -> Draws:
         generator = np.random.default_rng(int(torch.randint(SEEDS, ())))
-        return Draws.of_response(response, generator, checked_count(count), _to_numpy)
+        return Draws.of_response(response, generator, checked_count(count))
 
     return PyroPosterior(program, problem.context, draws, problem.context.device)
-
-
-def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().cpu().numpy()
 
 
 def _in_precision(program: Program, double: bool) -> Program:
@@ -214,7 +211,7 @@ def _of_chains(chains: MCMC, program: Program) -> PyroPosterior:
 
 def _chain_draws(chains: MCMC) -> Draws:
     samples = chains.get_samples(group_by_chain=True)
-    values = {name: _to_numpy(value) for name, value in samples.items()}
+    values = {name: to_numpy(value) for name, value in samples.items()}
     return Draws(type(chains.kernel).__name__, values, _diverging(chains, values))
 
 

@@ -1,4 +1,4 @@
-"""Expected log-probabilities and means of powers of sites, by rules of classes or quadrature."""
+"""Expected log-probabilities of sites and means of powers, by rules or quadrature."""
 
 from __future__ import annotations
 

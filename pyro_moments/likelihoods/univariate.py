@@ -1,4 +1,4 @@
-"""Moments of any univariate distribution of Pyro, by quadrature over its random parameters."""
+"""Moments of any univariate distribution of Pyro, by quadrature."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def draw_observations(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
 
 
 def _as_function(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """Return the distribution as a function of its random parameters, and their values."""
+    """Return the distribution by its random parameters, and these."""
     tensors = random_tensors(fn)
     arguments = [unwrap(tensor) for tensor in tensors]
     check_univariate(fn, arguments)

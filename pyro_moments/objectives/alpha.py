@@ -1,4 +1,4 @@
-"""The black-box α energy, sampled or in closed form, and the Rényi bound of Li and Turner."""
+"""The black-box α energy and the Rényi bound of Li and Turner."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class PyroDrawRunner(ParticleRunner):
 
 
 class _ValidateDensity(ValidateOnce):
-    """Raises UnsupportedMoments for guides whose density, or gradient of a draw, is unknown."""
+    """Raises for guides whose density, or gradient of a draw, is unknown."""
 
     def validate(self, program: Program) -> None:
         super().validate(program)
@@ -77,7 +77,7 @@ class _ValidateDensity(ValidateOnce):
 
 
 def check_density(program: Program, *, reparameterised: bool) -> None:
-    """Raise UnsupportedMoments for dropped weights, for points, and, if asked, without rsample."""
+    """Raise for dropped weights, for points, and, if asked, without rsample."""
     with torch.no_grad(), poutine.block(), _DrawProvenance(reparameterised):
         program.guide(*program.args, **program.kwargs)
 
@@ -210,7 +210,7 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         return self.data(plates)
 
     def _terms(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
-        """Return the terms of each datum and of the latent sites, and the data per datum."""
+        """Return terms of data and latent sites, and the data per datum."""
         plates, sites = self._plates(model), _observed(model)
         data = (
             self._analytic(sites, plates)
@@ -220,7 +220,7 @@ class BBAlphaELBO(AlphaEnergy, Objective):
         return data, latent_sum(model, guide), torch.as_tensor(plates.scale)
 
     def _cavity(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
-        """Return the terms of each datum with its share of the latent sites, which leaves zero."""
+        """Return each datum with its share of the latent sites, and zero."""
         plates = self._plates(model)
         ratio = log_ratio(model, guide, plates)
         return ratio, torch.zeros(()), torch.as_tensor(plates.scale)
@@ -295,7 +295,7 @@ class RenyiELBO(RenyiBound, Loss):
 
 
 def _ratio(model: Trace, guide: Trace) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return log p − log q by element of the plates around all sites, and what it stands for."""
+    """Return log p − log q by element of the common plates, and its scale."""
     sites = [site for trace in (model, guide) for site in trace.nodes.values() if is_sample(site)]
     around = {str(site["name"]): plates_of(site) for site in sites}
     plates = common_plates(around)

@@ -101,7 +101,7 @@ class ParticleRunner:
         return self.__dict__ | {"shared_draws": {}, "vmap_runner": {}}
 
     def __call__(self, program: Program, consume: FromTraces, count: int) -> Any:
-        """Return what ``consume`` makes of the traces of each particle, on a leading axis."""
+        """Return what ``consume`` makes of each particle's traces, [particles, ...]."""
         structure = self.validate(program)
         vmap_runner = self.vmap_runner.setdefault(structure, VmapRunner())
         while True:

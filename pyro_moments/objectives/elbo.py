@@ -152,7 +152,7 @@ def observed_terms(model_trace: Trace) -> dict[str, Any]:
 def latent_terms(
     model_trace: Trace, guide_trace: Trace, without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the terms of the latent sites that are not in ``without``, as scalars by name."""
+    """Return the terms of the latent sites that are not in ``without``, by name."""
     terms = {
         name: latent_term(name, site, _guide_site(name, guide_trace))
         for name, site in model_trace.nodes.items()

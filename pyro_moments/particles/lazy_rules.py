@@ -99,7 +99,7 @@ def _masked(input: Any, weight: Undrawn) -> Any:
 
 
 def _is_last(axis: int, weight: Undrawn) -> bool:
-    """Return whether an axis of a site is the trailing one after the moves of the weight."""
+    """Tell if an axis of a site is the trailing one after the moves of the weight."""
     sizes = [1] * weight.site.loc.dim()
     sizes[axis] = weight.site.loc.shape[axis]
     place = torch.arange(sizes[axis]).reshape(sizes).expand(weight.site.loc.shape)
@@ -139,7 +139,7 @@ def _reversed(input: Any, other: Any) -> Any:
 
 @_lazy_rule(torch.einsum)
 def _einsum(equation: Any, *operands: Any) -> Any:
-    """Return the map of rows by a masked weight; None if the equation is anything else."""
+    """Return the map of rows by a masked weight; else None."""
     if len(operands) != 2 or not isinstance(equation, str) or not any(map(_is_masked, operands)):
         return None
     names, _, result = equation.replace(" ", "").partition("->")

@@ -215,7 +215,7 @@ def dispatch(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def _by_rows(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """Call a function of draws; return Rows for Rows; raise SharedDrawNeeded if rows may mix."""
+    """Call a function of draws; return Rows for Rows; raise if rows may mix."""
     sites = sites_of_rows((args, kwargs))
     if not sites:
         return func(*args, **kwargs)

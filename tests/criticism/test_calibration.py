@@ -10,8 +10,7 @@ from scipy.integrate import quad
 from moment_calculus.criticism.calibration.calibration import normal_crps
 from numpyro_moments import calibration as of_numpyro
 from pyro_moments import Calibration, UnsupportedMoments, calibration
-from tests.checks.marks import with_slow
-from tests.criticism.predicted import HOSTS, LOC, SCALE, SIZE, in_double, predicted
+from tests.criticism.predicted import LOC, SCALE, SIZE, in_double, predicted
 
 LAW = scipy.stats.norm(LOC, SCALE)
 MASSES = (0.5, 0.8, 0.9, 0.95)
@@ -38,8 +37,9 @@ def test_both_front_ends_have_the_same_function():
     assert of_numpyro is calibration
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize(
+    ("host", "dtype"), [("pyro", np.float32), ("pyro", np.float64), ("numpyro", np.float64)]
+)
 def test_scores_of_normal_predictions(host, dtype):
     found, y = normal(1.3, host=host, dtype=dtype)
     close = {"rtol": 1e-5 if dtype == np.float32 else 1e-12}
@@ -108,11 +108,10 @@ def test_tests_reject_right_predictions_as_often_as_they_say():
     assert rejected.sum() >= 3
 
 
-@pytest.mark.parametrize("host", with_slow(HOSTS, "numpyro"))
-def test_counts(host):
+def test_counts():
     law = scipy.stats.poisson(np.exp(LOC))
     y = law.rvs(random_state=3)
-    found = calibration(predicted(host, "Poisson", np.exp(LOC)), y, seed=5)
+    found = calibration(predicted("pyro", "Poisson", np.exp(LOC)), y, seed=5)
     np.testing.assert_allclose(found.up_to, law.cdf(y), rtol=1e-9)
     np.testing.assert_allclose(found.below, law.cdf(y - 1), rtol=1e-9)
     assert ((found.pit >= found.below) & (found.pit <= found.up_to)).all()
@@ -128,19 +127,18 @@ def test_counts(host):
     assert "CRPS" not in str(found)
 
 
-@pytest.mark.parametrize("host", with_slow(HOSTS, "numpyro"))
-def test_vectors_and_particles(host):
+def test_vectors_and_particles():
     root = np.array([[1.0, 0.0], [0.5, 0.2]])
     y = np.random.default_rng(4).normal(size=(50, 2)) @ root.T
     found = calibration(
-        predicted(host, "MultivariateNormal", np.zeros((50, 2)), scale_tril=root), y
+        predicted("pyro", "MultivariateNormal", np.zeros((50, 2)), scale_tril=root), y
     )
     exact = scipy.stats.norm(0, np.sqrt(np.diag(root @ root.T))).cdf(y)
     np.testing.assert_allclose(found.pit, exact, rtol=1e-9)
     joint = scipy.stats.multivariate_normal(np.zeros(2), root @ root.T)
     np.testing.assert_allclose(found.log_score, joint.logpdf(y).mean(), rtol=1e-6)
     locations = np.array([[-1.0, 0.5], [1.0, 2.0], [0.0, 0.0]])
-    mixture = predicted(host, "Normal", locations, 0.5, kind="SampledPrediction")
+    mixture = predicted("pyro", "Normal", locations, 0.5, kind="SampledPrediction")
     found = calibration(mixture, [0.2, 0.7])
     exact = scipy.stats.norm(locations, 0.5).cdf([0.2, 0.7]).mean(0)
     np.testing.assert_allclose(found.pit, exact, rtol=1e-9)

@@ -42,8 +42,7 @@ def test_binary_outcomes_as_scikit_learn(host):
     assert repr(found) == "ClassCalibration('y', observations=300)"
 
 
-@pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("host", "dtype"), [("pyro", np.float32), ("numpyro", np.float64)])
 def test_classes_as_scikit_learn(host, dtype):
     found = calibration(predicted(host, "Categorical", logits=LOGITS.astype(dtype)), LABELS)
     assert found.log_score == pytest.approx(-log_loss(LABELS, PROBS), rel=1e-5)
@@ -65,15 +64,14 @@ def test_classes_as_scikit_learn(host, dtype):
     assert "within chance" in found.verdict()
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_ordered_classes_and_particles(host):
+def test_ordered_classes_and_particles():
     cuts = np.array([-0.5, 0.8])
-    ordered = calibration(predicted(host, "OrderedLogistic", LOC, cuts), LABELS)
+    ordered = calibration(predicted("pyro", "OrderedLogistic", LOC, cuts), LABELS)
     below = scipy.special.expit(cuts - LOC[:, None])
     probs = np.diff(below, axis=-1, prepend=0, append=1)
     assert ordered.log_score == pytest.approx(np.log(probs[range(SIZE), LABELS]).mean())
     logits = np.stack([LOGITS, -LOGITS, 2 * LOGITS])
-    mixture = predicted(host, "Categorical", logits=logits, kind="SampledPrediction")
+    mixture = predicted("pyro", "Categorical", logits=logits, kind="SampledPrediction")
     found, mean = calibration(mixture, LABELS), scipy.special.softmax(logits, -1).mean(0)
     np.testing.assert_allclose(found.probs, mean, rtol=1e-9)
     assert found.log_score == pytest.approx(np.log(mean[range(SIZE), LABELS]).mean())

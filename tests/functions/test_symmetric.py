@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,8 +32,9 @@ def taken(function, mean, covariance):
     return compiled_covariance(function, mean, covariance, 32, lambda m, v, c, s: c, spread)
 
 
+@functools.cache
 def compiled(function):
-    """The covariance with a check that it was not left to the general rule."""
+    """The covariance with a check that it was not left to the general rule, compiled once."""
 
     def compute(mean, covariance):
         assert taken(function, mean, covariance) is not None
@@ -40,18 +43,19 @@ def compiled(function):
     return jax.jit(compute)
 
 
-@pytest.mark.parametrize("branch", STRENGTHS)
 @pytest.mark.parametrize("name", ["relu", "softplus"])
-def test_values(name, branch):
+def test_values(name):
     function = activation(name)
-    mean, covariance = gaussian(STRENGTHS[branch])
-    assert (strongest(covariance) < 0.4) == (branch == "few terms")
-    with jax.enable_x64(True):
-        result = np.asarray(compiled(function)(jnp.asarray(mean), jnp.asarray(covariance)))
-    expected = in_full(function, mean, covariance)
-    assert clipped_correlation(result - expected, function, mean, covariance) < 2e-9
-    single = compiled(function)(*(jnp.asarray(part, jnp.float32) for part in (mean, covariance)))
-    assert clipped_correlation(np.asarray(single) - expected, function, mean, covariance) < 1e-5
+    for branch, strength in STRENGTHS.items():
+        mean, covariance = gaussian(strength)
+        assert (strongest(covariance) < 0.4) == (branch == "few terms")
+        with jax.enable_x64(True):
+            result = np.asarray(compiled(function)(jnp.asarray(mean), jnp.asarray(covariance)))
+        expected = in_full(function, mean, covariance)
+        assert clipped_correlation(result - expected, function, mean, covariance) < 2e-9
+        arrays = (jnp.asarray(part, jnp.float32) for part in (mean, covariance))
+        error = np.asarray(compiled(function)(*arrays)) - expected
+        assert clipped_correlation(error, function, mean, covariance) < 1e-5
 
 
 def torch_gradients(mean, factor):
@@ -60,28 +64,42 @@ def torch_gradients(mean, factor):
     return torch.autograd.grad((torch.tensor(WEIGHTS) * full).sum(), inputs)
 
 
-@pytest.mark.parametrize(
-    "branch", ["few terms", pytest.param("closed form", marks=pytest.mark.slow)]
-)
-def test_gradients_and_their_derivatives(branch):
-    """Forward over reverse, against differences of the gradient, and that against torch's."""
-    mean, covariance = gaussian(STRENGTHS[branch])
-    point, step = (mean, np.linalg.cholesky(covariance)), 1e-5
-    along = tuple(rng.normal(size=part.shape) for part in point)
-    moved = lambda by: tuple(p + by * a for p, a in zip(point, along, strict=True))  # noqa: E731
+def weighted(mean, factor):
+    full = pairs.covariance(activation("relu"), mean, factor @ factor.mT)
+    return (jnp.asarray(WEIGHTS) * full).sum()
 
-    def value(mean, factor):
-        full = pairs.covariance(activation("relu"), mean, factor @ factor.mT)
-        return (jnp.asarray(WEIGHTS) * full).sum()
 
+def points():
+    """A mean and a factor of the covariance for either branch of one compiled program."""
+    for strength in STRENGTHS.values():
+        mean, covariance = gaussian(strength)
+        yield mean, np.linalg.cholesky(covariance)
+
+
+def test_gradients():
     with jax.enable_x64(True):
-        slopes = jax.jit(jax.grad(value, (0, 1)))
-        for ours, theirs in zip(slopes(*point), torch_gradients(*point), strict=True):
-            np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-7, atol=1e-7)
-        bends = jax.jit(lambda: jax.jvp(slopes, point, along)[1])()
-        ends = zip(bends, slopes(*moved(step)), slopes(*moved(-step)), strict=True)
-        for bend, high, low in ends:
-            np.testing.assert_allclose(bend, (high - low) / (2 * step), rtol=1e-4, atol=1e-5)
+        slopes = jax.jit(jax.grad(weighted, (0, 1)))
+        for point in points():
+            for ours, theirs in zip(slopes(*point), torch_gradients(*point), strict=True):
+                np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_derivatives_of_gradients():
+    """Forward over reverse, against differences of the gradient."""
+    step = 1e-5
+    with jax.enable_x64(True):
+        slopes = jax.jit(jax.grad(weighted, (0, 1)))
+        bend = jax.jit(lambda point, along: jax.jvp(slopes, point, along)[1])
+        for point in points():
+            along = tuple(rng.normal(size=part.shape) for part in point)
+            high, low = (
+                slopes(*(p + by * a for p, a in zip(point, along, strict=True)))
+                for by in (step, -step)
+            )
+            for bent, above, below in zip(bend(point, along), high, low, strict=True):
+                change = (above - below) / (2 * step)
+                np.testing.assert_allclose(bent, change, rtol=1e-4, atol=1e-5)
 
 
 def test_a_batch_of_batches_and_more_axes():

@@ -1,4 +1,4 @@
-"""Linear maps in the form that a framework runs fastest are the plain ones."""
+"""Products and solutions with matrices, in the form that each framework runs fastest."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import pytest
 import torch
 
 from moment_calculus.numerics.matrices import (
+    BLOCK,
+    LARGE,
     affine,
     affine_squared,
     pairs_of_rows,
     row_sums,
     squared,
+    squared_products,
 )
 
 NUMBERS = np.array([0.0, -0.0, 3.0, -1.7, 1e-30, -1e30, np.inf, np.nan], np.float32)
@@ -56,3 +59,23 @@ def test_row_sums_have_the_precision_of_the_dtype():
     x = RANDOM.normal(size=(7, 1000)).astype(np.float32)
     np.testing.assert_allclose(row_sums(jnp.asarray(x)), x.sum(-1, dtype=np.float64), atol=1e-4)
     assert row_sums(jnp.ones((3, 0))).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("columns", [1, 7])
+def test_blocks_give_what_the_whole_gives(columns):
+    rows = (LARGE + 1) * BLOCK // columns + 5
+    x = jax.random.normal(jax.random.key(0), (rows, columns))
+    weight = jax.random.normal(jax.random.key(1), (rows,))
+    vector = jnp.arange(1.0, columns + 1)
+    value, gradient = jax.jit(jax.value_and_grad(lambda v: weight @ squared_products(x, v)))(vector)
+    squares = np.asarray(x, np.float64) ** 2
+    expected = np.asarray(weight, np.float64) @ squares
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-2 * np.sqrt(rows))
+    assert abs(float(value) - expected @ np.arange(1.0, columns + 1)) < 1e-2 * rows**0.5
+
+
+def test_several_vectors_at_once():
+    x = jax.random.normal(jax.random.key(0), (LARGE * BLOCK, 1))
+    vectors = jnp.asarray([[1.0], [3.0]])
+    found = jax.vmap(lambda v: squared_products(x, v))(vectors)
+    np.testing.assert_allclose(found, vectors * (x * x)[:, 0], rtol=1e-6)

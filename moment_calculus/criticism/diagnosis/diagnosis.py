@@ -7,8 +7,7 @@ from typing import Any
 
 from moment_calculus.criticism.calibration.calibration import calibration
 from moment_calculus.criticism.diagnosis import checks
-from moment_calculus.criticism.diagnosis.checks import check_prior_conflict
-from moment_calculus.criticism.diagnosis.deviations import check_scales
+from moment_calculus.criticism.diagnosis.checks import check_prior_conflict, check_scales
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
 from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
 from moment_calculus.criticism.fitted_model import REFUSALS, FittedModel

@@ -159,7 +159,7 @@ def _narrow_statistics(activation: Smooth, single: bool, mean: Array, variance: 
     bend = xp.sum(weights * z * (slope - start[..., None]), axis=-1)
     return (
         centre + shift,
-        xp.sum(weighted * difference, axis=-1),
+        xp.sum(weights * difference**2, axis=-1),
         xp.sum(weights * slope, axis=-1),
         derivative_by_variance(bend, variance),
         2 * xp.sum(weighted * slope, axis=-1),

@@ -1,4 +1,4 @@
-"""Three approximations of E lse(f): the bounds of Jensen and of Knowles and Minka, an expansion."""
+"""Approximations of E lse(f): the bounds of Jensen and Knowles, and an expansion."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ class Tilted(ClassRule):
     name = "tilted"
 
     def log_probs(self, logits: Gaussian) -> Array:
-        """Return the bound of E[log p], [..., classes], at the a that Newton's method reaches."""
+        """Return the bound of E[log p], [..., classes], at the a of Newton's method."""
         covariance, raised_mean = logits.joint_covariance(), logits.mean + 0.5 * logits.variance
         tilt = stop_gradient(_tilt(stop_gradient(raised_mean), stop_gradient(covariance)))
         return logits.mean - _bound(tilt, raised_mean, covariance)[..., None]
 
 
 def _tilt(raised_mean: Array, covariance: Array) -> Array:
-    """Minimise the bound, convex in a, by Newton's method with a choice of step lengths."""
+    """Minimise the bound, convex in a, by Newton's method with trials of steps."""
     xp, identity = namespace(raised_mean), identity_like(raised_mean)
     tilt = xp.exp(log_softmax(raised_mean))
     for _ in range(ROUNDS):

@@ -84,7 +84,7 @@ class Pairs(ClassRule):
         return shares / namespace(shares).sum(shares, axis=-1, keepdims=True), spread
 
     def information(self, logits: Gaussian) -> Array:
-        """Return the mutual information of class and logits, [...]: E[H] by quadrature over L."""
+        """Return the information of class and logits, [...]: E[H] by quadrature over L."""
         mean, variance = log_odds_of_others(logits)
         law = Gaussian(mean, Spread(variance), axis=None, support=logits.support)
         xp = namespace(mean)
@@ -100,7 +100,7 @@ class Pairs(ClassRule):
 
 
 def log_odds_of_others(logits: Gaussian) -> tuple[Array, Array]:
-    """Return mean and variance [..., classes] of L = lse(all other logits) − own logit."""
+    """Return mean and variance [..., classes] of L = lse(other logits) − own logit."""
     xp, classes = namespace(logits.mean), logits.shape[-1]
     root = LogitRoot.of(logits)
     order = xp.argsort(stop_gradient(root.mean), axis=-1)
@@ -118,7 +118,7 @@ def log_odds_of_others(logits: Gaussian) -> tuple[Array, Array]:
 
 
 def _leaves(root: LogitRoot, order: Array) -> Node:
-    """Return the classes by ascending means, padded with excluded ones to a power of two."""
+    """Return the classes by ascending means, padded to a power of two."""
     xp, mean = namespace(root.mean), _reorder(root.mean, order)
     independent_variance = (
         xp.zeros_like(mean) if root.scale is None else _reorder(root.scale, order) ** 2
@@ -164,7 +164,7 @@ def _swap_siblings(nodes: Node) -> Node:
 
 
 def _regroup(nodes: Node, pair: Callable[[Array], tuple[Array, Array]], size: int) -> Node:
-    """Make two new nodes of every group of ``size`` (one or two) nodes; keep the order."""
+    """Make two new nodes of every group of ``size`` (1 or 2) nodes, in order."""
 
     def paired(array: Array) -> Array:
         xp, (*lead, count, last) = namespace(array), array.shape
@@ -179,7 +179,7 @@ def _regroup(nodes: Node, pair: Callable[[Array], tuple[Array, Array]], size: in
 
 
 def _merge(first: Node, second: Node) -> Node:
-    """Return the logsumexp of two nodes: the larger one plus a softplus of the difference."""
+    """Return the logsumexp of two nodes: the larger plus softplus(−|difference|)."""
     xp = namespace(first.mean)
     difference, variance = _difference(second, first)
     lower = -xp.abs(difference)
@@ -197,7 +197,7 @@ def _merge(first: Node, second: Node) -> Node:
 
 
 def nonlinear_variance(mean: Array, variance: Array) -> Array:
-    """Return the variance of a softplus beyond its linear part, by Gauss–Hermite; not negative."""
+    """Return the variance of a softplus beyond its linear part, not negative."""
     xp, (points, weights) = namespace(mean), _hermite()
     steps, shares = constants(points, mean), constants(weights, mean)
     values = log_1p_exp(mean[..., None] + safe_scale(variance)[..., None] * steps)

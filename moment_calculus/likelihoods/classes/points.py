@@ -1,4 +1,4 @@
-"""Expectations over Gaussian logits as means over points of equal weight: fixed points or draws."""
+"""Expectations over Gaussian logits as means over fixed points or draws."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROTATIONS, ENTRIES = 256, 1 << 15  # largest number of rotations, and of their e
 
 
 class PointRule(ClassRule):
-    """A rule whose expectations are all means over the same points of the logits of a row."""
+    """A rule whose expectations are means over the same points of a row's logits."""
 
     has_distribution = True
     size: int  # number of points
@@ -77,7 +77,7 @@ class PointRule(ClassRule):
         )
 
     def probabilities(self, logits: Gaussian) -> tuple[Array, Array]:
-        """Return mean and variance of the probability of every class, [..., classes] each."""
+        """Return mean and variance of every probability, [..., classes] each."""
 
         def terms(points: Array) -> Array:
             xp = namespace(points)
@@ -121,7 +121,7 @@ class PointRule(ClassRule):
         *columns: tuple[Array, int],  # observed arrays [batch, ...], numbers of their own axes
         relative_to: Array | None = None,  # class indices [batch], whose logit is subtracted
     ) -> Array:
-        """Apply ``terms`` to points of the logits, some rows at a time; return [batch, ...]."""
+        """Apply ``terms`` to points of the logits, rows by rows; return [batch, ...]."""
         root, xp = LogitRoot.of(logits), namespace(logits.mean)
         columns = columns if relative_to is None else ((relative_to, 0), *columns)
         batches = (tuple(column.shape)[: len(column.shape) - rank] for column, rank in columns)
@@ -152,11 +152,11 @@ class PointRule(ClassRule):
 
     @abstractmethod
     def row_data(self, root: LogitRoot, shape: tuple[int, ...]) -> Array:
-        """Return what distinguishes the points of each row from those of others, [rows, ...]."""
+        """Return what makes the points of each row its own, [rows, ...]."""
 
     @abstractmethod
     def at(self, root: LogitRoot, row_data: Array) -> Array:
-        """Return points of the logits [rows, classes, points] from ``root`` and row data."""
+        """Return logits [rows, classes, points] from ``root`` and row data."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _flatten_batch(array: Array, rank: int, shape: tuple[int, ...]) -> Array:
 
 
 def _rotated(factor: Array, place: Array) -> Array:
-    """Rotate the roots [rows, classes, d] of each row; for large d flip the signs of columns."""
+    """Rotate the roots [rows, classes, d] of each row; for large d flip signs."""
     if factor.shape[-1] > MAX_MATRIX_CLASSES:
         return factor * _pick_from_bank(_signs(factor.shape[-1]), place, factor)[:, None, :]
     return factor @ _pick_from_bank(rotations(factor.shape[-1]), place, factor)
@@ -246,7 +246,7 @@ def _pick_from_bank(bank: np.ndarray, place: Array, like: Array) -> Array:
 
 @functools.cache
 def standard_points(count: int, axes: int) -> np.ndarray:
-    """Return points of equal weight that fill a standard normal law evenly, [count, axes]."""
+    """Return points [count, axes] that fill a standard normal law evenly."""
     from scipy.stats import qmc  # imported here because it takes long
 
     half = qmc.Sobol(axes, rng=np.random.default_rng(SEED)).random(count // 2)

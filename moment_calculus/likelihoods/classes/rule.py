@@ -1,4 +1,4 @@
-"""The interface of a rule for classes, and Gaussian logits as a mean plus a matrix times noise."""
+"""The interface of a rule for classes, and roots of Gaussian logits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_MATRIX_CLASSES = 64
 
 @dataclass(frozen=True)
 class LogitRoot:
-    """Gaussian logits as mean + factor · q + scale ∘ q′ of independent standard normal q and q′."""
+    """Gaussian logits: mean + factor · q + scale ∘ q′, standard normal q and q′."""
 
     mean: Array  # [..., classes]
     factor: Array | None  # [..., classes, d]
@@ -37,7 +37,7 @@ class LogitRoot:
         return sum(part.shape[-1] for part in parts if part is not None)
 
     def at(self, noise: Array) -> Array:
-        """Return logits [..., classes, points] at standard normal variables [..., axes, points]."""
+        """Return logits [..., classes, points] at standard normal [..., axes, points]."""
         points, features = self.mean[..., None], 0
         if self.factor is not None:
             features = self.factor.shape[-1]
@@ -47,7 +47,7 @@ class LogitRoot:
         return points
 
     def relative_to(self, value: Array) -> LogitRoot:
-        """Subtract the logit of class ``value`` [...] from all logits of a root without scale."""
+        """Subtract the logit of class ``value`` [...] from a root without scale."""
         xp = namespace(self.mean)
         index = value[..., None]
         mean = self.mean - xp.take_along_axis(self.mean, index, axis=-1)
@@ -56,7 +56,7 @@ class LogitRoot:
 
     @classmethod
     def of(cls, logits: Gaussian) -> LogitRoot:
-        """Return the root of Gaussian logits [..., classes], with the best known covariance."""
+        """Return the root of logits [..., classes] with the best known covariance."""
         count = logits.shape[-1]
         if logits.axis != -1:  # classes are a batch axis: of a plate, or of one site for all
             logits = as_vector(logits) or logits
@@ -77,7 +77,7 @@ class LogitRoot:
 
     @classmethod
     def _of_features(cls, logits: Gaussian, source: Gaussian, matrix: Array) -> LogitRoot:
-        """Return the root of matrix @ source plus independent noise; classes outnumber features."""
+        """Return the root of matrix @ source plus independent noise."""
         if source.spread.plain:
             factor = matrix * safe_scale(source.variance)[..., None, :]
         else:
@@ -97,7 +97,7 @@ def root_of(covariance: Array) -> Array:
 
 
 def check_classes_last(logits: Gaussian, family: str) -> None:
-    """Raise UnsupportedMoments if logits have a covariance over another axis than the last."""
+    """Raise if logits have a covariance over another axis than the last."""
     if logits.has_covariance and logits.axis != -1:
         raise UnsupportedMoments(
             f"the classes of a {family} are not on the feature axis of its logits",
@@ -150,7 +150,7 @@ class ClassRule(ABC):
         self.raise_unsupported("the mean of a power of a Multinomial density", logits)
 
     def probabilities(self, logits: Gaussian) -> tuple[Array, Array]:
-        """Return mean and variance of the probability of every class, [..., classes] each."""
+        """Return mean and variance of every probability, [..., classes] each."""
         self.raise_unsupported("the probability of a class", logits)
 
     def information(self, logits: Gaussian) -> Array:

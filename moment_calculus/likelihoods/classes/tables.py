@@ -27,7 +27,7 @@ from moment_calculus.values import Gaussian
 
 @dataclass(frozen=True, kw_only=True)
 class ClassLikelihoods:
-    """Rules of Categorical, Multinomial and OrderedLogistic distributions of a framework."""
+    """Rules of a framework's Categorical, Multinomial and OrderedLogistic."""
 
     tables: LikelihoodTables
     logits: Callable[[Any], Gaussian]  # of a Categorical or Multinomial with random parameters
@@ -89,7 +89,7 @@ class ClassLikelihoods:
         return self._one_hot(*predictive_rule(logits).probabilities(logits))
 
     def _one_hot(self, mean: Array, epistemic: Array) -> tuple:
-        """Return predictive moments of the one-hot outcome, from probabilities' mean, variance."""
+        """Return predictive moments of the one-hot outcome of random probabilities."""
         return *one_hot_moments(mean, epistemic), self.categorical(mean)
 
     def _marginal(self, name: str, fn: Any) -> ClassMarginal:

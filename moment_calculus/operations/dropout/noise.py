@@ -99,7 +99,6 @@ class _MaskStep(Affine):
         return Branches(self.source, choose_by_mask, lambda choice: choice(both))
 
     def entries(self, value: Gaussian) -> Entries | None:
-        """Return the entries of the mask itself, if they are independent."""
         return Entries.of(value) if value.independent else None
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, DependenceWarning, UnsupportedMoments, warn_user
-from moment_calculus.functions.base import Activation, normal_hermite
+from moment_calculus.functions.base import Activation
 from moment_calculus.functions.combinators import value_range
+from moment_calculus.functions.integrated import Integrated
 from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
-from moment_calculus.numerics.quadrature import nodes
 from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
 from moment_calculus.operations.elementwise.elementary import is_positive, power
 from moment_calculus.operations.elementwise.sums import (
@@ -67,40 +67,6 @@ from moment_calculus.values.spread import broadcast_shape, overlap, rows_scaled
 from moment_calculus.values.step import OfOneSource
 
 ORDER = 16  # terms of the Mehler series
-
-
-@dataclass(frozen=True, eq=False)
-class _SquaredDeviation(Activation):
-    """The function (f(x) − E f)², with moments by quadrature."""
-
-    function: Activation  # f
-    centre: Array  # E f
-    name = "squared deviation"
-
-    def __call__(self, x: Array) -> Array:
-        return (self.function(x) - self.centre) ** 2
-
-    @property
-    def knots(self) -> tuple[Any, ...]:  # type: ignore[override]
-        return getattr(self.function, "knots", (0.0,))
-
-    def _values(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
-        points, weights = nodes(mean, variance, self.knots)
-        return (points - mean) / safe_scale(variance), self(points), weights
-
-    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        _, values, weights = self._values(mean, variance)
-        xp = namespace(mean)
-        centre = xp.sum(weights * values, axis=0)
-        return centre, xp.sum(weights * (values - centre) ** 2, axis=0)
-
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        steps, values, weights = self._values(mean, variance)
-        total = lambda polynomial: namespace(mean).sum(polynomial * values, axis=0)  # noqa: E731
-        return list(normal_hermite(steps, weights, order + 1, reduce=total)[1:])
-
-    def gain(self, mean: Array, variance: Array) -> Array:
-        return self.hermite(mean, variance, 1)[0] / safe_scale(variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +149,13 @@ def _function(value: Gaussian) -> tuple[Gaussian, Activation]:
     return base, with_rule_book(base, function)
 
 
+def _squared_deviation(operand: Operand, centre: Array) -> Operand:
+    """Return (f(x) − E f)² of f(x)."""
+    function = operand.activation
+    square = Integrated(lambda x: (function(x) - centre) ** 2, getattr(function, "knots", (0.0,)))
+    return Operand(square, operand.mean, operand.variance)
+
+
 def _variance(first: Gaussian, second: Gaussian) -> Array | None:
     """Return the exact variance of a product of functions of jointly Gaussian x and y."""
     (x, f), (y, g) = _function(first), _function(second)
@@ -190,10 +163,7 @@ def _variance(first: Gaussian, second: Gaussian) -> Array | None:
     if between is None:
         return None
     one, two = Operand(f, x.mean, x.variance), Operand(g, y.mean, y.variance)
-    bends = [
-        Operand(_SquaredDeviation(part.activation, value.mean), part.mean, part.variance)
-        for part, value in ((one, first), (two, second))
-    ]
+    bends = [_squared_deviation(part, value.mean) for part, value in ((one, first), (two, second))]
     plain, second_bent, first_bent, both = (
         function_covariance(left, right, between, ORDER, elementwise_product)
         for left, right in ((one, two), (one, bends[1]), (bends[0], two), (bends[0], bends[1]))

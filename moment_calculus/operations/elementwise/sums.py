@@ -140,7 +140,9 @@ def try_add(
         if shared and cross is None:
             return None
         covariance = partial(_covariance_of_sum, left, right, cross)
-        variance = None if shared else _variance_or_none(left, right)
+        # without a covariance, if none is needed for the variances of the terms
+        have_variances = left.spread.variance is not None and right.spread.variance is not None
+        variance = left.variance + right.variance if have_variances and not shared else None
     else:
         cross = elementwise_covariance(left, right) if shared else 0.0
         if cross is None:
@@ -149,7 +151,7 @@ def try_add(
         variance = positive_part(variance) if shared else variance  # rounding may leave it negative
     return Gaussian(
         left.mean + right.mean,
-        Spread(variance, covariance or partial(_joint_of_sum, left, right), covariance is not None),
+        Spread(variance, covariance or partial(_covariance_of_sum, left, right), bool(covariance)),
         _Sum((left, right), are_of_one_value(left, right)),
         axis=axis,
         ties=Ties.ALL if independent else ties_of(left, right),
@@ -157,19 +159,11 @@ def try_add(
     )
 
 
-def _covariance_of_sum(left: Gaussian, right: Gaussian, cross: Array | None) -> Array:
+def _covariance_of_sum(left: Gaussian, right: Gaussian, cross: Any = NotImplemented) -> Array:
+    if cross is NotImplemented:
+        cross = _cross_or_none(left, right)
     both = 0.0 if cross is None else cross + transpose(cross)
     return left.joint_covariance() + right.joint_covariance() + both
-
-
-def _joint_of_sum(left: Gaussian, right: Gaussian) -> Array:
-    return _covariance_of_sum(left, right, _cross_or_none(left, right))
-
-
-def _variance_or_none(left: Gaussian, right: Gaussian) -> Array | None:
-    """Return the variance of independent terms if no covariance is needed for it; else None."""
-    have_variances = left.spread.variance is not None and right.spread.variance is not None
-    return left.variance + right.variance if have_variances else None
 
 
 def _cross_or_none(left: Gaussian, right: Gaussian) -> Array | None:

@@ -282,12 +282,6 @@ def _is_one_switched(x: Any, w: Any) -> bool:
     return one and x.axis in (-1, None) and branches_of(x) is not None
 
 
-def _certain_input_fields(x: Array, w: Any) -> dict[str, Any]:
-    """Return two fields of the LinearMap of certain inputs by independent weights."""
-    plain = isinstance(w, Gaussian) and len(w.shape) == 2 and links_of(w) is None
-    return {"certain_inputs": x, "shared_weight": w} if plain else {}
-
-
 def _is_same(weight: Gaussian, other: Gaussian) -> bool:
     """Whether two weights are one latent site with its axes in the same order."""
     if weight is other:
@@ -338,6 +332,14 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     noise, propagation = _noise(x, squared(x), w, b), weights[0].propagation
     joint = (lambda: noise.add_to(None)) if noise.off_diagonals else None
     one_row = math.prod(mean.shape[:-1]) == 1
+    own = w if isinstance(w, Gaussian) and len(w.shape) == 2 and links_of(w) is None else None
+    step = LinearMap(
+        weights,
+        b,
+        linear_in_chains=joint is not None,
+        certain_inputs=None if own is None else x,
+        shared_weight=own,
+    )
     row_ties = Ties.NONE if joint is None else Ties.FEATURES
     return Gaussian(
         mean,
@@ -346,7 +348,7 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
             joint,
             propagation.full,
         ),
-        LinearMap(weights, b, linear_in_chains=joint is not None, **_certain_input_fields(x, w)),
+        step,
         ties=row_ties if one_row else Ties.ALL,
         propagation=propagation,
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.arrays import Array, device, positive_part, transpose
+from moment_calculus.numerics.arrays import Array, positive_part, transpose
 from moment_calculus.numerics.special import constants, namespace
 from moment_calculus.operations.elementwise.products import PRODUCT, multiply
 from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, subtract
@@ -50,7 +50,6 @@ class _SumOverBatch(Moved):
         return namespace(covariance).sum(covariance, axis=places, keepdims=True)
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
-        """Return the covariance of the sum with an older value; None if unknown."""
         batch = batch_shape(other.shape, other.axis)
         # Axes along which the other value has elements of its own: each of these elements
         # depends on one term of the sum only, if the elements are independent.
@@ -201,7 +200,7 @@ def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
     if value.shape[axis] == 1:
         return value  # elements may be dependent along the other axes
     if value.axis is not None and axis == len(value.shape) + value.axis:
-        triangle = _triangle(value.mean, value.shape[axis])
+        triangle = constants(np.tri(value.shape[axis]), value.mean)
         return map_features(value, triangle.mT if reverse else triangle)
     _require_independence(value, axis, "a cumulative sum")
     return moved(_CumulativeSum(value, axis, reverse), value.axis)
@@ -226,16 +225,10 @@ class _CumulativeSum(Moved):
         return _sums(array, self.axis, self.reverse)
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        """Sum the source as a vector, if the axis is the trailing one."""
         if self.axis != len(value.shape) - 1:
             return None
         vector = as_vector(self.source)
         return None if vector is None else cumulative_sum(vector, self.axis, reverse=self.reverse)
-
-
-def _triangle(like: Array, size: int) -> Array:
-    xp = namespace(like)
-    return xp.tril(xp.ones((size, size), dtype=like.dtype, device=device(like)))
 
 
 def difference(value: Any, axis: int) -> Value:

@@ -200,13 +200,9 @@ def _centre_both(matrix: Array) -> Array:
 
 
 def _image(x: Gaussian, centre: Callable[[Array], Array], unit: Array, vector: Array) -> Array:
-    return centre(_times(x, centre(vector))) * unit**2
-
-
-def _times(x: Gaussian, vector: Array) -> Array:
-    if x.has_covariance:
-        return (x.covariance @ vector[..., None])[..., 0]
-    return x.variance * vector
+    vector = centre(vector)
+    times = (x.covariance @ vector[..., None])[..., 0] if x.has_covariance else x.variance * vector
+    return centre(times) * unit**2
 
 
 def _linear(gain: Array, pull: Array, tilted: Array, image: Array, spread: Array) -> Array:

@@ -215,7 +215,11 @@ def apply_rule(operation: str, *operands: Any, **options: Any) -> Any:
     """
     kinds = tuple(map(_kind, operands))
     function = RULES.get((operation, *kinds))
-    result = function and function(*map(_as_part, operands, kinds), **options)
+    parts = [
+        View(operand) if kind is View and not isinstance(operand, View) else operand
+        for operand, kind in zip(operands, kinds, strict=True)
+    ]
+    result = function and function(*parts, **options)
     if result is not None or not any(isinstance(operand, Symbolic) for operand in operands):
         return result
     attempts = (attempt(operation, *operands, **options) for attempt in FALLBACK_RULES)
@@ -233,7 +237,3 @@ def _kind(operand: Any) -> type:
     if isinstance(operand, (Gaussian, Deferred, *VECTOR_FUNCTIONS)):
         return View
     return type(operand) if hasattr(operand, "sites") else Certain
-
-
-def _as_part(operand: Any, kind: type) -> Any:
-    return View(operand) if kind is View and not isinstance(operand, View) else operand

@@ -235,24 +235,22 @@ def _log_of_softmax(view: View) -> Any:
 def _ratio(kind: type[FunctionOfLogits], terms: Any, total: Any) -> Any:
     """Return a function of logits, if numerator and denominator are of the same logits."""
     view, reduction = terms.view, total.reduction
-    own = view.source is reduction.view.source and _is_same_reduction(
-        getattr(terms, "shift", None), total.shift
-    )
+    shift = getattr(terms, "shift", None)
+    same_shift = total.shift is None if shift is None else shift.same(total.shift)
+    own = view.source is reduction.view.source and same_shift
     if not (own and reduction.is_aligned(total, view.index)):
         return None
     axes = reduction.axes_in(view)
     return None if axes is None else _along(kind, view, axes)
 
 
-def _is_same_reduction(left: Reduction | None, right: Reduction | None) -> bool:
-    return right is None if left is None else left.same(right)
-
-
 def _along(kind: type[FunctionOfLogits], view: View, axes: tuple[int, ...]) -> Any:
     """Return a function of the classes along one axis; its moments if that axis is not the last."""
     axis, last = _class_axis(kind, view, axes), len(view.shape) - 1
     if axis == last:
-        return kind(_class_logits(view))
+        # Log-probabilities are their logits up to a common shift.
+        value = view.value()
+        return kind(value.source if isinstance(value, LogSoftmax) else value.gaussian())
     logits = move_axis(view.value().gaussian(), axis, last)
     return move_axis(kind(logits).gaussian(), last, axis)
 
@@ -265,12 +263,6 @@ def _class_axis(kind: type[FunctionOfLogits], view: View, axes: tuple[int, ...])
             remedy="name one axis, e.g. axis=-1" + OR_DRAW,
         )
     return axes[0]
-
-
-def _class_logits(view: View) -> Gaussian:
-    """Return the logits; for log-probabilities their logits, up to a common shift."""
-    value = view.value()
-    return value.source if isinstance(value, LogSoftmax) else value.gaussian()
 
 
 def _logsumexp(total: GroupPart) -> LogExponentialSum | None:

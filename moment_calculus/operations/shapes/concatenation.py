@@ -32,7 +32,6 @@ class _Parts(Step):
 
     @cached_property
     def _places(self) -> tuple[int, ...]:
-        """The positions of the random parts."""
         return tuple(i for i, part in enumerate(self.parts) if part.support)
 
     @cached_property
@@ -56,7 +55,6 @@ class _Parts(Step):
     def elementwise_covariance_with(
         self, value: Gaussian, other: Gaussian, query: Any
     ) -> Array | float | None:
-        """Return the covariance of each component with the same one of another value, by part."""
         known, start = [], 0
         for part in self.parts:
             end = start + part.shape[self.axis]
@@ -204,7 +202,6 @@ def _block(left: Gaussian, right: Gaussian, known: Callable) -> Array:
 
 
 def _wide(cross: Array, left: Gaussian, right: Gaussian) -> Array:
-    """Broadcast a covariance to the whole batch."""
     batch = batch_shape(left.shape, left.axis)
     return namespace(cross).broadcast_to(cross, (*batch, _size(left), _size(right)))
 
@@ -262,7 +259,6 @@ class _Padded(Moved):
         return self.kernel(self.source.joint_covariance(), (*batch, features, features), 0.0)
 
     def follows(self, place: int) -> bool:
-        """Whether only the feature axis is padded."""
         known = self.source.axis is not None
         return known and not any(any(entry) for entry in self._layout[0])
 

@@ -53,7 +53,6 @@ class Indexed(Moved):
     def _both_indexed(
         self, value: Gaussian, other: Gaussian, step: Indexed, query: Any
     ) -> Array | None:
-        """Return the covariance of two indexed values of one batch; None if it is unknown."""
         source, theirs = self.source, step.source
         batch = batch_shape(source.shape, source.axis)
         if batch != batch_shape(theirs.shape, theirs.axis):
@@ -73,7 +72,6 @@ class Indexed(Moved):
         return None if result is None else result * same[..., None, None]
 
     def _chosen(self, cross: Array | None) -> Array | None:
-        """Select the covariances of the chosen elements."""
         if cross is None:
             return None
         batch = batch_shape(self.source.shape, self.source.axis)

@@ -142,7 +142,6 @@ class _Convolved(Step):
         return xp.reshape(last, (*last.shape[:-1], groups, size, size))
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Return the covariance of outputs of one channel an offset apart; None if unknown."""
         places = [(axis.inputs, axis.outputs, axis.stride) for axis in self.layout.spatial]
         places += [(*self.layout.batch, 1)] if self.layout.batch else []
         if any(offset[i] for i in set(range(len(offset))) - {place[1] for place in places}):

@@ -149,7 +149,6 @@ def sum_of_dependent(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
 
 
 def _whole(array: Array, windows: Windows) -> Array:
-    """Sum an array over a single window."""
     axes = tuple(axis for axis, n in enumerate(windows.sizes) if n > 1)
     return namespace(array).sum(array, axis=axes, keepdims=True)
 
@@ -177,7 +176,6 @@ class _WindowSums(Step):
         return self.inputs[0] is not self.source
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Return the covariance of sums an offset apart, by those of the source."""
         return _lag_of_sums(self.source, self.windows, self.kernel, offset)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise import choices, elementary, products, sums, unary
-from moment_calculus.operations.elementwise.unary import is_value, scale_shift
+from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.normalised.softmax import (
     LogSoftmax,
     LogSumExp,
@@ -164,52 +165,32 @@ def positive(input: Value) -> Value:
     return input
 
 
-@activation_rule("square")
-def square(input: Value) -> Value:
-    """Serve ``torch.square``."""
-    return products.square(input)
+_POSITIVE = " of a positive function of a Gaussian"
+
+# Functions of one value by their names in torch, and of which values.
+UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
+    "square": (products.square, ""),
+    "sqrt": (lambda x: elementary.power(x, 0.5), _POSITIVE),
+    "rsqrt": (lambda x: elementary.power(x, -0.5), _POSITIVE),
+    "reciprocal": (lambda x: elementary.power(x, -1.0), _POSITIVE),
+    "log": (elementary.log, _POSITIVE),
+    "log1p": (elementary.log1p, " of a function of a Gaussian that is above −1"),
+    "log2": (lambda x: unary.scale_shift(elementary.log(x), 1 / math.log(2)), _POSITIVE),
+    "log10": (lambda x: unary.scale_shift(elementary.log(x), 1 / math.log(10)), _POSITIVE),
+}
 
 
-@activation_rule("sqrt")
-def sqrt(input: Value) -> Value:
-    """Serve ``torch.sqrt`` of a positive function of a Gaussian."""
-    return elementary.power(input, 0.5)
+def _register_unary(name: str, function: Callable[[Value], Value], domain: str) -> None:
+    def rule(input: Value) -> Value:
+        return function(input)
+
+    rule.__name__ = rule.__qualname__ = name
+    rule.__doc__ = f"Serve ``torch.{name}``{domain}."
+    activation_rule(name)(rule)
 
 
-@activation_rule("rsqrt")
-def rsqrt(input: Value) -> Value:
-    """Serve ``torch.rsqrt`` of a positive function of a Gaussian."""
-    return elementary.power(input, -0.5)
-
-
-@activation_rule("reciprocal")
-def reciprocal(input: Value) -> Value:
-    """Serve ``torch.reciprocal`` of a positive function of a Gaussian."""
-    return elementary.power(input, -1.0)
-
-
-@activation_rule("log")
-def log(input: Value) -> Value:
-    """Serve ``torch.log`` of a positive function of a Gaussian."""
-    return elementary.log(input)
-
-
-@activation_rule("log1p")
-def log1p(input: Value) -> Value:
-    """Serve ``torch.log1p`` of a function of a Gaussian that is above −1."""
-    return elementary.log1p(input)
-
-
-@activation_rule("log2")
-def log2(input: Value) -> Value:
-    """Serve ``torch.log2`` of a positive function of a Gaussian."""
-    return scale_shift(elementary.log(input), 1 / math.log(2))
-
-
-@activation_rule("log10")
-def log10(input: Value) -> Value:
-    """Serve ``torch.log10`` of a positive function of a Gaussian."""
-    return scale_shift(elementary.log(input), 1 / math.log(10))
+for _name, (_function, _domain) in UNARY.items():
+    _register_unary(_name, _function, _domain)
 
 
 @activation_rule("pow")

@@ -1,4 +1,4 @@
-"""Rules of operations that move the components, and torch's own shapes of their results."""
+"""Rules of operations that move the components, and shapes as torch has them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pyro_moments.rules.table import MeanCheck, moment_rule, named
 
 
 def on_meta(input: Any) -> torch.Tensor:
-    """Return a tensor without memory of the same shape, to compute shapes with; keep numbers."""
+    """Return a tensor of the same shape without memory, to compute shapes with."""
     if not hasattr(input, "shape"):
         return input
     return torch.empty(tuple(input.shape), device="meta")
 
 
 def checked_axis(dim: int, rank: int) -> int:
-    """Return a dimension counted from the front; raise torch's own error if it is out of range."""
+    """Return a dimension counted from the front; raise torch's error out of range."""
     rank = max(rank, 1)
     if not -rank <= dim < rank:
         raise IndexError(
@@ -35,14 +35,14 @@ def checked_axis(dim: int, rank: int) -> int:
 
 
 def permutation_of(input: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> list[int]:
-    """Return the old axis at each new place of a permutation that ``move`` carries out."""
+    """Return the old axis at each new place of the permutation ``move``."""
     rank = len(input.shape)
     marked = torch.empty(tuple(range(2, 2 + rank)), device="meta")  # a different size for each axis
     return [size - 2 for size in move(marked).shape]
 
 
 def axes_of(input: Any, dim: Any) -> tuple[int, ...]:
-    """Return the axes of a reduction over ``dim``, counted from the front; all if it is None."""
+    """Return the axes of a reduction over ``dim``, from the front; all if it is None."""
     rank = len(input.shape)
     on_meta(input).sum(dim)  # raises torch's own errors: axes out of range or repeated
     if dim is None or (isinstance(dim, Sequence) and not len(dim)):
@@ -53,41 +53,30 @@ def axes_of(input: Any, dim: Any) -> tuple[int, ...]:
 
 _T, _MT, _H, _MH = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
 
-
-@moment_rule(_MT, _MH, *named("adjoint"), takes=(MaskedWeight,), view=True)
-def transpose_last(input: Value) -> Value:
-    """Serve ``.mT``, ``.mH`` and ``adjoint`` of matrices."""
-    return shapes.permute(input, permutation_of(input, lambda a: a.mT))
-
-
-@moment_rule(_T, takes=(MaskedWeight,), view=True)
-def transpose_all(input: Value) -> Value:
-    """Serve ``.T``."""
-    return shapes.permute(input, range(len(input.shape))[::-1])
-
-
-@moment_rule(_H, *named("t"), takes=(MaskedWeight,), view=True)
-def transpose_matrix(input: Value) -> Value:
-    """Serve ``.H`` and ``t`` of a matrix."""
-    return shapes.permute(input, permutation_of(input, lambda a: a.t()))
+# Functions that permute axes, with what they do to a tensor, and what users write.
+_PERMUTATIONS: dict[tuple[Callable, ...], tuple[Callable, str]] = {
+    (_MT, _MH, *named("adjoint")): (lambda a: a.mT, "``.mT``, ``.mH`` and ``adjoint`` of matrices"),
+    (_T,): (lambda a: a.permute(*range(a.dim())[::-1]), "``.T``"),
+    (_H, *named("t")): (torch.Tensor.t, "``.H`` and ``t`` of a matrix"),
+    named("transpose", "swapaxes", "swapdims"): (
+        torch.Tensor.transpose,
+        "``transpose`` and ``swapaxes`` of any two axes",
+    ),
+    named("permute"): (torch.Tensor.permute, "``permute``"),
+    named("movedim", "moveaxis"): (torch.Tensor.movedim, "``movedim`` and ``moveaxis``"),
+}
 
 
-@moment_rule(*named("transpose", "swapaxes", "swapdims"), takes=(MaskedWeight,), view=True)
-def transpose(input: Value, dim0: int, dim1: int) -> Value:
-    """Serve ``transpose`` and ``swapaxes`` of any two axes."""
-    return shapes.permute(input, permutation_of(input, lambda a: a.transpose(dim0, dim1)))
+def _permuting(move: Callable, spelling: str) -> Callable:
+    def rule(input: Value, *args: Any, **options: Any) -> Value:
+        return shapes.permute(input, permutation_of(input, lambda a: move(a, *args, **options)))
+
+    rule.__doc__ = f"Serve {spelling}."
+    return rule
 
 
-@moment_rule(*named("permute"), takes=(MaskedWeight,), view=True)
-def permute(input: Value, *dims: Any) -> Value:
-    """Serve ``permute``."""
-    return shapes.permute(input, permutation_of(input, lambda a: a.permute(*dims)))
-
-
-@moment_rule(*named("movedim", "moveaxis"), takes=(MaskedWeight,), view=True)
-def movedim(input: Value, source: Any, destination: Any) -> Value:
-    """Serve ``movedim`` and ``moveaxis``."""
-    return shapes.permute(input, permutation_of(input, lambda a: a.movedim(source, destination)))
+for _functions, (_move, _spelling) in _PERMUTATIONS.items():
+    moment_rule(*_functions, takes=(MaskedWeight,), view=True)(_permuting(_move, _spelling))
 
 
 def _sizes(sizes: tuple) -> tuple[int, ...]:

@@ -223,6 +223,7 @@ def test_moments_of_other_coordinates_are_those_of_draws(host):
     assert "moments of function are those of 10000 draws" in " ".join(found.notes)
 
 
+@IN_PYRO
 def test_particles_are_drawn_along_plates(host):
     """Where an observation depends on its row in nothing but the plate."""
     model, _ = softplus(host, 0.5, 0.3)

@@ -16,11 +16,11 @@ def host(request):
     return fresh(request.param)
 
 
-def compared(host, model, **options):
+def compared(host, model, chains=CHAINS, **options):
     with doubles(host):
         data = [host.array(part) for part in (X, Y)]
         result = host.fit(model, *data, **options)
-        return host.package.compare_with_nuts(model, result, *data, **CHAINS)
+        return host.package.compare_with_nuts(model, result, *data, **chains)
 
 
 def with_parameter(host):
@@ -60,14 +60,14 @@ def test_chains_have_the_trained_parameters(host):
 
 
 def test_chains_have_whole_plates(host):
-    found = compared(host, local(host, 5), steps=5)
+    few = {"num_warmup": 20, "num_samples": 20, "num_chains": 1, "kernel": {"max_tree_depth": 4}}
+    found = compared(host, local(host, 5), few, steps=5)
     draws = found.inference_data["NUTS"].posterior
-    assert draws["effect"].shape == (1, 80, len(X))
-    covariance = np.linalg.inv(np.eye(3) + X.T @ X / (NOISE**2 + 1))
-    mean = covariance @ X.T @ Y / (NOISE**2 + 1)
-    error = np.sqrt(np.diag(covariance) / 20)
-    np.testing.assert_allclose(draws["weight"].mean(("chain", "draw")), mean, atol=5 * error.max())
+    assert draws["effect"].shape == (1, 20, len(X))
     assert found.predictive[0].difference.shape == (len(X),)
+    means = draws.mean(("chain", "draw"))
+    residuals = Y - X @ means["weight"].values
+    assert np.corrcoef(means["effect"], residuals)[0, 1] > 0.8
 
 
 @IN_PYRO

@@ -103,6 +103,7 @@ def test_subsampled_plates_count_whole(host):
     np.testing.assert_allclose(data.sample_stats["log_q"].values[0], known, rtol=1e-10)
 
 
+@IN_PYRO
 def test_of_linear_response(host):
     mean = np.linalg.lstsq(X, Y, rcond=None)[0]
     with doubles(host):
@@ -146,7 +147,11 @@ def test_a_fit_has_its_own_parameters(host):
     assert float(abs(means[0] - means[1]).max()) < 0.1
 
 
-@pytest.mark.parametrize("name", ["AutoNormal", "AutoMultivariateNormal"])
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("pyro", "AutoMultivariateNormal"), ("numpyro", "AutoNormal")],
+    indirect=["host"],
+)
 def test_of_guides_of_the_hosts(host, name):
     """Their densities are on the sites' supports: importance weights have the evidence."""
     with doubles(host):

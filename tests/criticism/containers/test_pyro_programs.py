@@ -58,7 +58,7 @@ def trained(model, guide, *data, steps=20):
 
 @pytest.mark.parametrize("make", [autoguide.AutoNormalMessenger, Grouped, listed])
 def test_importance_weights_of_other_guides_have_the_evidence(make):
-    guide = trained(model, make(model), x, y, steps=300)
+    guide = trained(model, make(model), x, y, steps=150)
     data = to_inference_data(guide, model, x, y, num_samples=2000, num_prior_samples=0)
     ratios = (data.sample_stats["lp"] - data.sample_stats["log_q"]).values[0]
     weights = np.exp(ratios - ratios.max())
@@ -90,7 +90,7 @@ def test_draws_at_once_are_those_of_one_after_the_other(name):
     def guide(x, y=None):
         pyro.sample("weight", dist.Normal(torch.tensor([0.5, -0.2, 0.1]), 0.01).to_event(1))
 
-    few, observed, count = x[:4], program(x[:4]), 120
+    few, observed, count = x[:4], program(x[:4]), 50
     options = {"num_samples": count, "num_prior_samples": 0}
     found = to_inference_data(guide, program, few, observed, **options)
     with patch.object(draws_of_model, "_at_once", side_effect=RuntimeError):

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
-import numpyro.infer.autoguide
-import pyro.infer.autoguide
 import pytest
 
+from moment_calculus.criticism.calibration.calibration import calibration
+from moment_calculus.criticism.diagnosis import diagnosis
 from moment_calculus.criticism.diagnosis.checks import check_weights
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
 from moment_calculus.criticism.draws import Draws
-from tests.criticism.containers.programs import HOSTS, NOISE, X, Y, doubles, fresh, scaled
+from tests.criticism.containers.programs import NOISE, X, Y, doubles, fresh, guides_of, scaled
+from tests.criticism.predicted import predicted
 
-GUIDES = {"numpyro": numpyro.infer.autoguide, "pyro": pyro.infer.autoguide}
 SHOWN = np.arange(len(X)) % 3 != 0
 
 
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
+@pytest.fixture
+def host():
+    """One of both, as they share what is said."""
+    return fresh("pyro")
 
 
 def masked(host):
@@ -50,9 +52,30 @@ def test_what_stands_behind_a_mask_is_no_observation(host):
     assert found.is_good
 
 
+def test_counts_of_nested_quadratures_are_judged_by_draws(monkeypatch):
+    """Each probability of a count with two random parameters takes seconds."""
+    counts = np.random.default_rng(0).poisson(2.0, size=20)
+    drawn = predicted("pyro", "Poisson", np.full((3, 20), 2.0), kind="SampledPrediction")
+    slow = predicted("pyro", "GammaPoisson", np.full(20, 3.0), np.full(20, 1.5))
+    nested = dataclasses.replace(slow.marginal, random_parameters=2)
+    monkeypatch.setattr(type(slow), "marginal", nested)
+    judged = []
+    seen = lambda prediction, y: judged.append(prediction) or calibration(drawn, y)  # noqa: E731
+    monkeypatch.setattr(diagnosis, "calibration", seen)
+    fitted = SimpleNamespace(
+        source="guide",
+        test=None,
+        held_out={"y": counts},
+        masked=lambda held_out: {},
+        predictions=lambda _: {"y": slow},
+    )
+    [*diagnosis._calibrations(SimpleNamespace(fitted_model=fitted, mixtures={"y": drawn}))]
+    assert judged == [drawn]
+
+
 def test_a_point_has_no_spread(host):
     model = scaled(host)
-    found = diagnosed(host, model, Y, GUIDES[host.name].AutoDelta(model), method="newton")
+    found = diagnosed(host, model, Y, guides_of(host).AutoDelta(model), method="newton")
     assert found["standard deviations"].verdict is Verdict.BAD
     assert found["standard deviations"].meaning.startswith("AutoDelta is a point at")
     assert found["k̂ of AutoDelta"].verdict is Verdict.UNKNOWN

@@ -34,28 +34,18 @@ from tests.pyro.likelihoods.test_tempered import site as site_in_torch
 
 pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 
-# Every rule of its own, and every way to one of the host's densities.
+# Every way to the host's densities; Pyro's tests have all rules.
 NAMES = [
     "Normal, nonlinear",
-    "LogNormal",
-    "LogNormal, scale",
-    "Laplace",
     "Bernoulli, sigmoid",
-    "Bernoulli, probit",
     "Binomial, probs",
-    "NegativeBinomial",
-    "Geometric",
     "Poisson, softplus",
-    "Exponential",
-    "Gamma, both",
-    "GammaPoisson",
     "OrderedLogistic",
     "transformed",
     "NegativeBinomial, probs",
     "Beta",
     "truncated Normal",
 ]
-SOME = ["Normal, nonlinear", "Poisson, softplus", "Beta"]
 
 
 def found(name, power, mean=MEAN, variance=VARIANCE):
@@ -84,7 +74,7 @@ def test_means_of_powers(name):
     close(*computed()[name])
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", ["Poisson, softplus", "Beta"])
 def test_gradients_by_mean_and_variance(name):
     @by_numpy
     def gradients(mean, variance):
@@ -112,7 +102,7 @@ def sites_of(row, moments):
     return [("y", fn, *parts) for fn, parts in zip(fns, rest, strict=True)]
 
 
-POWERS = (0.0, 1e-6, 0.5, 1.0)
+POWERS = (0.0, 1e-6, 0.5)
 
 
 @pytest.mark.parametrize("name", DATA_IN_TORCH)
@@ -184,20 +174,6 @@ def test_masks_exclude_what_is_missing():
     assert jnp.isfinite(gradient).all()
 
 
-def test_observations_may_have_more_axes_than_the_batch():
-    make, value = CASES["Poisson, exp"]
-    wide = np.stack([value, value + 1])
-
-    def terms(mean, value):
-        return tempered("y", distribution(make, latent("f", mean)), value, 0.5)
-
-    @by_numpy
-    def both(mean, wide):
-        return terms(mean, wide), jnp.stack([terms(mean, row) for row in wide])
-
-    close(*both(MEAN, wide))
-
-
 def test_observations_outside_the_support_have_no_density():
     fn = distribution(lambda f: dist.Poisson(jnp.exp(f), validate_args=True), latent())
     with pytest.warns(UserWarning, match="support"):
@@ -245,7 +221,7 @@ def test_vectors_without_a_rule_are_refused():
         tempered("y", fn, np.full((2, 3), 1 / 3), 0.5)
 
 
-@pytest.mark.parametrize("name", ["Normal, nonlinear", "Poisson, exp", "Bernoulli, logits"])
+@pytest.mark.parametrize("name", ["Normal, nonlinear", "Poisson, exp"])
 def test_small_powers_without_double_precision(name):
     make, value = CASES[name]
     with jax.enable_x64(False):

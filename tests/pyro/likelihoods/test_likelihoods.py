@@ -185,6 +185,12 @@ def test_random_factors_enter_with_their_mean():
         close(actual, (weights * make(f)).sum(0))
 
 
+def test_a_delta_contributes_the_mean_of_its_log_density():
+    f, weights = points()
+    fn = dist.Delta(torch.zeros(3), log_density=torch.exp(latent()))
+    close(evaluate("x", fn, torch.zeros(3)), (weights * f.exp()).sum(0))
+
+
 def test_single_precision_is_integrated_in_double():
     f = latent(mean=MEAN.float(), variance=VARIANCE.float())
     for name in ("Gumbel", "ZeroInflatedPoisson", "Poisson, softplus"):

@@ -1,23 +1,96 @@
-"""Run a recorded program with draws, and match its results with the recorded ones."""
+"""Record a program's calls of torch functions, and run it again with draws."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from guides.families import mean_field
 from moment_calculus.criticism.accuracy.accuracy import other_path
+from moment_calculus.criticism.accuracy.layers import RecordedOperation
 from moment_calculus.values.propagation import Propagation
 from pyro_moments._host import call_plainly, shell_like
-from pyro_moments.criticism.recorder import Call, results_of, short_name
-from pyro_moments.evaluation.tensor import METADATA, define_operators
+from pyro_moments.evaluation.tensor import (
+    METADATA,
+    OBSERVER,
+    MomentTensor,
+    define_operators,
+    name_of,
+)
 from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.rules.table import IN_PLACE
 from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part
+
+
+class Call(NamedTuple):
+    """One call of a torch function on random tensors."""
+
+    function: Callable
+    line: str  # the user's
+    values: tuple[Any, ...]  # of each result; None if it is certain
+
+
+class Recorder:
+    """Records the calls of a program."""
+
+    def __init__(self, caller: str) -> None:
+        self.caller = caller  # line that runs the program, which is not part of it
+        self.calls: list[Call] = []
+        self._mark = 0
+
+    def start_model(self) -> None:
+        """Mark the beginning of the model."""
+        self._mark = len(self.calls)
+
+    def restart_model(self) -> None:
+        """Delete the calls of the model, because it runs again."""
+        del self.calls[self._mark :]
+
+    def __call__(self, function: Callable, result: Any) -> None:
+        """Record a call."""
+        line = user_line()
+        line = "" if line.startswith(self.caller) else line
+        self.calls.append(Call(function, line, tuple(map(value_of, results_of(result)))))
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record what runs in this context."""
+        token = OBSERVER.set(self)
+        try:
+            yield
+        finally:
+            OBSERVER.reset(token)
+
+    def records(self) -> list[RecordedOperation]:
+        """Return the records, one for each result."""
+        return [
+            RecordedOperation(short_name(call.function), call.line, value)
+            for call in self.calls
+            for value in call.values
+        ]
+
+
+def results_of(result: Any) -> tuple[Any, ...]:
+    """Return the results of a call as a tuple."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def value_of(tensor: Any) -> Any:
+    """Return the value of a random tensor; None for others."""
+    return tensor.value if isinstance(tensor, MomentTensor) else None
+
+
+def short_name(function: Callable) -> str:
+    """Return the name of a torch function without modules and underscores."""
+    raw = name_of(function).rpartition(".")[2]
+    name = raw.strip("_")
+    turned = raw.startswith("__") and name[0] in "ri"  # __radd__ and __iadd__
+    return name[1:] if turned and hasattr(torch.Tensor, f"__{name[1:]}__") else name
 
 
 class Replay:
@@ -36,7 +109,7 @@ class Replay:
         return self.place < len(self.calls) and self.calls[self.place].function is function
 
     def call(self, function: Callable, args: tuple, kwargs: dict) -> Any:
-        """Call a function on draws; raise UnsupportedMoments if another one was recorded."""
+        """Call a function on draws; raise UnsupportedMoments if it is not the recorded one."""
         if not self.is_next(function):
             expected = self.calls[self.place].function if self.place < len(self.calls) else None
             name = "nothing more" if expected is None else short_name(expected)
@@ -116,7 +189,7 @@ class FollowedDraw(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Follow calls that bypassed ``__torch_function__``, for which moments raise errors."""
+        """Follow calls that bypass ``__torch_function__``; moments raise errors for them."""
         return cls.__torch_function__(func, types, args, kwargs)
 
     def __iter__(self):
