@@ -15,16 +15,16 @@ from moment_calculus.errors import UnsupportedMoments
 
 
 class Diagnosis(ABC):
-    """Find out why an evaluation failed, from its inputs, its observations and its plates."""
+    """Find out why an evaluation failed, from inputs, data and plates."""
 
-    invalid: tuple[type[Exception], ...]  # errors that invalid distribution parameters raise
+    invalid: tuple[type[Exception], ...]  # of invalid parameters
     invalid_message: str  # part of the message of these errors
     shape_errors: tuple[type[Exception], ...]  # errors that weights inside a plate raise
     replacement: str  # name of the framework's function that replaces NaN
 
     @abstractmethod
     def arrays(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, Any]]:
-        """Yield the arrays without randomness among a model's arguments, with their names."""
+        """Yield the certain arrays among a model's arguments, with names."""
 
     @abstractmethod
     def indices_not_finite(self, data: Any) -> tuple[Sequence[Sequence[int]], int]:
@@ -38,11 +38,11 @@ class Diagnosis(ABC):
     def weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict
     ) -> Iterator[tuple[str, str]]:
-        """Yield the name of every weight that is sampled inside a plate, and the plate's name."""
+        """Yield every weight that is sampled inside a plate, and the plate."""
 
     @contextmanager
     def diagnose_errors(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[None]:
-        """Replace errors of a run by UnsupportedMoments that names the cause, where it is known."""
+        """Replace errors of a run by one that names the cause, if known."""
         try:
             yield
         except ZeroDivisionError as error:
@@ -81,7 +81,7 @@ class Diagnosis(ABC):
     def explain_infinite_loss(
         self, sites: Mapping[str, Any], model: Callable, args: tuple, kwargs: dict
     ) -> None:
-        """Raise UnsupportedMoments if observations or inputs made a loss NaN or infinite."""
+        """Raise UnsupportedMoments if data made a loss NaN or infinite."""
         for name, site in sites.items():
             if site["type"] == "sample" and site["is_observed"]:
                 self.refuse_infinite_data(name, site)
@@ -120,7 +120,7 @@ class Diagnosis(ABC):
 
 
 def named_arguments(function: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:
-    """Return a call's arguments by parameter name; by position where the call does not fit."""
+    """Return a call's arguments by parameter, or by position."""
     try:
         return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):

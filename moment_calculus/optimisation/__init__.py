@@ -1,1 +1,1 @@
-"""Training that both front ends share: the data of every step, the loop, minimisation by SciPy."""
+"""Training in both front ends: data of every step, loop, minimisation, files."""

@@ -1,4 +1,4 @@
-"""Sources of the data of every step: all data at once, shuffled mini-batches, or a loader."""
+"""Sources of the data of every step: all data, shuffled rows, or a loader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Exhausted(Exception):
 
 
 class AllData:
-    """All data in every step: the arguments of model and guide, positional and by name."""
+    """All data in every step: arguments of model and guide."""
 
     size: int | None = None  # rows of a mini-batch
 
@@ -70,7 +70,7 @@ class ShuffledBatches(AllData):
 
 
 class LoaderBatches(AllData):
-    """Mini-batches of a DataLoader or another iterable, once per epoch, or of an iterator, once."""
+    """Mini-batches of an iterable, in every epoch, or of an iterator, once."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class LoaderBatches(AllData):
         self.convert = convert
         self.loader = Rewinding(loader, random)
         self.is_iterator = isinstance(loader, Iterator)  # it runs once
-        self._next: tuple[Arguments, int | None] | None = None  # with the rows of the batch
+        self._next: tuple[Arguments, int | None] | None = None  # and its rows
         self.last: Arguments | None = None  # those of the latest step
 
     def first(self) -> Arguments:
@@ -116,7 +116,7 @@ class LoaderBatches(AllData):
         return batch_arguments(self.convert(batch))
 
     def state(self) -> Any:
-        """Return what later steps depend on: the position of the loader, and its order."""
+        """Return the position of the loader, and its order."""
         return self.loader.state()
 
     def restore(self, state: Any) -> None:
@@ -135,7 +135,7 @@ def first_arguments(source: AllData) -> Arguments:
 
 
 def batch_arguments(batch: Any) -> Arguments:
-    """Return a mini-batch as arguments: by name if it is a mapping, in order if it is a list."""
+    """Return a mini-batch as arguments: of a mapping by name, of a list in order."""
     if isinstance(batch, Mapping):
         return (), dict(batch)
     if isinstance(batch, tuple | list):
@@ -144,14 +144,14 @@ def batch_arguments(batch: Any) -> Arguments:
 
 
 def is_loader(argument: Any) -> bool:
-    """Tell whether an argument is a source of mini-batches: an iterable that is no data."""
+    """Tell whether an argument is a source of mini-batches."""
     data = isinstance(argument, list | tuple | Mapping | str | bytes | range | set)
     known = any(hasattr(argument, name) for name in ("__array__", "shape", "keys"))
     return isinstance(argument, Iterable) and not data and not known
 
 
 def rows_of(parts: Any, whole: bool = True) -> int | None:
-    """Return the number of rows of arrays; if ``whole``, all must have the same number."""
+    """Return the number of rows of arrays; if ``whole``, all have as many."""
     leaves = [*_rows_in(parts)]
     shapes = {shape[0] for _, shape in leaves if shape}
     if whole and (len(shapes) != 1 or not all(shape for _, shape in leaves)):
@@ -237,7 +237,7 @@ class Rewinding:
         return batch
 
     def state(self) -> dict[str, Any]:
-        """Return the epoch, the mini-batches taken of it, and the random state at its start."""
+        """Return the epoch, the mini-batches taken, and the first random state."""
         own = self.loader.state_dict() if _keeps_state(self.loader) else None
         return {
             "epoch": self.epoch,
@@ -248,7 +248,7 @@ class Rewinding:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Return to a state; mini-batches taken before it are loaded again, and skipped."""
+        """Return to a state; mini-batches before it are loaded and skipped."""
         if state["epoch"] < 0:
             return
         self.epoch = state["epoch"] - 1
@@ -273,7 +273,7 @@ class Rewinding:
 
     def _set_random_state(self, state: dict[str, Any]) -> None:
         for generator, saved in zip(_generators(self.loader), state["generators"], strict=True):
-            current = generator.get_state()  # a tensor, filled here without importing torch
+            current = generator.get_state()  # a tensor, filled without torch
             current.numpy()[:] = saved
             generator.set_state(current)
         if self.random is not None:

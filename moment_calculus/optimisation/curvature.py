@@ -1,4 +1,4 @@
-"""What the curvature at a place tells: the gain of a Newton step, and whether it is a saddle."""
+"""What curvature tells of a place: the gain of a Newton step, and of saddles."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from moment_calculus.optimisation.rounds import DeterministicLoss, Round
 
 NULL = 1e-10  # curvatures below this share of the largest are rounding
 ROUNDING = 8.0  # differences of fewer rounding units cannot be seen
-ACCURACY = 0.05  # relative, of a decrement from products; measured errors are a third of it
+ACCURACY = 0.05  # relative, of a decrement from products; measured: a third of it
 PATIENCE = 5  # smallest number of conjugate directions that must gain almost nothing
 
 
 def newton_decrement(slope: np.ndarray, hessian: np.ndarray) -> float:
-    """Return ½ gᵀ H⁻¹ g of slope g [n], Hessian H [n, n]; infinite for a negative direction."""
+    """Return ½ gᵀ H⁻¹ g of g [n], H [n, n]; infinite for a negative direction."""
     if not (np.isfinite(slope).all() and np.isfinite(hessian).all()):
         return np.inf
     try:
@@ -81,14 +81,14 @@ def _partial_decrement(
 
 
 def _is_settled(gains: list[float], enough: float) -> bool:
-    """Tell whether gains exceed ``enough``, or the last third of the directions gained little."""
+    """Tell whether gains are ``enough``, or the last third of them is little."""
     total, last = sum(gains), max(PATIENCE, len(gains) // 3)
     return total > enough or (len(gains) > last and sum(gains[-last:]) <= ACCURACY * total)
 
 
 PRODUCTS = 24  # largest number of products of the Hessian with directions, each a slope
 NEGATIVE = 1e-3  # negative curvatures below this share of the largest count as rounding
-SETTLED = 1e-2  # relative change of the least curvature in three products that counts as none
+SETTLED = 1e-2  # relative change of the least curvature that counts as none
 LENGTHS = (1.0, 0.25, 4.0)  # of the step off a saddle, in units of the scales
 
 
@@ -119,7 +119,7 @@ def step_off_saddle(
     for length in LENGTHS:
         steps = [length * direction, -length * direction]
         losses = [current.value_and_slope(step)[0] for step in steps]
-        if loss - sum(losses) / 2 > seen:  # on both sides: a remaining slope lowers one of them
+        if loss - sum(losses) / 2 > seen:  # on both sides: a slope lowers only one
             lower = int(np.argmin(losses))
             return current.place(steps[lower]), losses[lower]
     return None

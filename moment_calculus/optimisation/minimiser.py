@@ -67,7 +67,7 @@ def newton(
 
 
 def _without_nan(objective: DeterministicLoss) -> DeterministicLoss:
-    """Return the objective, infinite where it is NaN: only then a trust region shrinks."""
+    """Return the objective, infinite where it is NaN, so that a region shrinks."""
 
     def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:
         value, slope = objective.value_and_slope(place)
@@ -94,7 +94,7 @@ def _products_decrement(current: Round, at: np.ndarray, enough: float) -> float:
 
 
 def _final_decrement(objective: DeterministicLoss, outcome: Outcome) -> Outcome:
-    """Complete the decrement where the method stopped, which may be known in part only."""
+    """Complete the decrement where the method stopped."""
     if not outcome.reason.startswith("converged: the Newton decrement"):
         at = np.zeros_like(outcome.place)
         outcome.decrement = _products_decrement(Round(objective, outcome.place), at, np.inf)
@@ -155,7 +155,7 @@ def _lbfgs(
 def _slope_is_negligible(
     current: Round, at: np.ndarray, outcome: Outcome, tolerance: float
 ) -> bool:
-    """Tell whether slope and last gain are so small that rounding hides further progress."""
+    """Tell whether rounding hides what slope and last gain promise."""
     slope = current.value_and_slope(at)[1]
     promised, rounding = 0.5 * slope @ slope, ROUNDING * current.objective.precision
     seen = rounding * abs(outcome.loss)
@@ -168,7 +168,7 @@ def _slope_is_negligible(
 
 
 def _finite(objective: DeterministicLoss, outcome: Outcome) -> DeterministicLoss:
-    """Return the objective, high and flat where it is not finite: the line search turns back."""
+    """Return the objective, high and flat where it is not finite."""
 
     def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:
         value, slope = objective.value_and_slope(place)
@@ -186,7 +186,7 @@ BY_ADAM = "train by method='adam', or use an objective without them"
 
 
 def check_deterministic(one: float, other: float, remedy: str = BY_ADAM) -> None:
-    """Raise ValueError if a loss (``one``) is another one with other random numbers (``other``)."""
+    """Raise ValueError if two values of a loss differ by their random numbers."""
     if one != other:
         raise ValueError(
             f"the loss is not deterministic: {one} and {other} with different random numbers. "
@@ -197,14 +197,14 @@ def check_deterministic(one: float, other: float, remedy: str = BY_ADAM) -> None
 
 @dataclass
 class Minimiser:
-    """A :class:`.Trainer` by a deterministic method; every stretch begins a new round of it."""
+    """A :class:`.Trainer` by a deterministic method; a stretch begins a round."""
 
     objective: DeterministicLoss
     outcome: Outcome  # where the training is
     method: str  # a key of METHODS
     tolerance: float | None
     values_at: Callable[[np.ndarray], dict[str, Any]]  # parameters by name, of a flat vector
-    terms_at: Callable[[np.ndarray], dict[str, float]]  # what each site contributes to the ELBO
+    terms_at: Callable[[np.ndarray], dict[str, float]]  # by site, of the ELBO
     score_at: Callable[[np.ndarray], float]  # held-out log-likelihood
 
     def advance(self, course: Course, steps: int, bar: Bar) -> None:

@@ -29,7 +29,7 @@ STRETCH = 100
 
 @dataclass(frozen=True)
 class Options:
-    """The options of ``fit`` that both frameworks share; ValueError if they do not go together."""
+    """The options of ``fit`` in both frameworks; ValueError if they conflict."""
 
     method: str = "adam"
     steps: int | None = None
@@ -118,7 +118,7 @@ class Options:
 
     @property
     def stretch(self) -> int | None:
-        """Return the number of steps between two looks at the training; None for one stretch."""
+        """Return the number of steps of a stretch; None for a single stretch."""
         if self.every is not None or self.method == "adam":
             return self.every or STRETCH
         looks = (self.held_out, self.callback, self.checkpoint)
@@ -129,7 +129,7 @@ class Options:
         data: tuple,  # positional arguments
         named: dict[str, Any],
         take: Callable[[Any, Any], Any],  # picks rows of an array
-        convert: Callable[[Any], Any],  # makes arrays of the framework of a loader's mini-batch
+        convert: Callable[[Any], Any],  # to arrays of the framework
         random: RandomState | None,  # the framework's global random state, if it has one
     ) -> AllData:
         """Return the source of the data of every step."""

@@ -26,7 +26,7 @@ class ByDraws(NamedTuple):
 
     @property
     def is_off(self) -> bool:
-        """Tell whether draws contradict the loss, by three standard errors and one per cent."""
+        """Tell whether draws contradict the loss (three standard errors, 1 %)."""
         if math.isnan(self.loss):
             return False
         certain = max(LOSS_SHARE * abs(self.loss), ERRORS * self.standard_error)
@@ -34,7 +34,7 @@ class ByDraws(NamedTuple):
 
     @property
     def is_precise(self) -> bool:
-        """Tell whether the draws are precise enough to see a difference of one per cent."""
+        """Tell whether the draws would show a difference of one per cent."""
         return ERRORS * self.standard_error <= LOSS_SHARE * abs(self.loss)
 
     def __str__(self) -> str:
@@ -49,13 +49,13 @@ class ByDraws(NamedTuple):
 class Course:
     """The course of a training so far."""
 
-    losses: list[float] = field(default_factory=list)  # of the steps, each of its own batch
+    losses: list[float] = field(default_factory=list)  # by step, of its batch
     steps: int = 0  # number of steps made
     converged: bool = False  # whether it stopped because nothing is left to gain
     reason: str = ""  # why it stopped, in words; empty while it goes on
     change: float | None = None  # relative change of the loss at the end
-    decrement: float | None = None  # ½ gᵀ H⁻¹ g in nats: what one more Newton step would gain
-    held_out: dict[int, float] = field(default_factory=dict)  # log-likelihood by steps before it
+    decrement: float | None = None  # ½ gᵀ H⁻¹ g, in nats
+    held_out: dict[int, float] = field(default_factory=dict)  # by steps before
     best: int | None = None  # number of steps at the best of these
     saddles: int = 0  # how many saddles it stepped off
 
@@ -93,7 +93,7 @@ class Outcome(Course):
     """The course of a deterministic method, and its present parameters."""
 
     place: np.ndarray = field(default_factory=lambda: np.zeros(0))  # parameters, flat
-    full_start: int | None = None  # L-BFGS: number of steps after which all parameters move
+    full_start: int | None = None  # steps after which all parameters move
 
 
 @dataclass(kw_only=True)

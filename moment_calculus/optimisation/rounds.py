@@ -21,7 +21,7 @@ from moment_calculus.optimisation.outcome import Outcome
 Report = Callable[[float], None] | None
 
 DRIFT = 4.0  # factor by which a unit may change within a round
-FLAT = 1e-5  # nats that a slope (in units of the scales) may promise if no step lowers the loss
+FLAT = 1e-5  # nats that a slope may promise if no step lowers the loss
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class DeterministicLoss:
     scales: np.ndarray | None = None  # [n] of bool: scales of the guide; None if unknown
 
     def within(self, context: Callable[[], AbstractContextManager]) -> DeterministicLoss:
-        """Return the same objective with functions that are computed inside ``context()``."""
+        """Return the same objective, computed inside ``context()``."""
 
         def entering(function: Callable) -> Callable:
             def run(*places: np.ndarray) -> Any:
@@ -121,7 +121,7 @@ class Round:
         return bool((np.maximum(ratio, 1 / ratio) > DRIFT).any())
 
     def _cached_value(self, name: str, position: np.ndarray, compute: Callable) -> Any:
-        """Compute something at a place, unless it is known from one of the last two places."""
+        """Compute something at a place, unless it is one of the last two."""
         key = position.tobytes()  # a rejected step returns to the place before the last
         if key not in self._cache:
             self._cache = dict([*self._cache.items()][-1:])
@@ -157,7 +157,7 @@ def in_rounds(
     options: dict[str, Any],
     report: Report,
 ) -> Outcome:
-    """Go on from an outcome by rounds of a SciPy method, each in the units of its first place."""
+    """Go on by rounds of a SciPy method, each in the units of its first place."""
     outcome.converged, outcome.reason = False, f"stopped after {steps} steps"
     while outcome.steps < steps and not outcome.converged:
         current, before = Round(objective, outcome.place), outcome.steps
@@ -192,7 +192,7 @@ def _callback(
     finished: Callable[[Round, np.ndarray], str],
     report: Report,
 ) -> Callable[..., None]:
-    """Return a callback for SciPy, which records every step in the outcome, and ends a round."""
+    """Return a callback for SciPy, which records every step and ends a round."""
 
     def watch(intermediate_result: Any) -> None:  # SciPy requires this name
         position = intermediate_result.x

@@ -1,4 +1,4 @@
-"""The training loop around all methods: stretches of steps, checks between them, a progress bar."""
+"""The training loop of all methods: stretches of steps, checks, a progress bar."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tqdm import tqdm
 from moment_calculus.optimisation.outcome import RECENT, Course
 
 SADDLES = 5  # largest number of saddles that a training steps off
-STALL = 1e-5  # Adam stands still if the mean loss of a hundred steps changes by less, relatively
+STALL = 1e-5  # Adam stands still if the mean of 100 losses changes by less
 
 
 class Trainer(Protocol):
     """A method with the parameters that it trains."""
 
     def advance(self, course: Course, steps: int, bar: Bar) -> None:
-        """Go on to a number of steps, writing losses and the reason to stop into the course."""
+        """Go on to a number of steps, and note losses and the reason to stop."""
 
     def step_off(self) -> bool:
         """Step off a saddle; tell whether there was one."""
@@ -31,7 +31,7 @@ class Trainer(Protocol):
         """Return the parameters by name, in the framework's conventions."""
 
     def terms(self) -> dict[str, float]:
-        """Return what each site contributes to the ELBO; empty if the objective does not tell."""
+        """Return the sites' contributions to the ELBO; empty if they are unknown."""
 
     def score(self) -> float:
         """Return the held-out log-likelihood."""
@@ -98,8 +98,8 @@ class Plan:
     # Held-out evaluations without a rise after which training stops; None without
     # held-out data.
     patience: int | None = None
-    callback: Callable[[Progress], Any] | None = None  # ends the training by returning True
-    write: Callable[[Course, Any], None] | None = None  # stores course and best parameters
+    callback: Callable[[Progress], Any] | None = None  # True ends the training
+    write: Callable[[Course, Any], None] | None = None  # stores the training
     progress_bar: bool | None = None  # None shows it on a terminal only
 
 
@@ -166,7 +166,7 @@ def _leave_saddle(trainer: Trainer, course: Course, taken: int) -> None:
 
 
 def _has_stalled(course: Course, taken: int) -> bool:
-    """Tell, once in a hundred steps, whether their mean loss stays the same for the first time."""
+    """Tell, once in 100 steps, whether their mean loss stays for the first time."""
     if course.reason or course.steps // RECENT == (course.steps - taken) // RECENT:
         return False
     last = course.losses[-(len(course.losses) // RECENT) * RECENT :][-3 * RECENT :]
@@ -186,7 +186,7 @@ class Bar:
     def __init__(
         self, steps: int, done: int, shown: bool | None, terms: Callable[[], dict[str, float]]
     ) -> None:
-        disable = None if shown is None else not shown  # None: tqdm shows it on a terminal only
+        disable = None if shown is None else not shown  # None: on terminals
         self._bar = tqdm(total=steps, initial=done, disable=disable, desc="fit", unit="step")
         self._terms, self._parts, self._looked = terms, "", 0.0
 
@@ -213,7 +213,7 @@ def last_line(text: str, shown: bool | None) -> None:
 
 
 def parts_in_words(terms: dict[str, float]) -> str:
-    """Describe the sites' contributions to an ELBO, the largest first: ": obs -20, weight -3.5"."""
+    """Describe the contributions to an ELBO: ": obs -20, weight -3.5"."""
     largest = sorted(terms.items(), key=lambda term: -abs(term[1]))
     shown = [f"{name} {value:.4g}" for name, value in largest[:4]]
     rest = sum(value for _, value in largest[4:])

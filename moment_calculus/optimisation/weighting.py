@@ -1,4 +1,4 @@
-"""Weights of the sites in a step: a mini-batch stands for all rows, the KL divergence warms up."""
+"""Weights of the sites in a step, for all rows and for a KL that warms up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Plates = Sequence[tuple[str, int]]  # pairs of name and size
 
 
 def priors_from_fit(sites: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
-    """Return the posteriors of an earlier fit for the latent sites outside plates of data."""
+    """Return an earlier fit's posteriors of latent sites outside data's plates."""
     if not hasattr(fit.guide, "get_posterior"):
         raise ValueError(
             f"a {type(fit.guide).__name__} does not give its posterior as distributions by site, "
@@ -43,7 +43,7 @@ def weight_site(
     plates: PlateScaling | None,  # None: all data at once
     batch: int | None,  # rows of the mini-batch
     kl_weight: Any,  # of the KL divergence; None: its full weight
-    enlarged: Callable[[Any, Any], Any],  # a plate as a subsample of one with so many elements
+    enlarged: Callable[[Any, Any], Any],  # a plate as a subsample
 ) -> None:
     """Weight a latent site by the KL divergence's weight, an observed one by all rows."""
     around = [(frame.name, frame.size) for frame in site["cond_indep_stack"]]
@@ -87,7 +87,7 @@ class PlateScaling:
     def plate_to_scale(
         self, name: str, scale: Any, plates: Plates, batch: int | None
     ) -> str | None:
-        """Return the plate by which an observed site must be scaled; None if it must not be."""
+        """Return the plate by which an observed site is scaled; None for none."""
         self._observes = True
         if self._scales_itself(name, scale, batch) or (self.rows == batch and self.rows):
             return None
@@ -145,7 +145,7 @@ class PlateScaling:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """A weight that is zero for ``wait`` steps, then rises linearly to one in ``rise`` steps."""
+    """A weight that is zero for ``wait`` steps, and rises to one in ``rise``."""
 
     wait: int
     rise: int
@@ -162,7 +162,7 @@ class WarmUp:
 
 
 def parse_warm_up(argument: int | tuple[int, int] | None) -> WarmUp | None:
-    """Return the user's warm-up: steps of the rise, or a pair of steps to wait and to rise."""
+    """Return the user's warm-up: steps to rise, or to wait and to rise."""
     if argument is None:
         return None
     return WarmUp(*argument) if isinstance(argument, tuple) else WarmUp(0, argument)

@@ -1,4 +1,4 @@
-"""Predictive distributions of single elements of a site: quantiles, probabilities, entropies."""
+"""Predictive distributions of the elements of a site: quantiles, entropies."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PredictiveMoments(NamedTuple):
 
 @dataclass(frozen=True)
 class Marginal:
-    """The predictive distribution of each element of a site, of which only moments are known."""
+    """The predictive distribution of each element of a site; only moments are known."""
 
     name: str
     family: str  # name of the class of its distribution
@@ -76,7 +76,7 @@ class Marginal:
         raise no_quantiles(self.name, self.family)
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
-        """Return P(y ≤ value) of each element, at a value that broadcasts to an observation."""
+        """Return P(y ≤ value) of each element; the value broadcasts to an observation."""
         raise no_distribution_function(self.name, self.family)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
@@ -84,12 +84,12 @@ class Marginal:
         raise no_entropy(self.name, self.family)
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
-        """Return the entropy minus the expected entropy given the parameters, at least zero."""
+        """Return the entropy minus its expectation given the parameters, ≥ 0."""
         entropy = self.entropy(moments)
         return positive_part(entropy - self.expected_conditional_entropy(moments))
 
     def expected_conditional_entropy(self, moments: PredictiveMoments) -> Array:
-        """Return E_q of the entropy given the parameters, of the shape of :meth:`entropy`."""
+        """Return E_q of the entropy given the parameters, shaped as :meth:`entropy`."""
         if self.expected_entropy is None:
             raise no_entropy_given(self.name, self.family)
         return namespace(moments.mean).zeros_like(moments.mean) + self.expected_entropy()
@@ -103,7 +103,7 @@ class Marginal:
         )
 
     def credible_quantiles(self, levels: np.ndarray, moments: PredictiveMoments) -> Array:
-        """Return quantiles [levels, ...] of the mean of an observation given its parameters."""
+        """Return quantiles [levels, ...] of E[y | parameters]."""
         if self.mean_quantile is None:
             raise UnsupportedMoments(
                 f"site '{self.name}': no credible interval of the mean of a {self.family}: how it "
@@ -141,7 +141,7 @@ class NormalMarginal(Marginal):
         return 0.5 * xp.log1p(ratio)
 
     def credible_quantiles(self, levels: np.ndarray, moments: PredictiveMoments) -> Array:
-        """Return quantiles [levels, ...] of the Gaussian mean of an observation in closed form."""
+        """Return quantiles [levels, ...] of the Gaussian E[y | parameters]."""
         broadcast = levels.reshape((-1,) + (1,) * len(moments.mean.shape))
         return normal_quantile(moments.mean, moments.epistemic, constants(broadcast, moments.mean))
 
@@ -150,7 +150,7 @@ class NormalMarginal(Marginal):
 class VectorMarginal(NormalMarginal):
     """The dependent components of a multivariate Normal predictive distribution."""
 
-    covariances: Callable[[], tuple[Array, Array]]  # predictive covariance, noise covariance
+    covariances: Callable[[], tuple[Array, Array]]  # predictive, and of the noise
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """Return the joint entropy of all components in closed form."""
@@ -213,7 +213,7 @@ class ContinuousMarginal(Marginal):
         return density_entropy(self.log_prob, edges, self.bounds)
 
     def edges(self, moments: PredictiveMoments) -> Array:
-        """Return rough quantiles [edges, ...], the ends of the panels of the quadrature."""
+        """Return rough quantiles [edges, ...], the ends of the quadrature's panels."""
         levels = edge_levels(moments.mean)
         return self._inverse(
             levels, moments, LEVEL_ERROR * namespace(levels).minimum(levels, 1 - levels)
@@ -221,7 +221,7 @@ class ContinuousMarginal(Marginal):
 
 
 def edge_levels(mean: Array) -> Array:
-    """Return the levels of the panel ends, broadcastable to a mean and in its precision."""
+    """Return the levels of the panel ends, broadcastable to a mean."""
     single = float(namespace(mean).finfo(mean.dtype).eps) > 1e-10
     lower = [level for level in TAILS if level >= SMALLEST_LEVEL or not single] + list(BODY)
     levels = np.array([*lower, *(1 - level for level in lower[-2::-1])])
@@ -267,7 +267,7 @@ class CountMarginal(Marginal):
         return sum_over_counts(self._log, moments.mean, moments.variance, self.bounds)
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
-        """Return the mutual information by summation of −p log p minus its expectation."""
+        """Return the mutual information by sums of −p log p minus its expectation."""
 
         def terms(counts: Array) -> tuple[Array, Array]:
             probability, surprisal = self._log(counts)
@@ -305,7 +305,7 @@ class BinaryMarginal(CountMarginal):
 
 @dataclass(frozen=True)
 class ClassMarginal(Marginal):
-    """Predictive distribution of classes; the mean [..., classes] holds their probabilities."""
+    """Predictive distribution of classes; the mean [..., classes] is theirs."""
 
     # The mutual information, where it is not the entropy of the mean minus the expected
     # entropy.
@@ -317,13 +317,13 @@ class ClassMarginal(Marginal):
         return mean
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
-        """Return quantiles by summation of the probabilities, if the classes have an order."""
+        """Return quantiles by sums of probabilities, if the classes have an order."""
         if not self.ordered:
             raise no_quantiles(self.name, self.family, classes=True)
         return class_quantile(moments.mean, levels[..., 0])
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
-        """Return P(y ≤ value) by summation of the probabilities, if the classes have an order."""
+        """Return P(y ≤ value) by sums of probabilities, if the classes have an order."""
         if not self.ordered:
             raise no_distribution_function(self.name, self.family, classes=True)
         return class_cumulative(moments.mean, value)
@@ -333,7 +333,7 @@ class ClassMarginal(Marginal):
         return class_entropy(moments.mean)
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
-        """Return ``information()`` if it is given, otherwise the difference of entropies."""
+        """Return ``information()`` if given, otherwise the difference of entropies."""
         if self.information is not None:
             return positive_part(self.information())
         return super().mutual_information(moments)
@@ -378,7 +378,7 @@ def no_entropy(name: str, family: str) -> UnsupportedMoments:
 
 
 def no_entropy_given(name: str, family: str) -> UnsupportedMoments:
-    """Return the error for a distribution whose entropy given its parameters is not known."""
+    """Return the error for an unknown entropy given the parameters."""
     return UnsupportedMoments(
         f"site '{name}': no mutual information of a {family}: its entropy given its parameters is "
         "not known",

@@ -38,7 +38,7 @@ class Particles:
     moments: PredictiveMoments  # of each particle, [particles, ...], in double precision
 
     def mean_of(self, array: Array) -> Array:
-        """Return the mean over the particles of [particles, ...]; [...] is returned unchanged."""
+        """Return the mean over the particles of [particles, ...]; [...] stays as it is."""
         return namespace(array).mean(array, axis=0) if array.ndim > self.axes else array
 
     def mean(self, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -52,7 +52,7 @@ class Particles:
         return averaged
 
     def log_mean(self, function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-        """Return log of the mean over the particles of exp of a function of observations."""
+        """Return log of the mean over the particles of exp of a function."""
 
         def averaged(value: Array) -> Array:
             broadcast, axis = self._wide(value)
@@ -61,7 +61,7 @@ class Particles:
         return averaged
 
     def _wide(self, value: Array) -> tuple[Array, int]:
-        """Insert an axis for the particles into observations; return them and the axis."""
+        """Insert an axis for the particles into observations; return both."""
         xp = namespace(value)
         missing = max(self.axes - value.ndim, 0)
         value = xp.reshape(value, (*(1,) * missing, *value.shape))
@@ -70,7 +70,7 @@ class Particles:
 
 
 def log_mean_exp(x: Array, *, axis: int = 0) -> Array:
-    """Return log of the mean of eˣ over an axis without overflow; −∞ where all are."""
+    """Return log of the mean of eˣ over an axis, without overflow; −∞ of −∞."""
     xp = namespace(x)
     largest = xp.max(x, axis=axis, keepdims=True)
     largest = xp.where(xp.isfinite(largest), largest, xp.zeros_like(largest))
@@ -79,7 +79,7 @@ def log_mean_exp(x: Array, *, axis: int = 0) -> Array:
 
 
 def mixture_moments(moments: PredictiveMoments) -> PredictiveMoments:
-    """Return the moments of a mixture by the law of total variance; parts on the leading axis."""
+    """Return a mixture's moments by the law of total variance; parts lead the axes."""
     xp = namespace(moments.mean)
     spread = xp.var(moments.mean, axis=0) + xp.mean(moments.epistemic, axis=0)
     mean, aleatoric = (xp.mean(part, axis=0) for part in (moments.mean, moments.aleatoric))
@@ -88,7 +88,7 @@ def mixture_moments(moments: PredictiveMoments) -> PredictiveMoments:
 
 @singledispatch
 def mixture_of(marginal: Marginal, particles: Particles) -> Marginal:
-    """Return the predictive distribution of the mixture, given the particles' distributions."""
+    """Return the predictive distribution of the mixture from the particles'."""
     return Marginal(marginal.name, marginal.family)
 
 
@@ -136,10 +136,10 @@ def _(marginal: CountMarginal, particles: Particles) -> Marginal:
 class MixtureMarginal(ContinuousMarginal):
     """A mixture of continuous distributions."""
 
-    part_edges: Callable[[], Array] | None = None  # quantiles of the parts, [edges, particles, ...]
+    part_edges: Callable[[], Array] | None = None  # of the parts, [edges, particles, ...]
 
     def edges(self, moments: PredictiveMoments) -> Array:
-        """Return the panel ends of all parts together, so that narrow parts are resolved."""
+        """Return the panel ends of all parts, so that narrow parts are resolved."""
         assert self.part_edges is not None
         result = self.part_edges()
         xp = namespace(result)
@@ -229,7 +229,7 @@ class SampledSite(PredictedSite):
 
 
 def not_of_particles(name: str, family: str, shape: tuple[int, ...]) -> ValueError:
-    """Return the error for a distribution without particle axis or with random parameters."""
+    """Return the error for no particle axis, or for random parameters."""
     return ValueError(
         f"site '{name}': a SampledPrediction is of certain parameters with the particles on the "
         f"leading axis of the batch shape; this {family} has the batch shape {tuple(shape)}, or "

@@ -1,4 +1,4 @@
-"""Moments as a user passes and receives them, and their conversion to values that propagate."""
+"""Moments as a user passes and receives them, and as values that propagate."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Moments:
 
 
 def as_value(moments: Moments, name: str, propagation: Propagation) -> Gaussian:
-    """Return moments as a Gaussian value that propagates and that messages call ``name``."""
+    """Return moments as a Gaussian value, which messages call ``name``."""
     covariance, variance = moments.covariance, moments.variance
     if covariance is None and len(moments.mean.shape) == 1:
         # Without a covariance a vector would be taken for the weights of a linear map.
@@ -74,7 +74,7 @@ def as_value(moments: Moments, name: str, propagation: Propagation) -> Gaussian:
 
 
 def moments_of_value(value: Value | Array) -> Moments:
-    """Return the moments of a value; the variance of an array without randomness is zero."""
+    """Return the moments of a value; the variance of a certain array is zero."""
     if not hasattr(value, "gaussian"):
         return Moments(value, variance=namespace(value).zeros_like(value))
     gaussian = value.gaussian()
@@ -98,7 +98,7 @@ def draws_from(moments: Moments, noise: Array) -> Array:
 
 
 def moments_of_draws(draws: Array, full: bool) -> Moments:
-    """Return the moments of draws [draws, ...], in full mode with the trailing covariance."""
+    """Return the moments of draws [draws, ...], in full mode with a covariance."""
     xp = namespace(draws)
     if draws.shape[0] == 1:
         return moments_of_value(draws[0])  # with variance zero

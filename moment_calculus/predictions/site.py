@@ -1,4 +1,4 @@
-"""Predictive distribution of one site: moments, log density, quantiles, intervals, entropies."""
+"""Predictive distribution of one site: moments, density, quantiles, entropies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Axes(NamedTuple):
 
 
 class PredictedSite:
-    """Predictive distribution of one site: moments, log density, quantiles, entropies, draws."""
+    """Predictive distribution of one site: moments, density, quantiles, entropies."""
 
     def __init__(
         self,
@@ -274,7 +274,7 @@ def _central(mass: float) -> tuple[float, float]:
 
 
 def checked_count(n: int, what: str = "draws") -> int:
-    """Return a number of draws or the like; raise ValueError unless it is a positive integer."""
+    """Return a number of draws; raise ValueError unless it is a positive integer."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"the number of {what} is a positive integer, not {n!r}")
     return int(n)
@@ -289,7 +289,7 @@ class ClosedFormSite(PredictedSite):
         self,
         name: str,
         distribution: Any,
-        base: tuple[Any, int],  # distribution inside wrappers, number of axes that they sum over
+        base: tuple[Any, int],  # inside wrappers, and the number of axes that they sum
         predictive: Sequence[Any],  # predictive moments, and log density or distribution
         marginal: Marginal,
         has_classes: bool,
@@ -308,7 +308,9 @@ class ClosedFormSite(PredictedSite):
             terms = xp.broadcast_to(terms, broadcast_shape(tuple(terms.shape), elements))
             return xp.sum(terms, axis=tuple(range(-summed, 0))) if summed else terms
 
-        moments = PredictiveMoments(*(xp.broadcast_to(part, shape + classes) for part in parts))
+        # A certain mean may be an array of NumPy's beside traced variances.
+        wide = [namespace(part).broadcast_to(part, shape + classes) for part in parts]
+        moments = PredictiveMoments(*wide)
         axes = Axes(elements, event, summed)
         super().__init__(name, distribution, moments, log_density, marginal, axes, context)
 
@@ -340,7 +342,7 @@ class ClosedFormSite(PredictedSite):
 def summed_log_density(
     sites: Mapping[str, Any], prediction_of: Callable[[str, Any], PredictedSite]
 ) -> Array:
-    """Return the log predictive density of all observed elements, each on its own, as one sum."""
+    """Return the summed log predictive densities of all observed elements."""
     if not sites:
         raise ValueError(
             "the model observes nothing with these arguments: pass the observations as in training"

@@ -300,7 +300,7 @@ def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) 
 
 
 def _of_batch(batch: Any) -> Any:
-    """Return a loader's batch with arrays of JAX for arrays, tensors and numbers except flags."""
+    """Return a loader's batch with arrays of JAX, but for flags."""
 
     def converted(part: Any) -> Any:
         is_number = isinstance(part, int | float) and not isinstance(part, bool)

@@ -18,7 +18,7 @@ from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from numpyro_moments._host import evaluate
 
-BATCH_ROOM = 1 << 27  # bytes of intermediate results of concurrent products; more leaves the caches
+BATCH_ROOM = 1 << 27  # bytes of concurrent products; more leaves the caches
 
 
 class Curvature:
@@ -31,7 +31,7 @@ class Curvature:
     def __init__(self, slope: Callable[[jax.Array], jax.Array]) -> None:
         self.slope = slope
         self._program: Any = None  # jaxpr of a product
-        self._fixed: dict[int, jax.Array] = {}  # its constants that no place changes, by index
+        self._fixed: dict[int, jax.Array] = {}  # constants that no place changes
         self._linearised = jax.jit(self._linearise)
         self._along, self._dense = jax.jit(self._product), jax.jit(self._products)
         self._known: tuple[bytes, list[jax.Array]] | None = None
@@ -66,10 +66,10 @@ class Curvature:
         return evaluate(self._program, consts, direction)[0]
 
     def _products(self, linearised: list[jax.Array], place: jax.Array) -> jax.Array:
-        """Return the products with all unit vectors, as many at once as :data:`ROOM` allows."""
+        """Return the products with all unit vectors, as many at once as fit."""
         size = place.size
         rounds = -(-size // max(1, BATCH_ROOM // self._bytes()))
-        rows = jnp.arange(-(-size // rounds) * rounds).reshape(rounds, -1)  # beyond the last: zeros
+        rows = jnp.arange(-(-size // rounds) * rounds).reshape(rounds, -1)  # padded
 
         def row(index: jax.Array) -> jax.Array:
             return self._product(linearised, jax.nn.one_hot(index, size, dtype=place.dtype))
@@ -105,7 +105,7 @@ class FlatLoss:
 
     @cached_property
     def _both(self) -> Callable:
-        """Return loss and slope as a compiled function of ``unravel``, flat parameters and key."""
+        """Return compiled loss and slope of ``unravel``, flat parameters and key."""
         loss = lambda unravel, flat, key: self.loss(unravel(flat), key)  # noqa: E731
         return jax.jit(jax.value_and_grad(loss, argnums=1), static_argnums=0)
 
@@ -142,7 +142,7 @@ class FlatLoss:
         )
 
     def _units(self, params: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """Return the scale of each location; of scales what changes their logarithm by one."""
+        """Return each location's scale; of scales, what moves their log by one."""
         ones = jax.tree.map(jnp.ones_like, params)
         values, rates = jax.jvp(self.svi.constrain_fn, (params,), (ones,))
         units = dict(ones)

@@ -1,4 +1,4 @@
-"""Train by the compiled steps of an optimiser: many in one call, or one for each mini-batch."""
+"""Train by compiled steps of an optimiser: many in one call, or one by one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class GradientTrainer:
                 bar.report(len(losses), course.loss)
 
     def _advance(self, course: Course, count: int) -> np.ndarray:
-        """Take steps; return their losses [steps, restarts], fewer if the mini-batches end."""
+        """Take steps; return losses [steps, restarts], fewer if the data end."""
         if isinstance(self.source, LoaderBatches):
             losses = self._load(course, count)
         else:
@@ -106,7 +106,7 @@ class GradientTrainer:
         return jax.vmap(update)(state) if self.several else update(state)
 
     def _inputs(self, first: int, count: int) -> tuple[list, Any, Any]:
-        """Return arrays of data, rows of mini-batches and weights, padded to a stretch of steps."""
+        """Return data, rows of mini-batches and weights, padded to a stretch."""
         steps = range(first, first + self.stretch)
         arrays, _ = apart((self.source.args, self.source.named))
         rows = weights = None
@@ -176,7 +176,7 @@ class GradientTrainer:
         return FlatLoss(self.problem.svi, jax.random.key(0), args, named)
 
     def finish(self, course: Course) -> None:
-        """Choose the best restart, and set its losses, with a last one if data are not batched."""
+        """Choose the best restart, and set its losses."""
         losses = self._all_losses()
         if type(self.source) is AllData:
             _, last = self._run(self._state, *self._inputs(course.steps, 1), 1)
@@ -215,7 +215,7 @@ class GradientTrainer:
         return self.problem.terms(params, mutable, data, self.source.size)
 
     def score(self) -> float:
-        """Return the held-out log-likelihood of the best restart, and choose that restart."""
+        """Return the best restart's held-out log-likelihood, and choose it."""
         score = jax.vmap(self.problem.score) if self.several else self.problem.score
         found = np.atleast_1d(np.asarray(score(*self._trained()), np.float64))
         self._chosen = int(np.argmax(np.where(np.isnan(found), -np.inf, found)))

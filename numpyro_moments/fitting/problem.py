@@ -1,4 +1,4 @@
-"""Model, guide and objective of a training, with the weights of a step and the check by draws."""
+"""Model, guide and objective of a training, weights of a step, check by draws."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Static:
-    """The structure of some arguments, and their leaves that are no arrays, to be compiled in."""
+    """The structure of arguments, and their leaves that are no arrays."""
 
     structure: Any
     leaves: tuple[tuple[int, Any], ...]  # by index

@@ -1,4 +1,4 @@
-"""Write trained parameters to a file, read them back, and take them as the prior of new data."""
+"""Write trained parameters to a file, read them, and use them as a prior."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[s
 
 
 def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
-    """Return a model's log density at a fixed start, as text that identifies the model."""
+    """Return a model's log density at a fixed start, as text."""
     with handlers.block():
         trace = handlers.trace(_started(model)).get_trace(*data, **named)
     sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
@@ -146,7 +146,7 @@ def arrays_in(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filled(made: Any, stored: dict[str, Any], name: str = "") -> Any:
-    """Return parameters in the form in which model and guide make them, with stored arrays."""
+    """Return stored arrays in the form in which model and guide make them."""
     if isinstance(made, Mapping):
         inner = name and f"{name}/"
         return {key: _filled(part, stored, f"{inner}{key}") for key, part in made.items()}
@@ -156,7 +156,7 @@ def _filled(made: Any, stored: dict[str, Any], name: str = "") -> Any:
 def parameters_of(
     model: Callable, guide: Callable, data: tuple, named: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the parameters that guide and model would make, as abstract arrays with shapes."""
+    """Return the parameters of guide and model, as abstract arrays."""
     guide_trace = _abstract_trace(handlers.seed(guide, 0), data, named)
 
     def program() -> Any:
@@ -215,7 +215,7 @@ class Streaming(Messenger):
 
 
 def streaming(model: Callable, prior: Fit | None, source: AllData) -> Callable:
-    """Return a model whose prior is an earlier fit's posterior; local sites keep their own."""
+    """Return a model with an earlier posterior as prior, but for local sites."""
     if prior is None:
         return model
     return Streaming(model, priors_from_fit(sampled_sites(model, *first_arguments(source)), prior))

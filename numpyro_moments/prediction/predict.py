@@ -55,7 +55,7 @@ def predict_by_particles(
 
 
 def of_particles(fn: Any) -> Any:
-    """Return a distribution from ``jax.vmap`` with the axis of particles in its batch shape."""
+    """Return a distribution of ``jax.vmap`` with particles in its batch shape."""
     # NumPyro enlarges the batch shape of a distribution, but not those of inner ones from
     # which it draws, such as the Chi2 of a StudentT: all particles would have the same
     # noise.
@@ -76,7 +76,7 @@ def _batch_shape(fn: Any) -> tuple[int, ...]:
 
 
 def _aligned(part: Any, fn: Any) -> Any:
-    """Return an inner distribution with axes of size one for the batch axes that it lacks."""
+    """Return an inner distribution with axes of size one that it lacks."""
     missing = len(fn.batch_shape) - len(part.batch_shape)
     if missing <= 0:
         return part
@@ -87,7 +87,7 @@ def _aligned(part: Any, fn: Any) -> Any:
 
 
 def needed(key: Any, is_mean: bool) -> Any:
-    """Return the random key that a user gave, or any key if nothing is drawn; else raise."""
+    """Return the user's random key, or any key if nothing is drawn."""
     if key is None and not is_mean:
         raise ValueError("propagation='sampled' needs rng_key=, e.g. jax.random.key(0)")
     return jax.random.key(0) if key is None else checked_key("rng_key", key)
@@ -157,7 +157,7 @@ def log_predictive(
     *args: Any,
     **kwargs: Any,
 ) -> jax.Array:
-    """Return the log predictive density of all observations, each on its own, as one sum."""
+    """Return the summed log predictive densities of all observations."""
     propagation = propagation or propagation_of("full", "exact")
     sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
     observed = {name: site for name, site in sites.items() if _is_observation(site)}

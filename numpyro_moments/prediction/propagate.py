@@ -129,7 +129,7 @@ def _is_moments(leaf: Any) -> bool:
 
 
 def _in_jax(moments: Moments) -> Moments:
-    """Return the moments in arrays of JAX, because NumPy's do not mix with traced ones."""
+    """Return moments in arrays of JAX: NumPy's do not mix with traced ones."""
     mean, covariance = jnp.asarray(moments.mean), moments.covariance
     if covariance is not None:
         return Moments(mean, covariance=jnp.asarray(covariance))

@@ -235,7 +235,7 @@ class FitTask:
     options: Options
     objective: Any
     model: Callable  # the user's
-    streamed_model: Callable  # the same, whose prior may be the posterior of an earlier fit
+    streamed_model: Callable  # with the prior of an earlier fit
     source: AllData  # of the data
     held_out: Arguments | None
     scheduler: Callable | None  # makes a schedule of torch from the optimiser

@@ -16,7 +16,7 @@ from moment_calculus.optimisation.rounds import DeterministicLoss
 from pyro_moments.fitting.parameters import Parameters, as_array
 
 Made = TypeVar("Made")
-BATCHABLE_SIZE = 1 << 15  # elements of a gradient from which on batched backward passes are slower
+BATCHABLE_SIZE = 1 << 15  # elements of a gradient above which batches are slower
 BATCH_ROOM = 1 << 19  # elements of the largest gradient of all passes in a batch
 
 
@@ -37,7 +37,7 @@ class CachedGraph(Generic[Made]):
 
 
 class JacobianProducts:
-    """Products of rows with the Jacobian of a vector, in batches if its graph allows that."""
+    """Products of rows with a vector's Jacobian, in batches if possible."""
 
     def __init__(self) -> None:
         self._batched = True
@@ -45,7 +45,7 @@ class JacobianProducts:
     def times(
         self, rows: np.ndarray, vector: torch.Tensor, leaves: Sequence[torch.Tensor]
     ) -> np.ndarray:
-        """Return rows [k, d] times the Jacobian of a vector [d]: [k, elements of the leaves]."""
+        """Return rows [k, d] times the Jacobian of a vector [d] by the leaves."""
         width = sum(leaf.numel() for leaf in leaves)
         if not vector.requires_grad or not width:
             return np.zeros([len(rows), width])
@@ -130,11 +130,11 @@ class FlatLoss:
     """A loss of unconstrained parameters."""
 
     loss: Callable[[], torch.Tensor]
-    smooth_loss: Callable[[], torch.Tensor]  # can be differentiated twice, unlike a compiled one
+    smooth_loss: Callable[[], torch.Tensor]  # twice differentiable
     parameters: Parameters
 
     def two_values(self) -> tuple[float, float]:
-        """Return two values of the loss, which differ if it depends on the random generator."""
+        """Return two values of the loss, which differ if it is random."""
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             return float(self.loss()), float(self.loss())
 
@@ -186,7 +186,7 @@ class FlatLoss:
         }
 
     def _units(self, vector: np.ndarray) -> np.ndarray:
-        """Return the scale of each location, and for scales what changes their logarithm by one."""
+        """Return each location's scale; of scales, what moves their log by one."""
         self.parameters.set_vector(vector)
         with torch.enable_grad():
             values = self.parameters.values()

@@ -110,7 +110,7 @@ class GradientTrainer:
         self._last: Arguments | None = None
 
     def advance(self, course: Course, steps: int, bar: Bar) -> None:
-        """Train until a total number of steps, or until the data or the parameters end it."""
+        """Train up to a number of steps, or until data or parameters end it."""
         while course.steps < steps:
             try:
                 self._last = self.source.arguments(course.steps)
@@ -140,7 +140,7 @@ class GradientTrainer:
         return loss
 
     def step_off(self) -> bool:
-        """Leave a saddle point of a deterministic loss of all data; return whether it was one."""
+        """Leave a saddle of a deterministic loss; return whether it was one."""
         problem = self.problem
         if type(self.source) is not AllData or not getattr(
             problem.objective, "in_closed_form", False

@@ -17,7 +17,7 @@ from pyro_moments._host import tree_map
 
 
 def unconstrained(capture: Any) -> dict[str, torch.Tensor]:
-    """Return the unconstrained parameters by name, from ``poutine.trace(param_only=True)``."""
+    """Return unconstrained parameters by name, of ``trace(param_only=True)``."""
     values = {name: site["value"] for name, site in capture.trace.nodes.items()}
     return {
         name: value.unconstrained() if hasattr(value, "unconstrained") else value
@@ -102,7 +102,7 @@ class Parameters:
         for leaf in self.leaves.values():
             part = vector[start : start + leaf.numel()].reshape(tuple(leaf.shape))
             moved = torch.as_tensor(part).to(leaf)
-            if not torch.equal(moved, leaf):  # if they are equal, existing graphs stay valid
+            if not torch.equal(moved, leaf):  # else graphs stay valid
                 leaf.copy_(moved)
             start += leaf.numel()
 
@@ -166,7 +166,7 @@ def restore_parameters(changed: list[tuple[torch.Tensor, torch.Tensor]]) -> None
 
 
 def has_float64(guide: Any) -> bool:
-    """Return whether a guide, or Pyro's store for one that is no module, has float64 parameters."""
+    """Return whether a guide, or the store if it is no module, is in float64."""
     is_module = isinstance(guide, torch.nn.Module)
     leaves: Any = guide.parameters() if is_module else pyro.get_param_store().values()
     return any(leaf.dtype is torch.float64 for leaf in leaves)

@@ -1,4 +1,4 @@
-"""Model, guide and objective of a training, with the weights of a step and the check by draws."""
+"""Model, guide and objective of a training, weights of a step, check by draws."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Problem:
         return loss
 
     def first_loss(self, data: Arguments) -> Any:
-        """Return the differentiable loss of data without weights; this makes the parameters."""
+        """Return the unweighted differentiable loss; this makes the parameters."""
         args, named = data
         return self.objective.differentiable_loss(self.model, self.guide, *args, **named)
 

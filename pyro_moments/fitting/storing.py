@@ -1,4 +1,4 @@
-"""Write trained parameters to a file, read them back, and take them as the prior of new data."""
+"""Write trained parameters to a file, read them, and use them as a prior."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[s
 
 
 def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
-    """Return a model's log density at a fixed start, as text that identifies the model."""
+    """Return a model's log density at a fixed start, as text."""
     with random_state_restored(), torch.no_grad():
         torch.manual_seed(0)
         return density_as_text(sampled_sites(model, data, named), observed)
@@ -181,7 +181,7 @@ class Streaming(Messenger):
 
 
 def streaming(model: Callable, prior: Fit | None, source: AllData) -> Callable:
-    """Return a model whose prior is an earlier fit's posterior; local sites keep their own."""
+    """Return a model with an earlier posterior as prior, but for local sites."""
     if prior is None:
         return model
     return Streaming(priors_from_fit(sampled_sites(model, *first_arguments(source)), prior))(model)

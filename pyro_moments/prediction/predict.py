@@ -147,7 +147,7 @@ def predict(
 def log_predictive(
     propagation: Propagation | None, model: Callable, guide: Callable, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
-    """Return the log predictive density of all observations, each on its own, as one sum."""
+    """Return the summed log predictive densities of all observations."""
     propagation = propagation or propagation_of("full", "exact")
     sites = _predicted_sites(model, guide, args, kwargs, propagation)
     observed = {name: site for name, site in sites.items() if _is_observation(site)}
@@ -172,7 +172,7 @@ def moment_trace(
     args: tuple,
     kwargs: dict[str, Any],
     propagation: Propagation,
-    messenger: MomentMessenger | None = None,  # gives latent sites their values; default: moments
+    messenger: MomentMessenger | None = None,  # of latent sites
     watch: Callable[..., Any] = run_watched,  # runs the model
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """Return a model's sites, with moments for latent ones, and the names of the latent ones.

@@ -121,7 +121,7 @@ def _result(result: Any) -> Any:
 
 
 def _randomness(operation: str, location: str) -> UnsupportedMoments:
-    """Return the error for a function that draws random numbers while moments propagate."""
+    """Return the error for random numbers in a function of moments."""
     return UnsupportedMoments(
         "the function draws random numbers: the moments would be random, and nothing would say so",
         remedy="switch dropout and the like to evaluation (.eval()), or pass what is random as an "

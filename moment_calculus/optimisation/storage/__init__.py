@@ -1,1 +1,1 @@
-"""Store arrays, a header and nested containers of both in a safetensors file, without pickle."""
+"""Store nested containers and arrays in a safetensors file, without pickle."""

@@ -47,11 +47,11 @@ def write(
     header: dict[str, Any],  # JSON; header["versions"]: versions of libraries by name
     arrays: Mapping[str, np.ndarray],
 ) -> None:
-    """Write a file atomically: readers of the path see the old file or the whole new one."""
+    """Write a file atomically: readers see the old file or the whole new one."""
     _check_header(header)
     stored = {_checked_name(name): _plain(name, array) for name, array in arrays.items()}
     record = {"format": FORMAT, "digest": digest(header, stored), "header": header}
-    target = Path(os.path.realpath(path))  # the file behind links, which os.replace would cut
+    target = Path(os.path.realpath(path))  # behind links, which os.replace cuts
     with _replacing(target) as temporary:
         try:
             save_file(stored, temporary, metadata={KEY: canonical(record)})
@@ -60,7 +60,7 @@ def write(
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read header and arrays that :func:`write` wrote; nothing in the file is ever executed."""
+    """Read what :func:`write` wrote; nothing in the file is ever executed."""
     _check_file(path)
     try:
         with safe_open(os.fspath(path), framework="np") as stored:
@@ -114,7 +114,7 @@ def _plain(name: str, array: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
-    """Yield a temporary file beside the target that replaces the target if no error occurs."""
+    """Yield a temporary file that replaces the target if no error occurs."""
     temporary = target.parent / f".pyro_moments-{secrets.token_hex(8)}.tmp"
     try:
         temporary.touch(exist_ok=False)
@@ -130,7 +130,7 @@ def _replacing(target: Path) -> Iterator[Path]:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Flush the folder entry to disk where the system can; the file itself is flushed already."""
+    """Flush the folder entry to disk where the system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -206,7 +206,7 @@ def canonical(value: Any) -> str:
 
 
 def check_json(value: Any, place: str = "header") -> None:
-    """Raise TypeError for values that JSON would silently change, such as tuples, integer keys."""
+    """Raise TypeError for what JSON would change, such as tuples."""
     if type(value) is dict:
         for key, part in value.items():
             if type(key) is not str:
@@ -221,7 +221,7 @@ def check_json(value: Any, place: str = "header") -> None:
 
 
 def digest(header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of a header and of names, dtypes, shapes and bytes of arrays, in hex."""
+    """Return the SHA-256 of header and arrays (names, dtypes, shapes, bytes)."""
     # The arrays are contiguous and of little-endian dtypes.
     state = hashlib.sha256(canonical(header).encode())
     for name, array in sorted(arrays.items()):

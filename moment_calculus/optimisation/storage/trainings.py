@@ -1,4 +1,4 @@
-"""Stored trainings and checkpoints, whose header tells the model and guide they belong to."""
+"""Stored trainings and checkpoints; the header tells their model and guide."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from moment_calculus.optimisation.training import Plan, Trainer, train
 
 
 def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signature:
-    """Return by site what does not depend on the data: family, event shape, whether observed."""
+    """Return family, event shape and whether it is observed, by site."""
     return {
         name: {
             "family": type(inner(site["fn"])).__name__,
@@ -60,7 +60,7 @@ class StoredTraining:
         packages: Iterable[str],  # whose versions are stored
         guide: Any,
         model: Signature,
-        to_array: Callable[[Any], Any],  # framework array -> NumPy array; None for other things
+        to_array: Callable[[Any], Any],  # to NumPy; None for what is no array
     ) -> None:
         self.front_end, self.guide, self.model, self.to_array = (
             front_end,
@@ -127,7 +127,7 @@ class StoredTraining:
 
 
 def _check_settings(path: Any, stored: dict[str, Any], current: dict[str, Any]) -> None:
-    """Raise StoredFileError if a fit would go on with other settings than it began with."""
+    """Raise StoredFileError if a fit would go on with other settings."""
     for name in sorted({*stored, *current}):
         if stored.get(name) != current.get(name):
             raise StoredFileError(
@@ -153,7 +153,7 @@ def _check_tree(path: Any, tree: Any, is_checkpoint: bool) -> None:
 
 
 def flattened(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested parameters with paths as names: ``{"net": {"w": 1}}`` as ``{"net/w": 1}``."""
+    """Return nested parameters by path: ``{"net": {"w": 1}}`` as ``{"net/w": 1}``."""
     result: dict[str, Any] = {}
     for name, part in tree.items():
         inner = flattened(part) if isinstance(part, Mapping) else None
@@ -204,7 +204,7 @@ def fill_course_from_dict(course: Course, tree: Mapping[str, Any]) -> None:
 
 
 def _plain(tree: Any) -> Any:
-    """Convert subclasses of dictionaries, lists, tuples and numbers, which libraries define."""
+    """Convert libraries' subclasses of dictionaries, lists, tuples, numbers."""
     if isinstance(tree, dict):
         return {key: _plain(part) for key, part in tree.items()}
     if isinstance(tree, list):
@@ -220,7 +220,7 @@ Signature = dict[str, dict[str, Any]]  # by site: "family", "event" and "observe
 
 
 def settings_of(guide: Any) -> dict[str, Any]:
-    """Return a guide's fixed settings (not parameters), for a guide of parts by their positions."""
+    """Return a guide's settings beside its parameters, by part if it has some."""
     if hasattr(guide, "fixed_settings"):
         return guide.fixed_settings()
     parts = enumerate(guide) if isinstance(guide, Iterable) else ()
@@ -229,7 +229,7 @@ def settings_of(guide: Any) -> dict[str, Any]:
 
 
 def check_posterior(path: Any, stored: Any, current: dict[str, Any]) -> None:
-    """Raise StoredFileError, naming the first difference, if the guide's settings differ."""
+    """Raise StoredFileError if the guide's settings differ."""
     stored = stored if isinstance(stored, dict) else {}
     for name in sorted({*stored, *current}, key=lambda n: (not (n in stored and n in current), n)):
         if stored.get(name) != current.get(name):
@@ -243,7 +243,7 @@ def check_posterior(path: Any, stored: Any, current: dict[str, Any]) -> None:
 
 
 def check_model(path: Any, stored: Signature, current: Signature) -> None:
-    """Raise StoredFileError if the models differ in more than which sites are observed."""
+    """Raise StoredFileError if models differ, but for what they observe."""
     # Sites that the stored model observed may be absent here.
     missing = [
         name for name, site in stored.items() if name not in current and not site.get("observed")
@@ -293,7 +293,7 @@ class Checkpoint:
         density: Callable[[bool], str],  # of the model, with or without what it observes
         prior: str | None,  # digest of the posterior in the place of the model's prior
         float64: bool,
-        shuffles_globally: bool,  # whether the state of the trainer has torch's global one
+        shuffles_globally: bool,  # whether the trainer stores torch's state
     ) -> Checkpoint:
         """Return the checkpoint of one call of ``fit``."""
         if isinstance(source, LoaderBatches):
@@ -350,5 +350,5 @@ def fitted(
         train(trainer, course, plan)
     else:
         checkpoint().train(trainer, course, plan)
-    params = trainer.values()  # this also moves the parameters of a deterministic method there
+    params = trainer.values()  # moves those of a deterministic method
     return course.fit(guide, params, started, prepared)
