@@ -1,1 +1,1 @@
-"""Guides for Pyro and NumPyro, built on the framework-independent code in ``families``."""
+"""Guides for Pyro and NumPyro, built on the mathematics in ``families``."""

@@ -47,7 +47,7 @@ class DropoutOptions:
         self.learn_p, self.temperature = learn_p, temperature
 
     def fixed(self) -> dict[str, Any]:
-        """Return the settings of the posterior that are not parameters, to be saved with them."""
+        """Return the settings that are saved beside the parameters."""
         settings: dict[str, Any] = {"noise": self.noise, "others": self.others}
         if self.learn_p:
             return {**settings, "learn_p": True, "temperature": float(self.temperature)}
@@ -62,7 +62,7 @@ class DropoutOptions:
         return MaskedSite(site, weights.axes[site], event_dim, self.noise, temperature, learnt)
 
     def rates(self, contracted: Iterable[str], latent: Iterable[str]) -> dict[str, float]:
-        """Return the rate of each masked site; raise UnsupportedMoments if ``p`` does not fit."""
+        """Return the rate of each masked site; raise if ``p`` does not fit."""
         contracted, latent = list(contracted), list(latent)
         if not isinstance(self.p, Mapping):
             if not contracted:
@@ -108,7 +108,7 @@ def bernoulli(uniform: Array, p: Any) -> Array:
 
 
 def relaxed(uniform: Array, p: Array, temperature: float) -> Array:
-    """Return masks near 0 or 1/(1 − p) that are differentiable in p (the concrete distribution)."""
+    """Return masks near 0 or 1/(1 − p), differentiable in p (concrete distribution)."""
     # Maddison, Mnih and Teh 2017; Gal, Hron and Kendall 2017, eq. 5. The draws are not 0
     # or 1.
     xp = namespace(uniform)
@@ -117,12 +117,12 @@ def relaxed(uniform: Array, p: Array, temperature: float) -> Array:
 
 
 def gaussian(normal: Array, p: Any) -> Array:
-    """Return Gaussian noise of mean 1 and variance p/(1 − p) from standard normal draws."""
+    """Return Gaussian noise of mean 1 and variance p/(1 − p) from normal draws."""
     return 1 + variance_ratio(p) ** 0.5 * normal
 
 
 def mask_shape(shape: tuple[int, ...], axis: int, noise: str) -> tuple[int, ...]:
-    """Return the shape of one mask, which broadcasts with the weight; ``axis`` is negative."""
+    """Return the shape of one mask, which broadcasts with the weight; axis < 0."""
     if noise == "dropconnect":
         return shape
     return tuple(n if place - len(shape) == axis else 1 for place, n in enumerate(shape))
@@ -153,7 +153,7 @@ def mask_entropy(p: Array) -> Array:
 
 
 def masks_per_weight(shape: tuple[int, ...], axis: int, noise: str) -> float:
-    """Return the number of masks per weight, to count the entropy of the masks by weights."""
+    """Return the number of masks per weight, to count their entropy by weights."""
     if noise == "dropconnect":
         return 1.0
     count = 1
@@ -163,7 +163,7 @@ def masks_per_weight(shape: tuple[int, ...], axis: int, noise: str) -> float:
 
 
 class DroppedWeightBase:
-    """Mixin for M diag(z) with an inverted mask z over the inputs, for M = loc: no density."""
+    """Mixin for M diag(z) with an inverted mask z over the inputs, for M = loc."""
 
     loc: Array
     p: Any  # probability to drop an input, a number or a scalar array
@@ -189,7 +189,7 @@ class DroppedWeightBase:
         raise no_density(self.design.site)
 
     def icdf(self, value: Array) -> Array:
-        """Return quantiles of each weight; the probabilities broadcast with the weights."""
+        """Return quantiles of each weight; probabilities broadcast with weights."""
         xp = namespace(value)
         if self.design.noise == "gaussian":
             return self.loc + variance_ratio(self.p) ** 0.5 * abs(self.loc) * ndtri(value)
@@ -217,7 +217,7 @@ def masked_site_not_used(name: str) -> UnsupportedMoments:
 
 
 def no_dropout_prior(name: str, prior: Any) -> UnsupportedMoments:
-    """Return the error for a prior whose expected log density under dropout is not known."""
+    """Return the error for a prior without an expected log density under dropout."""
     return UnsupportedMoments(
         f"the prior of the masked site '{name}' is a {type(prior).__name__}, whose elements are "
         "dependent: its expected log density under the masks is not known",
@@ -227,7 +227,7 @@ def no_dropout_prior(name: str, prior: Any) -> UnsupportedMoments:
 
 
 def no_density(site: str) -> UnsupportedMoments:
-    """Return the error for asking the density of a masked weight, which does not exist."""
+    """Return the error for asking the density of a masked weight."""
     return UnsupportedMoments(
         f"the masked site '{site}' of MCDropoutGuide has no density: its masks are discrete, or "
         "shared by all weights of an input",
@@ -238,7 +238,7 @@ def no_density(site: str) -> UnsupportedMoments:
 
 
 def nothing_to_mask_error(latent: list[str]) -> UnsupportedMoments:
-    """Return the error for a model that contracts none of its latent sites with an input."""
+    """Return the error for a model that contracts none of its latent sites."""
     return UnsupportedMoments(
         "MCDropoutGuide finds no site to mask: the model contracts none of its latent sites "
         f"({', '.join(latent) or 'none'}) with an input",

@@ -41,7 +41,7 @@ def geometric_ratio(correlation: Array) -> Array:
 
 
 def bound(size: int) -> float:
-    """Return the |ρ| from which on a chain of n = size elements is not positive definite."""
+    """Return the |ρ| from which a chain of ``size`` elements is not definite."""
     return 1 / (2 * math.cos(math.pi / (size + 1))) if size > 1 else math.inf
 
 
@@ -59,7 +59,7 @@ def _standard(noise: Array, correlation: Array) -> Array:
 
 
 def factor(size: int, correlation: Array) -> tuple[Array, Array]:
-    """Return the diagonal b [n] of the lower factor L, and the entries ρ/b [n − 1] below it."""
+    """Return the diagonal b [n] of the lower factor L, and ρ/b [n − 1] below it."""
     diagonal = _diagonal(_geometric_sums(min(size, HEAD) + 1, correlation), correlation)
     diagonal = _padded(diagonal, size)
     return diagonal, correlation / diagonal[:-1]
@@ -72,7 +72,7 @@ def _diagonal(weights: Array, correlation: Array) -> Array:
 
 
 def _geometric_sums(size: int, correlation: Array) -> Array:
-    """Return g_j = (1 − q^j)/(1 − q) for j = 1 … n, with derivatives of all orders at q = 0."""
+    """Return g_j = (1 − q^j)/(1 − q) for j = 1 … n, differentiable at q = 0."""
     xp, (low, high) = namespace(correlation), _clip_below_and_above(correlation)
     powers = _powers(min(size, BLOCK) + 1, low)[1:]  # higher powers are below rounding
     zeros = xp.zeros_like(powers[:1])
@@ -111,7 +111,7 @@ def log_determinant(size: int, correlation: Array) -> Array:
 
 
 def log_density(value: Array, loc: Array, scale: Array, correlation: Array) -> Array:
-    """Return the log-density of each chain, [...], for value, loc and scale of shape [..., n]."""
+    """Return the log-density [...] of chains; value, loc and scale are [..., n]."""
     xp, size = namespace(loc), loc.shape[-1]
     whitened = _whitened((value - loc) / scale, correlation)
     terms = whitened * whitened + xp.log(scale * scale)
@@ -172,7 +172,7 @@ def neighbour_covariances(scale: Array, correlation: Any) -> Array:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of the elements of an event in its chain: the axis of the inputs is the fastest."""
+    """The order of an event's elements in its chain: the inputs' axis is fastest."""
 
     shape: tuple[int, ...]  # of an event
     axis: int = -1  # of the inputs, negative; the other axes keep their order
@@ -224,7 +224,7 @@ def site(
 
 
 class TridiagonalNormalBase:
-    """Mixin for a Normal whose neighbours in a chain through each event have correlation ρ."""
+    """Mixin for a Normal whose neighbours in a chain have correlation ρ."""
 
     loc: Array  # means, [*batch, *event]
     scale: Array  # signed scales a, like loc: the covariance of neighbours is ρ a_j a_{j+1}
@@ -243,7 +243,7 @@ class TridiagonalNormalBase:
 
     @property
     def chains(self) -> tuple[Array, Array, Array]:
-        """Return means and scales in the order of the chain, both [*batch, n], and the scalar ρ."""
+        """Return means and scales in the order of the chain, [*batch, n], and ρ."""
         return self.order.chain(self.loc), self.order.chain(self.scale), self.correlation
 
     def log_determinant(self) -> Array:
@@ -286,7 +286,7 @@ class Group(NamedTuple):
 
 
 def summarise_group(sites: tuple[str, ...], parts: Iterable[Sequence[Any]], rho: float) -> Group:
-    """Summarise a group; ``parts`` holds the locations and standard deviations of each site."""
+    """Summarise a group; ``parts`` has locations and standard deviations by site."""
     ratios = [np.log(scale) - np.log(np.maximum(abs(loc), LEAST)) for loc, scale in parts]
     logs = np.concatenate([np.asarray(ratio, float).reshape(-1) for ratio in ratios])
     return Group(sites, logs.size, float(np.exp(logs.mean())), rho)
@@ -315,7 +315,7 @@ class TridiagonalOptions:
         self.correlation, self.learn_correlation = correlation, learn_correlation
 
     def fixed(self) -> dict[str, Any]:
-        """Return the settings of the posterior that are not parameters, to be saved with them."""
+        """Return the settings that are saved beside the parameters."""
         by_name = self.groups
         groups = None if by_name is None else {name: list(sites) for name, sites in by_name.items()}
         settings: dict[str, Any] = {"scales": self.scales, "groups": groups}
@@ -326,7 +326,7 @@ class TridiagonalOptions:
     def design(
         self, orders: Mapping[str, Order], bounded: Iterable[str], latent: Iterable[str]
     ) -> SiteLayout:
-        """Assign sites to groups and scales; raise UnsupportedMoments if the groups do not fit."""
+        """Assign sites to groups and scales; raise if the groups do not fit."""
         chains = [name for name, order in orders.items() if order.size > 1]
         # m = 0 is no special value of a bounded site: its scale is never tied to m
         proportional_sites = set(chains if self.scales == "proportional" else ()) - set(bounded)
@@ -346,7 +346,7 @@ class TridiagonalOptions:
 
 
 class SiteLayout(NamedTuple):
-    """The chain order, the group and the kind of scale of every latent site of a model."""
+    """The chain order, group and kind of scale of every latent site of a model."""
 
     orders: dict[str, Order]  # of the chain through each latent site
     groups: dict[str, str]  # the group of each site with more than one element
@@ -361,12 +361,12 @@ class SiteLayout(NamedTuple):
         return {group: tuple(sites) for group, sites in members.items()}
 
     def scale(self, site: str, loc: Array, spread: Array) -> Array:
-        """Return the signed scales of a chain; ``spread`` is τ or its own standard deviations."""
+        """Return the signed scales of a chain; ``spread`` is τ or the deviations."""
         return proportional_scales(loc, spread) if site in self.proportional_sites else spread
 
 
 def chain_order(shape: Sequence[int], event_dim: int, axis: int) -> Order:
-    """Return the order of the chain through a site whose inputs are on a negative ``axis``."""
+    """Return the order of the chain through a site; its inputs are on ``axis``."""
     event = tuple(shape[len(shape) - event_dim :])
     return Order(event, axis if -axis <= event_dim else -1)  # no batch axis is in the chain
 
@@ -403,14 +403,14 @@ def _no_chain_error(
 
 
 def without_tiny_means(loc: Array) -> Array:
-    """Replace initial locations below 1e-3 in size by fixed nonzero numbers up to 0.01."""
+    """Replace initial locations below 1e-3 by fixed nonzero numbers up to 0.01."""
     places = 1 + np.arange(math.prod(loc.shape)).reshape(tuple(loc.shape))
     small = SMALL * (2 * (places * GOLDEN % 1) - 1)  # evenly spread, and none is zero
     return namespace(loc).where(abs(loc) < INSIGNIFICANT, constants(small, loc), loc)
 
 
 def proportional_scales(loc: Array, tau: Array) -> Array:
-    """Return the signed scales τ m for the means m = loc, where |m| counts as 1e-6 at least."""
+    """Return the signed scales τ m, m = loc, where |m| is 1e-6 at least."""
     xp = namespace(loc)
     least = xp.where(loc < 0, -LEAST * xp.ones_like(loc), LEAST * xp.ones_like(loc))
     return tau * xp.where(abs(loc) < LEAST, least, loc)

@@ -141,7 +141,7 @@ class EmpiricalBayesNormal(Distribution):
         return tuple(range(-self.event_dim, 0))
 
     def _for_weights(self, value: Any) -> Any:
-        """Reshape one number per set so that it broadcasts with the weights of the set."""
+        """Reshape one number per set so that it broadcasts with its weights."""
         if isinstance(value, float):
             return value
         return jnp.reshape(value, jnp.shape(value) + (1,) * self.event_dim)

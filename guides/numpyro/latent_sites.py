@@ -34,7 +34,7 @@ def is_real(support: Any) -> bool:
 
 
 def slope_sign(support: Any) -> Any:
-    """Return -1 where the transform to a support decreases, else 1 (also if it mixes elements)."""
+    """Return -1 where the transform to a support decreases, else 1."""
     transform = biject_to(support)
     while isinstance(transform, IndependentTransform):
         transform = transform.base_transform
@@ -47,7 +47,7 @@ def slope_sign(support: Any) -> Any:
 def check_fixed_supports(
     model: Callable, trace: dict[str, dict], args: tuple, kwargs: dict
 ) -> None:
-    """Raise UnsupportedMoments if a support depends on a latent site or a plate's subsample."""
+    """Raise if a support depends on a latent site or a plate's subsample."""
     # The guide would silently keep the supports of its first run.
     names = [name for name, site in trace.items() if is_latent(site) and _has_bounds(site)]
     causes = {name: site["value"] for name, site in trace.items() if _varies(site)}
@@ -110,7 +110,7 @@ class ModelTrace(NamedTuple):
         return inside_scan | {name: site["args"][0] for name, site in plates.items()}
 
     def _check_plates(self, site: dict) -> None:
-        """Raise UnsupportedMoments for a plate in a scan whose full size is not recorded."""
+        """Raise for a plate in a scan whose full size is not recorded."""
         missing = [frame.name for frame in site["cond_indep_stack"] if frame.name not in self.trace]
         if missing and site["scale"] not in (None, 1):
             raise UnsupportedMoments(
@@ -127,7 +127,7 @@ class ModelTrace(NamedTuple):
 
 
 def describe(site: dict) -> LatentSite:
-    """Describe a latent site of a trace; raise ValueError if it is discrete or a Delta."""
+    """Describe a latent site of a trace; raise if it is discrete or a Delta."""
     fn = site["fn"]
     if isinstance(fn, dist.Delta):
         raise ValueError(
@@ -143,7 +143,7 @@ def describe(site: dict) -> LatentSite:
 
 
 def initial_location(site: dict, plate_sizes: dict[str, int]) -> jax.Array:
-    """Return a site's unconstrained value, repeated to the full size of subsampled plates."""
+    """Return a site's unconstrained value, repeated to the plates' full size."""
     event_dim = describe(site).event_dim
     location = biject_to(site["fn"].support).inv(site["value"])
     for frame in site["cond_indep_stack"]:

@@ -37,7 +37,7 @@ Site = tuple[str, tuple[int, ...]]  # its name, and which of its own axes is at 
 def weights_of(
     model: Callable, trace: Mapping[str, dict], args: tuple, kwargs: dict
 ) -> WeightSites:
-    """Trace a seeded model to find which latent sites of ``trace`` linear maps contract."""
+    """Trace a seeded model to find which of its latent sites linear maps contract."""
     latent = {name: site["value"] for name, site in trace.items() if is_latent(site)}
     params = {n: s["value"] for n, s in trace.items() if s["type"] == "param" and _is_array(s)}
 
@@ -73,7 +73,7 @@ def _depends(jaxpr: Any, place: int) -> bool:
 def _follow_sites(
     jaxpr: Any, inputs: Sequence[Site | None], contracted_axes: dict[str, int]
 ) -> list[Site | None]:
-    """Record what a program contracts in ``contracted_axes``; return the sites of its outputs."""
+    """Record what a program contracts; return the sites of its outputs."""
     sites = {variable: site for variable, site in zip(jaxpr.invars, inputs, strict=True) if site}
     site_of = lambda v: None if is_constant(v) else sites.get(v)  # noqa: E731
     for equation in jaxpr.eqns:
@@ -160,7 +160,7 @@ class DroppedWeight(DroppedWeightBase, Distribution):
         return mc_dropout.relaxed(uniform, jnp.asarray(self.p, dtype), self.design.temperature)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draw weights under one mask per draw, differentiably in M, and in p for relaxed masks."""
+        """Draw weights, one mask per draw, differentiable in M and p of relaxed masks."""
         return self.loc * self.noise(key, tuple(sample_shape) + self.mask_shape)
 
 
@@ -260,7 +260,7 @@ class MCDropoutGuide(FixedSettings, DVIGuide):
     def _declare(
         self, site: LatentSite, initial: Callable[[str], jax.Array]
     ) -> tuple[jax.Array, Any]:
-        """Declare the location, and the probability of a masked site or the scale of another."""
+        """Declare the location, and a masked site's probability or another's scale."""
         if site.name not in self._rates and self.options.others == "mean_field":
             return super()._declare(site, initial)
         loc = numpyro.param(

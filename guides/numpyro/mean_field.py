@@ -97,7 +97,7 @@ class DVIGuide(AutoGuide):
         self._trained_names = frozenset(params) if self._sites is None else None
 
     def __getstate__(self) -> dict:
-        """Pickle what is known of the sites, not the model: it is bound again on first use."""
+        """Pickle what is known of the sites, not the model, which is bound again."""
         return {**super().__getstate__(), "model": None}
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class DVIGuide(AutoGuide):
         return result
 
     def _needs_initial_values(self) -> bool:
-        """Return whether the parameters have no values yet, so that they will be initialised."""
+        """Return whether the parameters have no values yet."""
         if self._sites is None:
             return True
         names = [self._parameter_name(site, "loc") for site in self._sites[:1]]
@@ -149,7 +149,7 @@ class DVIGuide(AutoGuide):
         """Learn more about the model than its latent sites; subclasses override this."""
 
     def _is_kept(self, site: dict) -> bool:
-        """Return False for latent sites without trained parameters: they were observed then."""
+        """Return False for latent sites without parameters: they were observed."""
         trained = (
             self._trained_names is None or self._name(site["name"], "loc") in self._trained_names
         )
@@ -159,7 +159,7 @@ class DVIGuide(AutoGuide):
         return self.init_loc_fn(site) if is_latent(site) else None
 
     def _store_sites(self, run: ModelTrace) -> tuple[LatentSite, ...]:
-        """Keep the latent sites, and their plates for ``_create_plates``; return the sites."""
+        """Keep and return the latent sites; keep their plates."""
         self._prototype_frames, self._prototype_frame_full_sizes = run.frames, run.plate_sizes
         sites = run.sites
         if self._trained_names and not sites:
@@ -171,7 +171,7 @@ class DVIGuide(AutoGuide):
         return sites
 
     def _declare(self, site: LatentSite, initial: Callable[[str], jax.Array]) -> tuple[Any, ...]:
-        """Declare loc and scale; ``initial`` runs the model if no handler has their values."""
+        """Declare loc and scale; ``initial`` runs the model if they have no values."""
         loc = numpyro.param(
             self._parameter_name(site, "loc"),
             lambda key: initial(site.name),
@@ -216,7 +216,7 @@ class DVIGuide(AutoGuide):
     def _marginals(
         self, params: dict[str, jax.Array]
     ) -> list[tuple[LatentSite, jax.Array, jax.Array]]:
-        """Return every latent site with the locations and standard deviations of its components."""
+        """Return every latent site with its locations and standard deviations."""
         return self._parameters(params)
 
     def get_posterior(self, params: dict[str, jax.Array]) -> dict[str, dist.Distribution]:

@@ -1,4 +1,4 @@
-"""Define the constraint of the scales, and a Normal, that cost less time than NumPyro's own."""
+"""Define a constraint of scales and a Normal that cost less time than NumPyro's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BELOW = 1.0, 1.36719159, 0.474058918, 0.0310945513
 
 
 def full_like(location: Any, scale: float) -> Any:
-    """Return an array like ``location`` filled with ``scale``; by NumPy if it is on one device."""
+    """Return an array like ``location`` filled with ``scale``."""
     if isinstance(location, jax.Array) and not _on_one_device(location):
         return jnp.full_like(location, scale)  # on the same devices
     # NumPy compiles nothing.
@@ -37,7 +37,7 @@ def _on_one_device(location: jax.Array) -> bool:
 # measured: ×1.07 (784-400-400-10) to ×1.10 (13-50-2) of a step, JAX 0.10
 @jax.custom_jvp
 def softplus(x: jax.Array) -> jax.Array:
-    """Return log(1 + eˣ); in float32 by a quotient of polynomials, relatively within 3e-7."""
+    """Return log(1 + eˣ); in float32 by a quotient of polynomials, within 3e-7."""
     if jnp.result_type(x) != jnp.float32:
         return jax.nn.softplus(x)
     # The error is measured for |x| ≤ 80. XLA's own softplus costs as much as a layer's
@@ -62,7 +62,7 @@ class FastSoftplusTransform(SoftplusTransform):
         return softplus(x)
 
     def _inverse(self, y: Any) -> Any:
-        """Invert the transform; NumPy arrays by NumPy, as JAX would compile for each shape."""
+        """Invert the transform; by NumPy where JAX would compile for each shape."""
         if isinstance(y, np.ndarray):
             return np.log(-np.expm1(-y)) + y
         return super()._inverse(y)
@@ -85,7 +85,7 @@ BLOCK = 4096
 
 
 class PrecompiledNormal(dist.Normal):
-    """NumPyro's Normal; small draws outside of ``jax.jit`` come from one compiled program."""
+    """NumPyro's Normal; small draws without ``jax.jit`` share a compiled program."""
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Return draws [*sample_shape, *batch], the same as those of ``Normal``."""

@@ -1,4 +1,4 @@
-"""Define the guide with correlated neighbours, and the Normal distribution of its sites."""
+"""Define the guide with correlated neighbours, and the Normal of its sites."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class TridiagonalGuide(FixedSettings, DVIGuide):
     def _declare(
         self, site: LatentSite, initial: Callable[[str], jax.Array]
     ) -> tuple[jax.Array, ...]:
-        """Declare the location, the scale of the site or its group, and ρ if it is learnt."""
+        """Declare the location, the scale of site or group, and ρ if it is learnt."""
         name = site.name
         if name not in self._design.groups:
             return super()._declare(site, initial)
@@ -242,6 +242,6 @@ class TridiagonalGuide(FixedSettings, DVIGuide):
 
 
 def _order(site: dict, loc: jax.Array, axis: int) -> Order:
-    """Return the order of the chain through a site whose inputs are on a negative ``axis``."""
+    """Return the order of the chain through a site; its inputs are on ``axis``."""
     event_dim = site["fn"].event_dim + jnp.ndim(loc) - jnp.ndim(site["value"])
     return chain_order(jnp.shape(loc), event_dim, axis)

@@ -56,7 +56,7 @@ def weights_of(
 
 
 class _Contractions(TorchFunctionMode):
-    """Mode of torch that follows the values of sites through transposes to contractions."""
+    """Mode of torch that follows values of sites through moves to contractions."""
 
     def __init__(self, sites: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class _Contractions(TorchFunctionMode):
 
 
 def _order(func: Callable, rank: int, rest: tuple, kwargs: dict) -> list[int]:
-    """Return the old axis at each new place, found by moving an array of distinct sizes."""
+    """Return the old axis at each new place, by an array of distinct sizes."""
     moved = func(torch.empty(tuple(range(1, rank + 1)), device="meta"), *rest, **kwargs)
     return [size - 1 for size in moved.shape]
 
@@ -167,7 +167,7 @@ class DroppedWeight(DroppedWeightBase, TorchDistribution):
         return mc_dropout.relaxed(uniform.clamp(tiny, 1 - tiny), self.p, self.design.temperature)
 
     def rsample(self, sample_shape: Any = ()) -> torch.Tensor:
-        """Draw weights under one mask per draw, differentiably in M, and in p for relaxed masks."""
+        """Draw weights, one mask per draw, differentiable in M and p of relaxed masks."""
         return self.loc * self.noise(torch.Size(sample_shape) + torch.Size(self.mask_shape))
 
 
@@ -262,7 +262,7 @@ class MCDropoutGuide(FixedSettings, DVIGuide):
                 raise bounded_site_error(name)
 
     def _add_scale_parameters(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
-        """Create the probability of a masked site if it is learnt, or the scale of a Gaussian."""
+        """Create the learnt probability of a masked site, or a Gaussian's scale."""
         if name not in self._rates:
             if self.options.others == "mean_field":
                 super()._add_scale_parameters(name, loc, event_dim)

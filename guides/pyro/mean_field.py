@@ -145,7 +145,7 @@ class DVIGuide(AutoGuide):
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     def _initial_value(self, site: dict) -> Any:
-        """Return the initial value of a site, or a draw if it was observed in training."""
+        """Return a site's initial value, or a draw if it was observed in training."""
         return (
             self.init_loc_fn(site)
             if self._has_saved_parameters(site["name"])
@@ -231,7 +231,7 @@ class DVIGuide(AutoGuide):
         )
 
     def _parameter_names(self, site: str) -> tuple[str, ...]:
-        """Return the names of a site's parameters, each after the module that holds it."""
+        """Return the names of a site's parameters, each after its module."""
         return f"locs.{site}", f"scales.{site}"
 
     def _posterior(

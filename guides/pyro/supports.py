@@ -43,7 +43,7 @@ def is_real(support: constraints.Constraint) -> bool:
 
 
 def slope_sign(transform: Any) -> torch.Tensor:
-    """Return -1 where a transform decreases elementwise, else 1 (also if it mixes elements)."""
+    """Return -1 where a transform decreases elementwise, else 1."""
     try:
         return torch.as_tensor(transform.sign)
     except NotImplementedError:
@@ -53,7 +53,7 @@ def slope_sign(transform: Any) -> torch.Tensor:
 def check_fixed_supports(
     model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
 ) -> None:
-    """Raise UnsupportedMoments if a support depends on a latent site or a plate's subsample."""
+    """Raise if a support depends on a latent site or a plate's subsample."""
     # The guide would silently keep the supports of its first run.
     for name, site in sites.items():
         if plate := _subsample_of(site):

@@ -1,4 +1,4 @@
-"""Define the guide with correlated neighbours, and the Normal distribution of its sites."""
+"""Define the guide with correlated neighbours, and the Normal of its sites."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class TridiagonalGuide(FixedSettings, DVIGuide):
             deep_setattr(self.correlations, group, rho)
 
     def _add_scale_parameters(self, name: str, loc: torch.Tensor, event_dim: int) -> None:
-        """Create the scales of a site, unless they are τ m; then its initial m are nonzero."""
+        """Create a site's scales unless they are τ m; then its initial m are nonzero."""
         if name not in self._design.proportional_sites:
             super()._add_scale_parameters(name, loc, event_dim)
             return
@@ -212,7 +212,7 @@ class TridiagonalGuide(FixedSettings, DVIGuide):
 
 
 def _order(site: dict, axis: int) -> Order:
-    """Return the order of the chain through a site whose inputs are on a negative ``axis``."""
+    """Return the order of the chain through a site; its inputs are on ``axis``."""
     fn, value = site["fn"], site["value"]
     shape = biject_to(fn.support).inverse_shape(value.shape)
     return chain_order(shape, fn.event_dim + len(shape) - value.dim(), axis)

@@ -1,1 +1,1 @@
-"""Check a fit after training: against exact samplers, against draws and against the data."""
+"""Check a fit after training against exact samplers, draws and the data."""

@@ -27,7 +27,7 @@ PREDICTIVE = "posterior_predictive"
 
 
 def arviz() -> ModuleType:
-    """Import ArviZ; raise ImportError with the install command if its line 0.23 is missing."""
+    """Import ArviZ; raise ImportError if its line 0.23 is missing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next release line
         module = optional_package("arviz", "this needs ArviZ")
@@ -68,7 +68,7 @@ def is_inference_data(value: Any) -> bool:
 
 
 def chains_of(data: Any, sites: Collection[str]) -> Draws:
-    """Return the posterior of an ``InferenceData`` as finished chains of these latent sites."""
+    """Return the posterior of an ``InferenceData`` as draws of these latent sites."""
     posterior, statistics = data.posterior, getattr(data, "sample_stats", {})
     if missing := [name for name in sites if name not in posterior]:
         raise ValueError(
@@ -101,7 +101,7 @@ def replications_of(name: str, group: Any) -> np.ndarray:
 
 
 def replicated(data: Any, sites: Sequence[str]) -> tuple[dict[str, np.ndarray], ...]:
-    """Return replications [chains, draws, ...] and observations of observed sites, by site."""
+    """Return replications [chains, draws, ...] and observations, by site."""
     replications = {name: replications_of(name, data[PREDICTIVE]) for name in sites}
     return replications, {name: data["observed_data"][name].values for name in sites}
 
@@ -190,7 +190,7 @@ def leave_one_out(
 
 
 def _elpd(result: LeaveOneOut, like: Any, scale: str, importance_weights: bool) -> Any:
-    """Return an ``ELPDData``, which ``arviz.compare`` accepts; ``like`` has the data's axes."""
+    """Return an ``ELPDData`` for ``arviz.compare``; ``like`` has the data's axes."""
     factor, each = SCALES[scale], result.left_out
     entries = {
         "elpd_loo": factor * each.sum(),
@@ -235,7 +235,7 @@ def loo_weights(data: Any, site: str | None = None, importance_weights: bool = T
 
 
 def _log_ratios(data: Any, importance_weights: bool) -> np.ndarray | None:
-    """Return log p − log q [draws], zeros without correction, or None for posterior draws."""
+    """Return log p − log q [draws], zeros without correction; None of posterior draws."""
     if importance_weights:
         return posterior_log_ratios(data)
     has_density = "log_q" in getattr(data, "sample_stats", {})
@@ -245,7 +245,7 @@ def _log_ratios(data: Any, importance_weights: bool) -> np.ndarray | None:
 
 
 def posterior_log_ratios(data: Any) -> np.ndarray | None:
-    """Return log p − log q of every draw up to a constant, [draws]; None for posterior draws."""
+    """Return log p − log q [draws] up to a constant; None of posterior draws."""
     if reason := data.posterior.attrs.get(NO_DENSITY):
         raise no_density_error(reason)
     statistics = getattr(data, "sample_stats", {})

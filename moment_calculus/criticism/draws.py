@@ -65,7 +65,7 @@ class Draws:
         return {name: part.reshape(*self.shape, *part.shape[1:]) for name, part in arrays.items()}
 
     def thinned(self, count: int) -> Draws:
-        """Return every n-th draw: at most ``count`` of all chains, at least one of each chain."""
+        """Return every n-th draw: at most ``count`` in all, at least one of each chain."""
         chains, draws = self.shape
         step = -(-draws // max(1, count // chains))
         if step == 1:
@@ -79,7 +79,7 @@ class Draws:
         )
 
     def weights(self, log_joint: Callable[[Arrays], np.ndarray]) -> ImportanceWeights:
-        """Return smoothed importance weights p / q; ``log_joint`` takes flat draws by site."""
+        """Return smoothed importance weights p / q; ``log_joint`` takes flat draws."""
         if self.without_density:
             raise no_density_error(self.without_density)
         if self.log_density is None:
@@ -101,7 +101,7 @@ def resample(
     generator: np.random.Generator,
     count: int,
 ) -> Draws:
-    """Resample ``count`` draws, with replacement, by Pareto-smoothed importance weights p / q."""
+    """Resample ``count`` draws by smoothed importance weights p / q."""
     weights = draws.weights(log_joint)
     check_reliable(weights, draws.source, draws.values)
     places = weights.resample_indices(generator, count)

@@ -54,7 +54,7 @@ class Posterior(ABC):
 
     @abstractmethod
     def model(self, first: Arrays, batch_size: int | None = None) -> ModelWithDraws:
-        """Return the model with its arguments; ``first`` is one draw of each latent site."""
+        """Return the model; ``first`` is one draw of each latent site."""
 
     @abstractmethod
     def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> ModelWithDraws:
@@ -103,7 +103,7 @@ def convert(
     names: tuple[Mapping | None, Mapping | None],  # the options ``dims`` and ``coords``
     batch_size: int | None,
 ) -> Any:
-    """Return an ``InferenceData`` of a posterior; arguments as of ``to_inference_data``."""
+    """Return an ``InferenceData``; arguments as of ``to_inference_data``."""
     count = checked_count(num_samples)
     draws = posterior.draws(proposal_count(count) if importance_weights else count)
     generator = posterior.generator() if importance_weights else None
@@ -169,11 +169,11 @@ class FittedModel:
 
     @property
     def sources(self) -> list[str]:
-        """Return the names of the approximations: the guide, and linear response if it exists."""
+        """Return the names of the approximations: guide, and linear response if any."""
         return [self.source] if isinstance(self.response, str) else [self.source, LINEAR_RESPONSE]
 
     def draw(self, source: str, count: int) -> Draws:
-        """Draw ``count`` times from the guide or its linear response, as ``source`` says."""
+        """Draw ``count`` times from the guide or from its linear response."""
         if source == self.source:
             return self.posterior.draws(count)
         return self.posterior.same_for(self.response).draws(count)
@@ -190,7 +190,7 @@ class FittedModel:
         return [*self.draws(self.source).values]
 
     def check_density(self) -> None:
-        """Raise ValueError if the model's density is random; note what NUTS cannot match."""
+        """Raise ValueError if the density is random; note what NUTS cannot match."""
         first = self.draws(self.source).first
         twice = {name: np.stack([value, value]) for name, value in first.items()}
         with self.posterior.running():
@@ -237,7 +237,7 @@ class FittedModel:
             return self.test_model.observed
 
     def masked(self, held_out: bool) -> Mapping[str, int]:
-        """Return the number of masked elements by observed site, of the data or held-out data."""
+        """Return the number of masked elements by observed site."""
         with self.posterior.running():
             return (self.test_model if held_out else self.model).masked
 
@@ -268,7 +268,7 @@ class FittedModel:
         return Coordinates(locs, scales)
 
     def _check_coordinates(self, latents: Mapping[str, Latent]) -> None:
-        """Raise ValueError if the guide is Gaussian on other coordinates than the chains'."""
+        """Raise ValueError if the guide's coordinates are not those of the chains."""
         on_support = {
             name: np.asarray(latent.to_support(self._problem.array(latent.loc)))
             for name, latent in latents.items()
@@ -293,7 +293,7 @@ class FittedModel:
         return {name: self._prediction(site, DRAWS) for name, site in predictions.items()}
 
     def mixtures(self, draws: Draws, most: int) -> tuple[Draws, Mapping[str, SampledSite]]:
-        """Return the predictions by all draws together, thinned so that ``most`` numbers do."""
+        """Return predictions by all draws, thinned to ``most`` numbers in all."""
         with self.posterior.running():
             size = sum(int(np.prod(site.shape)) for site in self.test_model.sites.values())
             thinned = draws.thinned(max(2, most // max(1, size)))

@@ -18,7 +18,7 @@ RESERVED = ("chain", "draw")
 
 @dataclass(frozen=True)
 class ConversionOptions:
-    """Options of a conversion: which groups to add to the posterior, and names of axes."""
+    """Options of a conversion: additional groups, and names of axes."""
 
     prior: int = 0  # number of prior draws
     # the model with the arguments of the option ``predictions``
@@ -29,7 +29,7 @@ class ConversionOptions:
 
 
 def build_inference_data(model: ModelWithDraws, draws: Draws, options: ConversionOptions) -> Any:
-    """Return an ``InferenceData`` of draws and of everything that the model computes from them."""
+    """Return an ``InferenceData`` of draws and of what the model computes of them."""
     groups = _Groups(model, draws, options.dims, options.coords)
     groups.check_names()
     by_group = groups.of_posterior() | groups.of_data("observed_data", "constant_data")
@@ -53,7 +53,7 @@ def as_inference_data(
 
 
 def split_arguments(given: tuple | Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Split the option ``predictions`` into the model's positional and keyword arguments."""
+    """Split the option ``predictions`` into positional and keyword arguments."""
     if isinstance(given, Mapping):
         return (), dict(given)
     if not isinstance(given, tuple):
@@ -94,7 +94,7 @@ class _Groups:
         }
 
     def of_prior(self, prior: PriorDraws | str) -> dict[str, Any]:
-        """Return the groups ``prior`` and ``prior_predictive``; warn if there is no prior."""
+        """Return ``prior`` and ``prior_predictive``; warn if there is no prior."""
         if isinstance(prior, str):
             warn_user(f"there is no group 'prior': {prior}", UserWarning)
             return {}
@@ -104,7 +104,7 @@ class _Groups:
         return groups
 
     def of_predictions(self) -> dict[str, Any]:
-        """Return the predictions; coordinates of the training data do not fit other rows."""
+        """Return the predictions, without coordinates of other rows."""
         sizes = {
             axis: size
             for name, site in self.model.sites.items()
@@ -204,7 +204,7 @@ class _Groups:
         return list(dims)
 
     def _axis_of(self, plate: str) -> str:
-        """Return the name of a plate's axis: its own unless a site, argument or ArviZ has it."""
+        """Return the name of a plate's axis: the plate's, unless that is taken."""
         taken: Iterable[str] = {*self.model.sites, *self.model.constants, *RESERVED}
         return f"{plate}_plate" if plate in taken else plate
 

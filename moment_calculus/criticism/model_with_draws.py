@@ -43,11 +43,11 @@ class PriorDraws:
 
 
 class ModelWithDraws(Protocol):
-    """A model of one framework with its arguments, which runs with draws of its latent sites."""
+    """A model of a framework with arguments, which runs with draws of latent sites."""
 
     @property
     def sites(self) -> Mapping[str, SiteAxes]:
-        """Latent, deterministic and observed sites by name; "observed" are all that could be."""
+        """Latent, deterministic and observed (or observable) sites by name."""
 
     @property
     def observed(self) -> Arrays:
@@ -80,7 +80,7 @@ class ModelWithDraws(Protocol):
         """
 
     def replicate(self, values: Arrays) -> Arrays:
-        """Draw the sites that can be observed, and the deterministic ones, given latent sites.
+        """Draw the observable and the deterministic sites, given latent sites.
 
         Args:
             values: by latent site, [draws, ...].
@@ -115,7 +115,7 @@ def constant_data(
     observed: Iterable[np.ndarray],
     as_array: Callable[[Any], np.ndarray | None],
 ) -> dict[str, np.ndarray]:
-    """Return the arrays among a model's arguments by name, without empty ones and observations."""
+    """Return the arrays among a model's arguments, without observations."""
     values = [np.asarray(value) for value in observed]
     arrays = {name: as_array(value) for name, value in _by_name(model, args, named).items()}
     return {
@@ -175,7 +175,7 @@ def other_latent_sites(missing: Iterable[str], draws: Iterable[str]) -> ValueErr
 
 
 def part_of_plate(plate: str, part: int, size: int, where: str) -> ValueError:
-    """Return the error for ``part`` rows of data where all ``size`` of a plate are needed."""
+    """Return the error for ``part`` of the ``size`` rows of a plate."""
     return ValueError(
         f"the model takes {part} of the {size} elements of the plate '{plate}', which count whole "
         f"here, and its arguments are not of that length ({where}): pass all rows of the data"

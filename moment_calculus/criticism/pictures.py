@@ -1,4 +1,4 @@
-"""Plot arrays of calibration, comparison and accuracy; matplotlib is imported on first use."""
+"""Plot calibration, comparison and accuracy; matplotlib loads on first use."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def plot_comparison(
     scales: Mapping[str, np.ndarray],  # ratios of all coordinates, by approximation
     predictions: Mapping[str, tuple[np.ndarray, np.ndarray]],  # differences, variance ratios
 ) -> Any:
-    """Plot means, standard deviations and predictions against the chains; return three axes."""
+    """Plot means, deviations and predictions against chains; return three axes."""
     axes = new_axes(axes, 3, figsize=(13, 3.8))
     of_means, of_scales, of_predictions = axes
     of_means.axhspan(-0.05, 0.05, color="0.9", label="± 0.05")
@@ -168,7 +168,7 @@ def plot_comparison(
 
 
 def _name_coordinates(axes: Any, labels: Sequence[str], sizes: Mapping[str, int]) -> None:
-    """Label the coordinates if they are few, otherwise the sites where labels have room."""
+    """Label the coordinates if they are few, otherwise the sites."""
     if len(labels) <= MAX_LABELS:
         axes.set_xticks(range(len(labels)), labels, rotation=90)
         return
@@ -181,7 +181,7 @@ def _name_coordinates(axes: Any, labels: Sequence[str], sizes: Mapping[str, int]
 
 
 def _finish_ratios(axes: Any, title: str) -> None:
-    """Give ratios a logarithmic axis with plain numbers, from 0.8 or less to 1.25 or more."""
+    """Give ratios a logarithmic axis with plain numbers, at least 0.8 to 1.25."""
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     axes.set_yscale("log")

@@ -1,4 +1,4 @@
-"""Show results as aligned text or data frames, with optional packages imported on first use."""
+"""Show results as aligned text or data frames; import optional packages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _padded(cell: str, width: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Return the printed width of a text: a combining accent, as in k̂, takes no column."""
+    """Return the printed width: a combining accent, as in k̂, takes no column."""
     return sum(not unicodedata.combining(letter) for letter in text)
 
 

@@ -16,17 +16,19 @@ from moment_calculus.likelihoods.expectations import (
     moments_of_observation,
     tempered_factor,
 )
-from moment_calculus.likelihoods.location_scale import cauchy, laplace, student_t
-from moment_calculus.likelihoods.multivariate import (
-    multivariate_normal,
-    multivariate_normal_predictive,
-    tempered_multivariate_normal,
-)
-from moment_calculus.likelihoods.normal import (
+from moment_calculus.likelihoods.location_scale import (
+    cauchy,
+    laplace,
     log_normal,
     normal,
     normal_log_predictive,
     normal_predictive,
+    student_t,
+)
+from moment_calculus.likelihoods.multivariate import (
+    multivariate_normal,
+    multivariate_normal_predictive,
+    tempered_multivariate_normal,
 )
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.likelihoods.rates import exponential, gamma, gamma_poisson, poisson, weibull

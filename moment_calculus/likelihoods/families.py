@@ -15,17 +15,20 @@ from typing import Any
 from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
 from moment_calculus.likelihoods.divergences import uniform_prior
 from moment_calculus.likelihoods.expectations import expected_value, tempered_factor
-from moment_calculus.likelihoods.location_scale import cauchy, half_cauchy, laplace, student_t
-from moment_calculus.likelihoods.multivariate import (
-    multivariate_normal,
-    tempered_multivariate_normal,
-)
-from moment_calculus.likelihoods.normal import (
+from moment_calculus.likelihoods.location_scale import (
+    cauchy,
+    half_cauchy,
     half_normal,
+    laplace,
     log_normal,
     normal,
     normal_log_predictive,
     normal_predictive,
+    student_t,
+)
+from moment_calculus.likelihoods.multivariate import (
+    multivariate_normal,
+    tempered_multivariate_normal,
 )
 from moment_calculus.likelihoods.predictions import (
     SMALLEST_POSITIVE,

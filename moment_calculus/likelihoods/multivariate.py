@@ -6,7 +6,7 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.expectations import check_certain, is_not_gaussian
-from moment_calculus.likelihoods.normal import LOG_2PI
+from moment_calculus.likelihoods.location_scale import LOG_2PI
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, identity_like
 from moment_calculus.numerics.special import cast_clipped, namespace, stop_gradient, to_float64
 from moment_calculus.operations.elementwise.sums import subtract

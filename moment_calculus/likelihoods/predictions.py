@@ -29,10 +29,11 @@ from moment_calculus.likelihoods.expectations import (
 from moment_calculus.likelihoods.links import log
 from moment_calculus.likelihoods.location_scale import (
     check_positive,
+    normal_log_predictive,
+    normal_predictive,
     scaled_expectation,
     student_t_log_density,
 )
-from moment_calculus.likelihoods.normal import normal_log_predictive, normal_predictive
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.distributions import empirical_quantile
 from moment_calculus.numerics.quadrature import low_discrepancy, rule_on_trial

@@ -308,7 +308,9 @@ class ClosedFormSite(PredictedSite):
             terms = xp.broadcast_to(terms, broadcast_shape(tuple(terms.shape), elements))
             return xp.sum(terms, axis=tuple(range(-summed, 0))) if summed else terms
 
-        moments = PredictiveMoments(*(xp.broadcast_to(part, shape + classes) for part in parts))
+        # A certain mean may be an array of NumPy's beside traced variances.
+        wide = [namespace(part).broadcast_to(part, shape + classes) for part in parts]
+        moments = PredictiveMoments(*wide)
         axes = Axes(elements, event, summed)
         super().__init__(name, distribution, moments, log_density, marginal, axes, context)
 

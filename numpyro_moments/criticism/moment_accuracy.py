@@ -114,7 +114,7 @@ class _Program:
         self.arguments, self.caller = arguments, caller
 
     def layers(self) -> tuple[list[Layer], list[str]]:
-        """Return the layers, compiled as one program, and texts about what has no moments."""
+        """Return the layers, compiled as one program, and what has no moments."""
         layers_and_texts: list[Any] = []
 
         def evaluated() -> Any:
@@ -142,7 +142,7 @@ class _Program:
 
 
 def _random_parts(sites: Mapping[str, dict]) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield the deterministic sites, and the random parameters of other sites' distributions."""
+    """Yield deterministic sites, and random parameters of other sites."""
     for name, site in sites.items():
         line = site.get("line", "")
         if site["type"] != "sample":

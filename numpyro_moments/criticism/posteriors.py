@@ -1,4 +1,4 @@
-"""Posteriors of NumPyro: guides, linear responses and finished chains, with model and data."""
+"""Posteriors of NumPyro: guides, linear responses and finished chains."""
 
 from __future__ import annotations
 

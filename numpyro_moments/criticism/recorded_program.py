@@ -97,7 +97,7 @@ class Recorder(Interpreter):
         return frame
 
     def noted(self, equation: Any, results: Sequence[Any]) -> None:
-        """Record results; a function of JAX replaces the records of the same values inside it."""
+        """Record results; a function of JAX replaces its inner records of the same values."""
         frame = self._open[-1]
         if frame is None or (place := frame.place(equation)) is None:
             return
@@ -115,7 +115,7 @@ class Recorder(Interpreter):
             self.notes.append(Note(frame, place, output, item))
 
     def recorded(self, caller: str) -> list[RecordedOperation]:
-        """Return the records; the line ``caller``, which runs the program, is left out."""
+        """Return the records, without the line ``caller``, which runs the program."""
         return [
             RecordedOperation(
                 note.item.operation,
@@ -127,7 +127,7 @@ class Recorder(Interpreter):
 
 
 def own_value(value: Any) -> Any:
-    """Return a value; of a part of a composite its own value, None if that was not computed."""
+    """Return a value; of a part of a composite its own value, or None."""
     return value._value if isinstance(value, Symbolic) else value
 
 

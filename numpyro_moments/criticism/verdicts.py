@@ -1,4 +1,4 @@
-"""Compare a guide with NUTS on the same model, and say in words whether it can be trusted."""
+"""Compare a guide with NUTS, and say in words whether it can be trusted."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Precision:
 
     @classmethod
     def of(cls, params: Any, float64: bool = False) -> Precision:
-        """Return double precision if asked for, or if a parameter has it; else the current one."""
+        """Return double precision if asked for or if a parameter has it, else the current."""
         leaves = jax.tree.leaves(params)
         return cls(float64 or any(getattr(leaf, "dtype", None) == jnp.float64 for leaf in leaves))
 

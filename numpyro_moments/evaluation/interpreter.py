@@ -29,7 +29,7 @@ from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_rand
 
 
 class KnownNumbers:
-    """Certain arrays that hold one known number: rules recognise functions by their constants."""
+    """Certain arrays of one known number: rules recognise functions by constants."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, float]] = {}  # array, kept alive for its id, and number
@@ -83,7 +83,7 @@ class Interpreter:
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """Evaluate the body of a JAX loop, whose traced values must not be kept afterwards."""
+        """Evaluate the body of a JAX loop; its traced values must not be kept."""
         outer, self.numbers = self.numbers, self.numbers.copy()
         try:
             yield
@@ -91,7 +91,7 @@ class Interpreter:
             self.numbers = outer
 
     def holds_own(self, equation: Any) -> bool:
-        """Return whether an equation, or one inside it, has a rule of this program only."""
+        """Return whether an equation, or one inside, has a rule of this program only."""
         if not self.own or equation.primitive.name in self.own:
             return bool(self.own)
         programs = programs_inside(equation)
@@ -180,7 +180,7 @@ class _Frame:
         return self._plain(equation, *operands)
 
     def _plain(self, equation: Any, *operands: Any) -> Any:
-        """Apply the moment rule of an equation; parts of composites become values before."""
+        """Apply the moment rule of an equation to values, not parts of composites."""
         operands = tuple(map(resolved, operands))
         rule = self.interpreter.rules.get(equation.primitive.name)
         if rule is None:
@@ -188,7 +188,7 @@ class _Frame:
         return rule(*operands, **equation.params)
 
     def _for_later(self, equation: Any, result: Any) -> Any:
-        """Return a part of a composite, whose own value will be computed as at its equation."""
+        """Return a part of a composite, whose value is computed as at its equation."""
         if not isinstance(result, Symbolic):
             return result
         calls = list(self.interpreter.calls)
@@ -213,7 +213,7 @@ class _Frame:
 
 
 def _is_empty(*variables: Any) -> bool:
-    """Return whether there are variables, all without elements: nothing in them is random."""
+    """Return whether there are variables, all without elements."""
     return bool(variables) and all(variable.aval.size == 0 for variable in variables)
 
 
@@ -222,7 +222,7 @@ def _nothing(variable: Any) -> jax.Array:
 
 
 def _concretely(equation: Any, operands: list[Any]) -> Any:
-    """Return a context that computes small constants at trace time, so that they stay known."""
+    """Return a context that computes small constants at trace time."""
     unknown = any(is_traced(operand) for operand in operands)
     small = all(map(_is_small, (*equation.invars, *equation.outvars)))
     if unknown or not small or not operands:
@@ -238,7 +238,7 @@ def _is_small(part: Any) -> bool:
 
 
 def _fits(equation: Any, operand: Any) -> bool:
-    """Return whether a random operand has the result's shape, so that others may be numbers."""
+    """Return whether a random operand has the shape of the result."""
     shapes = (output.aval.shape for output in equation.outvars)
     return is_random(operand) and all(operand.shape == shape for shape in shapes)
 

@@ -1,4 +1,4 @@
-"""Find the user's line of an equation, and the sites that it leads to; used for messages only."""
+"""Find the user's line of an equation and the sites that it leads to, for messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _hidden_folders() -> tuple[str, ...]:
 def located(
     refusal: UnsupportedMoments, equation: Any, operands: Sequence[Any], interpreter: Any
 ) -> UnsupportedMoments:
-    """Return the error with the operation, the user's line, the sites and what they lead to."""
+    """Return the error with operation, user's line, sites and what they lead to."""
     calls = interpreter.calls
     sites = [site for operand in operands for site in getattr(operand, "sites", ())]
     return refusal.located(
@@ -56,7 +56,7 @@ def located(
 
 
 def _name(equation: Any, calls: Sequence[Any]) -> str:
-    """Return the primitive, and the functions of JAX and of the user that it is inside of."""
+    """Return the primitive, and the functions that it is inside of."""
     names = [equation.primitive.name]
     for call in reversed(calls):
         name = str(call.params.get("name", call.primitive.name))
@@ -75,7 +75,7 @@ def _where(equation: Any, calls: Sequence[Any]) -> str:
 
 
 def fed_by(equation: Any, program: Jaxpr | None, outputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the outputs that depend on an equation of the program itself."""
+    """Return the names of the outputs that depend on an equation of the program."""
     if program is None or not outputs:
         return ()
     reached = set(equation.outvars)

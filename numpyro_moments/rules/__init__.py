@@ -1,4 +1,4 @@
-"""Moment rules of NumPyro's front end, in one file or folder for each kind of JAX primitives."""
+"""Moment rules of NumPyro's front end, by kind of JAX primitives."""
 
 from numpyro_moments.rules import elementwise, linear, normalised, programs, shapes, windows
 from numpyro_moments.rules.table import PROGRAMS, RULES, moment_rule, program_rule

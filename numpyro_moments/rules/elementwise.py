@@ -1,4 +1,4 @@
-"""Rules of elementwise primitives: arithmetic, powers, activations, choices and conditions."""
+"""Rules of elementwise primitives, from arithmetic to choices and conditions."""
 
 from __future__ import annotations
 

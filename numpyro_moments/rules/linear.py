@@ -45,7 +45,7 @@ def _in_precision(operand: Any, dtype: Any) -> Any:
 
 
 def _is_matmul(x: Any, y: Any, dimension_numbers: Any) -> bool:
-    """Return whether a contraction is ``x @ y``, whose order says which operand is the weight."""
+    """Return whether a contraction is ``x @ y``: its order shows the weight."""
     (contracted_x, contracted_y), (batch_x, batch_y) = dimension_numbers
     lead = tuple(range(len(batch_x)))
     plain = tuple(batch_x) == tuple(batch_y) == lead and len(y.shape) <= len(lead) + 2

@@ -38,7 +38,7 @@ STEPS = {
 
 
 def _attempt(operation: str, plain: Callable, operands: tuple, **options: Any) -> Any:
-    """Take a step, if there is one for the operands; its result keeps the plain rule at hand."""
+    """Take a step if there is one; its result keeps the plain rule at hand."""
     found = apply_rule(operation, *operands, **options)
     if isinstance(found, Symbolic):
         return found.set_fallback(lambda: plain(*operands))
@@ -60,7 +60,7 @@ _NEUTRAL = {("add", 0), ("subtract", 0), ("multiply", 1), ("divide", 1)}
 
 
 def _unchanged(operation: str, *operands: Any) -> Any:
-    """Return the random operand of x + 0, x − 0, x · 1 or x / 1, which libraries leave behind."""
+    """Return the random operand of x + 0, x − 0, x · 1 or x / 1; else None."""
     if len(operands) != 2:
         return None
     left, right = operands
@@ -174,7 +174,7 @@ def _moved(x: Any, move: Callable, plain: Callable) -> Any:
 
 
 def _keeps_classes(shape: tuple[int, ...], move: Callable) -> bool:
-    """Return whether the components along the trailing axis stay together, in their order."""
+    """Return whether components along the trailing axis stay together, in order."""
     if not shape:
         return False
     index = move(np.arange(math.prod(shape)).reshape(shape))

@@ -75,7 +75,7 @@ def part_rule(*primitives: str) -> Callable[[Callable], Callable]:
 def register_made(
     primitive: str, rule: Callable, summary: str, register: Callable = moment_rule, **options: Any
 ) -> None:
-    """Register a rule that a function or a table made, under the name of its primitive."""
+    """Register a rule that a table made, under the name of its primitive."""
     rule.__name__ = rule.__qualname__ = primitive
     rule.__doc__ = summary
     register(primitive, **options)(rule)
@@ -93,7 +93,7 @@ def refused(primitive: str, reason: str, remedy: str) -> None:
 
 
 def _matched(operand: Any, takes: tuple[type, ...]) -> Any:
-    """Return an operand as the rule takes it: moments of composites whose type it does not take."""
+    """Return an operand as the rule takes it: moments of other composites."""
     if isinstance(operand, Composite) and not isinstance(operand, takes):
         return operand.gaussian()
     return operand

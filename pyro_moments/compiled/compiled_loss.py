@@ -1,4 +1,4 @@
-"""Compiled objectives: the whole Pyro program as one graph, captured once for each signature."""
+"""Compiled objectives: the Pyro program as one graph for each signature."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT = 8  # most programs, as many as torch.compile makes of one function
 
 
 class CompiledLoss:
-    """A loss of model, guide and arguments that is compiled at the first call of each signature."""
+    """A loss that is compiled at the first call of each signature."""
 
     def __init__(
         self, eager: Loss, settings: Callable[[], tuple], backend: Backend = inductor
@@ -53,7 +53,7 @@ class CompiledLoss:
         return Differentiable.apply(program, *inputs)
 
     def with_gradients(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> Any:
-        """Add gradients to the parameters; return the loss, or None if it cannot be captured."""
+        """Add gradients to the parameters; return the loss, None if it is to be eager."""
         program, inputs = self._program(model, guide, args, kwargs)
         if program is None:
             return None
@@ -73,7 +73,7 @@ class CompiledLoss:
     def _program(
         self, model: Any, guide: Any, args: tuple, kwargs: dict
     ) -> tuple[Program | None, list[torch.Tensor]]:
-        """Return the program and the tensors that it takes; None if the loss is to be eager."""
+        """Return the program and its tensors; None if the loss is to be eager."""
         tensors: list[torch.Tensor] = []
         try:
             _check_handlers()
@@ -116,7 +116,7 @@ class CompiledLoss:
         return program, inputs
 
     def _compile(self, graph: Any, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        """Compile and try a graph; replay its operations if there is no working compiler."""
+        """Compile and try a graph; replay its operations if no compiler works."""
         try:
             run = self.backend(graph, inputs)
             _compare(run, graph, inputs)
@@ -154,7 +154,7 @@ def _compare(run: Callable[..., Any], graph: Callable[..., Any], inputs: Sequenc
 
 
 def _check_handlers() -> None:
-    """Raise Uncapturable inside handlers, which a captured program would not call again."""
+    """Raise Uncapturable inside handlers: a captured program does not call them."""
     for handler in handlers():
         if not isinstance(handler, TraceMessenger | BlockMessenger):
             raise Uncapturable(f"it is evaluated inside a {type(handler).__name__}")
@@ -176,7 +176,7 @@ def _autocast() -> tuple:
 
 
 def _signature(argument: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return what a program depends on in an argument, and append its tensors to the list."""
+    """Return what a program depends on in an argument, and append its tensors."""
     if isinstance(argument, torch.Tensor):
         if type(argument) not in (torch.Tensor, torch.nn.Parameter):
             raise Uncapturable(f"an argument is a {type(argument).__name__}")

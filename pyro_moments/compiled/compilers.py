@@ -27,12 +27,12 @@ _EXACT = (torch.float32, torch.float64)
 
 
 def replay(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-    """Return the graph itself, which runs its operations one by one without a compiler."""
+    """Return the graph itself, which runs its operations one by one."""
     return graph
 
 
 def inductor(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-    """Compile a graph to machine code that draws the random numbers of the eager program."""
+    """Compile a graph, which draws the random numbers of the eager program."""
     graph = with_sums(graph)
     run = compile_graph(graph, inputs, _options(graph))
     return lambda *tensors: run(list(tensors))
@@ -53,7 +53,7 @@ def _options(graph: GraphModule) -> dict[str, Any]:
 
 
 def with_sums(graph: GraphModule) -> GraphModule:
-    """Return the same program with sums for small matrix products; the graph stays as it is."""
+    """Return the same program with sums in place of small matrix products."""
     return _Sums(graph).transform()
 
 
@@ -75,7 +75,7 @@ class _Sums(Transformer):
 
 
 def _sum(*operands: Proxy) -> Proxy:
-    """Return a matrix product as a sum over its inner axis, plus the added term if there is one."""
+    """Return a matrix product as a sum over its inner axis, plus the added term."""
     aten, (*added, left, right) = torch.ops.aten, operands
     product = aten.mul.Tensor(aten.unsqueeze.default(left, -1), aten.unsqueeze.default(right, -3))
     total: Any = aten.sum.dim_IntList(product, [-2])
@@ -83,7 +83,7 @@ def _sum(*operands: Proxy) -> Proxy:
 
 
 def _is_small(node: Node) -> bool:
-    """Return whether a node is a small product of plain numbers on the CPU, without scaling."""
+    """Return whether a node is a small, unscaled product of numbers on the CPU."""
     left, right = map(_example, node.args[-2:])
     if left is None or right is None or node.kwargs:
         return False

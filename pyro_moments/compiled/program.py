@@ -31,7 +31,7 @@ class Uncapturable(Exception):
 
 
 class Results(NamedTuple):
-    """The loss, the gradients of the inputs in use, and the values of constrained parameters."""
+    """The loss, the gradients of inputs in use, and values of constrained parameters."""
 
     loss: torch.Tensor
     gradients: Sequence[torch.Tensor]
@@ -78,7 +78,7 @@ class Program:
         return locations
 
     def _aliased_results(self, examples: Sequence[torch.Tensor]) -> frozenset[int]:
-        """Return the places of results that share memory with another result or an input."""
+        """Return the places of results that share memory with another or an input."""
         results = self._results([tensor.detach() for tensor in examples])
         memory = {tensor.untyped_storage().data_ptr() for tensor in examples}
         aliased = set()
@@ -90,7 +90,7 @@ class Program:
         return frozenset(aliased)
 
     def inputs(self, arguments: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-        """Return all tensors that the program takes; None if a change demands another program."""
+        """Return all tensors that the program takes; None if another program is needed."""
         inputs = list(arguments)
         try:
             for container, key, metadata in self.outside_locations:
@@ -104,7 +104,7 @@ class Program:
 
     # measured: ×1.26 of a compiled step of a 1-50-2 network, torch 2.13
     def takes_plain_leaves(self, inputs: Sequence[torch.Tensor]) -> bool:
-        """Return whether gradients may be written to the inputs without autograd and its hooks."""
+        """Return whether gradients may be written to the inputs without autograd."""
         return all(_is_plain_leaf(inputs[place]) for place in self.used)
 
     def show_parameters(self, values: Sequence[torch.Tensor] = ()) -> None:
@@ -155,7 +155,7 @@ class Differentiable(torch.autograd.Function):
 
 
 class _ParameterSite:
-    """Shows one parameter, with its current value, as a site to the handlers on the stack."""
+    """Shows one parameter, with its current value, as a site to the handlers."""
 
     def __init__(self, name: str, site: Any) -> None:
         self.name = name
@@ -266,7 +266,7 @@ def outside_tensors(
 
 
 class _ValueReads(_host.DispatchMode):
-    """Notes tensors whose values Python code asks for, because they do not appear in a graph."""
+    """Notes tensors whose values Python code asks for: a graph does not show them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -288,7 +288,7 @@ class _WithoutNumPy(TorchFunctionMode):
 
 
 class _Valid(TorchFunctionMode):
-    """Passes the checks of distributions that validate by themselves, such as earlier ones."""
+    """Passes the checks of distributions that validate by themselves."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return True if func is _host.is_all_true else func(*args, **(kwargs or {}))
@@ -310,7 +310,7 @@ class LossAndGradients(NamedTuple):
 def loss_and_gradients_graph(
     loss: Callable[[], Any], inputs: Sequence[torch.Tensor], differentiable: Sequence[int]
 ) -> LossAndGradients:
-    """Return the graph of the loss and of its gradients by the ``differentiable`` inputs."""
+    """Return the graph of the loss and of its gradients by ``differentiable`` inputs."""
     used: list[int] = []
     constrained: dict[str, torch.Tensor] = {}
 
@@ -334,7 +334,7 @@ def loss_and_gradients_graph(
 
 
 def _constrained(sites: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return by name the values of parameters that differ from the parameters themselves."""
+    """Return by name the values of parameters that differ from the parameters."""
     values = {name: site["value"] for name, site in sites.items()}
     return {
         name: value

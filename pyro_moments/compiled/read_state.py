@@ -105,7 +105,7 @@ class ReadState:
             self._visit(root, True)
 
     def location_of(self, tensor: torch.Tensor, *, pinned: bool = False) -> Slot:
-        """Return where to look a tensor up; a tensor held in several places must stay in all."""
+        """Return where to look a tensor up; one in several places must stay in all."""
         slots = self.tensors.get(id(tensor), [])
         if len(slots) == 1 and not pinned:  # a pinned tensor must not be replaced
             return slots[0]
@@ -117,7 +117,7 @@ class ReadState:
         return next(self._changes(), None) is None
 
     def ignore_library_changes(self) -> str | None:
-        """Forget what libraries change at every run; return a name that the user's code changed."""
+        """Forget what libraries change at every run; return a name that the user changed."""
         changes = list(self._changes())
         changed = {id(entry) for entry in changes}
         self.watched = [entry for entry in self.watched if id(entry) not in changed]
@@ -224,7 +224,7 @@ class ReadState:
                 self._watch(vars(kind), key, True)
 
     def _watch_attribute_count(self, item: Any) -> None:
-        """Watch the number of attributes: a new one would hide that of a class or a base."""
+        """Watch the number of attributes: a new one would hide that of a class."""
         self.watched.append((Length(vars(item)), "number of attributes", len(vars(item)), False))
 
     def _property(self, item: property, is_users: bool) -> None:
@@ -298,13 +298,13 @@ def slots_of(kind: type) -> set[str]:
 
 
 def of_library(item: Any) -> bool:
-    """Return whether a function, class or module belongs to this library, Pyro or Python."""
+    """Return whether a function, class or module is of this library, Pyro or Python."""
     package = _package(item)
     return package in _LIBRARIES or package in _STANDARD
 
 
 def is_foreign(kind: Any) -> bool:
-    """Return whether a class or module is of Python or another package, as a data frame is."""
+    """Return whether a class or module is of Python or another package."""
     package = _package(kind)
     if package in _LIBRARIES or package in _STANDARD:
         return package in _STANDARD

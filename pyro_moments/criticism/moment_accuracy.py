@@ -114,7 +114,7 @@ def moment_accuracy(
 
 
 class _Program:
-    """A model and a guide that are recorded once, and then run with any number of draws."""
+    """A model and a guide that are recorded once, then run with draws."""
 
     def __init__(
         self, model: Callable, guide: Callable, args: tuple, kwargs: dict, how: Propagation
@@ -184,7 +184,7 @@ def _unwatched(draws: Any, program: Callable[[], Any], *_: Any) -> Any:
 
 
 def _tensors(name: str, site: Any, kind: type) -> list[tuple[str, Any]]:
-    """Return the random value of a deterministic site, or random parameters of a distribution."""
+    """Return a deterministic site's random value, or a distribution's parameters."""
     if is_deterministic(site):
         return [(name, site["value"])] if isinstance(site["value"], kind) else []
     tensors = {f"{name}.{part}": t for part, t, _ in constrained_tensors(site["fn"], kind)}

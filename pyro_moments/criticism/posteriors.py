@@ -1,4 +1,4 @@
-"""Posteriors of Pyro: guides, linear responses and finished chains, with a model and data."""
+"""Posteriors of Pyro: guides, linear responses and finished chains."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Replay:
         return self.place < len(self.calls) and self.calls[self.place].function is function
 
     def call(self, function: Callable, args: tuple, kwargs: dict) -> Any:
-        """Call a function on draws; raise UnsupportedMoments if another one was recorded."""
+        """Call a function on draws; raise UnsupportedMoments if it is not the recorded one."""
         if not self.is_next(function):
             expected = self.calls[self.place].function if self.place < len(self.calls) else None
             name = "nothing more" if expected is None else short_name(expected)
@@ -189,7 +189,7 @@ class FollowedDraw(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """Follow calls that bypassed ``__torch_function__``, for which moments raise errors."""
+        """Follow calls that bypass ``__torch_function__``; moments raise errors for them."""
         return cls.__torch_function__(func, types, args, kwargs)
 
     def __iter__(self):

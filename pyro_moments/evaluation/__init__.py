@@ -1,1 +1,1 @@
-"""Run a program with moments: random tensors, their precision, and the user's line of an error."""
+"""Run a program with moments: random tensors, their precision, errors' lines."""

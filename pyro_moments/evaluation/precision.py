@@ -55,7 +55,7 @@ _MIXED = re.compile(r"same dtype|scalar type \w+ but found")
 
 
 def mixed_precision_error(error: RuntimeError, parts: dict[str, Any]) -> UnsupportedMoments | None:
-    """Return the error that explains torch's error about mixed precision; None for other errors."""
+    """Return an error that explains torch's about mixed precision; None for others."""
     if not _MIXED.search(str(error)):
         return None
     floating = {name: part.dtype for name, part in parts.items() if _is_floating(part)}

@@ -41,7 +41,7 @@ METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
 
 
 def maps_now() -> bool:
-    """Return whether ``torch.vmap`` itself, two frames above, looks at a tensor that it maps."""
+    """Return whether ``torch.vmap``, two frames above, looks at a tensor."""
     return _is_of_vmap(sys._getframe(2))
 
 
@@ -58,7 +58,7 @@ def _is_of_vmap(frame: FrameType) -> bool:
 
 
 def vmap_error(sites: Iterable[str]) -> UnsupportedMoments:
-    """Return the error, with its remedy, for values of these latent sites under ``torch.vmap``."""
+    """Return the error for values of these latent sites under ``torch.vmap``."""
     return UnsupportedMoments(
         "a function of random values is mapped over an axis, which the moment rules cannot see",
         sites=sites,
@@ -217,7 +217,7 @@ def _stale(tensor: MomentTensor) -> UnsupportedMoments:
 
 
 def wrap(result: Any, storage: Storage | None = None) -> Any:
-    """Put every value in a rule's result into a MomentTensor, a view if storage is given."""
+    """Put every value of a result into a MomentTensor, a view if storage is given."""
     if isinstance(result, _VALUES):
         return MomentTensor(result, storage)
     if isinstance(result, _SEQUENCES):
@@ -261,7 +261,7 @@ def _operands(args: tuple, kwargs: dict) -> dict[str, Any]:
 
 
 def _is_empty(argument: Any) -> bool:
-    """Return whether an argument has a random tensor without elements, which is certain."""
+    """Return whether an argument has a random tensor without elements."""
     kind = type(argument)
     if kind is MomentTensor:
         return 0 in argument.value.shape
@@ -279,7 +279,7 @@ def _without_empty(argument: Any) -> Any:
 
 
 def _overwrite(target: Any, result: Any) -> MomentTensor:
-    """Change a tensor in place; views of its memory raise UnsupportedMoments from now on."""
+    """Change a tensor in place; views of its memory raise UnsupportedMoments now."""
     if type(target) is not MomentTensor or target.value.shape != result.shape:
         raise random_in_place(result.sites)
     target.value = result
@@ -289,7 +289,7 @@ def _overwrite(target: Any, result: Any) -> MomentTensor:
 
 
 def random_in_place(sites: Iterable[str]) -> UnsupportedMoments:
-    """Return the error for a tensor that would become random, or change its shape, in place."""
+    """Return the error for a tensor that would become random in place."""
     return UnsupportedMoments(
         "a tensor cannot become random, or change its shape, in place",
         sites=sites,

@@ -11,7 +11,7 @@ from moment_calculus.errors import is_library
 
 
 def user_line() -> str:
-    """Return the user's innermost file and line, and the module whose forward runs there."""
+    """Return the user's innermost file and line, and the module that runs there."""
     frames = list(_frames())
     user = next((frame for frame in frames if not is_library(frame)), None)
     line = f"{user.f_code.co_filename}:{user.f_lineno}" if user else "unknown"

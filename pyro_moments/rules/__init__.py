@@ -1,4 +1,4 @@
-"""Moment rules of Pyro's front end, in one file or folder for each kind of torch functions."""
+"""Moment rules of Pyro's front end, by kind of torch functions."""
 
 from pyro_moments.rules import elementwise, linear, normalised, shapes, validation
 from pyro_moments.rules.table import RULES, moment_rule, named

@@ -105,7 +105,7 @@ def _checked(rule: Callable, takes: tuple[type, ...]) -> Callable:
 
 
 def _operand(operand: Any, takes: tuple[type, ...]) -> Any:
-    """Return an operand as the rule takes it; outcomes of comparisons raise UnsupportedMoments."""
+    """Return an operand as the rule takes it; comparisons raise UnsupportedMoments."""
     kind = type(operand)
     if kind is tuple or kind is list:
         return kind([_operand(part, takes) for part in operand])
@@ -115,7 +115,7 @@ def _operand(operand: Any, takes: tuple[type, ...]) -> Any:
 
 
 def _argument_error(signature: inspect.Signature, args: tuple, kwargs: dict, error: TypeError):
-    """Return the error for arguments that the rule does not take, or the original error."""
+    """Return the error for arguments that the rule does not take, else the original."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as mismatch:
@@ -129,7 +129,7 @@ def _argument_error(signature: inspect.Signature, args: tuple, kwargs: dict, err
 
 
 def named(*names: str) -> tuple[Callable, ...]:
-    """Return the functions of these names in torch, torch.nn.functional and torch.Tensor."""
+    """Return functions of these names in torch, its functional module and Tensor."""
     modules = (torch, torch.nn.functional)
     return tuple(
         getattr(owner, name)

@@ -1,4 +1,4 @@
-"""Rules for the parameters of distributions and their validation, which compares means."""
+"""Rules for the parameters of distributions and their validation, by means."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from moment_calculus.errors import ApproximationWarning, UnsupportedMoments
 from numpyro_moments.objectives.elbo import elbo_terms
 from numpyro_moments.sites.traces import moment_traces
 from tests.cases.hosts import models
+from tests.checks.general import QUICK
 
 P, K, DRAWS = 0.3, 0.7, 200_000
 X, Y = np.linspace(-1.0, 1.0, 4), np.array([1.0, 0.0, 2.0, 1.0])
@@ -76,11 +77,14 @@ def in_numpyro(program):
         numpyro.sample("w", normal.to_event(1))
 
     flow = numpyro_moments.DeterministicELBO().propagation
-    traces = moment_traces(program, guide, (), {}, {}, jax.random.key(0), flow)
-    with numpyro.handlers.seed(rng_seed=0):
-        terms = elbo_terms(traces)
-    found = numpyro_moments.predict(program, guide, {})["obs"]
-    return float(terms["obs"]), np.asarray(found.mean)
+
+    def run():
+        traces = moment_traces(program, guide, (), {}, {}, jax.random.key(0), flow)
+        with numpyro.handlers.seed(rng_seed=0):
+            term = elbo_terms(traces)["obs"]
+        return term, numpyro_moments.predict(program, guide, {})["obs"].mean
+
+    return map(np.asarray, jax.jit(run, compiler_options=QUICK)())
 
 
 RUNS = {"pyro": (models.PYRO, in_pyro), "numpyro": (models.NUMPYRO, in_numpyro)}

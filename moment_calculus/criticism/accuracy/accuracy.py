@@ -191,7 +191,7 @@ class MomentAccuracy:
         return "; ".join(parts)
 
     def _because(self, row: AccuracyRow) -> str:
-        """Return the reason of a row, or of the last row before it that has one, in brackets."""
+        """Return the reason of a row, or of the last row before it, in brackets."""
         if row.reason:
             return f" ({row.reason})"
         earlier = [other for other in self.rows if other.number < row.number and other.reason]
@@ -247,7 +247,7 @@ def check_draws(num_samples: int) -> None:
 
 
 def other_path(with_moments: str, with_draws: str, line: str) -> UnsupportedMoments:
-    """Return the error for a program that runs other operations with draws than with moments."""
+    """Return the error for other operations with draws than with moments."""
     return UnsupportedMoments(
         f"with moments the program calls {with_moments} where with draws it calls {with_draws}: "
         "layers cannot be compared",
@@ -264,7 +264,7 @@ def accuracy_of(
     draw: Any,  # from a number of draws and the places of layers to arrays [draws, ...]
     num_samples: int,
 ) -> MomentAccuracy:
-    """Compare the layers of a program with draws through it; raise ValueError if there are none."""
+    """Compare the layers of a program with draws; raise ValueError without layers."""
     numpy_layers = [layer.in_numpy() for layer in layers]
     finite = [layer for layer in numpy_layers if layer.is_finite]
     if not finite:

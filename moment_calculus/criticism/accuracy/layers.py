@@ -35,7 +35,7 @@ BOOK = "by a rule of the rule book '{name}'"
 
 
 def reason_of(value: Gaussian) -> str:
-    """Return why moments may differ from those of draws; empty if no approximation is known."""
+    """Return why moments may differ from those of draws; empty if not known."""
     if _is_replaced(value):
         return BOOK.format(name=value.propagation.rulebook.name)
     if isinstance(value.step, LogitsStep | Normalised):
@@ -103,7 +103,7 @@ def certificate_of(value: Gaussian) -> Array | None:
 
 
 def _largest_pair(bound: Array, variance: Array) -> Array:
-    """Return the largest entry off the diagonal, in standard deviations of both features."""
+    """Return the largest entry off the diagonal, in units of both deviations."""
     xp = namespace(bound)
     deviation = variance**0.5
     units = deviation[..., :, None] * deviation[..., None, :]
@@ -170,7 +170,7 @@ class Layer:
 
     @property
     def covariance(self) -> np.ndarray | None:
-        """Return covariances [batch, d, d] of the first batch elements, None if not propagated."""
+        """Return covariances [batch, d, d] of the first batch elements, or None."""
         return self.arrays[2]
 
     @property
@@ -186,19 +186,19 @@ class Layer:
         return dataclasses.replace(self, arrays=arrays)
 
     def features(self, array: np.ndarray) -> np.ndarray:
-        """Return draws [draws, ...] as features [draws, batch, d] of compared batch elements."""
+        """Return draws [draws, ...] as [draws, batch, d] of compared batch elements."""
         last = np.moveaxis(array, self.axis, -1)  # type: ignore[arg-type]
         return last.reshape(len(array), -1, last.shape[-1])[:, : self.compared_count]
 
 
 def compared_count(shape: tuple[int, ...], axis: int | None) -> int:
-    """Return the number of batch elements whose covariances are compared; zero for scalars."""
+    """Return how many batch elements have compared covariances; 0 for scalars."""
     size, total = 1 if axis is None else shape[axis], int(np.prod(shape))
     return min(total // size, LARGEST // size**2) if size > 1 else 0
 
 
 def layers_of(recorded: Sequence[RecordedOperation]) -> tuple[list[Layer], list[str]]:
-    """Return the layers among the recorded results, and a text for each without moments."""
+    """Return the layers among recorded results, and texts on those without moments."""
     for item in recorded:
         if item.site and hasattr(item.value, "gaussian"):
             _matched(item)  # computes the moments of all inputs, which has_moments then reports
@@ -233,7 +233,7 @@ def _has_moments(item: RecordedOperation) -> bool:
 
 
 def _only_moves(value: Gaussian) -> bool:
-    """Return whether a value is a latent site, or only rearranges elements of another value."""
+    """Return whether a value is a latent site, or rearranges another value."""
     step = value.step
     return not step.inputs or (isinstance(step, Moved) and not step.combines_elements)
 
@@ -246,7 +246,7 @@ def _layer(item: RecordedOperation, index: int, value: Gaussian) -> Layer:
 
 
 def _operation(item: RecordedOperation, value: Gaussian) -> str:
-    """Return the operation's name; of a recognised composite its own, not its last step's."""
+    """Return the operation's name; of a recognised composite its own."""
     if isinstance(item.value, FunctionOfLogits):
         return item.value.name
     last = item.operation in ("mul", "div") and isinstance(value.step, Normalised)

@@ -72,13 +72,13 @@ class LayerSums:
 
     @property
     def deviation(self) -> np.ndarray:
-        """Return standard deviations of all draws, zero where they vary by rounding only."""
+        """Return standard deviations, zero where draws vary by rounding only."""
         scale = _deviation(self.sums.sum(0), self.squares.sum(0), self.count)
         return np.where(scale > 8 * self.rounding * np.abs(self.mean), scale, 0.0)
 
     @property
     def covariance(self) -> np.ndarray | None:
-        """Return the covariance [batch, d, d] of the features of the compared batch elements."""
+        """Return the covariance [batch, d, d] of the compared batch elements."""
         if self.products is None:
             return None
         mean = self.layer.features((self.sums.sum(0) / self.count)[None])[0]
@@ -86,7 +86,7 @@ class LayerSums:
         return centred * (self.count / (self.count - 1))
 
     def half_deviations(self, start: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return standard deviations of every other group, and without each of these in turn."""
+        """Return deviations of every other group, and without each of these in turn."""
         chosen = slice(start, None, 2)  # start: 0 for the even groups, 1 for the odd ones
         counts, firsts, seconds = self.counts[chosen], self.sums[chosen], self.squares[chosen]
         count, first, second = counts.sum(), firsts.sum(0), seconds.sum(0)
@@ -111,7 +111,7 @@ def _deviation(first: np.ndarray, second: np.ndarray, count: Any) -> np.ndarray:
 
 
 def to_dtype(array: Any) -> Any:
-    """Return the floating dtype of an array by NumPy's name; float32 for bfloat16 and integers."""
+    """Return NumPy's floating dtype; float32 for bfloat16 and integers."""
     name = str(array.dtype).removeprefix("torch.")
     return np.dtype(name) if name in ("float16", "float32", "float64") else np.dtype("float32")
 
@@ -132,7 +132,7 @@ def accumulate(
 
 
 def _blocks(count: int, most: int) -> list[int]:
-    """Return sizes, as equal as possible, of the fewest blocks up to ``most`` in ``count``."""
+    """Return nearly equal sizes of the fewest blocks up to ``most`` in ``count``."""
     number = -(-count // most)
     return [count // number + (place < count % number) for place in range(number)]
 
@@ -183,12 +183,12 @@ class ErrorMeasures:
 
     @property
     def departure(self) -> float:
-        """Return the larger error without noise: ε_μ in standard deviations, or |log ε_σ|."""
+        """Return the larger error without noise, of ε_μ and |log ε_σ|."""
         return max(self.mean_error.value - self.noise, abs(math.log(self.deviation_ratio.value)))
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Return whether ε_μ or ε_σ is over four standard errors from that of exact moments."""
+        """Return whether ε_μ or ε_σ is over four standard errors from the exact one."""
         mean, ratio = self.mean_error, self.deviation_ratio
         in_log = ratio.standard_error / ratio.value
         off = mean.value - self.noise > SIGNIFICANT_ERRORS * max(
@@ -200,7 +200,7 @@ class ErrorMeasures:
 def error_measures(
     layer: Layer, sums: LayerSums, errors: tuple[np.ndarray, np.ndarray]
 ) -> ErrorMeasures:
-    """Return the error measures of a layer; errors are of sampled means and deviations."""
+    """Return error measures; errors are of sampled means and deviations."""
     mean, deviation = sums.mean, sums.deviation
     off = _ratio(np.abs(layer.mean - mean), deviation, layer.deviation)
     offs = [
@@ -238,7 +238,7 @@ def _deviation_ratio(propagated: np.ndarray, sums: LayerSums) -> tuple[Estimate,
 
 
 def _is_reliable(deviation: np.ndarray, rest: list[np.ndarray], limit: float) -> np.ndarray:
-    """Return where the relative standard error of a sampled deviation is below the limit."""
+    """Return where the relative standard error of a deviation is below the limit."""
     error = np.std(rest, axis=0) * math.sqrt(len(rest) - 1)
     return error < limit * deviation
 
@@ -246,7 +246,7 @@ def _is_reliable(deviation: np.ndarray, rest: list[np.ndarray], limit: float) ->
 def _mean_log(
     propagated: np.ndarray, deviation: np.ndarray, rest: list[np.ndarray], counted: np.ndarray
 ) -> tuple[float, float]:
-    """Return the mean of log σ / σ* without the bias of the logarithm, and its standard error."""
+    """Return the mean of log σ / σ*, without bias, and its standard error."""
     counted = counted & np.all([part > 0 for part in rest], axis=0)
     if not counted.any():
         return 0.0, 0.0
@@ -258,7 +258,7 @@ def _mean_log(
 
 
 def _ratio(difference: np.ndarray, deviation: np.ndarray, propagated: np.ndarray) -> float:
-    """Return the mean difference over the mean sampled deviation; over the known one if zero."""
+    """Return the mean difference over the mean sampled deviation, else the known one."""
     unit = float(np.mean(deviation)) or float(np.mean(propagated))
     return float(np.mean(difference)) / unit if unit > 0 else 0.0
 

@@ -119,7 +119,7 @@ class Calibration:
         return coverage_of(wanted, [part[0] for part in found], [part[1] for part in found])
 
     def _inside(self, mass: float) -> tuple[float, np.ndarray]:
-        """Return the mean predictive probability of an interval, and which observations it has."""
+        """Return the mean probability of an interval, and which observations it has."""
         if not self.is_discrete:
             return mass, np.abs(self.up_to - 0.5) <= mass / 2
         lower, upper = self.prediction.interval(mass)
@@ -253,7 +253,7 @@ class Calibration:
 
 
 def normal_crps(value: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Return the continuous ranked probability score of Normals (Gneiting and Raftery 2007)."""
+    """Return the CRPS of Normals (Gneiting and Raftery 2007)."""
     from scipy.special import ndtr
 
     scale = np.sqrt(np.asarray(variance, np.float64))

@@ -31,7 +31,7 @@ def checked_prediction(prediction: Any) -> PredictedSite:
 
 
 def checked_values(prediction: PredictedSite, y: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Return observations in double precision; raise ValueError if the shape is wrong or on NaN."""
+    """Return observations as float64; raise ValueError for wrong shapes or NaN."""
     values, site = to_numpy(y, np.float64), f"site {prediction.name!r}"
     if values.shape != shape:
         raise ValueError(
@@ -85,7 +85,7 @@ def first(where: np.ndarray) -> str:
 
 
 def to_framework(values: np.ndarray, like: Array) -> Array:
-    """Return a NumPy array in framework, device and floating precision of another array."""
+    """Return a NumPy array in framework, device and precision of another array."""
     dtype = like.dtype if np.issubdtype(values.dtype, np.floating) else None
     return namespace(like).asarray(values, dtype=dtype, device=device(like))
 
@@ -147,7 +147,7 @@ def coverage_of(
 
 
 def checked_masses(masses: float | Sequence[float]) -> list[float]:
-    """Return interval masses as a list; raise ValueError if one is not between 0 and 1."""
+    """Return masses as a list; raise ValueError if one is not between 0 and 1."""
     result = np.atleast_1d(np.asarray(masses, np.float64))
     if result.ndim > 1 or not result.size or not ((result > 0) & (result < 1)).all():
         raise ValueError(f"masses of intervals are numbers between 0 and 1, not {masses!r}")

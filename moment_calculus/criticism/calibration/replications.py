@@ -69,7 +69,7 @@ def p_values(
     pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],  # [chains, draws, ...] and [...] by site
     statistics: Mapping[str, Statistic],
 ) -> DataFrame:
-    """Return the p-values of replications and observations, as :func:`predictive_p_values`."""
+    """Return the p-values of replications, as :func:`predictive_p_values`."""
     rows = {
         (site, name): _row(f"site {site!r}, statistic {name!r}", statistic, *pair)
         for site, pair in {site: _checked(site, *pair) for site, pair in pairs.items()}.items()

@@ -1,1 +1,1 @@
-"""Compare an approximation with MCMC chains of the same model: numbers, text and figures."""
+"""Compare an approximation with MCMC chains: numbers, text and figures."""

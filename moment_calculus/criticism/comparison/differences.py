@@ -1,4 +1,4 @@
-"""Compare sites, predictions and leave-one-out of an approximation with those of chains."""
+"""Compare sites, predictions and leave-one-out with those of chains."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class PredictiveComparison:
 
 
 def _error(chains: PredictionDraws, scale: np.ndarray) -> float:
-    """Return the root mean square Monte Carlo error of the mean, in units of ``scale``."""
+    """Return the RMS Monte Carlo error of the mean, in units of ``scale``."""
     assert chains.each_mean is not None
     places = _places(scale.size)
     some = chains.each_mean.reshape(*chains.each_mean.shape[:2], -1)[..., places]

@@ -97,7 +97,7 @@ def has_wrong_scales(inputs: DiagnosisInputs, source: str, widest: float = WIDE)
 
 
 def _describe_wrong(ratios: Ratios, narrow: bool) -> list[str]:
-    """Return in words which sites are too narrow, or too wide, with the largest factor."""
+    """Return which sites are too narrow or too wide, with the largest factor."""
     worst = {
         site: float(1 / np.nanmin(part) if narrow else np.nanmax(part))
         for site, part in ratios.items()
@@ -229,12 +229,12 @@ def check_weights(inputs: DiagnosisInputs, source: str) -> Finding:
 
 
 def _is_narrow(inputs: DiagnosisInputs, source: str) -> bool:
-    """Return whether this approximation is narrower than the best one by reliable weights."""
+    """Return whether an approximation is narrower than the best one."""
     return source != inputs.best_source and has_wrong_scales(inputs, source, widest=np.inf)
 
 
 def check_narrower_variances(inputs: DiagnosisInputs) -> Finding | None:
-    """Report corrected variances below the guide's, which an exact ELBO makes impossible."""
+    """Report corrected variances below the guide's: an exact ELBO has none."""
     ratios = inputs.narrower
     if not ratios:
         return None
@@ -296,7 +296,7 @@ def check_calibration(name: str, calibration: Any, in_sample: bool) -> Finding:
 
 
 def masked_finding(check: str, count: int, size: int) -> Finding:
-    """Return the finding for a check that a mask on ``count`` of ``size`` elements prevents."""
+    """Return the finding where ``count`` of ``size`` elements are masked."""
     meaning = f"{count} of {size} elements are masked: what stands in their place is no observation"
     remedy = "pass calibration and predictive_p_values what is observed alone"
     return Finding(check, "not known", Verdict.UNKNOWN, meaning, remedy)
@@ -404,7 +404,7 @@ def _limit(chance: float, size: int) -> float:
 
 
 def _distances(inputs: DiagnosisInputs) -> dict[str, np.ndarray] | str:
-    """Return |posterior − prior mean| by site, in standard deviations of posterior means."""
+    """Return |posterior − prior mean| by site, in units of its deviation."""
     fitted_model = inputs.fitted_model
     count = min(PRIOR_DRAWS, MAX_ENTRIES // max(1, inputs.size))
     if count < FEWEST_PRIOR_DRAWS:

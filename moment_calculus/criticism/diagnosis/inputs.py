@@ -68,13 +68,13 @@ class DiagnosisInputs:
 
     @property
     def reliable_weights(self) -> ImportanceWeights | None:
-        """Return the weights of the best approximation if they are reliable, otherwise None."""
+        """Return the weights of the best approximation, or None if unreliable."""
         weights = self.weights(self.best_source)
         return weights if isinstance(weights, ImportanceWeights) and weights.is_reliable else None
 
     @property
     def narrower(self) -> dict[str, float]:
-        """Return the smallest corrected over guide variance of each site where it is below one."""
+        """Return the smallest corrected over guide variance of sites where it is below one."""
         response = self.fitted_model.response
         if not isinstance(response, Response):
             return {}
@@ -90,7 +90,7 @@ class DiagnosisInputs:
         return self.fitted_model.container(draws)
 
     def leave_one_out(self, site: str) -> tuple[str, Scores] | str:
-        """Return the approximation and its scores for an observed site, or why there are none.
+        """Return the approximation and its scores for a site, or why there are none.
 
         Without reliable weights the draws count as draws of the posterior.
         """
@@ -102,7 +102,7 @@ class DiagnosisInputs:
             return str(error)
 
     def is_influential(self, site: str) -> np.ndarray:
-        """Return which data have bad weights even if the draws count as posterior draws."""
+        """Return which data have bad weights even for draws of the posterior."""
         return self._scores(self.best_source, site, is_weighted=False).is_bad
 
     def _scores(self, source: str, site: str, is_weighted: bool) -> Scores:

@@ -60,7 +60,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 
 
 def recognised(equation: Any, operands: list[Any]) -> Value | None:
-    """Return the result of a JAX function that has a rule; None if the call is to be evaluated."""
+    """Return the result of a JAX function that has a rule; None for others."""
     rule = FUNCTIONS.get(function_of_jax(equation))
     if rule is None or rule.__code__.co_argcount != len(operands):
         return None

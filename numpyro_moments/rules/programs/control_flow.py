@@ -66,7 +66,7 @@ class Loop:
         return [jax.ShapeDtypeStruct((self.length, *aval.shape), aval.dtype) for aval in avals]
 
     def step(self, carried: Sequence[Any], step: int) -> tuple[list[Any], list[Any]]:
-        """Evaluate a step; return what it carries on, and its elements of the stacked results."""
+        """Evaluate a step; return what it carries on, and what is stacked."""
         place = self.length - 1 - step if self.reverse else step
         sliced = [index(_readable(part), place) for part in self.slices]
         return self.evaluate(self.constants, carried, sliced)
@@ -80,7 +80,7 @@ class Loop:
         return results[: len(self.initial)], results[len(self.initial) :]
 
     def plan(self, carried: list[Any], step: int, length: int) -> Plan | None:
-        """Return how ``length`` steps run as one JAX loop; None if that loses something."""
+        """Return how ``length`` steps run as one JAX loop; None if that loses."""
         drawn = any(map(self.interpreter.holds_own, self.body.jaxpr.eqns))
         if drawn or not all(map(_splits, self.slices)):
             return None
@@ -95,7 +95,7 @@ class Loop:
 
 
 def _readable(part: Any) -> Any:
-    """Return a part; known integers as NumPy arrays, so that elements stay known as indices."""
+    """Return a part; known integers as NumPy arrays, which may be indices."""
     known = not is_random(part) and not is_traced(part)
     return np.asarray(part) if known and jnp.issubdtype(part.dtype, np.integer) else part
 
@@ -146,7 +146,7 @@ def scan(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
 
 
 def _plan(loop: Loop, carried: list[Any], step: int) -> Any:
-    """Return how all further steps but the last run as a JAX loop; None if that loses something."""
+    """Return how all further steps but the last run as a JAX loop; None if they do not."""
     # The last step is evaluated by itself, so that as much is known of its results as of
     # others.
     length = loop.length - step - 1
@@ -171,7 +171,7 @@ def _check_length(loop: Loop, step: int) -> None:
 
 
 def _assembled(loop: Loop, pieces: list[tuple[bool, list[Any]]]) -> list[Any]:
-    """Return the stacked results of all steps: of single steps, and of a JAX loop among them."""
+    """Return the stacked results of single steps and of a JAX loop among them."""
     results = []
     for place, shape in enumerate(loop.stacked):
         parts: list[Any] = [] if pieces else [jnp.zeros(shape.shape, shape.dtype)]

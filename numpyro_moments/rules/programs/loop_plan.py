@@ -26,7 +26,7 @@ class SeenThrough(Exception):
 
 
 class Matched(Deferred):
-    """Moments that stand for a function of a Gaussian; the function itself is not available."""
+    """Moments that stand for a function of a Gaussian, which is not available."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class Matched(Deferred):
 
     @property
     def support(self) -> Support:
-        """Return the latent sites, and which of their elements, that the value depends on."""
+        """Return the latent sites that the value depends on, and which elements."""
         return self.gaussian().support
 
     @property
@@ -121,7 +121,7 @@ class Form:
         return (*batch_shape(self.shape, self.axis), size, size)
 
     def pack(self, value: Any) -> tuple[Any, ...]:
-        """Return mean, variance and, if it has one, covariance of a value of this form."""
+        """Return mean, variance and perhaps covariance of a value of this form."""
         gaussian = value.gaussian()
         arrays = [jnp.broadcast_to(part, self.shape) for part in (gaussian.mean, gaussian.variance)]
         if self.dense or self.joint:
@@ -137,7 +137,7 @@ class Form:
         inputs: tuple[Gaussian, ...] = (),  # values that it was made from, in an unknown way
         joint: Callable[[], Any] | None = None,  # computes a joint covariance not in the arrays
     ) -> Any:
-        """Return the value of packed arrays: a root of the graph unless inputs are given."""
+        """Return the value of packed arrays: a root unless inputs are given."""
         mean, variance, *rest = arrays
         covariance = rest[0] if rest else lambda: self._diagonal(variance)
         behind = union(inputs)
@@ -188,7 +188,7 @@ class Plan:
 
     @classmethod
     def of(cls, loop: Any, carried: list[Any], slices: list[Any], length: int) -> Plan:
-        """Return the first plan; raise SeenThrough if moments do not stand for an operand."""
+        """Return the first plan; raise SeenThrough if moments do not suffice."""
         forms = tuple(map(_form, carried))
         rows = tuple(_form(index(part, 0)) if is_random(part) else None for part in slices)
         constants = [_constant(value) for value in loop.constants]
@@ -200,13 +200,13 @@ class Plan:
         return any(form is not None for form, _ in self.stacks)
 
     def complete(self) -> Plan | None:
-        """Return the plan after an abstract step; None if a step changes forms or dependence."""
+        """Return the plan after an abstract step; None if forms or dependence change."""
         needed: set[int] = set()
         found = self._probed(needed)
         return self._with_joint(needed).complete() if needed else found
 
     def _with_joint(self, places: Collection[int]) -> Plan:
-        """Return the plan that carries joint covariances of the values at ``places`` as well."""
+        """Return the plan that carries joint covariances of values at ``places``, too."""
         forms = tuple(
             replace(form, joint=True) if form and place in places else form
             for place, form in enumerate(self.forms)
@@ -214,7 +214,7 @@ class Plan:
         return replace(self, forms=forms)
 
     def _probed(self, needed: set[int]) -> Plan | None:
-        """Evaluate a step abstractly; note values whose joint covariance it lacks in ``needed``."""
+        """Evaluate a step abstractly; note missing joint covariances in ``needed``."""
         found: dict[str, Any] = {}
 
         def missing(place: int, form: Form) -> Any:
@@ -283,7 +283,7 @@ class Plan:
         return self.loop.random[0].propagation
 
     def _arrays(self) -> tuple[list[Any], list[Any]]:
-        """Return the arrays that the last step carries on, and those of the stacked results."""
+        """Return the arrays that the last step carries on, and the stacked results."""
 
         def body(carried: Any, sliced: Any) -> Any:
             handed, results = self._step(carried, sliced)
@@ -326,7 +326,7 @@ class Plan:
         return form.unpack(arrays, sites, self._propagation, inputs=tuple(inputs), joint=joint)
 
     def _joint_of_carried(self, place: int) -> Any:
-        """Return a function that computes a joint covariance by another run of the loop."""
+        """Return a function that computes a joint covariance by another loop."""
         return lambda: self._with_joint([place])._arrays()[0][place][2]
 
     def _joint_of_stacked(self, place: int) -> Any:

@@ -1,4 +1,4 @@
-"""Rules of slices, reversals and indices, and of updates ``x.at[...]`` of some elements."""
+"""Rules of slices, reversals, indices and updates ``x.at[...]``."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ class Layout:
         return ordered.reshape((*lead, *sizes)), sizes
 
     def order_along(self, axis: int) -> list[int]:
-        """Return where each axis of the result is, if free axes replace an axis of the operand."""
+        """Return where each axis of the result is if free axes replace an axis."""
         inverse = {place: other for other, place in self.batching.items()}
         free = [i for i in range(len(self.batch)) if i not in inverse]
         count = len(free) + len(self.windows)

@@ -1,4 +1,4 @@
-"""Rules of operations that keep the components: shapes, dtypes, concatenation, padding."""
+"""Rules of shapes, dtypes, concatenation and padding, which keep components."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def stop_gradient(x: Any) -> Any:
 
 
 def of_bits(rule: Callable[..., Value]) -> Callable[..., Any]:
-    """Return a rule that moves random booleans, too, as it moves the numbers behind them."""
+    """Return a rule that moves random booleans, too, as the numbers behind them."""
 
     @functools.wraps(rule)
     def moved(x: Any, **parameters: Any) -> Any:
@@ -157,7 +157,7 @@ def pad(x: Any, fill: Any, *, padding_config: Any) -> Value:
 
 
 def pad_array(array: Any, config: Config, fill: Any) -> Any:
-    """Pad an array with entries before, after and between, as ``config`` has for each axis."""
+    """Pad an array with entries before, after and between, by axis in ``config``."""
     return lax.pad(array, jnp.asarray(fill, array.dtype), config)
 
 

@@ -1,4 +1,4 @@
-"""Rules of activations: every function of the table that torch has, under all its names."""
+"""Rules of activations: functions of the table under all their names in torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TORCH_NAMES = {"abs": "abs absolute __abs__", "sigmoid": "sigmoid expit"}
 
 
 def torch_functions(names: str) -> tuple[Callable, ...]:
-    """Return functions of these names in torch, its modules functional and special, its tensors."""
+    """Return functions of these names in torch, its modules and its tensors."""
     special = [getattr(torch.special, name, None) for name in names.split()]
     return (*named(*names.split()), *(function for function in special if function))
 
@@ -59,7 +59,7 @@ for _kind in ACTIVATIONS:
 
 
 def as_numbers(**parameters: Any) -> dict[str, Any]:
-    """Return parameters as numbers; raise UnsupportedMoments if one is random or trained."""
+    """Return parameters as numbers; raise if one is random or trained."""
     _refuse_random(**parameters)
     for name, parameter in parameters.items():
         if getattr(parameter, "requires_grad", False):

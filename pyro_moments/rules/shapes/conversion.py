@@ -1,4 +1,4 @@
-"""Rules of conversions to dtypes and devices, and of certain tensors made like random ones."""
+"""Rules of conversions to dtypes and devices, and of tensors like random ones."""
 
 from __future__ import annotations
 

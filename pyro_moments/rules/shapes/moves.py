@@ -1,4 +1,4 @@
-"""Rules of operations that move the components, and torch's own shapes of their results."""
+"""Rules of operations that move the components, and shapes as torch has them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pyro_moments.rules.table import MeanCheck, moment_rule, named
 
 
 def on_meta(input: Any) -> torch.Tensor:
-    """Return a tensor without memory of the same shape, to compute shapes with; keep numbers."""
+    """Return a tensor of the same shape without memory, to compute shapes with."""
     if not hasattr(input, "shape"):
         return input
     return torch.empty(tuple(input.shape), device="meta")
 
 
 def checked_axis(dim: int, rank: int) -> int:
-    """Return a dimension counted from the front; raise torch's own error if it is out of range."""
+    """Return a dimension counted from the front; raise torch's error out of range."""
     rank = max(rank, 1)
     if not -rank <= dim < rank:
         raise IndexError(
@@ -35,14 +35,14 @@ def checked_axis(dim: int, rank: int) -> int:
 
 
 def permutation_of(input: Any, move: Callable[[torch.Tensor], torch.Tensor]) -> list[int]:
-    """Return the old axis at each new place of a permutation that ``move`` carries out."""
+    """Return the old axis at each new place of the permutation ``move``."""
     rank = len(input.shape)
     marked = torch.empty(tuple(range(2, 2 + rank)), device="meta")  # a different size for each axis
     return [size - 2 for size in move(marked).shape]
 
 
 def axes_of(input: Any, dim: Any) -> tuple[int, ...]:
-    """Return the axes of a reduction over ``dim``, counted from the front; all if it is None."""
+    """Return the axes of a reduction over ``dim``, from the front; all if it is None."""
     rank = len(input.shape)
     on_meta(input).sum(dim)  # raises torch's own errors: axes out of range or repeated
     if dim is None or (isinstance(dim, Sequence) and not len(dim)):

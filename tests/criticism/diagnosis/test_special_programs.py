@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 from types import SimpleNamespace
 
-import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions
 import pytest
 
 from moment_calculus.criticism.calibration.calibration import calibration
@@ -16,7 +14,6 @@ from moment_calculus.criticism.diagnosis.checks import check_weights
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
 from moment_calculus.criticism.draws import Draws
-from numpyro_moments.draws.sites import count_masked
 from tests.criticism.containers.programs import NOISE, X, Y, doubles, fresh, guides_of, scaled
 from tests.criticism.predicted import predicted
 
@@ -53,13 +50,6 @@ def test_what_stands_behind_a_mask_is_no_observation(host):
         assert found[check].verdict is Verdict.UNKNOWN
         assert found[check].meaning.startswith("7 of 20 elements are masked")
     assert found.is_good
-
-
-def test_masked_elements_are_counted_through_wrappers():
-    shown = jnp.array([[True, False, True]])
-    fn = numpyro.distributions.Normal(jnp.zeros((2, 3)), 1.0).mask(shown)
-    assert count_masked({"fn": fn}) == 2
-    assert count_masked({"fn": fn.expand([4, 2, 3]).mask(False)}) == 24
 
 
 def test_counts_of_nested_quadratures_are_judged_by_draws(monkeypatch):

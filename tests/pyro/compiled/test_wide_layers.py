@@ -13,7 +13,7 @@ from pyro_moments.compiled.compilers import inductor, replay
 from tests.checks.marks import slow
 from tests.pyro.compiled.compiling import assert_same, make
 
-ACTIVATIONS = [torch.relu, F.gelu, torch.tanh, F.elu]
+ACTIVATIONS = [torch.relu, F.elu]  # with a closed form of their pairs, and without
 
 
 def network(activation):
