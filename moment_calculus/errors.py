@@ -1,4 +1,4 @@
-"""Errors and warnings of the library, with cause, latent sites, remedy and the user's line."""
+"""Errors and warnings of the library, with cause, sites, remedy and the user's line."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class UnsupportedMoments(TypeError):
         )
 
     def at_site(self, name: str, location: str = "") -> UnsupportedMoments:
-        """Return the same error with the observed site that led to it, unless the cause names it.
+        """Return the same error with its observed site, unless the cause names it.
 
         Args:
             name: name of the site.
@@ -169,7 +169,7 @@ def _is_library(module: str, file: str) -> bool:
 
 @functools.cache
 def is_standard(file: str) -> bool:
-    """Return whether a file is Python's own or generated; notebook cells and <stdin> are not."""
+    """Return whether a file is Python's own or generated, unlike cells of notebooks."""
     if file.startswith(("<frozen", "<@")):  # made by importlib, by beartype
         return True
     inside = file.startswith(os.path.join(sysconfig.get_path("stdlib"), ""))

@@ -1,4 +1,4 @@
-"""Moments and entropies of a guide's sites by their distributions, and their terms of an ELBO."""
+"""Moments, entropies and ELBO terms of a guide's sites, by their distributions."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
-from guides.families import mc_dropout, mean_field
+from guides.families import mc_dropout
 from guides.families.mc_dropout import masked_site_not_used, no_dropout_prior
 from moment_calculus.errors import (
     UnsupportedMoments,
     dependent_posterior,
     discrete_site,
     ignored_correlations,
+    ignored_dependence,
     no_posterior_moments,
 )
 from moment_calculus.functions.table import Activation, Integrated
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
+from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, Value
 from moment_calculus.values.propagation import Propagation
@@ -62,7 +66,7 @@ class Posteriors(ABC):
 
     @abstractmethod
     def is_one_to_one(self, transform: Transform) -> bool:
-        """Return whether a transform is one to one, and treats all elements alike or is affine."""
+        """Return whether a transform is one to one, and treats elements alike or is affine."""
 
     @abstractmethod
     def function_of(self, transform: Transform) -> Activation:
@@ -88,7 +92,7 @@ class Posteriors(ABC):
     def gaussian_base(
         self, fn: Posterior, with_chains: bool = False
     ) -> tuple[Any, list[Transform]]:
-        """Return the Normal (or chain) inside a distribution, and its transforms in order.
+        """Return the Normal or chain inside a distribution, and its transforms in order.
 
         The Normal is None if there is none, or a transform mixes components or is not one
         to one.
@@ -156,15 +160,29 @@ class Posteriors(ABC):
         return value
 
     def _normal(self, name: str, fn: Posterior, base: Any, propagation: Propagation) -> Gaussian:
-        return mean_field.site(
-            name,
-            self.value(base.loc),
-            self.value(base.scale),
-            propagation,
-            shape=fn.batch_shape + fn.event_shape,
-            event_dim=fn.event_dim,
-            broadcast_to=self.broadcast,
-        )
+        """Return the value of a Normal, whose location may be random.
+
+        A random location m is supported where it is Gaussian: x ~ N(m, s²) is m plus an
+        independent N(0, s²). In diagonal mode it must leave the components of a vector
+        independent.
+        """
+        loc, scale = self.value(base.loc), self.value(base.scale)
+        if hasattr(scale, "sites"):
+            raise dependent_posterior(name, "scale", scale.sites)
+        centred = hasattr(loc, "sites")
+        if centred and not isinstance(loc, Gaussian):
+            raise dependent_posterior(name, "non-linear location", loc.sites)
+        shape = tuple(fn.batch_shape + fn.event_shape)
+        parts = 0.0 * scale if centred else loc, squared(scale)
+        mean, variance = (self.broadcast(part, shape) for part in parts)
+        gaussian = site_value(name, mean, variance, propagation, event_dim=fn.event_dim)
+        if not centred:
+            return gaussian
+        value = add(broadcast(loc, shape), gaussian).gaussian()
+        features = 1 if value.axis is None else value.shape[value.axis]
+        if not (propagation.full or value.independent) and features > 1:
+            raise ignored_dependence(name, loc.sites)
+        return value
 
     def _full_rank(
         self, name: str, fn: Posterior, inner: Any, propagation: Propagation
@@ -184,7 +202,7 @@ class Posteriors(ABC):
         )
 
     def entropy(self, value: Any, fn: Posterior) -> Array:
-        """Return −E_q[log q] of a site given the sites before it, [*batch], zero where masked."""
+        """Return −E_q[log q] of a site given those before it, [*batch], zero where masked."""
         if isinstance(fn, self.wrappers):
             return self.wrapped_terms(fn, self.entropy(value, fn.base_dist))
         normal, transforms = self.gaussian_base(fn, with_chains=True)
@@ -222,7 +240,7 @@ class Posteriors(ABC):
         return 0.5 * fn.log_determinant() if isinstance(fn, self.chain) else 0.0
 
     def certain_prior(self, moments: Any, fn: Posterior, prior: Posterior) -> Any:
-        """Return the Normal in a prior if the divergence from it is closed, otherwise None.
+        """Return the Normal in a prior if the divergence from it is closed, else None.
 
         It is if the prior has certain parameters and the site, with posterior ``fn``, has
         independent components of its own or is a chain, and both are without masks.
@@ -318,14 +336,14 @@ class LatentTerms(ABC):
 
     @abstractmethod
     def divergence(self, site: Any, guide_site: Any) -> Array | None:
-        """Return the divergence [*batch] from a certain Normal prior; None for other sites."""
+        """Return the divergence [*batch] from a certain Normal; None for others."""
 
     @abstractmethod
     def entropy(self, name: str, value: Any, guide_site: Any) -> Array:
         """Return −E_q[log q] of a guide's site, [*batch]."""
 
     def latent_term(self, name: str, site: Any, guide_site: Any) -> Array:
-        """Return s_model E_q[log p] + s_guide H of a site; −KL where the scales are equal."""
+        """Return s_model E_q[log p] + s_guide H of a site; −KL for equal scales."""
         if (dropped := self.posteriors.dropout_posterior(guide_site["fn"])) is not None:
             return self._masked_term(name, site, guide_site, dropped)
         try:
@@ -392,7 +410,7 @@ class LatentTerms(ABC):
 
 @contextmanager
 def at_site(name: str, site: Any) -> Iterator[None]:
-    """Name the site, and the user's line where it is, in errors of unsupported moments."""
+    """Name the site and the user's line in errors of unsupported moments."""
     try:
         yield
     except UnsupportedMoments as error:

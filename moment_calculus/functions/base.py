@@ -240,20 +240,20 @@ def normal_hermite(
 
 
 def correlation(variance: Array, covariance: Array) -> Array:
-    """Return the correlation matrix [..., d, d] of a covariance matrix, clipped to [−1, 1]."""
+    """Return the correlations [..., d, d] of a covariance matrix, clipped to [−1, 1]."""
     inverse = 1 / safe_scale(variance)
     return clipped_correlation(covariance, outer(inverse, inverse))
 
 
 def clipped_correlation(covariance: Array, inverse: Array) -> Array:
-    """Return correlations: the covariance times ``inverse`` = 1/σ_x · 1/σ_y, clipped to [−1, 1]."""
+    """Return the covariance times ``inverse`` = 1/σ_x · 1/σ_y, clipped to [−1, 1]."""
     # The derivative of 1/(σ_x σ_y) would contain (σ_x σ_y)², which is zero in float32.
     return namespace(covariance).clip(covariance * inverse, min=-1.0, max=1.0)
 
 
 @functools.cache
 def _upper_triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows and columns above the diagonal, and every matrix entry's place among them."""
+    """Return rows and columns above the diagonal, and each entry's place among them."""
     rows, columns = np.triu_indices(size, 1)
     place = np.zeros((size, size), dtype=np.int64)
     place[rows, columns] = place[columns, rows] = np.arange(rows.size)
@@ -336,7 +336,7 @@ class Rescaled(Activation):
         return numbers and self.activation.appell
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Return where the function takes a value, in units of x, and |dx/d level| there."""
+        """Return where the function takes a value, and |dx/d level| there."""
         preimages = self.activation.preimages((level - self.shift) / self.outer)
         factor = abs(self.inner * self.outer)
         return tuple((place / self.inner, stretch / factor) for place, stretch in preimages)

@@ -65,7 +65,7 @@ class Bounds:
 
 
 def value_range(part: Any) -> tuple[float, float] | None:
-    """Return the smallest and the largest entry of a number or array; None if it is traced."""
+    """Return the smallest and the largest entry; None of a traced array."""
     if isinstance(part, int | float):
         return float(part), float(part)
     xp = namespace(part)
@@ -85,7 +85,7 @@ def bounds_of(function: Any) -> Bounds:
 
 
 def constants_of(function: Any) -> frozenset[float] | None:
-    """Return the numbers by which a function multiplies and shifts; None if some are arrays."""
+    """Return the numbers in a function's parameters; None if some are arrays."""
     return getattr(function, "constants", frozenset())
 
 
@@ -110,7 +110,7 @@ def merge_knots(*knots: Knots) -> Knots:
 
 
 def merge_constants(*parts: Any) -> frozenset[float] | None:
-    """Return the union of numbers and sets of numbers; None if a part is None or an array."""
+    """Return the union of numbers and sets of numbers; None beside None or an array."""
     constants: set[float] = set()
     for part in parts:
         if isinstance(part, frozenset):
@@ -190,7 +190,7 @@ class Scaled(PreimagesFromParts, Activation):
         return bounds_of(self.inner).affine(self.scale, self.shift)
 
     def preimages(self, level: Any) -> Preimages:
-        """Return where f takes the value (level − shift) / scale, and |dx/d level| there."""
+        """Return where f takes (level − shift) / scale, and |dx/d level| there."""
         preimages = self.policy.preimages(self.inner, (level - self.shift) / self.scale)
         return tuple((place, stretch / abs(self.scale)) for place, stretch in preimages)
 
@@ -299,7 +299,7 @@ class Fused(Integrated):
 
     @property
     def extent(self) -> Bounds:
-        """Return the bounds by ``compute_bounds``; else those of the activation that it equals."""
+        """Return the computed bounds; else those of the activation that it equals."""
         bounds, activation = self.compute_bounds(), self.recognised_function
         if bounds.positive or activation is self or not agrees_in_the_tails(self, activation):
             return bounds

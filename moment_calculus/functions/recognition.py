@@ -108,7 +108,7 @@ def recognised(function: Any, *, single: bool = False) -> Any:
 
 
 def _smooth(function: Integrated, values: np.ndarray, single: bool) -> Activation | None:
-    """Find a f(bx) + d that equals the chain, b = ±1 or of :func:`_rates`; None if nothing does."""
+    """Find a f(bx) + d that equals the chain, b = ±1 or of :func:`_rates`; else None."""
     mirrored = values_at(function, -probes())
     hits = [*_matches(values, 1.0, single), *_matches(mirrored, -1.0, single)]
     for rate in () if hits else _rates(function):
@@ -360,7 +360,7 @@ class RecognitionPolicy(NamedTuple):
         return cls(is_traced_once(array), is_single_precision(array))
 
     def recognised_function(self, function: Any) -> Any:
-        """Return the activation of the table that a function equals, if permitted, or itself."""
+        """Return the activation that a function equals, if permitted, or itself."""
         return recognised(function, single=self.single) if self.allowed else function
 
     def preimages(self, function: Any, level: Any) -> Preimages:
@@ -380,7 +380,7 @@ NO_RECOGNITION = RecognitionPolicy(allowed=False, single=False)
 
 
 def preimages_of_levels(levels: Sequence[Any], inner: Any, policy: RecognitionPolicy) -> Preimages:
-    """Map (level, width) pairs of f to pairs of x with f(x) = level and |dx/d level| · width."""
+    """Map pairs (level, width) of f to pairs (x, |dx/d level| · width), f(x) = level."""
     return tuple(
         (place, stretch * width)
         for level, width in levels

@@ -1,4 +1,4 @@
-"""The table of activations by name. To add one: write its class, and list it in ACTIVATIONS."""
+"""The table of activations by name. To add one, write its class and list it here."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ ACTIVATIONS: dict[str, Callable[..., Activation]] = {
 
 
 def activation(name: str, *arguments: Any, **parameters: Any) -> Activation:
-    """Return the activation of a name (ValueError if unknown), made with the given parameters."""
+    """Return the activation of a name (ValueError if unknown) with parameters."""
     if name not in ACTIVATIONS:
         raise ValueError(f"activation {name!r} is not one of {', '.join(sorted(ACTIVATIONS))}")
     return ACTIVATIONS[name](*arguments, **parameters)
@@ -123,7 +123,7 @@ _INCREASING = frozenset(
 
 
 def is_increasing(activation: Activation) -> bool:
-    """Return whether an activation never decreases; False if a parameter of it is an array."""
+    """Return whether an activation never decreases; False if a parameter is an array."""
     kind = type(activation)
     if isinstance(activation, Rescaled):
         return activation.inner * activation.outer > 0 and is_increasing(activation.activation)

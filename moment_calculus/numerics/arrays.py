@@ -1,4 +1,4 @@
-"""Define small functions of arrays of any framework; a trailing [d, d] holds a covariance."""
+"""Small functions of arrays of any framework; a trailing [d, d] holds a covariance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = Any
 
 
 def device(array: Array) -> Any:
-    """Return the device for arrays made beside this one; None for a JAX tracer, which has none."""
+    """Return the device for arrays made beside this one; None for a JAX tracer."""
     return getattr(array, "device", None)
 
 
@@ -23,7 +23,7 @@ def to_numpy(array: Any, dtype: Any = None) -> np.ndarray:
 
 
 def outer(left: Array, right: Array) -> Array:
-    """Return the outer product over the trailing axis: [..., d] and [..., e] to [..., d, e]."""
+    """Return the outer product of [..., d] and [..., e], [..., d, e]."""
     return left[..., :, None] * right[..., None, :]
 
 
@@ -47,7 +47,7 @@ def diagonal_matrix(vector: Array) -> Array:
 
 
 def diagonal_blocks(matrix: Array, parts: tuple[int, ...]) -> Array:
-    """Return the diagonal blocks [..., k, …, s, s] of matrices [..., d, d], for parts (k, …, s)."""
+    """Return diagonal blocks [..., k, …, s, s] of [..., d, d], for parts (k, …, s)."""
     xp, lead, last = namespace(matrix), tuple(matrix.shape[:-2]), parts[-1]
     count = matrix.shape[-1] // last
     pairs = xp.reshape(matrix, (*lead, count, last, count, last))
@@ -68,7 +68,7 @@ def transpose(matrix: Array) -> Array:
 
 
 def off_diagonal_mask(vector: Array) -> Array:
-    """Return whether an entry of a [d, d] matrix is off the diagonal, for a vector [..., d]."""
+    """Return where a [d, d] matrix is off the diagonal, for a vector [..., d]."""
     # made by NumPy, because an array that jax.jit traces has no device
     return constants(np.eye(vector.shape[-1]), vector) == 0
 

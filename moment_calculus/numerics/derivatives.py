@@ -47,7 +47,7 @@ def executes_eagerly() -> bool:
 
 
 def is_eager(*arrays: Array) -> bool:
-    """Return whether a program runs step by step on a CPU and may read its arrays; not in JAX."""
+    """Return whether a program runs step by step on a CPU, and not in JAX."""
     if not array_api_compat.is_torch_array(arrays[0]):
         return not array_api_compat.is_jax_array(arrays[0])
     # To read an array on a GPU would mean to wait for it.
@@ -74,7 +74,7 @@ def with_tangent(function: Callable[..., Array], tangent: Callable[..., Any]) ->
 
 
 def directional_derivative(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Return the directional derivative of a function, of the arrays and then their directions."""
+    """Return the directional derivative, a function of arrays and then directions."""
     import jax
 
     def derivative(*both: Array) -> Array:
@@ -114,7 +114,7 @@ def _alike(slopes: Sequence[Array], outputs: Sequence[Array]) -> tuple[Array, ..
 
 
 def _jax_joint(values_and_partials: Any, partials: Partials) -> Callable[..., Any]:
-    """Give a function its derivatives; one computation yields values and partial derivatives."""
+    """Give a function derivatives, computed together with its values."""
     import jax
 
     both = jax.custom_jvp(lambda *arrays: values_and_partials(*arrays))
@@ -202,7 +202,7 @@ def elementwise(
 def elementwise_of_statistics(
     statistics: Callable[..., tuple[Array, ...]], outputs: int, *, piece: int = PIECE * 8
 ) -> Callable[..., Any]:
-    """Give the first outputs of a function their partial derivatives, which follow row by row."""
+    """Give the first outputs of a function the derivatives that follow row by row."""
 
     def function(*arrays: Array) -> Any:
         values = statistics(*arrays)[:outputs]

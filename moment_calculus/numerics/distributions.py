@@ -57,7 +57,7 @@ def inverse(
 
 
 class _Search(NamedTuple):
-    """A search for a bracket: first for its lower end, then for the upper; then it is halved."""
+    """A search for a bracket: for its lower end, then the upper; then it is halved."""
 
     low: Array
     high: Array
@@ -183,7 +183,7 @@ def counts_per_round(shape: tuple[int, ...]) -> int:
 
 
 def class_quantile(probabilities: Array, levels: Array) -> Array:
-    """Return the first classes, as floats, whose cumulative probabilities reach ``levels``."""
+    """Return the first classes, as floats, whose summed probabilities reach levels."""
     xp = namespace(probabilities)
     sums = xp.cumulative_sum(probabilities, axis=-1)[..., :-1]
     return xp.sum(xp.astype(sums < levels[..., None], probabilities.dtype), axis=-1)

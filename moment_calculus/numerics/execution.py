@@ -19,7 +19,7 @@ Array = Any
 
 
 def map_chunks(function: Callable[..., tuple], arrays: list[Array], size: int) -> tuple:
-    """Apply an elementwise function, to a tuple, to ``size`` elements at a time to save memory."""
+    """Apply an elementwise function, to a tuple, to ``size`` elements at a time."""
     xp, shape = namespace(arrays[0]), arrays[0].shape
     flat = [xp.reshape(array, (-1,)) for array in arrays]
     count = flat[0].shape[0]
@@ -62,7 +62,7 @@ UNROLLED = 4  # terms per round of a compiled loop, so that the rounds cost litt
 def sum_over_nodes(
     term: Callable[..., Array], nodes: Sequence[tuple[float, float]], like: Array
 ) -> Array:
-    """Return Σ term(node, weight) over pairs of numbers; it is not to be differentiated."""
+    """Return Σ term(node, weight) over pairs of numbers; without derivatives."""
     if not array_api_compat.is_jax_array(like):
         return sum((term(*pair) for pair in nodes[1:]), term(*nodes[0]))
     import jax
@@ -79,7 +79,7 @@ def sum_over_nodes(
 
 
 def sum_over_rows(term: Callable[..., tuple], rows: np.ndarray, like: Array) -> tuple[Array, ...]:
-    """Return Σ term(*row), a tuple, over rows [terms, columns]; it is not to be differentiated."""
+    """Return Σ term(*row), a tuple, over rows [terms, columns]; without derivatives."""
     if array_api_compat.is_jax_array(like) and like.size >= LARGE:
         # XLA vectorises a loop over the elements of the array.
         return _sum_in_a_loop(term, rows, like)
@@ -111,7 +111,7 @@ def fold(step: Callable[[Array, Any], Array], columns: tuple[Array, ...], start:
 
 
 def scan(step: Callable[[Any, Any], tuple], numbers: np.ndarray, state: Any) -> Sequence[Array]:
-    """Return the outputs of all steps; ``step`` maps a state and a row to a state and an output."""
+    """Return the outputs of steps from a state and a row to a state and an output."""
     if array_api_compat.is_jax_array(state[0]):
         import jax
 
@@ -163,7 +163,7 @@ def checkpointed_rows(function: Callable[..., Array], size: int) -> Callable[...
 
 
 def while_loop(condition: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
-    """Apply ``step`` to a state as long as ``condition`` holds, under JAX in a compiled loop."""
+    """Apply ``step`` while ``condition`` holds, under JAX in a compiled loop."""
     if any(map(array_api_compat.is_jax_array, state)):
         import jax
 
@@ -174,7 +174,7 @@ def while_loop(condition: Callable[[Any], Any], step: Callable[[Any], Any], stat
 
 
 def in_row_chunks(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
-    """Apply a function of arrays [rows, ...] to at most ``size`` rows at a time to save memory."""
+    """Apply a function of arrays [rows, ...] to at most ``size`` rows at a time."""
     rows = arrays[0].shape[0]
     if rows <= size or (array_api_compat.is_torch_array(arrays[0]) and not executes_eagerly()):
         return function(*arrays)
@@ -190,7 +190,7 @@ def in_row_chunks(function: Callable[..., Array], arrays: Sequence[Array], size:
 
 
 def _jax_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:
-    """Do what :func:`in_row_chunks` does, for JAX; copies of the last row fill the last piece."""
+    """Do the same for JAX; copies of the last row fill the last piece."""
     import jax
 
     rows = arrays[0].shape[0]
@@ -213,14 +213,14 @@ def _jax_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int
 
 
 def known_all_false(condition: Array) -> bool:
-    """Return whether a condition is seen to hold for no element; False if traced or on a GPU."""
+    """Return whether a condition is known to hold nowhere; False if traced or on a GPU."""
     return is_eager(condition) and not condition.any()
 
 
 def where_cheap(
     condition: Array, cheap: Callable[..., tuple], general: Callable[..., tuple], *arrays: Array
 ) -> tuple:
-    """Return cheap(*arrays) where the condition holds and general(*arrays) elsewhere, as tuples."""
+    """Return cheap(*arrays) where the condition holds, elsewhere general(*arrays)."""
     if array_api_compat.is_jax_array(condition):
         # Small arrays are not worth the time to compile both rules.
         if condition.size < LARGE:
@@ -242,7 +242,7 @@ def where_cheap(
 def cond(
     condition: Array, cheap: Callable[..., Array], general: Callable[..., Array], *arrays: Array
 ) -> Array:
-    """Return cheap(*arrays) if one JAX truth value holds at run time, else general(*arrays)."""
+    """Return cheap(*arrays) if a JAX truth value holds at run time, else general(*arrays)."""
     import jax
 
     return jax.lax.cond(condition, cheap, general, *arrays)

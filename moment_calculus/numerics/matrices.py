@@ -1,4 +1,4 @@
-"""Compute products and solutions with matrices in the form that each framework runs fastest."""
+"""Products and solutions with matrices, as each framework computes them fastest."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def affine_squared(inputs: Array, matrix: Array) -> Array:
 
 
 def pairs_of_rows(inputs: Array, left: Array, right: Array) -> Array:
-    """Return Σ_k l_ik r_jk x_k, [..., rows, columns], for x [..., in] and l, r with rows [in]."""
+    """Return Σ_k l_ik r_jk x_k, [..., rows, columns], for x [..., in]."""
     rows, columns, size = left.shape[0], right.shape[0], left.shape[1]
     xp = namespace(left)
     pairs = xp.reshape(left[:, None, :] * right[None, :, :], (rows * columns, size))
@@ -88,7 +88,7 @@ def pairs_of_rows(inputs: Array, left: Array, right: Array) -> Array:
 
 
 def _product(inputs: Array, matrix: Array) -> Array:
-    """Return x Mᵀ; few columns of small inputs one by one, as XLA is slow for thin matrices."""
+    """Return x Mᵀ; few columns one by one, as XLA is slow for thin matrices."""
     few = len(matrix.shape) == 2 and 1 < matrix.shape[0] <= FEW
     if not few or math.prod(inputs.shape) > SMALL or not array_api_compat.is_jax_array(matrix):
         return inputs @ matrix.mT
@@ -112,7 +112,7 @@ def row_sums(x: Array) -> Array:
 
 
 def cholesky(matrix: Array) -> Array:
-    """Return lower Cholesky factors [..., d, d]; if not definite, NaN (an error in NumPy)."""
+    """Return lower Cholesky factors [..., d, d]; NaN if not definite (NumPy: error)."""
     xp = namespace(matrix)
     if not array_api_compat.is_torch_array(matrix):
         return xp.linalg.cholesky(matrix)

@@ -32,7 +32,7 @@ def cdf(x: Array) -> Array:
 
 
 def upper_tail(t: Array) -> Array:
-    """Return Φ(−t) for t ≥ 0, as each framework runs it fastest; without own derivatives."""
+    """Return Φ(−t) for t ≥ 0, without own derivatives."""
     if not array_api_compat.is_jax_array(t):
         return ndtr(-t)
     t = namespace(t).clip(t, max=LIMIT)
@@ -48,7 +48,7 @@ def upper_tail_from_density(t: Array, density: Array) -> Array:
 
 
 def is_single_precision(x: Array) -> bool:
-    """Return whether an array has float32 precision or less: short expansions suffice then."""
+    """Return whether an array has float32 precision or less."""
     return namespace(x).finfo(x.dtype).eps > 1e-10
 
 
@@ -80,7 +80,7 @@ _NEAR, _FAR = 1 / _CENTRE, 1 / (LIMIT + _CENTRE)
 
 @functools.cache
 def _tail_polynomial(degree: int) -> tuple[float, ...]:
-    """Return coefficients of (t + c) K in powers of u, which is 1/(t + c) mapped to [−1, 1]."""
+    """Return coefficients of (t + c) K in powers of u, 1/(t + c) mapped to [−1, 1]."""
     points, weights = np.polynomial.legendre.leggauss(400)
 
     def target(u: np.ndarray) -> Any:
@@ -125,7 +125,7 @@ def tail_moments(t: Array) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Gauss–Legendre nodes in e^(1/2^halvings), over the range where the integrand > e^(−depth)."""
+    """Gauss–Legendre nodes in e^(1/2^halvings), where the integrand > e^(−depth)."""
 
     halvings: int
     nodes: int
@@ -139,7 +139,7 @@ _RECTIFIER_RULES = {True: _Rule(1, 12, 16.0), False: _Rule(1, 24, 24.0)}
 
 
 def _range(total: Array, gap: Array, rho: Array, rule: _Rule) -> tuple[Array, Array]:
-    """Return the ends of the range of integration as 1 − e^(1/2^halvings), the larger first."""
+    """Return the ends of integration as 1 − e^(1/2^halvings), the larger first."""
     xp = namespace(rho)
     least = ((1 - rho) / (1 + rho)) ** 0.5
     slope_at_one, slope_at_least = total - gap, total * least - gap / (least + 1e-15)
@@ -176,7 +176,7 @@ def _integrate(a: Array, b: Array, rho: Array, rule: _Rule, *, rectified: bool) 
 
 
 def _folded(a: Array, b: Array, rho: Array) -> tuple[Array, Array, Array, Array]:
-    """Clip a and b and flip the sign of y where ρ < 0: return a, b, |ρ| and the sign of ρ."""
+    """Clip a and b, flip y where ρ < 0; return a, b, |ρ| and the sign of ρ."""
     xp = namespace(rho)
     sign = xp.where(rho < 0, -xp.ones_like(rho), xp.ones_like(rho))
     a, b = (xp.clip(threshold, min=-LIMIT, max=LIMIT) for threshold in (a, b))
@@ -185,7 +185,7 @@ def _folded(a: Array, b: Array, rho: Array) -> tuple[Array, Array, Array, Array]
 
 
 def _conditional(a: Array, b: Array, rho: Array) -> tuple[Array, Array]:
-    """Return (a − ρb)/r and (b − ρa)/r with r² = 1 − ρ², ρ ≥ 0, without cancellation at ρ → 1."""
+    """Return (a − ρb)/r and (b − ρa)/r, r² = 1 − ρ², accurate for ρ → 1."""
     ratio = ((1 - rho) / (1 + rho)) ** 0.5
     gap = (a - b) / _residual(rho) ** 0.5
     return gap + b * ratio, a * ratio - gap

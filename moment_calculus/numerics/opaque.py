@@ -36,7 +36,7 @@ def is_captured(*arrays: Array) -> bool:
 
 
 def call_as_operation(function: Callable[..., Array], like: int, *arrays: Array) -> Array:
-    """Call a function as one torch operation; its result has the shape of ``arrays[like]``."""
+    """Call a function as one torch operation with the shape of ``arrays[like]``."""
     return _operation()(_functions.setdefault(function, len(_functions)), like, *arrays)
 
 
@@ -67,7 +67,7 @@ def _operation() -> Callable[..., Array]:
 
 @functools.cache
 def _library() -> Any:
-    """Register the torch operations and their shape functions, which live as long as it does."""
+    """Register the torch operations and their shape functions while it lives."""
     import torch
 
     library = torch.library.Library("moment_calculus", "FRAGMENT")
@@ -100,7 +100,7 @@ def _fake_like(array: Array) -> Array:
 
 
 def _unaliased(array: Array, *given: Array) -> Array:
-    """Return a contiguous result that shares no memory with the arguments, as torch requires."""
+    """Return a contiguous result that shares no memory with the arguments."""
     array, memory = array.detach().contiguous(), array.untyped_storage().data_ptr()
     is_given = any(memory == part.untyped_storage().data_ptr() for part in given)
     return array.clone() if is_given else array
@@ -111,7 +111,7 @@ def _call(number: int, like: int, arrays: list[Array]) -> Array:
 
 
 def _start(number: int, like: int, arrays: list[Array]) -> tuple[Array, Array]:
-    """Return the result, and a ticket: the graph for the gradient lives as long as the ticket."""
+    """Return the result, and a ticket that keeps the graph of the gradient alive."""
     import torch
 
     graph, place = _recorded(number, arrays), next(_tickets)

@@ -1,4 +1,4 @@
-"""Smooth importance weights by a Pareto distribution and judge whether they are reliable."""
+"""Smooth importance weights by a Pareto distribution, and judge them."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class ImportanceWeights:
         return np.tensordot(np.exp(self.log), values, 1)
 
     def product_moment(self, deviations: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Return the mean product of centred draws [draws, ...], corrected for their centring."""
+        """Return the mean product of centred draws [draws, ...], without bias."""
         spent = np.exp(logsumexp(2 * self.log))
         return self.mean(deviations * other) / (1 - spent)
 
     def covariance(self, values: np.ndarray) -> np.ndarray:
-        """Return the covariance [..., d, d] of values [draws, ..., d] under one set of weights."""
+        """Return the covariance [..., d, d] of values [draws, ..., d]."""
         deviations = values - self.mean(values)
         rows = [
             self.product_moment(deviations, deviations[..., [at]]) for at in range(values.shape[-1])
@@ -86,7 +86,7 @@ class ImportanceWeights:
 
 
 def smooth_weights(log_ratios: Array) -> ImportanceWeights:
-    """Return smoothed weights from the log importance ratios [..., draws] of independent draws."""
+    """Return smoothed weights from log ratios [..., draws] of independent draws."""
     ratios = np.array(log_ratios, np.float64)
     rows = ratios.reshape(-1, ratios.shape[-1])
     step = max(1, ROWS // max(1, rows.shape[-1]))

@@ -72,7 +72,7 @@ def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def low_discrepancy(count: int, axes: int) -> np.ndarray:
-    """Return fixed standard normal points [count, axes] of equal weight, evenly spread (Sobol)."""
+    """Return fixed, evenly spread normal points [count, axes] of equal weight (Sobol)."""
     from scipy.stats import qmc  # which takes long to import
 
     # Sobol 1967, moved by half a step; the count has to be a power of two.
@@ -81,7 +81,7 @@ def low_discrepancy(count: int, axes: int) -> np.ndarray:
 
 
 def _near(knot: Any, mean: Array, scale: Array) -> Array:
-    """Return panel edges around a knot, in standard deviations from the mean, [edges, ...]."""
+    """Return panel edges around a knot in standard deviations from μ, [edges, ...]."""
     # A knot is a place where f bends, jumps or leaves its asymptotes, at the scale of
     # one, or a pair of a place and another scale; places are numbers or arrays
     # broadcastable to the mean.
@@ -108,7 +108,7 @@ def _edges(mean: Array, scale: Array, knots: Sequence[Any]) -> Array:
 def standard_nodes(
     mean: Array, scale: Array, knots: Sequence[Any] = (0.0,), points: int = POINTS
 ) -> tuple[Array, Array]:
-    """Return z and w, [nodes, ...], with E[f(x)] = Σ w f(μ + σz) for x ~ N(μ, σ²); no gradients."""
+    """Return z and w, [nodes, ...], with E[f(x)] = Σ w f(μ + σz); no gradients."""
     xp = namespace(mean)
     edges = stop_gradient(_edges(mean, scale, knots))
     half = (edges[1:] - edges[:-1])[:, None] / 2

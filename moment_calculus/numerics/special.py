@@ -41,7 +41,7 @@ TINY_VARIANCE = 1e-30  # its root and the inverse of its root are normal float32
 
 
 def namespace(*arrays: Array) -> Any:
-    """Return the array API namespace of arrays of one framework; it ignores Python numbers."""
+    """Return the array API namespace of arrays of one framework; numbers are ignored."""
     if len(arrays) == 1:
         kind: Any = type(arrays[0])
         return _namespace_of(kind) or array_api_compat.array_namespace(arrays[0])
@@ -72,7 +72,7 @@ def safe_scale(variance: Array) -> Array:
 
 
 def has_double(array: Array) -> bool:
-    """Return whether float64 exists where an array lives: not in JAX without jax_enable_x64."""
+    """Return whether float64 exists beside an array: not in JAX without jax_enable_x64."""
     if array_api_compat.is_jax_array(array):
         import jax
 
@@ -87,7 +87,7 @@ def to_float64(array: Array) -> Array:
 
 
 def cast_clipped(array: Array, like: Array) -> Array:
-    """Return the numbers in the dtype of ``like``, clipped to a quarter of its finite range."""
+    """Return the numbers in the dtype of ``like``, clipped to 1/4 of its range."""
     xp = namespace(array)
     largest = float(xp.finfo(like.dtype).max) / 4
     return xp.astype(xp.clip(array, min=-largest, max=largest), like.dtype, copy=False)
@@ -165,7 +165,7 @@ def log1p(x: Array) -> Array:
 
 
 def ndtr(x: Array) -> Array:
-    """Return the standard normal distribution function, relatively accurate in the lower tail."""
+    """Return the normal distribution function, accurate in the lower tail."""
     return 0.5 * erfc(x * -math.sqrt(0.5))
 
 
@@ -194,7 +194,7 @@ def _erfcx_series(degree: int = 29, centre: float = 3.0) -> np.ndarray:
 
 
 def _jax_erfcx(x: Array) -> Array:
-    """Return exp(x²) erfc(x), which JAX lacks; it overflows for x < −9 or so in float32."""
+    """Return exp(x²) erfc(x), which JAX lacks; in float32 it overflows for x < −9."""
     xp = namespace(x)
     t = xp.abs(x)
     u = 1 - 6.0 / (t + 3.0)

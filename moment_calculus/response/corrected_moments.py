@@ -140,7 +140,7 @@ class CorrectedMoments:
         return f"{type(self).__name__}({sites})"
 
     def _known_variances(self) -> dict[str, np.ndarray]:
-        """Return variances of sites whose coordinates are parameters, if diag(H⁻¹) is known."""
+        """Return variances of sites whose coordinates are parameters, by diag(H⁻¹)."""
         curvature = self._curvature
         diagonal = curvature.inverse.diagonal()
         if diagonal is None or not isinstance(curvature.locations, Selection):
@@ -172,7 +172,7 @@ class CorrectedMoments:
         return covariance.reshape(rows + columns)
 
     def _part(self, site: str | None) -> tuple[slice, tuple[int, ...]]:
-        """Return the slice of a site's coordinates and their shape; of all coordinates for None."""
+        """Return slice and shape of a site's coordinates; of all for None."""
         if site is None:
             count = len(self._curvature.locations.value)
             return slice(0, count), (count,)
@@ -262,7 +262,7 @@ class CorrectedMoments:
         return log_density
 
     def _steps(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        """Return draws of all coordinates relative to their locations, [count, coordinates]."""
+        """Return draws of coordinates relative to locations, [count, coordinates]."""
         curvature = self._curvature
         return curvature.locations.jvp(curvature.inverse.draws(generator, count))
 

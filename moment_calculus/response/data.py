@@ -1,4 +1,4 @@
-"""Find out what one datum of a model is, and where its weight enters the log densities."""
+"""Find what one datum of a model is, and where its weight enters log densities."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Data:
         )
 
     def weight_shape(self, name: str, site: Any) -> tuple[int, ...] | None:
-        """Return the shape in which weights multiply a site's log density; None if they do not."""
+        """Return the shape of the weights of a site's log density; None for none."""
         if not self.plates:
             return self.shape if name == self.site else None
         plates = plate_axes(site)
@@ -65,7 +65,7 @@ class Data:
         return _shape([plates[plate] for plate in self.plates])
 
     def check_guide(self, sites: Mapping[str, Any]) -> None:
-        """Raise ValueError unless the guide samples the local latent sites inside the plates."""
+        """Raise ValueError unless the guide samples local sites inside the plates."""
         for name in self.local_latents:
             if name not in sites or self.weight_shape(name, sites[name]) is None:
                 listed = ", ".join(map(repr, self.plates))
@@ -77,7 +77,7 @@ class Data:
 
 
 def plate_axes(site: Any) -> Plates:
-    """Return by name the axis (negative) and the size of each vectorised plate around a site."""
+    """Return axis (negative) and size of each vectorised plate around a site."""
     return {
         frame.name: (frame.dim, frame.size)
         for frame in site["cond_indep_stack"]
@@ -105,7 +105,7 @@ def _shape(axes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def count_masked(fn: Any, mask: Any = None) -> int:
-    """Return how many elements of an observation are masked, by its site or inside wrappers."""
+    """Return how many elements of an observation a mask hides, at any depth."""
     shown, masks = np.ones(fn.batch_shape + fn.event_shape, bool), [(mask, fn.event_dim)]
     while hasattr(fn, "base_dist") and not hasattr(fn, "transforms"):
         masks.append((getattr(fn, "_mask", None), fn.event_dim))

@@ -24,7 +24,7 @@ class FlatDirection(ValueError):
 
 
 class Indefinite(Exception):
-    """A matrix that should be positive definite has a direction [n] of negative curvature."""
+    """A matrix has a direction [n] of negative curvature."""
 
     def __init__(self, eigenvalue: float, direction: np.ndarray) -> None:
         super().__init__(eigenvalue)
@@ -32,7 +32,7 @@ class Indefinite(Exception):
 
 
 class Undetermined(Exception):
-    """A quantity depends on a direction [n] of the parameters along which the loss is flat."""
+    """A quantity depends on a direction [n] along which the loss is flat."""
 
     def __init__(self, direction: np.ndarray) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def other_shape(name: str, given: Iterable[int], known: Iterable[int]) -> ValueE
 
 
 def not_gaussian(site: str) -> UnsupportedMoments:
-    """Return the error for a latent site that is no elementwise function of a Gaussian."""
+    """Return the error for a site that is no elementwise function of a Gaussian."""
     return UnsupportedMoments(
         f"the guide's site '{site}' is no elementwise function of a Gaussian: it has no "
         "unconstrained coordinates",
@@ -82,7 +82,7 @@ def not_gaussian(site: str) -> UnsupportedMoments:
 
 
 def check_reliable(weights: ImportanceWeights, source: str, sites: Iterable[str]) -> None:
-    """Raise UnsupportedMoments if importance weights of draws of ``source`` cannot be trusted."""
+    """Raise UnsupportedMoments if weights of draws of ``source`` are unreliable."""
     if weights.is_reliable:
         return
     limit = largest_reliable_shape(weights.log.shape[-1])

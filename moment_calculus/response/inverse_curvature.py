@@ -1,4 +1,4 @@
-"""The inverse Hessian of a loss at its optimum, of which all corrected moments are made."""
+"""The inverse Hessian of a loss at its optimum, for corrected moments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Selection:
 
 
 def as_selection(functional: Functional, size: int) -> Functional:
-    """Return a functional as a selection if its elements are parameters, otherwise as it is."""
+    """Return a functional as a selection if its elements are parameters."""
     count = len(functional.value)
     # If G selects parameters, the numbers 1 to d appear at the places of the parameters.
     (numbered,) = functional.vjp(np.arange(1.0, count + 1)[None])
@@ -54,7 +54,7 @@ def as_selection(functional: Functional, size: int) -> Functional:
 
 
 class ParameterLayout:
-    """The site, the coordinate and the element of each plate that every parameter belongs to."""
+    """Site, coordinate and element of each plate that every parameter belongs to."""
 
     def __init__(
         self, latents: Sequence[Latent], leaves: Sequence[ParameterArray], locations: Functional
@@ -66,7 +66,7 @@ class ParameterLayout:
         self.coordinates = self._coordinates(locations)
 
     def _coordinates(self, locations: Functional) -> np.ndarray:
-        """Return for each parameter the coordinate whose location or scale it is, or -1."""
+        """Return the coordinate whose location or scale each parameter is, or -1."""
         starts = np.cumsum([0, *(leaf.size for leaf in self.leaves)])
         coordinates = np.full(starts[-1], -1)
         if isinstance(locations, Selection):
@@ -78,7 +78,7 @@ class ParameterLayout:
         return coordinates
 
     def share_by_site(self, amounts: np.ndarray) -> list[tuple[str, float]]:
-        """Return each site's share of non-negative amounts [n] of the parameters, largest first."""
+        """Return each site's share of amounts [n] of the parameters, largest first."""
         start, by_site = 0, dict.fromkeys(self.latents, 0.0)
         inside = self.coordinates >= 0
         for name, part in self.slices.items():
@@ -94,7 +94,7 @@ class ParameterLayout:
         return [(name, amount / total) for name, amount in ordered if amount > 0]
 
     def partitions(self) -> list[Partition]:
-        """Return the partitions by a plate of local latents, the one with fewest products first."""
+        """Return partitions by a plate of local latents, by number of products."""
         # Axes of sites without a plate are tried as well: some models are written without
         # plates.
         axes = dict.fromkeys(axis for latent in self.latents.values() for axis in latent.axes)
@@ -152,7 +152,7 @@ class InverseHessian(Protocol):
 def inverse_hessian(
     objective: DeterministicLoss, parameters: np.ndarray, layout: ParameterLayout, tolerance: float
 ) -> tuple[InverseHessian, float]:
-    """Return H⁻¹ at parameters [n] and the Newton decrement; raise NotAnOptimum if none."""
+    """Return H⁻¹ at parameters [n] and the Newton decrement."""
     loss, slope = objective.value_and_slope(parameters)
     if not (np.isfinite(loss) and np.isfinite(slope).all()):
         raise NotAnOptimum(
@@ -223,7 +223,7 @@ def _saddle(
 def _lowest(
     objective: DeterministicLoss, parameters: np.ndarray, units: np.ndarray
 ) -> Indefinite | None:
-    """Return the lowest direction of a large Hessian; None if it does not curve downwards."""
+    """Return the lowest direction of a large Hessian if it curves downwards."""
     product = lambda v: units * objective.hessian_product(parameters, units * np.ravel(v))  # noqa: E731
     operator = LinearOperator((parameters.size, parameters.size), product, dtype=np.float64)
     start = np.random.default_rng(0).normal(size=parameters.size)
@@ -248,7 +248,7 @@ SOLUTIONS = 3000  # most solutions by conjugate gradients for which a user would
 
 
 class InverseCurvature:
-    """The inverse Hessian H⁻¹ of a problem at its optimum; G is the Jacobian of a functional."""
+    """H⁻¹ of a problem at its optimum; G is the Jacobian of a functional."""
 
     def __init__(self, problem: Problem, tolerance: float) -> None:
         self.size = problem.parameters.size
@@ -295,12 +295,12 @@ class InverseCurvature:
         return np.concatenate([np.zeros([0, columns.stop - columns.start]), *batches])
 
     def check_size(self, count: int, remedy: str = REMEDY_FEWER) -> None:
-        """Raise ValueError with the remedy if a result has more numbers than should be held."""
+        """Raise ValueError with the remedy if a result has too many numbers."""
         if count > MOST:
             raise ValueError(f"that are {count:.1e} numbers: {remedy}")
 
     def check_count(self, count: int, what: str) -> None:
-        """Raise ValueError if so many solutions by conjugate gradients would take too long."""
+        """Raise ValueError if so many iterative solutions would take too long."""
         if count > SOLUTIONS and self.inverse.is_iterative:
             raise ValueError(
                 f"{what} has {count} elements, and each takes a solution by conjugate gradients: "
@@ -336,7 +336,7 @@ class InverseCurvature:
     def _blocks_by_parameter(
         self, functional: Functional, inverse: Dense, part: slice, width: int
     ) -> np.ndarray:
-        """Return the same blocks with one product for each parameter instead of each element."""
+        """Return the same blocks by one product for each parameter."""
         batch = max(1, ENTRIES // len(functional.value))
         blocks = np.zeros([(part.stop - part.start) // width, width, width])
         for start in range(0, inverse.root.shape[1], batch):

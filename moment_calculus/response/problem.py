@@ -59,7 +59,7 @@ class Latent:
 
     @property
     def axes(self) -> dict[str | int, int]:
-        """Return the axis of each plate, and of each long axis without a plate by its size."""
+        """Return the axis of each plate, and long axes without a plate by size."""
         free = set(range(self.loc.ndim)) - {*self.plates.values()}
         sizes = {self.loc.shape[axis]: axis for axis in free if self.loc.shape[axis] >= LONG_AXIS}
         return {**self.plates, **sizes}
@@ -89,7 +89,7 @@ class Quantities:
         return [slice(*ends[at : at + 2]) for at in range(len(self.shapes))]
 
     def parts(self, flat: np.ndarray) -> list[np.ndarray]:
-        """Split an array [flat, ...] along its first axis into one array for each expectation."""
+        """Split an array [flat, ...] into one array for each expectation."""
         pairs = zip(self.slices, self.shapes, strict=True)
         return [flat[part].reshape(shape + flat.shape[1:]) for part, shape in pairs]
 

@@ -41,7 +41,7 @@ class RandomParameters:
 
     @cached_property
     def same_as(self) -> list[int]:
-        """Return for each parameter the first one whose Gaussian differs at most by a constant."""
+        """Return the first parameter whose Gaussian is each one's but for a constant."""
         origins = [
             (id(shifted_from(g)), element_axes)
             for g, element_axes in zip(self.gaussians, self.element_axes, strict=True)
@@ -55,12 +55,12 @@ class RandomParameters:
 
     @property
     def joint(self) -> bool:
-        """Return whether the covariances over the trailing axis of :attr:`mean` are needed."""
+        """Return whether covariances over the last axis of :attr:`mean` are needed."""
         return len(self.distinct_indices) > 1 or self.element_axes[0] > 0
 
     @property
     def mean(self) -> Array:
-        """Return the mean of the Gaussian, or of several concatenated, [*batch, components]."""
+        """Return the mean of the Gaussians, concatenated, [*batch, components]."""
         means = [self.gaussians[position].mean for position in self.distinct_indices]
         if len(means) == 1:
             return means[0]
@@ -86,7 +86,7 @@ class RandomParameters:
         )
 
     def with_moments(self, moments: Moments, name: str) -> list[Random]:
-        """Return the same functions of Gaussians that have the given moments of :attr:`mean`."""
+        """Return the same functions of Gaussians with moments of :attr:`mean`."""
         propagation = replace(self.gaussians[0].propagation, covariance="full")
         whole = as_value(moments, name, propagation)
         by_index = dict(zip(self.distinct_indices, self._split(whole), strict=True))

@@ -206,7 +206,7 @@ class Response(CorrectedMoments):
     def _moments(
         self, quantities: Quantities, joint: Sequence[bool], most: int = ENTRIES
     ) -> list[Moments]:
-        """Return moments of each quantity, with joint covariances of at most ``most`` numbers."""
+        """Return moments of each quantity; joint covariances up to ``most`` numbers."""
         sizes = [
             math.prod(s) * s[-1] if j else 0 for s, j in zip(quantities.shapes, joint, strict=True)
         ]
@@ -239,7 +239,7 @@ class Response(CorrectedMoments):
     def _proposals(
         self, generator: np.random.Generator, count: int
     ) -> tuple[dict[str, Any], ImportanceWeights]:
-        """Return draws of the corrected Gaussian with weights; raise if these cannot be trusted."""
+        """Return draws of the corrected Gaussian with weights that are reliable."""
         values, density = self.weighted_draws(generator, count)
         weights = smooth_weights(check_ratios(self.problem.log_joint(values) - density))
         check_reliable(weights, "linear response", self.sites)

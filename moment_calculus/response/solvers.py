@@ -49,7 +49,7 @@ class Dense:
         return directions[:, ~flat] / np.sqrt(values[~flat])
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows [k, n] times H⁻¹; raise Undetermined for parts along flat directions."""
+        """Return rows [k, n] times H⁻¹; raise Undetermined for flat directions."""
         self._check(rows)
         return self.solve_ignoring_flat(rows)
 
@@ -65,7 +65,7 @@ class Dense:
             raise Undetermined(self._units * self._flat[:, worst])
 
     def diagonal(self) -> np.ndarray:
-        """Return the diagonal of H⁻¹, [n]; infinite for parameters that flat directions move."""
+        """Return the diagonal of H⁻¹, [n]; infinite along flat directions."""
         free = (np.abs(self._flat) > SHARE).any(1)
         return np.where(free, np.inf, (self.root**2).sum(1))
 
@@ -75,7 +75,7 @@ class Dense:
 
 
 def _inverse_root(matrix: np.ndarray, least: float) -> np.ndarray:
-    """Return R with R Rᵀ = matrix⁻¹; raise LinAlgError unless it is safely positive definite."""
+    """Return R, R Rᵀ = matrix⁻¹; raise LinAlgError unless positive definite."""
     factor = cholesky(matrix, lower=True)
     root = solve_triangular(factor, np.eye(len(matrix)), lower=True).T
     largest = np.linalg.norm(matrix, 1) * np.linalg.norm(root, 2) ** 2
@@ -103,7 +103,7 @@ class ConjugateGradients:
         self._null = max(NULL, ROUNDING * precision)
 
     def solve(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows [k, n] times H⁻¹; raise Undetermined for parts along flat directions."""
+        """Return rows [k, n] times H⁻¹; raise Undetermined for flat directions."""
         solutions = []
         for row in rows:
             solution, flat = self._solution(row * self._units)
@@ -128,7 +128,7 @@ class ConjugateGradients:
         return solution
 
     def _solution(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the solution and None; without one also a direction that is nearly flat."""
+        """Return the solution and None; without one a nearly flat direction."""
         size = len(row)
         operator = LinearOperator((size, size), self._checked, dtype=np.float64)
         try:
@@ -210,7 +210,7 @@ class Partition:
 
     @classmethod
     def by(cls, elements: np.ndarray) -> Partition | None:
-        """Return the partition by element of each parameter (-1: global); None if sizes differ."""
+        """Return the partition by parameters' elements (-1: global), or None."""
         (inside,) = np.nonzero(elements >= 0)
         order = inside[np.argsort(elements[inside], kind="stable")]
         count = elements.max(initial=-1) + 1
@@ -289,11 +289,11 @@ class Arrow:
 
     @property
     def probe_count(self) -> int:
-        """Return the number of directions that :meth:`blocks` pushes through a functional."""
+        """Return how many directions :meth:`blocks` pushes through a functional."""
         return self.partition.products + self.partition.local.shape[1] + 1
 
     def blocks(self, functional: Functional, part: slice, width: int) -> np.ndarray | None:
-        """Return diagonal blocks of G H⁻¹ Gᵀ; None unless each quantity depends on one element."""
+        """Return diagonal blocks of G H⁻¹ Gᵀ; None if quantities mix elements."""
         own, elements, border = self._jacobian_parts(functional)
         probe = np.random.default_rng(0).normal(size=self._size)
         inner, outer = probe[self.partition.local], probe[self.partition.border]
@@ -309,7 +309,7 @@ class Arrow:
         return own_part + _products(self._whitened_border(rest.T).T, width)
 
     def _jacobian_parts(self, functional: Functional) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return G by a quantity's own element [d, k], that element [d], G by the border [d, g]."""
+        """Return G by own elements [d, k], these [d], and G by the border [d, g]."""
         local, border = self.partition.local, self.partition.border
         # Push ones, and the numbers of the elements: the ratio of the results tells the
         # element.
@@ -355,7 +355,7 @@ class Arrow:
         return solve_triangular(self._schur, columns, lower=True, trans="T")
 
     def _joined(self, whitened: np.ndarray, outer: np.ndarray) -> np.ndarray:
-        """Return rows [k, n] of whitened local parts, times the inverse factors, and the border."""
+        """Return rows [k, n] of local parts, no longer whitened, and the border."""
         result = np.empty([len(outer), self._size])
         result[:, self.partition.local] = np.einsum("eji,rej->rei", self._inverse, whitened)
         result[:, self.partition.border] = outer

@@ -44,7 +44,7 @@ NUMBERS_PER_BATCH = 2**24  # numbers that are computed together, over all draws
 
 
 class Each:
-    """Runs functions of one draw for all draws, compiled once for each function and count."""
+    """Runs functions of one draw for all draws, compiled once by name and count."""
 
     def __init__(self, key: Any, precision: Precision, batch_size: int | None, inputs: int) -> None:
         # Without a batch size, as many draws run at once as fit into memory; ``inputs``

@@ -116,7 +116,7 @@ def _mean_of_site(name: str, sites: dict[str, dict]) -> jax.Array:
 
 
 class _Telling:
-    """A model with one more deterministic site: a function of latent and deterministic sites."""
+    """A model with one more deterministic site: a function of its sites."""
 
     def __init__(self, model: Callable, function: Callable) -> None:
         self.model, self.function = model, function
@@ -136,7 +136,7 @@ class _Telling:
 
 
 class CorrectedPredictions:
-    """The Gaussians behind the random parameters of what a model observes, site by site."""
+    """The Gaussians behind random parameters of observed sites."""
 
     def __init__(
         self, traces: Callable[[jax.Array], Traces], flat: jax.Array, precision: Precision
@@ -153,7 +153,7 @@ class CorrectedPredictions:
         self.joint = [part.joint for part in self.parts.values()]
 
     def corrected(self, moments: list[Moments]) -> dict[str, Prediction | Moments]:
-        """Return the predictions, with the given moments for sites with random parameters."""
+        """Return predictions, with given moments for sites with random parameters."""
         pairs = zip(self.parts.items(), moments, strict=True)
         made = {name: part.with_moments(found, name) for (name, part), found in pairs}
         return {
@@ -163,7 +163,7 @@ class CorrectedPredictions:
 
 
 def _part(site: dict) -> str:
-    """Return the key of a site's random part: ``value`` if it is deterministic, else ``fn``."""
+    """Return the key of a site's random part: ``value`` or ``fn``."""
     return "fn" if site["type"] == "sample" else "value"
 
 
@@ -209,7 +209,7 @@ Change = tuple[Any, Callable[[Callable, Callable, Any], Changed]]
 
 
 class PerturbedLoss:
-    """The loss of a model that is changed by numbers, which are zero for the model as it is."""
+    """The loss of a model that is changed by numbers, zero for the model itself."""
 
     def __init__(
         self, loss: FlatLoss, flat: Any, unravel: Callable, change: Change, precision: Precision
@@ -219,7 +219,7 @@ class PerturbedLoss:
         self._precision = precision
 
     def mixed_derivative(self, rows: np.ndarray) -> Any:
-        """Return the derivative by the numbers of the loss's slope along directions [k, n]."""
+        """Return derivatives by the numbers of the slope along directions [k, n]."""
         with self._precision():
             found = self._along(self._flat, jnp.asarray(rows, self._flat.dtype))
             return {
@@ -261,7 +261,7 @@ def data_weights(sites: Mapping[str, dict], guide: Mapping[str, dict], datum: st
 
 
 class _WeightData(Messenger):
-    """Handler that weights observed sites, and the latent sites that belong to a datum."""
+    """Handler that weights observed sites, and latent sites of a datum."""
 
     def __init__(self, fn: Callable, data: Data, weights: jax.Array) -> None:
         super().__init__(fn)

@@ -1,4 +1,4 @@
-"""A NumPyro model and guide at trained parameters, with the methods of linear response."""
+"""A NumPyro model and guide at trained parameters, for linear response."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from numpyro_moments.svi import SVI
 
 
 def location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable, Callable]:
-    """Return mean and scale of a site's coordinates, the map to its support, its log-slope.
+    """Return mean and scale of coordinates, their map to the support, its log-slope.
 
     The log-slope is the log of the absolute determinant of the map's Jacobian, by element
     if the map works by element.
@@ -236,7 +236,7 @@ class NumPyroProblem:
             return expectations(of, self.svi.model, run_model, self._flat, self.precision)
 
     def predictive(self, args: tuple, named: Mapping[str, Any]) -> CorrectedPredictions:
-        """Return what the model observes with other arguments; with none, with the data."""
+        """Return what the model observes with other arguments, or with the data."""
         with self.precision():
             args, named = self._arguments(args, named)
             traces = lambda flat: self.traces(flat, self.svi.model, args, named)  # noqa: E731
@@ -257,14 +257,14 @@ class NumPyroProblem:
         return program, arrays
 
     def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
-        """Return the joint log density of draws of the latent sites and the observations."""
+        """Return the joint log density of latent draws and observations."""
         program, arrays = self._program(values, (), {})
         return program.log_joint(arrays)
 
     def quantity_of_draws(
         self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
     ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
-        """Return a site, or a function of sites, for each draw, and what rebuilds its form."""
+        """Return a site or function of sites for each draw, and what rebuilds it."""
         program, arrays = self._program(values, args, named)
         parts, tree = program.quantity(of, arrays)
         return parts, lambda found: jax.tree.unflatten(tree, found)

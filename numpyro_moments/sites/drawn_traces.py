@@ -146,7 +146,7 @@ def _masked(key: Any, name: str, fn: DroppedWeight) -> jax.Array:
 
 
 def _with_moments(traces: Traces, known: Traces) -> Traces:
-    """Return the traces at means, with the posterior's moments as values of latent sites."""
+    """Return traces at means, with the posterior's moments for latent sites."""
     # Divergences are those of the posterior, whatever value the model has computed with.
     latent = {
         name: {**site, "value": known.guide[name]["value"]}

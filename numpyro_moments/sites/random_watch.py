@@ -1,4 +1,4 @@
-"""Find random numbers that a model draws outside its sites: some have moments, others raise."""
+"""Find random numbers outside a model's sites: some have moments, others raise."""
 
 from __future__ import annotations
 

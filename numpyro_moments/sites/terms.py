@@ -1,4 +1,4 @@
-"""Moments of latent sites by their posteriors, and the terms of all sites in an objective."""
+"""Moments of latent sites by their posteriors, and terms of all sites."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ latent_term, auxiliary_term = _TERMS.latent_term, _TERMS.auxiliary_term
 
 
 def observed_term(name: str, site: Site) -> jax.Array:
-    """Return E_q[log p] of an observed site with scale and mask; its log-density at draws."""
+    """Return the scaled E_q[log p] of an observed site; its log-density at draws."""
     if "log_prob" in site:
         return scaled_sum(site["log_prob"], site)
     with at_site(name, site):

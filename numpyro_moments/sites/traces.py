@@ -29,7 +29,7 @@ from numpyro_moments.sites.terms import Site, without_wrappers
 
 
 def bind(guide: Any, model: Any, params: dict[str, Any] | None = None) -> None:
-    """Bind a guide, possibly inside handlers, to its model, and tell it its trained parameters."""
+    """Bind a guide to its model, and give it its trained parameters."""
     while not hasattr(guide, "bind") and getattr(guide, "fn", None) is not None:
         guide = guide.fn
     if hasattr(guide, "bind"):
@@ -77,7 +77,7 @@ def check_masked_rows(sites: Mapping[str, Site], latent: Collection[str]) -> Non
 
 
 def is_factor(site: Any) -> bool:
-    """Return whether a site is a ``numpyro.factor``, which holds no data and predicts nothing."""
+    """Return whether a site is a ``numpyro.factor``, which predicts nothing."""
     return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
@@ -120,7 +120,7 @@ class _Observables(Messenger):
 
 
 def observing(predicting: bool) -> Callable:
-    """Return the model's handler, which leaves sites without observations undrawn if predicting."""
+    """Return the model's handler; unobserved sites stay undrawn if predicting."""
     return _Observables if predicting else lambda model: model
 
 
@@ -256,7 +256,7 @@ def _kept(trace: dict) -> dict:
 
 
 def site_parts(site: dict, scored: bool = False) -> dict:
-    """Return the arrays of a site; of an observed one its log-density if it is ``scored``."""
+    """Return the arrays of a site; its log-density if observed and ``scored``."""
     if site["type"] != "sample":
         return {"value": site["value"]}
     if scored and site["is_observed"]:
@@ -269,7 +269,7 @@ def site_parts(site: dict, scored: bool = False) -> dict:
 
 
 def _names(shapes: Any) -> Sequence[str]:
-    """Return the model's site of each output; an empty string for outputs of the guide."""
+    """Return the model's site of each output; "" for outputs of the guide."""
     guide, model = shapes
     names = [""] * len(jax.tree.leaves(guide))
     for name in sorted(model):  # the order in which JAX flattens dictionaries

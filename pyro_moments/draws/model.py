@@ -90,7 +90,7 @@ def _as_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _runner(program: Program, values: Values, size: int) -> Callable[[Values, int], Any]:
-    """Return the first way to run the program that works for two draws; one by one always does."""
+    """Return the first way to run the program that works for two draws."""
     count = min(size, 2)
     part = {name: value[:count] for name, value in values.items()}
     ways = [partial(_at_once, program, mode) for mode in (_shared_mode, OwnArrays)]
@@ -139,7 +139,7 @@ class FixLatent(Messenger):
 
 
 class DrawObserved(UnconditionMessenger):
-    """Handler that draws observed sites, but no deterministic ones, whose Delta a plate expands."""
+    """Handler that draws observed sites, but no deterministic ones."""
 
     def _pyro_sample(self, msg: Any) -> None:
         if not is_deterministic_value(msg):

@@ -150,7 +150,11 @@ def log_predictive(
     """Return the summed log predictive densities of all observations."""
     propagation = propagation or propagation_of("full", "exact")
     sites = _predicted_sites(model, guide, args, kwargs, propagation)
-    observed = {name: site for name, site in sites.items() if _is_observation(site)}
+    observed = {
+        name: site
+        for name, site in sites.items()
+        if site["is_observed"] and not is_deterministic(site)
+    }
     with full_precision():
         return summed_log_density(observed, prediction_at)
 
@@ -199,10 +203,6 @@ def sites_to_predict(sites: dict[str, Any], latent: frozenset[str]) -> dict[str,
     return {
         name: site for name, site in sites.items() if name not in latent and not is_factor(site)
     }
-
-
-def _is_observation(site: Any) -> bool:
-    return site["is_observed"] and not is_deterministic(site)
 
 
 def is_deterministic(site: Any) -> bool:

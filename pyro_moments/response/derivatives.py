@@ -65,7 +65,7 @@ class FlatFunctional:
             return self._transposed_rows.times(rows, product, [cotangent])
 
     def _product_with_cotangent(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a row and the row times the Jacobian, whose derivative by it is the transpose."""
+        """Return a row, and its product with the Jacobian, which is linear in it."""
         vector = self._vector()
         cotangent = torch.zeros_like(vector, requires_grad=True)
         return cotangent, slope_of((vector * cotangent).sum(), self._fixed_parameters.leaves)
@@ -100,7 +100,7 @@ def expectations(
 
 
 def to_tree(parts: list[Any], tree: Any) -> Any:
-    """Return parts in the form of what the user's function returns; a tree of None is one part."""
+    """Return parts in the form of a function's results; one part without a tree."""
     return parts[0] if tree is None else tree_unflatten(parts, tree)
 
 
@@ -130,7 +130,7 @@ def _mean_of_site(name: str, sites: dict[str, Any], latent: frozenset[str]) -> t
 
 
 class CorrectedPredictions:
-    """The Gaussians behind the random parameters of what a model observes, site by site."""
+    """The Gaussians behind random parameters of observed sites."""
 
     def __init__(self, run_model: RunModel, fixed_parameters: FixedParameters) -> None:
         with torch.no_grad():
@@ -149,7 +149,7 @@ class CorrectedPredictions:
 
     @torch.no_grad()
     def corrected(self, moments: list[Moments]) -> dict[str, Prediction | Moments]:
-        """Return the predictions, with the given moments for sites with random parameters."""
+        """Return predictions, with given moments for sites with random parameters."""
         by_id: dict[int, MomentTensor] = {}
         for (name, part), part_moments in zip(self.parts.items(), moments, strict=True):
             tensors, values = _tensors(self.sites[name]), part.with_moments(part_moments, name)
@@ -164,7 +164,7 @@ class CorrectedPredictions:
 
 
 def _part(site: Any) -> str:
-    """Return the key of a site's random part: ``value`` if it is deterministic, else ``fn``."""
+    """Return the key of a site's random part: ``value`` or ``fn``."""
     return "value" if is_deterministic(site) else "fn"
 
 
@@ -241,7 +241,7 @@ def shift_prior(fn: Any, numbers: Mapping[str, torch.Tensor]) -> Any:
 
 
 def unbroadcast(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a parameter as it was before torch broadcast it, which gives axes a stride of zero."""
+    """Return a parameter before torch broadcast it by strides of zero."""
     for axis, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[axis] > 1:
             tensor = tensor.narrow(axis, 0, 1)
@@ -318,7 +318,7 @@ Change = tuple[  # shapes of the numbers, and a function that changes model and 
 
 
 class PerturbedLoss:
-    """The loss of a model that is changed by numbers, which are zero for the model as it is."""
+    """The loss of a model that is changed by numbers, zero for the model itself."""
 
     def __init__(
         self,
@@ -335,7 +335,7 @@ class PerturbedLoss:
         )
 
     def mixed_derivative(self, rows: np.ndarray) -> dict[Any, np.ndarray]:
-        """Return the derivative by the numbers of the loss's slope along directions [k, n]."""
+        """Return derivatives by the numbers of the slope along directions [k, n]."""
         with self._fixed_parameters():
             numbers, slope = self._slope()
             derivatives = self._rows.times(rows, slope, [*numbers.values()])
@@ -371,7 +371,7 @@ def data_weights(sites: Mapping[str, dict], guide: Mapping[str, Any], datum: str
 
 
 class _WeightData(Messenger):
-    """Handler that weights observed sites, and the latent sites that belong to a datum."""
+    """Handler that weights observed sites, and latent sites of a datum."""
 
     def __init__(self, data: Data, weights: torch.Tensor) -> None:
         super().__init__()

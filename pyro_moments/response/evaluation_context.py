@@ -1,4 +1,4 @@
-"""Contexts in which programs have fixed parameters, and which restore all state afterwards."""
+"""Contexts in which programs have fixed parameters, and restore their state."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class FixedParameters:
 def unconstrained_copies(
     parameters: Parameters, params: Mapping[str, Any] | None
 ) -> dict[str, torch.Tensor]:
-    """Return unconstrained values by name, of constrained ones, or of the current ones if None."""
+    """Return unconstrained values by name, of ``params`` or the current ones."""
     now = parameters.copies()
     if params is None:
         return now
@@ -103,7 +103,7 @@ def _writable_copy(state: Any) -> Any:
 
 @contextlib.contextmanager
 def _modules_with(modules: list[tuple[Any, dict]]) -> Iterator[None]:
-    """Restore the recorded parameters of modules, which Pyro replaces by those of its store."""
+    """Restore the recorded parameters of modules, which Pyro replaces."""
     before = [dict(module._parameters) for module, _ in modules]
     try:
         for module, parameters in modules:
@@ -131,7 +131,7 @@ SEEDS = 2**31
 
 @dataclass(frozen=True)
 class EvaluationContext:
-    """A context to evaluate programs in, which leaves their parameters and modules as they are."""
+    """A context that leaves parameters and modules of programs as they are."""
 
     fixed_parameters: FixedParameters
     double: bool  # whether to compute in float64
@@ -165,7 +165,7 @@ class EvaluationContext:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Return the context, in which plates are whole and each entry has new random numbers."""
+        """Return the context, with whole plates and new random numbers."""
         seed = int(torch.randint(SEEDS, ()))
         with contextlib.ExitStack() as stack:
             for part in (

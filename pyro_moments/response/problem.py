@@ -1,4 +1,4 @@
-"""A Pyro model and guide at trained parameters, with the methods that linear response needs."""
+"""A Pyro model and guide at trained parameters, for linear response."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class PyroProblem:
             return expectations(of, self._run_model(args, named), self.fixed_parameters)
 
     def predictive(self, args: tuple, named: Mapping[str, Any]) -> CorrectedPredictions:
-        """Return what the model observes with other arguments; with none, with the data."""
+        """Return what the model observes with other arguments, or with the data."""
         with self.fixed_parameters():
             return CorrectedPredictions(self._run_model(args, named), self.fixed_parameters)
 
@@ -190,7 +190,7 @@ class PyroProblem:
         return PyroModel(*program, first, self.context.device), arrays
 
     def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
-        """Return the joint log density of draws of the latent sites and the observations."""
+        """Return the joint log density of latent draws and observations."""
         with self.context():
             program, arrays = self._program(values, (), {})
             return program.log_joint(arrays)
@@ -198,7 +198,7 @@ class PyroProblem:
     def quantity_of_draws(
         self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
     ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
-        """Return a site, or a function of sites, for each draw, and what rebuilds its form."""
+        """Return a site or function of sites for each draw, and what rebuilds it."""
         with self.context():
             program, arrays = self._program(values, args, named)
             parts, tree = program.quantity(of, arrays)
@@ -236,7 +236,7 @@ def _is_random_delta(site: Any) -> bool:
 
 
 def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callable, Callable]:
-    """Return mean and scale of a site's coordinates, the map to its support, its log-slope.
+    """Return mean and scale of coordinates, their map to the support, its log-slope.
 
     The log-slope is the log of the absolute determinant of the map's Jacobian, by element
     if the map works by element.

@@ -147,7 +147,7 @@ def drawn_traces(
 def _with_moments(
     model_trace: Trace, guide: Callable, args: tuple, kwargs: dict, seed: int | None
 ) -> tuple[Trace, Trace]:
-    """Return the traces at means, with the posterior's moments as values of latent sites."""
+    """Return traces at means, with the posterior's moments for latent sites."""
     # Divergences are those of the posterior, whatever value the model has computed with.
     with MomentMessenger(Propagation(), guide=guide), SharedSubsamples(seed):
         guide_trace = prune_subsample_sites(poutine.trace(guide).get_trace(*args, **kwargs))
@@ -208,5 +208,5 @@ def _terms(terms: Any, dims: frozenset[int] | None) -> torch.Tensor:
 
 
 def data_log_prob(site: Any) -> torch.Tensor:
-    """Return the log-density of an observed site, zero where it is masked, without its scale."""
+    """Return the unscaled log-density of an observed site, zero where masked."""
     return scale_and_mask(site["log_prob"], 1.0, site["mask"])

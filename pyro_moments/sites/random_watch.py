@@ -1,4 +1,4 @@
-"""Detect random numbers that a model draws outside its sites: its ELBO would be random."""
+"""Detect random numbers that a model draws outside its sites."""
 
 from __future__ import annotations
 

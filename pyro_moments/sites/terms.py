@@ -1,4 +1,4 @@
-"""Moments of latent sites by their posteriors, and the terms of all sites in an objective."""
+"""Moments of latent sites by their posteriors, and terms of all sites."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ latent_term, auxiliary_term = _TERMS.latent_term, _TERMS.auxiliary_term
 
 
 def divergence_of(site: Any, guide_site: Any) -> Divergence | None:
-    """Return a latent site's divergence (minus its term), if it has no scale or mask; else None."""
+    """Return a latent site's divergence if it has no scale or mask, else None."""
     fn = guide_site["fn"]
     if dropout_posterior(fn) is not None or isinstance(without_wrappers(fn), POSTERIORS.chain):
         return None
@@ -172,7 +172,7 @@ def _is_one(scale: Any) -> bool:
 
 
 def _divergence(site: Any, guide_site: Any) -> Divergence | None:
-    """Return the divergence of the components to a certain Normal prior; None for other sites."""
+    """Return the divergence to a certain Normal prior; None for others."""
     moments = unwrap(site["value"])
     prior = POSTERIORS.certain_prior(moments, guide_site["fn"], site["fn"])
     if prior is None:
@@ -188,7 +188,7 @@ def _mean(log_density: torch.Tensor) -> torch.Tensor:
 
 
 def observed_term(name: str, site: Any) -> torch.Tensor:
-    """Return the scaled E_q[log p] of an observed site; its log-density where sites are drawn."""
+    """Return the scaled E_q[log p] of an observed site; its log-density at draws."""
     if (drawn := site.get("log_prob")) is not None:
         return scaled_sum(drawn, site)
     masked = site["mask"] is not None or isinstance(site["fn"], MaskedDistribution)

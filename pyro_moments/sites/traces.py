@@ -28,14 +28,14 @@ from pyro_moments.sites.terms import without_wrappers
 
 
 def bind(guide: Any, model: Any) -> None:
-    """Bind a guide, possibly inside Pyro's handlers, to its model if it was made without one."""
+    """Bind a guide that was made without a model to its model."""
     unwrapped = poutine.unwrap(guide)
     if hasattr(unwrapped, "bind"):
         unwrapped.bind(model)
 
 
 def is_observation(site: Any) -> bool:
-    """Return whether a node of a trace is an observed site, and not a deterministic one."""
+    """Return whether a trace's node is an observed site, not a deterministic one."""
     return is_sample(site) and site["is_observed"]
 
 
@@ -45,7 +45,7 @@ def is_latent(site: Any) -> bool:
 
 
 def is_sample(site: Any) -> bool:
-    """Return whether a node of a trace is a site with a distribution, not a deterministic one."""
+    """Return whether a trace's node has a distribution, is not deterministic."""
     return site["type"] == "sample" and not (site["infer"] or {}).get("_deterministic")
 
 
@@ -67,7 +67,7 @@ def check_masked_rows(sites: Mapping[str, Any], latent: Collection[str]) -> None
 
 
 def _masked(value: Any) -> MaskedWeight | MaskedSite | None:
-    """Return the masked weight of a value, with moments or drawn; None for other values."""
+    """Return the masked weight of a value, with moments or drawn, or None."""
     if isinstance(value, MomentTensor):
         return value.value if isinstance(value.value, MaskedWeight) else None
     masked = isinstance(value, Undrawn) and isinstance(value.site, MaskedSite)
@@ -75,7 +75,7 @@ def _masked(value: Any) -> MaskedWeight | MaskedSite | None:
 
 
 def is_factor(site: Any) -> bool:
-    """Return whether a site is a ``pyro.factor``, which holds no data and predicts nothing."""
+    """Return whether a site is a ``pyro.factor``, which predicts nothing."""
     return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
 
 
@@ -118,7 +118,7 @@ def run_both(
     run_model: Callable[[Callable[[], Any]], Any],  # runs the model
     model_handler: Messenger | None = None,  # a handler around the model alone
 ) -> tuple[Trace, Trace]:
-    """Return the traces of model and guide under a handler that gives latent sites their value."""
+    """Return the traces of model and guide, with values that a handler gives."""
     unwrapped: Any = poutine.unwrap(guide)
     interleaved = isinstance(unwrapped, poutine.messenger.Messenger)
     if interleaved:
@@ -139,7 +139,7 @@ def run_both(
 
 
 def initialise_parameters(guide: Any, args: tuple, kwargs: dict) -> None:
-    """Run a guide messenger once on samples, which initialises its parameters from the priors."""
+    """Run a guide messenger once on samples, to initialise its parameters."""
     if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is None:
         with poutine.block():
             guide(*args, **kwargs)

@@ -26,12 +26,12 @@ def product_of_sites(host):
 def test_a_saddle_is_left_for_the_optimum(host, method, float64):
     """Newton's method finds the optimum; the saddle is 115 nats above it."""
     data = host.array(DATA.astype(np.float32))
-    options = {"tolerance": 1e-6, "learning_rate": 0.05} if method == "adam" else {}
+    options = {"tolerance": 1e-5, "learning_rate": 0.2} if method == "adam" else {}
     options |= {"method": method, "float64": float64, "progress_bar": False}
     fit = host.fit(product_of_sites(host), data, **options)
     assert fit.converged, fit.reason
     assert fit.saddles == 1
-    assert fit.loss == pytest.approx(10.16603, rel=1e-6)
+    assert fit.loss == pytest.approx(10.16603, rel=1e-4 if method == "adam" else 1e-6)
 
 
 @pytest.mark.parametrize("host", ["numpyro"], indirect=True)

@@ -168,9 +168,9 @@ def test_the_best_of_several_restarts_is_kept(host, method):
             far = language.sample("obs", dist.Normal(place**2, 1.0), obs=y)
         return far
 
-    fit = host.fit(two_modes, host.y**2, restarts=3, steps=30, method=method)
+    fit = host.fit(two_modes, host.y**2, restarts=3, steps=10, method=method)
     if host.name == "numpyro":
-        single = host.fit(two_modes, host.y**2, steps=30, method=method)
+        single = host.fit(two_modes, host.y**2, steps=10, method=method)
         assert fit.loss <= single.loss * (1 + 1e-5)
     else:
         guide = host.package.DVIGuide()

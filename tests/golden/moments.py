@@ -85,10 +85,12 @@ def _spelled(host: Host, products: bool) -> table.Host:
     if host.name == "torch" and not products:
         return table.TORCH
     if host.name == "torch":
-        import torch as xp
-    else:
-        import jax.numpy as xp
-    return table.Host(xp, lambda x, w, b=0.0: x @ w.T + b)
+        import torch
+
+        return table.Host(torch, lambda x, w, b=None: x @ w.T if b is None else x @ w.T + b)
+    import jax.numpy as jnp
+
+    return table.Host(jnp, lambda x, w, b=0.0: x @ w.T + b)
 
 
 def _with_data(program: table.Program, host: Host) -> Callable:

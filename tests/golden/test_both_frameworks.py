@@ -9,7 +9,7 @@ import pytest
 
 from tests.golden.agreement import difference, sample
 
-SAMPLE = sample({"random": 14, "table": 60, "activation": 24, "losses": 12})
+SAMPLE = sample({"random": 10, "table": 60, "activation": 18, "losses": 10})
 LARGER = sample({"random": 40, "table": 400, "activation": 400, "losses": 50})
 
 

@@ -17,7 +17,7 @@ from moment_calculus.numerics.special import namespace, safe_scale, stop_gradien
 
 
 def capped_exp(x: Array, share: float = 1.0) -> Array:
-    """Return eˣ, capped at about 1/3000 of the largest finite number, with zero gradient there."""
+    """Return eˣ, capped at 1/3000 of the largest finite number (zero gradient there)."""
     xp = namespace(x)
     limit = share * (math.log(xp.finfo(x.dtype).max) - 8.0)  # logarithm of the cap
     capped = x > limit

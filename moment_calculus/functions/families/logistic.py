@@ -260,7 +260,7 @@ centred_moments = elementwise_of_statistics(_centred_statistics, 2, piece=PIECE)
 
 
 def _hermite(mean: Array, variance: Array, order: int) -> list[Array]:
-    """Return Hermite coefficients by the mixture; the first, σ E[S′], is relatively accurate."""
+    """Return Hermite coefficients by the mixture; the first is relatively accurate."""
     first = safe_scale(variance) * _statistics(mean, variance)[2]
     return [first, *LOGISTIC.hermite(mean, variance, order)[1:]]
 

@@ -70,7 +70,7 @@ def _nodes(single: bool) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=256)
 def _table(activation: Smooth, single: bool) -> np.ndarray:
-    """Return weights times r xᵏ and (f² − x₊²) xᵏ, k = 0, 1, 2, with r = f − x₊: [nodes, 6]."""
+    """Return weights times (f − x₊) xᵏ and (f² − x₊²) xᵏ, k = 0, 1, 2: [nodes, 6]."""
     places, weights = _nodes(single)
     straight, values = np.maximum(places, 0.0), np.asarray(activation(places))
     rest = values - straight
@@ -98,7 +98,7 @@ class SmoothRectifier(Smooth):
 
 
 def _wide(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
-    """Return the expectations of the columns of the table, each of the shape of the mean."""
+    """Return the expectations of the columns of the table, of the mean's shape."""
     xp = namespace(mean)
     scale = variance**0.5
     # the sums do not cancel: single precision is enough
@@ -141,7 +141,7 @@ def _by_moments(sums: Any, mean: Array, variance: Array) -> tuple[Array, Array, 
 
 
 def _hermite_points(single: bool, mean: Array, variance: Array) -> tuple[Array, ...]:
-    """Return the Gauss–Hermite weights, steps z and points μ + σz, on a new trailing axis."""
+    """Return Gauss–Hermite weights, steps z and points μ + σz, on a trailing axis."""
     z, weights = (constants(values, mean) for values in gauss_hermite(RULES[single].hermite))
     return weights, z, mean[..., None] + safe_scale(variance)[..., None] * z
 
@@ -294,7 +294,7 @@ class Softplus(SmoothRectifier):
         )
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Return the Hermite coefficients; in single precision by a mixture of normal functions."""
+        """Return the Hermite coefficients; in single precision by a mixture."""
         if not is_single_precision(mean):
             return super().hermite(mean, variance, order)
         gates = LOGISTIC.coefficients(mean, variance, order - 1)
@@ -317,7 +317,7 @@ class SiLU(SmoothRectifier):
         return x * expit(x)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
-        """Return the Hermite coefficients; in single precision by a mixture of normal functions."""
+        """Return the Hermite coefficients; in single precision by a mixture."""
         compute = LOGISTIC_GATE.hermite if is_single_precision(mean) else super().hermite
         return compute(mean, variance, order)
 

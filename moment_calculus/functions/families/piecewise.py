@@ -49,7 +49,7 @@ class PiecewiseLinear(Activation):
     name: str = "piecewise_linear"
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless the knots ascend and the counts of slopes and jumps match."""
+        """Raise ValueError unless knots ascend and slopes and jumps match in number."""
         counts = {len(self.slopes) - 1, len(self.jumps or self.knots), len(self.knots)}
         if len(counts) > 1 or list(self.knots) != sorted(set(self.knots)):
             raise ValueError(
@@ -116,7 +116,7 @@ class PiecewiseLinear(Activation):
         return value, slope
 
     def _tails(self, mean: Array, variance: Array) -> list[tuple[Any, ...]]:
-        """Return for every corner: bend · σ, jump, ±1, distance t, φ(t) and T0, T1, T2 at t."""
+        """Return of every corner bend · σ, jump, ±1, distance t, φ(t) and T0, T1, T2 at t."""
         if not self.knots:
             return []
         xp, scale = namespace(mean), safe_scale(variance)
@@ -147,7 +147,7 @@ class PiecewiseLinear(Activation):
         return value + shift, namespace(mean).where(variance > 0, spread, 0 * spread)
 
     def _product(self, left: Any, right: Any, same: bool) -> Array:
-        """Return two corners' share of the second moment: zero on different sides of the mean."""
+        """Return two corners' share of the second moment; zero on different sides of μ."""
         xp = namespace(right[2])
         ahead = right[2] > 0  # then the right one is the outer one
         bend, jump, side, _, _, zeroth, first, second = (

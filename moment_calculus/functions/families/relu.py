@@ -89,20 +89,20 @@ def dvi_step(a: Array, b: Array, rho: Array) -> Array:
 
 
 def rectified(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Return mean and variance of max(x, 0), by tail moments: no difference of large terms."""
+    """Return mean and variance of max(x, 0), by tail moments."""
     scale, ratio, tails = _standardised(mean, variance, raw_tail_moments)
     return _rectified(mean, variance, scale, ratio, tails)
 
 
 def rectified_slopes(mean: Array, variance: Array) -> Any:
-    """Return the derivatives of mean and variance of max(x, 0) by the mean and the variance."""
+    """Return the derivatives of both moments of max(x, 0) by mean and variance."""
     scale, ratio, tails = _standardised(mean, variance, tail_moments)
     slopes = _slopes(variance, scale, ratio, (*tails, pdf(ratio)))
     return slopes[:2], slopes[2:]
 
 
 def _standardised(mean: Array, variance: Array, tails: Callable) -> tuple[Array, Array, Any]:
-    """Return σ, μ/σ and ``tails``(|μ/σ|), which are tail moments of the normal distribution."""
+    """Return σ, μ/σ and the tail moments at |μ/σ|, computed by ``tails``."""
     xp, scale = namespace(mean), safe_scale(variance)
     ratio = xp.clip(mean / scale, min=-LIMIT, max=LIMIT)
     return scale, ratio, tails(xp.abs(ratio))
@@ -126,7 +126,7 @@ def _slopes(variance: Array, scale: Array, ratio: Array, tails: Any) -> tuple[Ar
 
 
 def rectified_values_and_partials(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """Return mean and variance of max(x, 0), and the derivatives of each by mean and variance."""
+    """Return both moments of max(x, 0), and their derivatives by mean and variance."""
     scale, ratio, tails = _standardised(mean, variance, tails_and_density)
     moments = _rectified(mean, variance, scale, ratio, tails)
     return *moments, *_slopes(variance, scale, ratio, tails)
@@ -161,7 +161,7 @@ class LeakyReLU(Activation):
         return namespace(x).where(x > 0, x, self.negative_slope * x)
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Return the inverse of the upper branch, and of the lower one if it is not flat."""
+        """Return the inverse of the upper branch, and of a lower one that is not flat."""
         low = self.negative_slope
         flat = isinstance(low, int | float) and low == 0
         return ((level, 1.0),) if flat else ((level, 1.0), (level / low, 1 / abs(low)))

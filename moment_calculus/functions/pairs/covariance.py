@@ -1,4 +1,4 @@
-"""Covariance of an activation of correlated Gaussians: in closed form, or by Mehler's series."""
+"""Covariance of an activation of Gaussians: in closed form, or by Mehler's series."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def covariance(
 
 @dataclass(frozen=True)
 class _General:
-    """Covariances of f(x) from E x, Var x, Cov(x) and Var f(x): closed form or the whole series."""
+    """Covariances of f(x) from E x, Var x, Cov(x), Var f(x): closed form or whole series."""
 
     activation: Activation
     order: int
@@ -91,7 +91,7 @@ def opaque_covariance(
     fallback: Callable[..., Array],
     spread: Array,
 ) -> Array | None:
-    """Return :func:`truncated_covariance` as one operation of a captured program; else None."""
+    """Return the truncated series as one operation of a captured program; else None."""
     if not is_large_enough(activation, mean, covariance) or not is_captured(mean, covariance):
         return None
     # A compiler would need minutes for the quadrature of two layers, and its code would
@@ -103,7 +103,7 @@ def opaque_covariance(
 
 @dataclass(frozen=True)
 class _OpaqueCovariance:
-    """Covariances of f(x) from E x, Cov(x) and Var f(x): a function that is compared by value."""
+    """Covariances of f(x) from E x, Cov(x) and Var f(x), compared by value."""
 
     activation: Activation
     order: int  # number of terms at most
@@ -179,13 +179,13 @@ class _Layer:
         return self.value(*primals), change
 
     def _terms(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return the coefficients [rows, order + 2, d], computed once for all rows, and 1/σ."""
+        """Return the coefficients [rows, order + 2, d], computed once, and 1/σ."""
         coefficients = self.activation.hermite(mean, variance, self.order + 2)
         stacked = namespace(mean).stack(list(coefficients), axis=-2)
         return optimization_barrier(stacked, 1 / safe_scale(variance))
 
     def _by_rows(self, function: Callable[..., Array]) -> Callable[..., Array]:
-        """Make a function process some rows at a time, each of which chooses its formula."""
+        """Make a function process some rows at a time, each by its own formula."""
         return function if self.fallback is None else checkpointed_rows(function, ROOM)
 
     def _of_rows(self, terms: Array, inverse: Array, *arrays: Array) -> Array:
@@ -223,7 +223,7 @@ def _series(
 
 
 def _series_tangent(terms: Array, inverse: Array, *both: Array) -> Array:
-    """Return the derivative of the series along changes of means, variances and covariances."""
+    """Return the derivative of the series along changes of the moments."""
     _, _, covariance, _, by_mean, by_variance, by_covariance, by_spread = both
     size, listed = outer(inverse, inverse), _listed(terms)
     rho, first = clipped_correlation(covariance, size), listed[:-2]

@@ -1,4 +1,4 @@
-"""Mehler's series of the covariance of activations, and a bound on its truncation error."""
+"""Mehler's series of covariances of activations, and a bound on its truncation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Operand(NamedTuple):
 
 
 def elementwise_product(left: Array, right: Array) -> Array:
-    """Combine components that have one partner each, [..., d]; the alternative to :func:`outer`."""
+    """Combine components that have one partner each, [..., d], unlike :func:`outer`."""
     return left * right
 
 
@@ -172,7 +172,7 @@ def appell_series(first: Any, second: Any, order: int, same: bool) -> Callable[.
 def _side(
     terms: Array, others: Array, variance: Array, rho: Array, with_value: bool = False
 ) -> list[Array]:
-    """Return the derivatives by mean and variance of one side; before them two sums on request."""
+    """Return two sums, if wanted, and the derivatives by one side's mean and variance."""
     xp, count = namespace(rho), terms.shape[0] - 2
     places = xp.reshape(constants(np.arange(1.0, count + 1), rho), (-1, *(1,) * rho.ndim))
     rows = [(places + 1) ** 0.5 * terms[1:-1], ((places + 1) * (places + 2)) ** 0.5 * terms[2:]]

@@ -1,4 +1,4 @@
-"""Mixtures Σ p k(x; s) whose pair covariances are known: of steps, and of x gated by steps."""
+"""Mixtures Σ p k(x; s) with known covariances: of steps, and of x gated by steps."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from moment_calculus.numerics.special import constants, namespace, safe_scale
 
 @dataclass(frozen=True)
 class Mixture(ABC):
-    """A function Σ p k(x; s); a subclass provides the kernel k and the covariances of its pairs."""
+    """A function Σ p k(x; s); a subclass provides k and the covariances of pairs."""
 
     weights: tuple[float, ...]  # p
     slopes: tuple[float, ...]  # s, positive
 
     def terms(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return h = sμ/t and d = s/t with t² = 1 + s²v, on a trailing axis of mixture terms."""
+        """Return h = sμ/t and d = s/t with t² = 1 + s²v, [..., terms]."""
         slopes = constants(self.slopes, mean)
         damped = slopes / (1 + slopes * slopes * variance[..., None]) ** 0.5
         return mean[..., None] * damped, damped
@@ -43,7 +43,7 @@ class Mixture(ABC):
 
     @abstractmethod
     def between(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
-        """Return Cov(k(x; s), k(y; s′)) from the features of x and y, and their correlation."""
+        """Return Cov(k(x; s), k(y; s′)) from the features and the correlation."""
 
     def _pairs(self, first: tuple[Array, ...], second: tuple[Array, ...], rho: Array) -> Array:
         """Return Σ p p′ Cov(k(x; s), k(y; s′))."""
@@ -57,7 +57,7 @@ class Mixture(ABC):
         return total
 
     def all_pairs(self, mean: Array, variance: Array, covariance: Array) -> Array:
-        """Return the exact covariance of every pair, [..., d, d]; the diagonal is unspecified."""
+        """Return the exact covariances [..., d, d]; the diagonal is unspecified."""
         xp = namespace(mean)
         features = tuple(xp.moveaxis(feature, -1, 0) for feature in self.features(mean, variance))
 
@@ -72,7 +72,7 @@ class Mixture(ABC):
 
 @dataclass(frozen=True)
 class StepMixture(Mixture):
-    """The function Σ p Φ(s x) = Σ p P(x > z/s), z standard normal: steps seen through noise."""
+    """The function Σ p Φ(s x) = Σ p P(x > z/s), z normal: steps through noise."""
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Return g_n = Σ p (σd)ⁿ (−1)ⁿ⁻¹ He_{n−1}(h) φ(h) / √n!, n = 1 … order."""
@@ -150,7 +150,7 @@ class GatedMixture(Mixture):
         ]
 
     def features(self, mean: Array, variance: Array) -> tuple[Array, ...]:
-        """Return h, σd, 1/d and k = 1/(1 + s²v), on a new trailing axis of mixture terms."""
+        """Return h, σd, 1/d and k = 1/(1 + s²v), [..., terms]."""
         threshold, damped = self.terms(mean, variance)
         slopes = constants(self.slopes, mean)
         rest = 1 / (1 + slopes * slopes * variance[..., None])

@@ -40,7 +40,7 @@ class Truncation(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def has_closed_pairs(activation: Activation) -> bool:
-    """Return whether an activation with number parameters has pair covariances in closed form."""
+    """Return whether an activation has pair covariances in closed form."""
     result = activation.pair_covariance(np.zeros(2), np.ones(2), np.eye(2))
     return result is not NotImplemented
 
@@ -72,7 +72,7 @@ def cheapest_truncation(
 
 
 def _terms_without_shares(largest: float, tolerance: float, limit: int) -> int:
-    """Return a number of terms that is enough whatever shares of the variance they have."""
+    """Return a number of terms that is enough whatever their shares of the variance."""
     if largest in (0.0, 1.0):
         return limit if largest else 1
     return min(limit, max(1, math.ceil(math.log(tolerance) / math.log(largest)) - 1))
@@ -95,7 +95,7 @@ def _bounds(terms: Array, variance: Array, tolerance: float) -> list[float]:
 def _beside_closed_form(
     terms: Array, bounds: list[float], enough: int | None, rho: Array
 ) -> Truncation | None:
-    """Return few terms, with some pairs in closed form, or terms for all; None if too slow."""
+    """Return few terms beside pairs in closed form, or terms for all; None if slow."""
     xp = namespace(rho)
     size = xp.abs(rho)
     costs = {} if enough is None else {enough: float(enough)}
@@ -142,7 +142,7 @@ def truncated_covariance(
 
 
 def is_large_enough(activation: Activation, mean: Array, covariance: Array) -> bool:
-    """Return whether a layer is large enough for the certificate, and its series can be cut."""
+    """Return whether a layer is large enough, and its series can be cut."""
     return (
         activation.appell
         and math.prod(covariance.shape) >= SMALLEST
@@ -183,7 +183,7 @@ def _correlations(variance: Array, covariance: Array) -> Array:
 
 
 def _above(rho: Array, bound: float) -> tuple[Array, ...]:
-    """Return batch places, rows and columns of the pairs with |ρ| > bound, each pair once."""
+    """Return batch places, rows and columns of pairs with |ρ| > bound, each once."""
     if bound >= 1:
         return ()
     xp = namespace(rho)
@@ -247,7 +247,7 @@ def _series(terms: Array, rho: Array, inverse: Array) -> Callable[..., tuple[Arr
 
 
 def series_and_slope(terms: Array, rho: Array) -> tuple[Array, Array]:
-    """Return the sums of g_n [order, batch, d] and ρ [batch, d, d], and their derivatives by ρ."""
+    """Return Σ ρⁿ g_n(x_i) g_n(x_j) [batch, d, d], and the derivatives by ρ."""
     xp = namespace(rho)
     values, slopes = xp.empty_like(rho), xp.empty_like(rho)
     for batch, rows in _pieces(rho.shape, ROOM * threads(rho)):

@@ -32,7 +32,7 @@ NARROW, PAIRS = 0.5, 3
 
 @functools.cache
 def _mixture(single: bool) -> np.ndarray:
-    """Return 1/s², p, and the weights of densities and slopes in r, of every term: [terms, 4]."""
+    """Return 1/s², p, and the weights of densities and slopes in r: [terms, 4]."""
     # largest errors: S 1e-7 and r 7e-7 in single, 4e-11 and 4e-10 in double precision
     count, steepest, ratio = (7, 1.3092, 1.3157) if single else (12, 1.6603, 1.2150)
     slopes = steepest * ratio ** -np.arange(float(count))
@@ -51,7 +51,7 @@ def _mixture(single: bool) -> np.ndarray:
 
 
 def _minimax_coefficients(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return near-minimax coefficients [terms] (Lawson's iteratively reweighted least squares)."""
+    """Return near-minimax coefficients [terms] (Lawson's reweighted least squares)."""
     weights: np.ndarray = np.ones_like(target)
     best, best_coefficients = math.inf, basis[0]
     for _ in range(ROUNDS):
@@ -67,7 +67,7 @@ def _minimax_coefficients(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _hermite() -> tuple[np.ndarray, float]:
-    """Return the positive Gauss–Hermite nodes and weights, [pairs, 2], and the weight of 0."""
+    """Return positive Gauss–Hermite nodes and weights [pairs, 2], and the weight of 0."""
     points, weights = gauss_hermite(2 * PAIRS + 1)
     return np.stack([points, weights], axis=-1)[PAIRS + 1 :], float(weights[PAIRS])
 
@@ -148,7 +148,7 @@ def _value(mean: Array, variance: Array) -> Array:
 
 
 def _slopes_and_bends(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """Return the derivatives in :func:`_statistics`, and the derivatives of each by μ and v."""
+    """Return the derivatives in :func:`_statistics`, and theirs by μ and v."""
     mirrored = 1 - 2 * _indicator(mean > 0, mean)
     share, slope, widening, bend, flattening = _nonpositive_bends(mean * mirrored, variance)
     return (
@@ -227,7 +227,7 @@ _expected = elementwise(
 
 
 def smaller_softplus(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Return the smaller of E softplus(±x), and 1 where μ > 0; the other is larger by |μ|."""
+    """Return the smaller of E softplus(±x), and 1 where μ > 0; the other is |μ| larger."""
     return _expected(mean, variance), _indicator(mean > 0, mean)
 
 
