@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from numpyro import distributions as dist
 
 from moment_calculus.likelihoods.families import unwrapped
@@ -40,8 +41,11 @@ class Prediction(ClosedFormSite):
     def __init__(self, name: str, fn: Any) -> None:
         inner = unwrapped(fn, WRAPPERS)
         base, has_classes = inner[0], isinstance(inner[0], CLASSES)
-        rules = moments_and_law(name, base), marginal(name, base)
-        super().__init__(name, fn, inner, *rules, has_classes, Precision.of(rules[0][0]))
+        *parts, law = moments_and_law(name, base)
+        # A mean may be a number, as that of Normal(0.0, scale).
+        parts = [part if hasattr(part, "shape") else jnp.asarray(part) for part in parts]
+        rules = (*parts, law), marginal(name, base)
+        super().__init__(name, fn, inner, *rules, has_classes, Precision.of(parts[0]))
 
     def sample(self, n: int, key: jax.Array) -> jax.Array:
         """Draw from the predictive distribution of every element.
