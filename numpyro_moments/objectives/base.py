@@ -14,7 +14,7 @@ from numpyro.infer.elbo import ELBO
 from moment_calculus.objectives.options import Expectations, check_propagation
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook, check_draws
-from numpyro_moments.failure_causes import diagnose_errors
+from numpyro_moments.evaluation.failure_causes import diagnose_errors
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces, bind, moment_traces
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from moment_calculus.errors import not_in_guide
 from moment_calculus.numerics.private_apis import is_traced
-from numpyro_moments.failure_causes import explain_infinite_loss
+from numpyro_moments.evaluation.failure_causes import explain_infinite_loss
 from numpyro_moments.objectives.base import Objective, Program
 from numpyro_moments.sites.terms import auxiliary_term, latent_term, observed_term
 from numpyro_moments.sites.traces import Traces

@@ -13,7 +13,7 @@ from pyro.poutine import Trace
 
 from moment_calculus.errors import not_in_guide
 from pyro_moments._host import tree_leaves, tree_map
-from pyro_moments.failure_causes import explain_infinite_loss
+from pyro_moments.evaluation.failure_causes import explain_infinite_loss
 from pyro_moments.objectives.base import FromTraces, Objective, Program, is_finite
 from pyro_moments.sites.terms import (
     Divergence,

@@ -18,9 +18,9 @@ from moment_calculus.predictions.moments import Moments, moments_of_draws, momen
 from moment_calculus.predictions.site import at_site, summed_log_density
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
+from pyro_moments.evaluation.failure_causes import diagnose_errors
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
-from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle, draw_all, without_rows

@@ -20,8 +20,8 @@ from guides.pyro.tridiagonal import TridiagonalNormal
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.private_apis import is_untraced
+from pyro_moments.evaluation.failure_causes import refuse_infinite_data
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
-from pyro_moments.failure_causes import refuse_infinite_data
 from pyro_moments.likelihoods import evaluate
 from pyro_moments.likelihoods.structure import random_tensors
 

@@ -19,8 +19,8 @@ from moment_calculus.errors import unknown_sample_sites
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.values.propagation import Propagation
+from pyro_moments.evaluation.failure_causes import diagnose_errors
 from pyro_moments.evaluation.tensor import MomentTensor
-from pyro_moments.failure_causes import diagnose_errors
 from pyro_moments.particles.undrawn import Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.random_watch import run_watched

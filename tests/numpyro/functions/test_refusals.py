@@ -14,7 +14,7 @@ import pytest
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_moments import DeterministicELBO, UnsupportedMoments
-from numpyro_moments.failure_causes import (
+from numpyro_moments.evaluation.failure_causes import (
     diagnose_errors,
     explain_infinite_loss,
     refuse_infinite_data,
