@@ -17,11 +17,6 @@ from tests.criticism.networks import X, Y, accuracy, guided, network, weights
 from tests.response.models import HOSTS, doubles, fresh
 
 
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
-
-
 @cache
 def exact(name):
     """A network of two hidden layers, by the exact rules."""

@@ -9,12 +9,7 @@ import pytest
 
 from moment_calculus.optimisation.storage.files import StoredFileError, read
 from moment_calculus.optimisation.storage.trainings import settings_of
-from tests.fitting.models import HOSTS, fresh
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
+from tests.fitting.models import fresh
 
 
 def saved(host, path, **options):

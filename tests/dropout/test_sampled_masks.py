@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses
 from tests.response.models import doubles
 
@@ -21,11 +20,6 @@ X = np.random.default_rng(2).normal(size=(2, 2))
 Y = np.array([0.4, -0.9])
 M = np.random.default_rng(3).normal(size=(2, 2))
 SHAPES = {"bernoulli": (2, 2, 1), "dropconnect": (2, 2, 2)}  # of the masks of both rows
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def model_of(host, function):

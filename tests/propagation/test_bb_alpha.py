@@ -12,7 +12,6 @@ import pytest
 from numpyro import handlers
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses, near, of_batches
 from tests.propagation.oracle import bernoulli_energy, divergence, energy, expected
 from tests.response.models import doubles
@@ -30,11 +29,6 @@ ALPHAS = pytest.mark.parametrize("alpha", [0.3, 1.0])
 FLOWS = pytest.mark.parametrize(
     "flow", [{}, {"propagation": "sampled", "num_particles": 4}], ids=["analytic", "sampled"]
 )
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def weight_of(host):

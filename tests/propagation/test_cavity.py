@@ -11,7 +11,7 @@ from numpyro import handlers
 from scipy.stats import norm
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.fitting.models import HOSTS, fresh
+from tests.fitting.models import fresh
 from tests.propagation.losses import losses, near
 from tests.propagation.oracle import cavity_by_quadrature
 from tests.response.models import doubles
@@ -23,11 +23,6 @@ X, MASK, SCALES = rng.normal(size=ROWS), np.array([True, False, True, True]), [0
 Y, MANY = 0.8 * X + NOISE * rng.normal(size=ROWS), rng.normal(size=(ROWS, EACH))
 LOC, SCALE = 0.4, 0.7
 ALPHAS = pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def regression(host, size=None, **around):

@@ -7,7 +7,6 @@ import pytest
 
 from moment_calculus.errors import UnsupportedMoments
 from tests.checks.marks import slow
-from tests.fitting.models import HOSTS, fresh
 from tests.propagation.grid import (
     TABLE,
     X,
@@ -24,11 +23,6 @@ from tests.propagation.losses import losses, near
 from tests.response.models import doubles
 
 PARTICLES, DRAWS = 500, 40
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def losses_of(host, guide, flow, objective):

@@ -13,13 +13,8 @@ import pytest
 from moment_calculus.objectives.data import DataPlateFinder
 from numpyro_moments.prediction.predict import needed
 from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
-from tests.fitting.models import HOSTS, X, fresh
+from tests.fitting.models import X, fresh
 from tests.propagation.losses import losses
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 @pytest.mark.parametrize("objective", ["BBAlphaELBO", "RenyiELBO"])

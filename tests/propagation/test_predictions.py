@@ -12,18 +12,12 @@ import pytest
 import torch
 
 from tests.checks.jaxprs import by_numpy
-from tests.fitting.models import HOSTS, fresh
 from tests.response.models import doubles, mean_field
 
 DRAWS = 2000
 rng = np.random.default_rng(0)
 X = rng.normal(size=(5, 3))
 WEIGHT = rng.normal(size=3), np.array([0.5, 0.3, 0.8])
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def plain(host, f, y):

@@ -6,16 +6,10 @@ import numpy as np
 import pytest
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses
 from tests.propagation.oracle import divergence, energy
 
 X, Y = np.random.default_rng(0).normal(size=(4, 3)), np.zeros(4)
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def of_rows(alpha, weight, x, y):

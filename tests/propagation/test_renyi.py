@@ -8,7 +8,6 @@ import pyro.infer.autoguide
 import pytest
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses, near
 from tests.propagation.oracle import renyi_bound
 
@@ -22,11 +21,6 @@ SCALE = np.diagonal(PRECISION) ** -0.5
 SITES = {"weight": (LOC, SCALE)}
 SUBSAMPLED = "plate 'data' around site 'obs' is subsampled, but not around every.*BBAlphaELBO"
 ORDERS = pytest.mark.parametrize("alpha", [0.0, 0.5, 2.0])
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def regression(host, size=ROWS, subsample=ROWS):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.fitting.models import HOSTS, fresh
 from tests.propagation.losses import losses, near
 
 NOISE, ROWS, INPUTS, DRAWS = 0.6, 6, 3, 300
@@ -15,11 +14,6 @@ Y = rng.normal(size=ROWS)
 PAIRS = np.array([1, 0, 3, 2, 5, 4])
 ORDER = np.array([1, 0, 2, 3, 5, 4])
 WEIGHT = np.array([0.4, -1.0, 0.7]), np.array([0.5, 0.3, 0.8])
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def recurrent(x, weight):

@@ -10,16 +10,11 @@ import pytest
 from moment_calculus.response import inverse_curvature
 from moment_calculus.response.solvers import Arrow, ConjugateGradients
 from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
-from tests.response.models import HOSTS, doubles, fresh, generalised, response
+from tests.response.models import doubles, generalised, response
 from tests.response.oracle import NOISE, regression
 
 STEPS, MEMORY, INNOVATION = 6, 0.9, 0.7
 GROUPS, WIDTH = 40, 2.0
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def optimal(precision, vjp):

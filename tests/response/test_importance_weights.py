@@ -20,11 +20,6 @@ EFFECT_SD = np.sqrt(np.diag(COVARIANCE))
 ERROR = 0.08  # five standard errors of a deviation by 6000 draws' worth, with kurtosis up to 6
 
 
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
-
-
 @cache
 def fitted(name, float64=True):
     """Model, its arguments and linear response."""

@@ -6,17 +6,12 @@ import numpy as np
 import pytest
 
 from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
-from tests.response.models import HOSTS, doubles, fresh, response
+from tests.response.models import doubles, response
 from tests.response.oracle import NOISE
 
 GROUPS, TRIALS, WIDTH = 12, 3, 3.0
 Y = np.random.default_rng(2).normal(1.0, 1.0, size=(TRIALS, GROUPS))
 WITHIN = 1 + NOISE**2 / TRIALS  # variance of a group's mean about the centre
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def groups(host):

@@ -7,15 +7,10 @@ import pytest
 
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from tests.checks.marks import IN_PYRO
-from tests.response.models import HOSTS, doubles, fresh, generalised, mean_field, response
+from tests.response.models import doubles, generalised, mean_field, response
 from tests.response.oracle import NOISE, regression
 
 ROWS, WIDTH = 8, 3.0
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 @IN_PYRO

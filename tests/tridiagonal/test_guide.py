@@ -16,18 +16,13 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.response.errors import NarrowerVarianceWarning
 from tests.checks.general import QUICK
-from tests.fitting.models import HOSTS, fresh
+from tests.fitting.models import fresh
 from tests.propagation.losses import losses
 from tests.response.models import doubles
 from tests.tridiagonal.dense import correlations, covariance
 
 NOISE, TAU, RHO = 0.5, 0.3, 0.45
 MEAN = np.array([0.8, -0.5, 0.9, 0.4, -0.7])
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def name_of(host, site, role):

@@ -27,11 +27,6 @@ NEW = np.array([[1.0, 0.0, 2.0], [0.3, -1.0, 0.5]])
 MEAN, COVARIANCE = gaussian(X, Y)
 
 
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
-
-
 def exact_draws(chains=4, draws=2000):
     found = np.random.default_rng(1).multivariate_normal(MEAN, COVARIANCE, (chains, draws))
     return {"weight": found}

@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 
 from tests.checks.marks import IN_PYRO
-from tests.criticism.containers.programs import HOSTS, NOISE, X, Y, doubles, fresh, local
+from tests.criticism.containers.programs import NOISE, X, Y, doubles, local
 
 CHAINS = {"num_warmup": 40, "num_samples": 80, "num_chains": 1}
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def compared(host, model, chains=CHAINS, **options):

@@ -10,14 +10,12 @@ from scipy import stats
 
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
-    HOSTS,
     NOISE,
     X,
     Y,
     convert,
     doubles,
     drawing,
-    fresh,
     gaussian,
     guides_of,
     handlers_of,
@@ -26,11 +24,6 @@ from tests.criticism.containers.programs import (
 )
 
 LOG_SCALE = (-0.7, 0.2)
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def container(host, guide, model=None, **options):

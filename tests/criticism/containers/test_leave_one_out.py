@@ -20,13 +20,11 @@ from moment_calculus.criticism.arviz_access import (
 from moment_calculus.criticism.comparison.differences import LooComparison
 from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
 from tests.criticism.containers.programs import (
-    HOSTS,
     X,
     Y,
     convert,
     doubles,
     drawing,
-    fresh,
     gaussian,
     left_out,
     line,
@@ -35,11 +33,6 @@ from tests.criticism.containers.programs import (
 )
 
 DRAWS = 4000
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def container(host, covariance, count=DRAWS):

@@ -10,22 +10,15 @@ from moment_calculus.criticism.draws import Draws, resample
 from moment_calculus.errors import UnsupportedMoments
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
-    HOSTS,
     X,
     Y,
     convert,
     doubles,
     drawing,
-    fresh,
     gaussian,
     line,
     seeded,
 )
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def test_draws_of_a_guide_become_those_of_the_posterior(host):
