@@ -50,6 +50,19 @@ CONTINUOUS = [
         ),
         extremes=False,
     ),
+    *(
+        likelihood(
+            f"log_normal_{link.__name__}_scale",
+            (POSITIVE, HEADS),
+            lambda y, out, link=link: likelihoods.log_normal(y, part(out, 0), link(part(out, 1))),
+            density(
+                distributions.LogNormal,
+                lambda out, link=link: {"loc": out[..., 0], "scale": link(out[..., 1])},
+            ),
+            extremes=False,
+        )
+        for link in (softplus, sigmoid)
+    ),
     likelihood(
         "normal_nonlinear_heads",
         (DATA, HEADS),

@@ -46,6 +46,7 @@ class _Halved(Delegating):
         return NotImplemented
 
 
+@IN_PYRO
 def test_a_linear_model_is_exact(host):
     result = accuracy(host, network(host), X, Y)
     assert [row.label for row in result] == [result.rows[0].label, "obs.loc"]

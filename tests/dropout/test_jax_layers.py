@@ -23,7 +23,7 @@ from numpyro_moments import (
     UnsupportedMoments,
     predict,
 )
-from tests.checks.general import QUICK
+from tests.checks.jaxprs import by_numpy
 
 P, K = 0.3, 0.7
 R = P / K
@@ -54,7 +54,7 @@ def predicted(model, site, loc, scale, **options):
         found = predict(model, DVIGuide(), params, **options)["obs"]
         return found.mean, found.epistemic_variance
 
-    return jax.jit(run, compiler_options=QUICK)(params)
+    return by_numpy(run)(params)
 
 
 def variance(function, **options):

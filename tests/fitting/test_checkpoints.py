@@ -41,7 +41,7 @@ class Interrupted(Exception):
 
 @pytest.mark.parametrize(
     ("host", "name"),
-    [*(("pyro", name) for name in SOURCES), ("numpyro", "shuffled rows"), ("numpyro", "newton")],
+    [*(("pyro", name) for name in SOURCES), ("numpyro", "shuffled rows")],
     indirect=["host"],
 )
 def test_an_interrupted_fit_ends_as_if_it_had_not_been(host, tmp_path, name):

@@ -8,6 +8,7 @@ import pyro
 import pytest
 import torch
 
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import HOSTS, fresh
 
 rng = np.random.default_rng(1)
@@ -68,6 +69,7 @@ def test_a_conjugate_posterior_is_found(host, method):
     assert jnp.ones(()).dtype == jnp.float32
 
 
+@IN_PYRO
 def test_beyond_a_dense_hessian_newton_finds_the_conjugate_posterior(host):
     model = regression(host, 1.0, prior=np.full(MANY, 10.0))
     fit, loc, _ = trained(host, model, (WIDE, HEIGHTS), method="newton", float64=True)
@@ -93,6 +95,7 @@ def test_both_frameworks_and_methods_agree_on_a_logistic_regression():
         np.testing.assert_allclose(scale, first[2], rtol=1e-2)
 
 
+@IN_PYRO
 def test_adam_lowers_the_loss(host):
     fit, _, _ = trained(host, method="adam", steps=30, learning_rate=1e-3)
     assert (fit.steps, fit.converged, fit.reason) == (30, False, "ran 30 steps")

@@ -84,11 +84,8 @@ def test_other_guides_of_the_house(host, name):
     assert abs(found.value - found.loss) < 4 * found.standard_error + 0.01 * found.loss
 
 
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [*(("pyro", name) for name in OWN_GUIDES), ("numpyro", "AutoNormal")],
-    indirect=["host"],
-)
+@pytest.mark.parametrize("name", OWN_GUIDES)
+@IN_PYRO
 def test_guides_of_the_host(host, name):
     module = pyro_guides if host.name == "pyro" else numpyro_guides
     guide = getattr(module, name)(host.regression)

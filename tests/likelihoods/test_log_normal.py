@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 import torch
 
-from tests.checks.general import QUICK
+from tests.checks.jaxprs import by_numpy
 from tests.response.models import HOSTS, doubles, fresh
 
 DRAWS = 20_000
@@ -20,7 +20,7 @@ def asked(host, predict, questions):
     """Answers of the prediction of a site; in NumPyro by one compiled program."""
     with doubles(host):
         if host.name == "numpyro":
-            return jax.jit(lambda: questions(predict()), compiler_options=QUICK)()
+            return by_numpy(lambda: questions(predict()))()
         return questions(predict())
 
 

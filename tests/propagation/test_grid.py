@@ -34,7 +34,17 @@ def losses_of(host, guide, flow, objective):
     return losses(host, of, model, {}, X, Y, count=count, guide=guide, params=params)
 
 
-@pytest.mark.parametrize(("guide", "flow", "objective"), TABLE.cells(legal=True))
+CELLS = TABLE.cells(legal=True)
+IN_NUMPYRO = [
+    cell for cell in CELLS if "DVIGuide" in cell or ("RenyiELBO" not in cell and "mean" not in cell)
+]
+
+
+@pytest.mark.parametrize(
+    ("host", "guide", "flow", "objective"),
+    [*(("pyro", *cell) for cell in CELLS), *(("numpyro", *cell) for cell in IN_NUMPYRO)],
+    indirect=["host"],
+)
 def test_a_linear_model_has_its_closed_form(host, guide, flow, objective):
     found, expected = losses_of(host, guide, flow, objective), exact(guide, flow, objective)
     if flow == "sampled":

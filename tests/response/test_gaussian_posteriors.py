@@ -109,7 +109,6 @@ def test_other_solvers_agree_with_the_arrow(host, kind):
 NAMES = {
     ("numpyro", "AutoNormal"): ("weight_auto_loc", "weight_auto_scale"),
     ("numpyro", "AutoDiagonalNormal"): ("auto_loc", "auto_scale"),
-    ("numpyro", "AutoDelta"): ("weight_auto_loc", None),
     ("pyro", "AutoNormal"): ("AutoNormal.locs.weight", "AutoNormal.scales.weight"),
     ("pyro", "AutoDiagonalNormal"): ("AutoDiagonalNormal.loc", "AutoDiagonalNormal.scale"),
     ("pyro", "AutoDelta"): ("AutoDelta.weight", None),
@@ -120,7 +119,7 @@ FULL_RANK = {
 }
 
 
-@pytest.mark.parametrize("guide", ["AutoNormal", "AutoDiagonalNormal", "AutoDelta"])
+@pytest.mark.parametrize(("host", "guide"), NAMES, indirect=["host"])
 def test_guides_of_the_host_are_exact(host, guide):
     known = regression("normal")
     names = NAMES[host.name, guide]

@@ -254,6 +254,7 @@ def test_foreign_parameters_are_refused(host):
         host.package.linear_response(model, host.package.DVIGuide(), x, y, params=[1])
 
 
+@IN_PYRO
 def test_functions_that_moments_do_not_propagate_through_are_left_to_draws(host):
     known = regression("normal")
     sites = {"weight": known.fitted()}

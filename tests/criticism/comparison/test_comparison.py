@@ -177,20 +177,7 @@ def test_wrong_references_are_refused(host):
 
 
 @IN_PYRO
-def test_nuts_runs(host):
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        result = trained(host, line(host), *data)
-        found = host.package.compare_with_nuts(
-            line(host), result, *data, num_warmup=30, num_samples=30, num_chains=1
-        )
-    assert found.chains.shape == (1, 30)
-    assert found.seconds["NUTS"] > 0
-    (site,) = found.sites
-    assert (np.abs(site.difference) < 5 * site.error).all()
-    assert found.reference.get_samples()["weight"].shape == (30, 3)
-
-
+@IN_PYRO
 def test_a_random_density_is_refused(host):
     model = noisy(host)
     with doubles(host):

@@ -26,7 +26,10 @@ def test_draws_of_a_guide_become_those_of_the_posterior(host):
     guide = drawing(host, mean, 1.5 * covariance)
     options = {"num_samples": 4000, "num_prior_samples": 0, "importance_weights": True}
     with doubles(host):
-        found = convert(host, guide, line(host), X, Y, **options, **seeded(host, 3))
+        found, again = (
+            convert(host, guide, line(host), X, Y, **options, **seeded(host, 3)) for _ in range(2)
+        )
+    np.testing.assert_array_equal(again.posterior["weight"], found.posterior["weight"])
     weight = found.posterior["weight"].values.reshape(-1, 3)
     np.testing.assert_allclose(np.cov(weight.T), covariance, atol=0.12 * covariance.max())
     assert "resampled" in found.posterior.attrs["source"]
