@@ -6,9 +6,11 @@ from pyro.distributions import GammaPoisson
 from torch import distributions
 
 from moment_calculus import likelihoods
-from tests.cases.likelihood_functions import (
+from tests.cases.operand_kinds import Operand
+from tests.cases.row_functions import (
     density,
     exp,
+    likelihood,
     log_geometric,
     log_multivariate,
     log_ordered,
@@ -21,8 +23,6 @@ from tests.cases.likelihood_functions import (
     softplus,
     times,
 )
-from tests.cases.operand_kinds import Operand
-from tests.cases.row_functions import likelihood
 
 DATA = Operand((3,), "certain")
 POSITIVE = Operand((3,), "positive")

@@ -18,7 +18,7 @@ from moment_calculus.functions.table import activation
 from moment_calculus.numerics import normal
 from moment_calculus.rulebooks import RULEBOOKS
 from tests.checks.jaxprs import by_numpy
-from tests.oracles import adaptive as oracle
+from tests.oracles import quadrature as oracle
 
 rng = np.random.default_rng(11)
 NAMES = ["relu", "leaky_relu", "heaviside", "sigmoid", "tanh", "exp"]

@@ -10,7 +10,7 @@ from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import Integrated, LeakyReLU, activation
 from moment_calculus.numerics import normal
-from tests.oracles import adaptive as oracle
+from tests.oracles import quadrature as oracle
 
 
 def cross_expectation(function, mean, covariance, nodes=400):

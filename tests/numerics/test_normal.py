@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moment_calculus.numerics import normal
-from tests.oracles import adaptive as oracle
+from tests.oracles import quadrature as oracle
 
 rng = np.random.default_rng(5)
 THRESHOLDS = [(0.0, 0.0), (0.3, -0.7), (-8.0, -8.0), (8.0, 8.0), (8.0, -8.0), (-3.0, -2.99)]

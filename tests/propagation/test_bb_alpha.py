@@ -12,8 +12,15 @@ import pytest
 from numpyro import handlers
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.propagation.losses import losses, near, of_batches
-from tests.propagation.oracle import bernoulli_energy, divergence, energy, expected
+from tests.propagation.oracle import (
+    bernoulli_energy,
+    divergence,
+    energy,
+    expected,
+    losses,
+    near,
+    of_batches,
+)
 from tests.response.models import doubles
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")

@@ -12,8 +12,7 @@ from scipy.stats import norm
 
 from moment_calculus.errors import UnsupportedMoments
 from tests.fitting.models import fresh
-from tests.propagation.losses import losses, near
-from tests.propagation.oracle import cavity_by_quadrature
+from tests.propagation.oracle import cavity_by_quadrature, losses, near
 from tests.response.models import doubles
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")

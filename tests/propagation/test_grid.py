@@ -19,7 +19,7 @@ from tests.propagation.grid import (
     network_guide,
     objective_of,
 )
-from tests.propagation.losses import losses, near
+from tests.propagation.oracle import losses, near
 from tests.response.models import doubles
 
 PARTICLES, DRAWS = 500, 40

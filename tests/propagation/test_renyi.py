@@ -9,8 +9,7 @@ import pytest
 
 from moment_calculus.errors import UnsupportedMoments
 from tests.checks.marks import IN_PYRO
-from tests.propagation.losses import losses, near
-from tests.propagation.oracle import renyi_bound
+from tests.propagation.oracle import losses, near, renyi_bound
 
 NOISE, ROWS, INPUTS, BATCH = 0.6, 6, 3, 2
 rng = np.random.default_rng(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.propagation.losses import losses, near
+from tests.propagation.oracle import losses, near
 
 NOISE, ROWS, INPUTS, DRAWS = 0.6, 6, 3, 300
 rng = np.random.default_rng(0)

@@ -18,7 +18,7 @@ from moment_calculus.response.errors import NarrowerVarianceWarning
 from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import fresh
-from tests.propagation.losses import losses
+from tests.propagation.oracle import losses
 from tests.response.models import doubles
 from tests.tridiagonal.dense import correlations, covariance
 

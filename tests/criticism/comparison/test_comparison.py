@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.checks.marks import IN_PYRO
-from tests.criticism.comparison.models import improper, noisy, softplus
-from tests.criticism.comparison.references import chains
+from tests.criticism.comparison.references import chains, improper, noisy, softplus
 from tests.criticism.containers.programs import (
     HOSTS,
     NOISE,
@@ -176,7 +175,6 @@ def test_wrong_references_are_refused(host):
         compared(host, test=NEW)
 
 
-@IN_PYRO
 @IN_PYRO
 def test_a_random_density_is_refused(host):
     model = noisy(host)

@@ -17,7 +17,15 @@ from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.structure import stripped
-from tests.cases.hosts.likelihoods import CLASSES, CONTINUOUS, COUNTS, CUTS, GATE, POSITIVE, shared
+from tests.cases.hosts.sites_and_likelihoods import (
+    CLASSES,
+    CONTINUOUS,
+    COUNTS,
+    CUTS,
+    GATE,
+    POSITIVE,
+    shared,
+)
 
 MEAN, VARIANCE = np.array([-0.8, 0.3, 1.1]), np.array([0.3, 0.9, 0.05])
 
