@@ -11,14 +11,13 @@ import torch
 from moment_calculus.optimisation.curvature import PRODUCTS, negative_direction, step_off_saddle
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import HOSTS, fresh
+from tests.fitting.models import fresh
 
 rng = np.random.default_rng(1)
 X = rng.normal(size=(30, 3)) * [1.0, 1e3, 1e-2]
 SLOPES = np.array([1.0, -2e-3, 50.0])
 Y = X @ SLOPES + 0.5 * rng.normal(size=30)
 PRIOR = np.array([10.0, 1.0, 1e3])
-LABELS = (X @ SLOPES > 0).astype(float)
 DETERMINISTIC = ["newton", "lbfgs"]
 MANY = 510  # slopes, whose locations and scales are more than a dense Hessian is taken of
 WIDE = rng.normal(size=(600, MANY)) * np.geomspace(1e-2, 1e2, MANY)
@@ -81,20 +80,6 @@ def test_beyond_a_dense_hessian_newton_finds_the_conjugate_posterior(host):
     assert fit.converged, fit.reason
     assert fit.decrement <= 1e-9
     np.testing.assert_allclose(loc / deviations, exact / deviations, atol=1e-3)
-
-
-def test_both_frameworks_and_methods_agree_on_a_logistic_regression():
-    fits = []
-    for host in map(fresh, HOSTS):
-        model = regression(host, family="Bernoulli")
-        for method in DETERMINISTIC:
-            fits.append(trained(host, model, (X, LABELS), method=method, float64=True))
-    first = fits[0]
-    for fit, loc, scale in fits:
-        assert fit.converged
-        assert fit.loss == pytest.approx(first[0].loss, abs=1e-5)
-        np.testing.assert_allclose(loc, first[1], rtol=1e-2)
-        np.testing.assert_allclose(scale, first[2], rtol=1e-2)
 
 
 @IN_PYRO

@@ -101,13 +101,6 @@ def test_the_backward_pass_uses_the_derivatives_of_the_forward_pass():
     torch.testing.assert_close(x.grad, x.detach() + 2)
 
 
-def test_elementwise_broadcasts_and_sums_gradients_in_torch():
-    x, y = torch.randn(3, 1, dtype=torch.double), torch.randn(4, dtype=torch.double)
-    arguments = x.requires_grad_(), y.requires_grad_()
-    assert torch.autograd.gradcheck(product, arguments)
-    assert torch.autograd.gradgradcheck(product, arguments)
-
-
 def test_elementwise_under_torch_func():
     x, y = torch.randn(5, dtype=torch.double), torch.randn(5, dtype=torch.double)
     per_element = torch.vmap(torch.func.grad(lambda u, v: product(u, v)[0] ** 2))(x, y)

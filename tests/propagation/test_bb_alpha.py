@@ -16,7 +16,6 @@ from tests.propagation.oracle import (
     bernoulli_energy,
     divergence,
     energy,
-    expected,
     losses,
     near,
     of_batches,
@@ -250,14 +249,6 @@ def test_observations_without_a_plate_are_one_datum(host):
     assert found == pytest.approx(KL - energy(0.5, Y, *moments(X), NOISE), rel=1e-10)
 
 
-def test_draws_converge_to_the_closed_form(host):
-    for alpha in (0.5, 1.0):
-        exact = KL - by_rows(alpha, X, Y).sum()
-        options = {"propagation": "sampled", "num_particles": 2000}
-        bb_alpha = host.package.BBAlphaELBO(alpha, **options)
-        assert near(losses(host, bb_alpha, regression(host), SITES, X, Y, count=20), exact)
-
-
 def test_one_particle_is_the_elbo_with_a_warning(host):
     with pytest.warns(UserWarning, match="num_particles >= 2"):
         bb_alpha = host.package.BBAlphaELBO(0.5, propagation="sampled")
@@ -265,15 +256,6 @@ def test_one_particle_is_the_elbo_with_a_warning(host):
     found = losses(host, bb_alpha, regression(host), SITES, X, Y)[0]
     plain = elbo(host, regression(host), X, Y, propagation="sampled")
     assert found == pytest.approx(plain, rel=1e-14)
-
-
-def test_means_of_sites_are_a_point(host):
-    """The mean of a power at one point is that point; the divergence is that of the posterior."""
-    mean, covariance = moments(X)
-    exact = KL - expected(Y, mean, 0 * covariance, NOISE)
-    for alpha in (0.0, 0.5, 1.0):
-        found = value_of(host, regression(host), X, Y, alpha=alpha, propagation="mean")
-        assert found == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.5, np.nan])

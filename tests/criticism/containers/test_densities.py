@@ -127,19 +127,6 @@ def trained_on(host, fit):
             part.data.add_(3.0)
 
 
-@IN_PYRO
-def test_a_fit_has_its_own_parameters(host):
-    """In NumPyro nothing trains in place."""
-    with doubles(host):
-        model, means = scaled(host), []
-        fit = host.fit(model, *map(host.array, (X, Y)), method="newton")
-        for _ in range(2):
-            found = convert(host, fit, model, X, Y, num_samples=400).posterior["weight"]
-            means.append(found.mean(("chain", "draw")))
-            trained_on(host, fit)
-    assert float(abs(means[0] - means[1]).max()) < 0.1
-
-
 @pytest.mark.parametrize(
     ("host", "name"),
     [("pyro", "AutoMultivariateNormal"), ("numpyro", "AutoNormal")],
