@@ -143,7 +143,7 @@ np.save(sys.argv[3], np.concatenate([host.location(fit), fit.losses]))
 @pytest.mark.slow
 @IN_PYRO
 def test_a_killed_fit_ends_as_if_it_had_not_been(host, tmp_path):
-    """SIGKILL at random moments; both hosts write checkpoints alike."""
+    """SIGKILL at a random moment; both hosts write checkpoints alike."""
     random = np.random.default_rng(0)
     whole = host.fit(host.regression, host.x, host.y, batch_size=32, steps=60, every=4)
     result, kills = tmp_path / "result.npy", 0
@@ -151,14 +151,14 @@ def test_a_killed_fit_ends_as_if_it_had_not_been(host, tmp_path):
     while not result.exists():
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         process.stdout.readline()  # it has begun
-        if kills < 2:
+        if not kills:
             time.sleep(random.uniform(0, 0.3))
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.wait()
     expected = np.concatenate([host.location(whole), whole.losses])
     np.testing.assert_array_equal(np.load(result), expected)
-    assert kills == 2
+    assert kills == 1
     assert np.isfinite(expected).all()
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from moment_calculus.response.data import count_masked
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.response.models import doubles, fresh, generalised, response
 from tests.response.oracle import NOISE, regression
 
@@ -159,7 +159,7 @@ def optimum():
     return {"centre": (centre, scales[0]), "effect": (effect, scales[1])}
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_the_influence_of_a_group_is_that_of_all_that_belongs_to_it(host):
     found = response(host, groups(host), Y, sites=optimum())
     influence = np.asarray(found.influence("centre", datum="groups"))

@@ -18,7 +18,7 @@ from moment_calculus.criticism.arviz_access import (
     loo_weights,
 )
 from moment_calculus.criticism.comparison.differences import LooComparison
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
     X,
     Y,
@@ -135,7 +135,7 @@ def test_comparisons_and_plots_take_it(host):
     plt.close("all")
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_draws_without_a_density_are_refused(host):
     for guide, said in (
         (host.package.MCDropoutGuide(), "has no density"),
