@@ -10,16 +10,11 @@ from scipy.integrate import quad
 from moment_calculus.criticism.calibration.calibration import normal_crps
 from numpyro_moments import calibration as of_numpyro
 from pyro_moments import Calibration, UnsupportedMoments, calibration
-from tests.criticism.predicted import ARRAYS, LOC, SCALE, SIZE, in_double, predicted
+from tests.criticism.predicted import ARRAYS, LOC, SCALE, SIZE, predicted
 
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 LAW = scipy.stats.norm(LOC, SCALE)
 MASSES = (0.5, 0.8, 0.9, 0.95)
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    with in_double():
-        yield
 
 
 # Of one observation in each of as many equally probable intervals: no chance is in it.

@@ -14,18 +14,13 @@ from sklearn.metrics import brier_score_loss, log_loss
 
 from moment_calculus.criticism import arviz_access, pictures, tables
 from pyro_moments import ClassCalibration, calibration
-from tests.criticism.predicted import HOSTS, LOC, SCALE, SIZE, in_double, predicted
+from tests.criticism.predicted import HOSTS, LOC, SCALE, SIZE, predicted
 
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 LOGITS = np.random.default_rng(0).normal(size=(SIZE, 3))
 PROBS = scipy.special.softmax(LOGITS, -1)
 LABELS = (np.random.default_rng(1).uniform(size=(SIZE, 1)) > PROBS.cumsum(-1)).sum(-1)
 ONES = (np.random.default_rng(2).uniform(size=SIZE) < scipy.special.expit(LOC)).astype(int)
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    with in_double():
-        yield
 
 
 @pytest.mark.parametrize("host", HOSTS)

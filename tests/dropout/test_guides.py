@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import jax
 import numpy as np
 import numpyro
 import pyro
@@ -19,17 +18,11 @@ from tests.dropout.hosts import PRIOR, SCALE, X, Y, in_numpyro, in_pyro, network
 P = 0.3
 KEPT = 1 - P
 FIRST, LAST = value_of("first", (3, 4)), value_of("last", (4,))
-pytestmark = pytest.mark.usefixtures("doubles")
+pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 HOSTS = {
     "pyro": lambda *args, **options: in_pyro(*args, **options)[1:],
     "numpyro": lambda *args, **options: in_numpyro(*args, **options)[2:],
 }
-
-
-@pytest.fixture
-def doubles(double_precision):
-    with jax.enable_x64(True):
-        yield
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -21,6 +21,7 @@ from numpyro_moments.sites.traces import moment_traces
 from tests.cases.hosts import models
 from tests.checks.jaxprs import by_numpy
 
+pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 P, K, DRAWS = 0.3, 0.7, 200_000
 X, Y = np.linspace(-1.0, 1.0, 4), np.array([1.0, 0.0, 2.0, 1.0])
 MEAN, SCALE = np.array([0.7, -0.3]), np.array([0.4, 0.3])
@@ -88,12 +89,6 @@ def in_numpyro(program):
 
 
 RUNS = {"pyro": (models.PYRO, in_pyro), "numpyro": (models.NUMPYRO, in_numpyro)}
-
-
-@pytest.fixture(autouse=True)
-def _doubles(double_precision):
-    with jax.enable_x64(True):
-        yield
 
 
 @pytest.mark.parametrize("name", FAMILIES)

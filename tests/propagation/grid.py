@@ -41,8 +41,7 @@ def linear(host):
 
     def model(x, y):
         bias = host.language.sample("bias", host.dist.Normal(0.0, 1.0))
-        prior = host.dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1)
-        loc = x @ host.language.sample("weight", prior) + bias
+        loc = x @ host.weight() + bias
         with host.language.plate("data", len(x)):
             host.language.sample("obs", host.dist.Normal(loc, NOISE), obs=y)
 

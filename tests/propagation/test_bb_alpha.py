@@ -37,11 +37,6 @@ FLOWS = pytest.mark.parametrize(
 )
 
 
-def weight_of(host):
-    prior = host.dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1)
-    return host.language.sample("weight", prior)
-
-
 def normal(host, loc):
     return host.dist.Normal(loc, NOISE)
 
@@ -54,7 +49,7 @@ def regression(host, likelihood=normal, size=None, **around):
     """Rows in one plate; what is around the observations: the host's ``scale`` and ``mask``."""
 
     def model(x, y):
-        fn = likelihood(host, x @ weight_of(host))
+        fn = likelihood(host, x @ host.weight())
         with ExitStack() as stack:
             plate = host.language.plate("data", size or len(y), subsample_size=len(y))
             stack.enter_context(plate)
@@ -68,7 +63,7 @@ def regression(host, likelihood=normal, size=None, **around):
 
 def vectors(host, x):
     """x @ weight, the elements of a datum as one vector: their covariances are propagated."""
-    return (weight_of(host)[None, None] @ x.swapaxes(-1, -2))[:, 0]
+    return (host.weight()[None, None] @ x.swapaxes(-1, -2))[:, 0]
 
 
 def nested(host, likelihood=normal, loc=vectors):
@@ -153,7 +148,7 @@ def test_the_subsample_of_the_host_is_one_for_all_particles(host, flow):
     """Each batch of one row gives one of so many energies of the others."""
 
     def model(x, y):
-        weight = weight_of(host)
+        weight = host.weight()
         with host.language.plate("data", ROWS, subsample_size=1) as index:
             host.language.sample("obs", normal(host, x[index] @ weight), obs=y[index])
 
@@ -210,7 +205,7 @@ def test_draws_sum_what_is_inside_the_plate_of_the_data(host):
 @ALPHAS
 def test_several_sites_of_a_datum_are_one_joint_density(host, alpha):
     def model(x, y):
-        weight = weight_of(host)
+        weight = host.weight()
         with host.language.plate("data", len(y)):
             for j in range(EACH):
                 fn = host.dist.Normal(x[:, j] @ weight, NOISE)
@@ -226,7 +221,7 @@ def test_local_latents_in_the_plate_of_the_data(host, alpha):
     local = np.linspace(-1, 1, ROWS), np.linspace(0.2, 0.9, ROWS)
 
     def model(x, y):
-        weight = weight_of(host)
+        weight = host.weight()
         with host.language.plate("data", len(y)):
             own = host.language.sample("own", host.dist.Normal(0.0, 1.0))
             host.language.sample("obs", normal(host, x @ weight + own), obs=y)
@@ -268,12 +263,12 @@ def test_an_unknown_datum_names_the_candidates(host):
     with pytest.raises(ValueError, match=r"datum='row' .*\(obs\): each, rows"):
         value_of(host, nested(host), WIDE, MANY, datum="row")
     with pytest.raises(ValueError, match="observes nothing"):
-        value_of(host, lambda x: weight_of(host), X)
+        value_of(host, lambda x: host.weight(), X)
 
 
 def test_dependent_elements_of_unknown_joint_density_are_refused(host):
     def rows(host, x):
-        return (x * weight_of(host)).sum(-1)
+        return (x * host.weight()).sum(-1)
 
     axes = r"elements \(6, 2\) of 'obs' along the axes \(-1,\) is not"
     refused = {"is a Bernoulli": nested(host, bernoulli), axes: nested(host, loc=rows)}

@@ -53,8 +53,7 @@ LIKELIHOODS = {
 
 def model_of(host, likelihood):
     def model(x, y=None):
-        prior = host.dist.Normal(0.0, 1.0).expand([3]).to_event(1)
-        f = host.language.deterministic("f", x @ host.language.sample("weight", prior))
+        f = host.language.deterministic("f", x @ host.weight())
         likelihood(host, f, y)
 
     return model

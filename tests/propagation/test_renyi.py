@@ -25,8 +25,7 @@ ORDERS = pytest.mark.parametrize("alpha", [0.0, 0.5, 2.0])
 
 def regression(host, size=ROWS, subsample=ROWS):
     def model(x, y):
-        prior = host.dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1)
-        weight = host.language.sample("weight", prior)
+        weight = host.weight()
         with host.language.plate("data", size, subsample_size=subsample):
             host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
 

@@ -46,8 +46,7 @@ PROGRAMS = {
 
 def model_of(host, program):
     def model(x, y):
-        prior = host.dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1)
-        weight = host.language.sample("weight", prior)
+        weight = host.weight()
         with host.language.plate("data", len(y)):
             host.language.sample("obs", host.dist.Normal(program(x, weight), NOISE), obs=y)
 
