@@ -8,7 +8,6 @@ import sys
 import time
 
 import numpy as np
-import numpyro
 import pyro
 import pytest
 import torch
@@ -222,9 +221,8 @@ def test_positive_sites_stream_and_local_ones_keep_their_prior(host):
 
 @IN_PYRO
 def test_guides_without_distributions_are_refused(host):
-    module = numpyro.infer.autoguide if host.name == "numpyro" else pyro.infer.autoguide
     model = place(host)
-    first = host.package.fit(model, module.AutoNormal(model), host.y, steps=2)
+    first = host.package.fit(model, host.autoguide.AutoNormal(model), host.y, steps=2)
     pyro.clear_param_store()
     with pytest.raises(ValueError, match="AutoNormal does not give its posterior"):
         host.fit(model, host.y, prior=first)

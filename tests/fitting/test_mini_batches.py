@@ -165,8 +165,7 @@ def bare(host):
 
 
 def scaled(host):
-    handlers = numpyro.handlers if host.name == "numpyro" else pyro.poutine
-    return handlers.scale(host.regression, scale=2.0)
+    return host.handlers.scale(host.regression, scale=2.0)
 
 
 def local(host):

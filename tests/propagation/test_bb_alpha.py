@@ -9,7 +9,6 @@ from contextlib import ExitStack
 import numpy as np
 import pyro
 import pytest
-from numpyro import handlers
 
 from moment_calculus.errors import UnsupportedMoments
 from tests.propagation.oracle import (
@@ -54,7 +53,7 @@ def regression(host, likelihood=normal, size=None, **around):
             plate = host.language.plate("data", size or len(y), subsample_size=len(y))
             stack.enter_context(plate)
             for kind, value in around.items():
-                wrap = getattr(handlers if host.name == "numpyro" else pyro.poutine, kind)
+                wrap = getattr(host.handlers, kind)
                 stack.enter_context(wrap(**{kind: value}))
             host.language.sample("obs", fn, obs=y)
 

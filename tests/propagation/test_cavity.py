@@ -7,7 +7,6 @@ import numpyro.infer.autoguide
 import pyro.infer.autoguide
 import pytest
 import torch
-from numpyro import handlers
 from scipy.stats import norm
 
 from moment_calculus.errors import UnsupportedMoments
@@ -33,7 +32,7 @@ def regression(host, size=None, **around):
         with plate(host, size or len(y), len(y)):
             observe = lambda: host.language.sample("obs", fn, obs=y)  # noqa: E731
             for kind, value in around.items():
-                wrap = getattr(handlers if host.name == "numpyro" else pyro.poutine, kind)
+                wrap = getattr(host.handlers, kind)
                 observe = wrap(observe, **{kind: value})
             observe()
 

@@ -147,10 +147,9 @@ def assert_exact(host, known, guide, params):
     """Linear response of a guide of the host is the exact posterior covariance."""
     model = generalised(host, known)
     with doubles(host):
-        infer = __import__(f"{host.name}.infer.autoguide", fromlist=[guide])
         arrays = {name: host.array(part) for name, part in params.items()}
         data = host.array(known.x), host.array(known.y)
-        made = getattr(infer, guide)(model)
+        made = getattr(host.autoguide, guide)(model)
         found = host.package.linear_response(model, made, *data, params=arrays)
     exact = np.linalg.inv(known.x.T @ known.x / NOISE**2 + np.diag(known.prior_scale**-2))
     np.testing.assert_allclose(found.covariance("weight"), exact, rtol=1e-8)

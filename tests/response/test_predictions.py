@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 import scipy.stats
-import torch
 
 from tests.checks.marks import slow
 from tests.response.models import doubles, fresh
@@ -45,14 +44,13 @@ FAMILIES = {
 
 
 def _model(host, family):
-    exp = jax.numpy.exp if host.name == "numpyro" else torch.exp
     dist, likelihood = host.dist, FAMILIES[family][0]
 
     def model(x, y=None):
         weight = host.language.sample("weight", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
         shape = host.language.sample("shape", dist.Gamma(4.0, 3.0))
         with host.language.plate("data", len(x)):
-            mean = exp(x[:, 0] * weight[0] + weight[1])
+            mean = host.np.exp(x[:, 0] * weight[0] + weight[1])
             host.language.sample("obs", likelihood(dist, mean, shape), obs=y)
 
     return model

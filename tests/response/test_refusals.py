@@ -210,7 +210,6 @@ def test_locations_that_are_no_parameters_of_their_own_are_warned_of(host):
 
 @IN_PYRO
 def test_intervals_of_mixed_coordinates_are_refused(host):
-    infer = __import__(f"{host.name}.infer.autoguide", fromlist=["AutoDelta"])
     counts = np.array([5.0, 3.0, 4.0])
     name = {"numpyro": "shares_auto_loc", "pyro": "AutoDelta.shares"}[host.name]
 
@@ -220,17 +219,12 @@ def test_intervals_of_mixed_coordinates_are_refused(host):
 
     with doubles(host):
         params = {name: host.array((counts + 1) / (counts + 1).sum())}
-        guide, objective = infer.AutoDelta(model), trace_elbo(host)
+        guide, objective = host.autoguide.AutoDelta(model), host.language.infer.Trace_ELBO()
         found = host.package.linear_response(
             model, guide, host.array(counts), params=params, objective=objective
         )
     with pytest.raises(ValueError, match=r"'shares' are mixed on its support.*sample"):
         found.interval(0.9)
-
-
-def trace_elbo(host):
-    """Of point estimates, where nothing is drawn."""
-    return __import__(f"{host.name}.infer", fromlist=["Trace_ELBO"]).Trace_ELBO()
 
 
 def test_foreign_parameters_are_refused(host):

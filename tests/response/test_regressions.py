@@ -174,7 +174,6 @@ def test_the_influence_of_a_group_is_that_of_all_that_belongs_to_it(host):
 
 @IN_PYRO
 def test_a_guide_of_one_vector_does_not_tell_what_a_datum_adds(host):
-    infer = __import__(f"{host.name}.infer.autoguide", fromlist=["AutoDiagonalNormal"])
     names = {
         "numpyro": ("auto_loc", "auto_scale"),
         "pyro": ("AutoDiagonalNormal.loc", "AutoDiagonalNormal.scale"),
@@ -184,7 +183,7 @@ def test_a_guide_of_one_vector_does_not_tell_what_a_datum_adds(host):
     with doubles(host):
         model = groups(host)
         params = dict(zip(names, map(host.array, values), strict=True))
-        guide = infer.AutoDiagonalNormal(model)
+        guide = host.autoguide.AutoDiagonalNormal(model)
         found = host.package.linear_response(model, guide, host.array(Y), params=params)
     with pytest.raises(ValueError, match=r"'effect' belongs to the data.*'groups'.*DVIGuide"):
         found.influence("centre", datum="groups")

@@ -47,14 +47,13 @@ def regression(host, size=5):
 
 def network(host):
     """3-4-1 with weights as of torch's layers."""
-    tanh = jax.numpy.tanh if host.name == "numpyro" else torch.tanh
 
     def model(x, y=None):
         def draw(name, *shape):
             prior = host.dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape))
             return host.language.sample(name, prior)
 
-        hidden = tanh(x @ draw("first", 4, 3).T + draw("shift", 4))
+        hidden = host.np.tanh(x @ draw("first", 4, 3).T + draw("shift", 4))
         scale = host.language.sample("scale", host.dist.LogNormal(-1.0, 0.1))
         loc = (hidden @ draw("last", 4, 1))[:, 0] + draw("level")
         with host.language.plate("data", len(x)):

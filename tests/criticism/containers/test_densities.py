@@ -17,8 +17,6 @@ from tests.criticism.containers.programs import (
     doubles,
     drawing,
     gaussian,
-    guides_of,
-    handlers_of,
     local,
     scaled,
 )
@@ -54,15 +52,14 @@ def test_of_model_and_guide(host):
 
 def test_masks_and_scales_count_and_factors_too(host):
     kept, power = np.arange(len(Y)) % 3 > 0, 0.25
-    handlers = handlers_of(host)
 
     def model(x, y=None):
         weight = host.weight()
         host.language.factor("pull", -weight[0])
         with (
             host.language.plate("data", len(x)),
-            handlers.mask(mask=host.array(kept)),
-            handlers.scale(scale=power),
+            host.handlers.mask(mask=host.array(kept)),
+            host.handlers.scale(scale=power),
         ):
             host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
 
@@ -136,7 +133,7 @@ def test_of_guides_of_the_hosts(host, name):
     """Their densities are on the sites' supports: importance weights have the evidence."""
     with doubles(host):
         arrays = [host.array(part) for part in (X, Y)]
-        guide = getattr(guides_of(host), name)(scaled(host))
+        guide = getattr(host.autoguide, name)(scaled(host))
         fit = host.package.fit(scaled(host), guide, *arrays, method="lbfgs", by_draws=False)
         data = convert(host, fit, scaled(host), X, Y, num_samples=2000, num_prior_samples=0)
     ratios = (data.sample_stats["lp"] - data.sample_stats["log_q"]).values[0]

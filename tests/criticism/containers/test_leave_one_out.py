@@ -139,7 +139,7 @@ def test_comparisons_and_plots_take_it(host):
 def test_draws_without_a_density_are_refused(host):
     for guide, said in (
         (host.package.MCDropoutGuide(), "has no density"),
-        (auto_delta(host), "point estimate"),
+        (host.autoguide.AutoDelta(scaled(host)), "point estimate"),
     ):
         fit = host.package.fit(scaled(host), guide, *rows(host), method="adam", steps=2)
         data = host.package.to_inference_data(
@@ -152,15 +152,6 @@ def test_draws_without_a_density_are_refused(host):
 
 def rows(host):
     return host.array(X.astype(np.float32)), host.array(Y.astype(np.float32))
-
-
-def auto_delta(host):
-    """The host's guide of point estimates."""
-    if host.name == "pyro":
-        from pyro.infer.autoguide import AutoDelta
-    else:
-        from numpyro.infer.autoguide import AutoDelta
-    return AutoDelta(scaled(host))
 
 
 def made(log_p, log_likelihood):

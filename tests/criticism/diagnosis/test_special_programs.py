@@ -14,7 +14,7 @@ from moment_calculus.criticism.diagnosis.checks import check_weights
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
 from moment_calculus.criticism.draws import Draws
-from tests.criticism.containers.programs import NOISE, X, Y, doubles, fresh, guides_of, scaled
+from tests.criticism.containers.programs import NOISE, X, Y, doubles, fresh, scaled
 from tests.criticism.predicted import predicted
 
 SHOWN = np.arange(len(X)) % 3 != 0
@@ -75,7 +75,7 @@ def test_counts_of_nested_quadratures_are_judged_by_draws(monkeypatch):
 
 def test_a_point_has_no_spread(host):
     model = scaled(host)
-    found = diagnosed(host, model, Y, guides_of(host).AutoDelta(model), method="newton")
+    found = diagnosed(host, model, Y, host.autoguide.AutoDelta(model), method="newton")
     assert found["standard deviations"].verdict is Verdict.BAD
     assert found["standard deviations"].meaning.startswith("AutoDelta is a point at")
     assert found["k̂ of AutoDelta"].verdict is Verdict.UNKNOWN
