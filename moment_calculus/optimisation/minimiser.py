@@ -24,7 +24,7 @@ from moment_calculus.optimisation.rounds import (
     initial_outcome,
     with_defaults,
 )
-from moment_calculus.optimisation.training import Bar
+from moment_calculus.optimisation.training import ProgressBar
 
 DENSE = 1000  # largest number of parameters for the dense Hessian
 
@@ -207,7 +207,7 @@ class Minimiser:
     terms_at: Callable[[np.ndarray], dict[str, float]]  # by site, of the ELBO
     score_at: Callable[[np.ndarray], float]  # held-out log-likelihood
 
-    def advance(self, course: Course, steps: int, bar: Bar) -> None:
+    def advance(self, course: Course, steps: int, bar: ProgressBar) -> None:
         """Go on to a number of steps."""
         step = METHODS[self.method]
         report = lambda loss: bar.report(1, loss)  # noqa: E731
@@ -215,7 +215,7 @@ class Minimiser:
         if course.steps >= steps and not course.converged:
             course.reason = ""
 
-    def step_off(self) -> bool:
+    def leave_saddle(self) -> bool:
         """Step off a saddle if L-BFGS stopped at one; tell whether it did."""
         at = self.outcome
         # Newton's method has looked at the curvature itself.
@@ -237,23 +237,23 @@ class Minimiser:
         """Return what each site contributes to the ELBO."""
         return self.terms_at(self.outcome.place)
 
-    def score(self) -> float:
+    def held_out_log_likelihood(self) -> float:
         """Return the held-out log-likelihood."""
         return self.score_at(self.outcome.place)
 
-    def keep(self) -> np.ndarray:
+    def snapshot(self) -> np.ndarray:
         """Return a copy of the parameters."""
         return self.outcome.place.copy()
 
-    def revert(self, kept: np.ndarray) -> None:
-        """Return to parameters."""
-        self.outcome.place = kept
+    def load_snapshot(self, snapshot: np.ndarray) -> None:
+        """Return to the parameters of a snapshot."""
+        self.outcome.place = snapshot
 
     def state(self) -> Any:
         """Return all that the next steps depend on."""
         return {"place": self.outcome.place, "begun": self.outcome.full_start}
 
-    def restore(self, state: Any) -> None:
+    def load_state(self, state: Any) -> None:
         """Go on from a state."""
         self.outcome.place, self.outcome.full_start = np.asarray(state["place"]), state["begun"]
 

@@ -77,7 +77,7 @@ def unconstrained_copies(
     parameters: Parameters, params: Mapping[str, Any] | None
 ) -> dict[str, torch.Tensor]:
     """Return unconstrained values by name, of ``params`` or the current ones."""
-    now = parameters.copies()
+    now = parameters.unconstrained_copies()
     if params is None:
         return now
     if params.keys() != now.keys():
