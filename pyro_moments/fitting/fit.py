@@ -338,7 +338,7 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
         initial_outcome(objective, parameters.vector()),
         options.method,
         options.tolerance,
-        at_parameters(parameters.detached),
+        at_parameters(parameters.constrained_copies),
         at_parameters(lambda: problem.terms(data, None)),
         at_parameters(problem.score),
     )
