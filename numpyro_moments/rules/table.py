@@ -14,7 +14,7 @@ from moment_calculus.values.propagation import Table
 
 RULES: dict[str, Callable] = {}
 PROGRAMS: Table[str] = Table()  # called with interpreter, equation, operands; they return lists
-# Programs that are evaluated once, by ``interpreter.inline``: composites are recognised
+# Programs that are evaluated once, by ``interpreter.run_inline``: composites are recognised
 # across their border.
 INLINED: set[str] = set()
 # Called with the moment rule (of the operands alone), the operands and, by keyword, the

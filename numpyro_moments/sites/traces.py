@@ -143,8 +143,8 @@ def moment_traces(
     jaxpr = with_noise(traced.jaxpr, traced.keys[0])
     refuse_silent_draws(jaxpr.jaxpr, traced.certain_outputs(predicting))
     rules = {"latent": latent_rule(propagation), "noise": noise_rule(propagation)}
-    interpreter = evaluator(rules, outputs=_names(traced.shapes))
-    guide_parts, model_parts = traced.parts(interpreter.run(jaxpr, traced.keys))
+    interpreter = evaluator(rules, output_sites=_names(traced.shapes))
+    guide_parts, model_parts = traced.parts(interpreter.run_closed(jaxpr, traced.keys))
     guide_sites, model_sites = (
         {name: {**sites[name], **part} for name, part in parts.items()}
         for sites, parts in zip(traced.sites, (guide_parts, model_parts), strict=True)
