@@ -27,7 +27,7 @@ from numpyro_moments.particles.undrawn import (
     normal_site_p,
 )
 from numpyro_moments.sites.messenger import LatentVectors, model_site
-from numpyro_moments.sites.random_watch import refuse_silent_draws
+from numpyro_moments.sites.random_watch import check_no_silent_draws
 from numpyro_moments.sites.terms import (
     dropout_posterior,
     gaussian_base,
@@ -110,7 +110,7 @@ def drawn_traces(
     program = model, guide, args, kwargs, parameters
     traced = trace_sites(*program, key, messengers, parts_of)
     if drawing.is_mean:
-        refuse_silent_draws(traced.jaxpr.jaxpr, traced.certain_outputs(drawing.predicting))
+        check_no_silent_draws(traced.jaxpr.jaxpr, traced.certain_outputs(drawing.predicting))
     dims = _data_dims(drawing, traced.sites[1])
 
     def consumed(evaluation: Evaluation) -> Any:
