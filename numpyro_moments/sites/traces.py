@@ -26,8 +26,8 @@ from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.messenger import MomentMessenger, drawn_density, latent_rule, model_site
 from numpyro_moments.sites.random_watch import (
     KeyMarker,
-    noise_rule,
     check_no_silent_draws,
+    noise_rule,
     with_noise,
 )
 from numpyro_moments.sites.terms import Site, without_wrappers
