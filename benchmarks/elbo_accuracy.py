@@ -3,13 +3,13 @@
     OMP_NUM_THREADS=1 python benchmarks/elbo_accuracy.py
 
 Small networks are trained on scikit-learn's diabetes data with diagonal covariance; then the ELBO
-is evaluated with full and with diagonal covariance and compared with the average over samples of
-the weights. The Monte Carlo reference samples the expected log-likelihood and takes the KL
-divergence in closed form: its expectation is that of Pyro's Trace_ELBO, its error much smaller.
-With --explain the ELBO is computed once more, with the moments of the network's output by draws
-(`moment_accuracy`) in the place of the propagated ones: if these are the difference, none is left.
-Priors are Normal(0, 1), because for an empirical-Bayes prior the two differ by definition: the
-deterministic ELBO puts in the optimal variance, Trace_ELBO the Student-t marginal.
+is evaluated with full and with diagonal covariance and compared with the average over draws of the
+weights. The Monte Carlo reference draws the expected log-likelihood and takes the KL divergence in
+closed form: its expectation is that of Pyro's Trace_ELBO, its error much smaller. With --explain
+the moments of the network's output by draws (`moment_accuracy`) take the place of the propagated
+ones in the ELBO: if these are the difference, none is left. Priors are Normal(0, 1), because for an
+empirical-Bayes prior the two differ by definition: the deterministic ELBO puts in the optimal
+variance, Trace_ELBO the Student-t marginal.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
+import host_pyro as host
 import hosts
-import pyro
-import pyro.distributions as dist
+import numpy as np
 import torch
-import torch.nn.functional as F
-from sklearn.datasets import load_diabetes
-from torch import Tensor
+from models import observed, perceptron, standard
+from nuts_comparison import diabetes
 
-from pyro_moments import SVI, DeterministicELBO, DVIGuide, moment_accuracy
+from moment_calculus.objectives.by_draws import pooled_energy
+from pyro_moments import DeterministicELBO, DVIGuide, Fit, fit, moment_accuracy
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
-CHUNK = 500  # samples at a time
+CHUNK = 500  # draws at a time
 NOISE = 0.7  # close to what the data leave unexplained
+HEADINGS = "hidden layers | covariance | ELBO | Monte Carlo | difference | in standard errors"
+EXPLAINED = " | by sampled moments of the output | left, in standard errors"
 
 
 @dataclass(frozen=True)
@@ -46,26 +49,31 @@ class Result:
     standard_error: float
     explained: float | None = None
 
-    @property
-    def left(self) -> float | None:
-        """What the output's moments do not explain, in standard errors of both averages."""
+    def __str__(self) -> str:
+        difference = self.elbo - self.sampled
+        text = f"| {self.network} | {self.covariance} | {self.elbo:.2f} | {self.sampled:.2f} ± "
+        text += f"{self.standard_error:.2f} | {100 * difference / abs(self.sampled):+.2f} % "
+        text += f"| {difference / self.standard_error:+.1f} |"
         if self.explained is None:
-            return None
-        return (self.explained - self.sampled) / (math.sqrt(2) * self.standard_error)
+            return text
+        left = (self.explained - self.sampled) / (math.sqrt(2) * self.standard_error)
+        return f"{text} {self.explained:.2f} | {left:+.1f} |"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse(arguments)
+    options, results = parse(arguments), []
     torch.set_num_threads(1)
-    x, y = diabetes()
-    results = []
+    data = tuple(torch.as_tensor(part, dtype=torch.float32) for part in diabetes())
+    headings = HEADINGS + EXPLAINED * options.explain
+    print(f"| {headings} |\n" + "|---" * (headings.count("|") + 1) + "|")
     for depth, name in itertools.product(options.depths, ACTIVATIONS):
-        pyro.clear_param_store()
-        pyro.set_rng_seed(options.seed)
-        sizes = (x.shape[1], *[options.units] * depth, 1)
-        results += compare(Network(sizes, ACTIVATIONS[name]), f"{depth} × {name}", x, y, options)
-    print(markdown(results))
-    hosts.write(options.out, [asdict(row) for row in results])
+        sizes = (data[0].shape[1], *[options.units] * depth, 1)
+        outputs = partial(perceptron, host, standard(host), sizes, activation=ACTIVATIONS[name])
+        model = observed(host, outputs, lambda f: host.dist.Normal(f[..., 0], NOISE))
+        for result in compared(f"{depth} × {name}", model, data, options):
+            print(result, flush=True)
+            results.append(asdict(result))
+    hosts.write(options.out, results)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -79,113 +87,34 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def diabetes() -> tuple[Tensor, Tensor]:
-    """Standardised inputs [442, 10] and target [442]."""
-    x, y = (torch.tensor(a, dtype=torch.float32) for a in load_diabetes(return_X_y=True))
-    return (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
+def compared(
+    name: str, model: Callable, data: tuple[torch.Tensor, ...], options: argparse.Namespace
+) -> Iterator[Result]:
+    """Train a network, and compare both covariances with draws."""
+    host.fresh(options.seed)
+    diagonal, times = DeterministicELBO(covariance="diagonal"), options.samples // CHUNK
+    training = {"steps": options.steps, "progress_bar": False, "by_draws": False}
+    trained = fit(model, DVIGuide(), *data, objective=diagonal, **training)
+    terms = host.terms_by_draws(diagonal, model, trained, data, CHUNK, times)
+    loss, error = pooled_energy(terms, alpha=0.0)
+    for covariance in ("full", "diagonal"):
+        elbo = -DeterministicELBO(covariance=covariance).loss(model, trained.guide, *data)
+        row = Result(name, covariance, elbo, -loss, error)
+        if options.explain:
+            change = moved_likelihood(model, trained, data, covariance, options.samples)
+            row = replace(row, explained=elbo + change)
+        yield row
 
 
-class Network:
-    """Fully connected network as a Pyro model; `outputs` serves sampled weights too."""
-
-    def __init__(self, sizes: tuple[int, ...], activation: Callable) -> None:
-        self.sizes, self.activation = sizes, activation
-
-    def __call__(self, x: Tensor, y: Tensor) -> None:
-        loc = self.outputs(self.weights(), x)
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(loc, NOISE), obs=y)
-
-    def weights(self) -> dict[str, Tensor]:
-        shapes = {}
-        for k, (inputs, outputs) in enumerate(itertools.pairwise(self.sizes)):
-            shapes |= {f"weight{k}": [outputs, inputs], f"bias{k}": [outputs]}
-        prior = dist.Normal(0.0, 1.0)
-        return {
-            name: pyro.sample(name, prior.expand(shape).to_event(len(shape)))
-            for name, shape in shapes.items()
-        }
-
-    def outputs(self, weights: dict[str, Tensor], x: Tensor) -> Tensor:
-        for k in range(len(self.sizes) - 1):
-            x = self.activation(x) if k else x
-            x = F.linear(x, weights[f"weight{k}"], weights[f"bias{k}"])
-        return x.squeeze(-1)
-
-
-def compare(
-    model: Network, name: str, x: Tensor, y: Tensor, options: argparse.Namespace
-) -> list[Result]:
-    guide = DVIGuide(model)
-    svi = SVI(model, guide, DeterministicELBO(covariance="diagonal"))
-    for _ in range(options.steps):
-        svi.step(x, y)
-    data = model, guide, x, y
-    sampled, results = sampled_elbo(*data, options.samples), []
-    for kind in ("full", "diagonal"):
-        elbo = -DeterministicELBO(covariance=kind).loss(*data)
-        explained = explained_elbo(*data, kind, options.samples) if options.explain else None
-        results.append(Result(name, kind, elbo, *sampled, explained))
-    return results
-
-
-@torch.no_grad()
-def explained_elbo(
-    model: Network, guide: DVIGuide, x: Tensor, y: Tensor, covariance: str, samples: int
+def moved_likelihood(
+    model: Callable, trained: Fit, data: tuple[torch.Tensor, ...], covariance: str, draws: int
 ) -> float:
-    """The ELBO with the moments of the output by draws; E log N(y; f, s) needs no others."""
-    row = moment_accuracy(model, guide, x, y, num_samples=samples, covariance=covariance)["obs.loc"]
-    mean, deviation = map(torch.from_numpy, (row.sampled_mean, row.sampled_standard_deviation))
-    terms = dist.Normal(mean, NOISE).log_prob(y.double()) - (deviation / NOISE) ** 2 / 2
-    return float(terms.sum() - divergence(guide))
-
-
-@torch.no_grad()
-def sampled_elbo(
-    model: Network, guide: DVIGuide, x: Tensor, y: Tensor, samples: int
-) -> tuple[float, float]:
-    """Mean over samples of the weights, and its standard error."""
-    outputs, parts = torch.vmap(model.outputs, in_dims=(0, None)), []
-    for start in range(0, samples, CHUNK):
-        weights = guide.sample_posterior(min(CHUNK, samples - start))
-        densities = dist.Normal(outputs(weights, x), NOISE).log_prob(y)
-        parts.append(densities.double().sum(-1))
-    log_likelihoods = torch.cat(parts)
-    mean = log_likelihoods.mean() - divergence(guide)
-    return float(mean), float(log_likelihoods.std() / math.sqrt(samples))
-
-
-def divergence(guide: DVIGuide) -> Tensor:
-    """KL divergence to the standard normal prior, by torch's own formula."""
-    trace = pyro.poutine.trace(guide).get_trace()
-    prior = torch.distributions.Normal(0.0, 1.0)
-    return sum(
-        torch.distributions.kl_divergence(site["fn"].base_dist, prior).double().sum()
-        for _, site in trace.iter_stochastic_nodes()
-    )
-
-
-def markdown(results: list[Result]) -> str:
-    headings = "hidden layers | covariance | ELBO | Monte Carlo | difference | in standard errors"
-    explained = any(row.explained is not None for row in results)
-    headings += " | by sampled moments of the output | left, in standard errors" * explained
-    lines = [f"| {headings} |", "|---" * (headings.count("|") + 1) + "|", *map(line, results)]
-    return "\n".join(lines)
-
-
-def line(row: Result) -> str:
-    difference = row.elbo - row.sampled
-    cells = [
-        row.network,
-        row.covariance,
-        f"{row.elbo:.2f}",
-        f"{row.sampled:.2f} ± {row.standard_error:.2f}",
-        f"{100 * difference / abs(row.sampled):+.2f} %",
-        f"{difference / row.standard_error:+.1f}",
-    ]
-    if row.left is not None:
-        cells += [f"{row.explained:.2f}", f"{row.left:+.1f}"]
-    return f"| {' | '.join(cells)} |"
+    """How E log N(y; f, s) changes where the moments of the output f by draws replace ours."""
+    accuracy = moment_accuracy(model, trained, *data, num_samples=draws, covariance=covariance)
+    row, y = accuracy["obs.loc"], data[1].double().numpy()
+    ours = np.square(y - row.mean) + np.square(row.standard_deviation)
+    sampled = np.square(y - row.sampled_mean) + np.square(row.sampled_standard_deviation)
+    return float((ours - sampled).sum() / (2 * NOISE**2))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ NAME, BY, summary = "NumPyro", "median", statistics.median
 package, infer, dist = numpyro_moments, numpyro.infer, numpyro.distributions
 sample, plate, factor = numpyro.sample, numpyro.plate, numpyro.factor
 deterministic, scale = numpyro.deterministic, numpyro.handlers.scale
-array, relu, init_to_value = np.asarray, jax.nn.relu, numpyro.infer.init_to_value
+array, init_to_value = np.asarray, numpyro.infer.init_to_value
+relu, gelu, standardise = jax.nn.relu, jax.nn.gelu, jax.nn.standardize
 doubles, own_parameters = partial(jax.enable_x64, True), nullcontext
 
 

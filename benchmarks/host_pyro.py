@@ -10,6 +10,7 @@ import numpy
 import pyro
 import pyro.distributions
 import torch
+import torch.nn.functional as F
 from pyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 from pyro.optim import LambdaLR
 from torch.distributions import transform_to
@@ -22,8 +23,13 @@ NAME, BY, summary = "Pyro", "minimum", min  # of repeats: what disturbs a step m
 package, infer, dist, np = pyro_moments, pyro.infer, pyro.distributions, torch
 sample, plate, factor, deterministic = pyro.sample, pyro.plate, pyro.factor, pyro.deterministic
 scale, init_to_value = pyro.poutine.scale, pyro.infer.autoguide.init_to_value
-array, relu, doubles = torch.as_tensor, torch.relu, double_precision
+array, relu, gelu, doubles = torch.as_tensor, torch.relu, F.gelu, double_precision
 STRIDE = 0.1  # of Runge and Kutta, in the units of the models' times
+
+
+def standardise(x: torch.Tensor) -> torch.Tensor:
+    """Units with mean 0 and variance 1 in each row, as layer normalisation makes them."""
+    return F.layer_norm(x, x.shape[-1:])
 
 
 def normal(seed: int, *shape: int) -> torch.Tensor:

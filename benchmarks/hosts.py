@@ -40,7 +40,7 @@ def load(host: str, part: str = "host", threads: int | None = None) -> ModuleTyp
 
     Args:
         host: "pyro" or "numpyro".
-        part: of the host: "host", "steps" or "networks".
+        part: of the host: "host" or "steps".
         threads: PyTorch has one by default, XLA one for each processor that the process may use.
     """
     if host == "numpyro" and threads:  # before JAX is imported

@@ -21,7 +21,7 @@ from typing import Any
 
 import hosts
 import numpy as np
-from models import hierarchy, linear, one_hidden_layer, regression_by
+from models import hierarchy, linear, network_regression, regression_by
 from sklearn.datasets import load_diabetes
 
 HIDDEN, GROUPS = 20, 20
@@ -110,7 +110,7 @@ def models(host: Any) -> dict[str, Callable]:
         "regression": regression_by(host, linear(host)),
         "hierarchy": hierarchy(host, GROUPS, 2.0, dist.HalfNormal(1.0)),
         "schools": schools,
-        "network": regression_by(host, lambda x: one_hidden_layer(host, x, HIDDEN)),
+        "network": network_regression(host, HIDDEN),
     }
 
 

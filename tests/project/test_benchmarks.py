@@ -67,7 +67,7 @@ def test_elbo_accuracy_of_one_hidden_layer(tmp_path):
     ["--sizes 64 30 20 10 --masks 4000 --first 20000 --steps 60", slow("--first 100000")],
 )
 def test_dropout_accuracy(tmp_path, options):
-    """Deviations within five per cent; means and covariances exact, given the layer before."""
+    """Deviations within five per cent; those of the first layer within their standard errors."""
     import dropout_accuracy
 
     out = tmp_path / "accuracy.json"
@@ -76,7 +76,6 @@ def test_dropout_accuracy(tmp_path, options):
     assert [row["layer"] for row in rows] == [1, 2, 3, 1, 2, 3]
     for row in rows:
         assert 0.95 < row["deviation_ratio"] < 1.05, row
-        assert row["exactness"] < 1e-5, row
         if row["layer"] == 1:
             assert row["rms_standard_errors"] < 1.3, row
             assert row["share_beyond_three"] < 0.02, row
