@@ -13,7 +13,6 @@ import jax.numpy as np
 import numpy
 import numpyro
 import numpyro.distributions
-from jax.experimental.ode import odeint
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, autoguide
 
 import numpyro_moments
@@ -65,11 +64,6 @@ def start_of(fit: Any) -> dict[str, Any]:
     return {"params": fit.params}
 
 
-def sites(fit: Any) -> dict[str, tuple]:
-    """Locations and scales of a mean-field fit by site."""
-    return located(fit.params)
-
-
 def located(params: dict[str, Any]) -> dict[str, tuple]:
     """Locations and scales of a mean-field guide by site, of its parameters."""
     names = [name.removesuffix("_auto_loc") for name in params if name.endswith("_auto_loc")]
@@ -107,21 +101,14 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
     return jax.lax.scan(step, state, inputs)
 
 
-def integrate(derivative: Callable, start: Any, times: jax.Array, parameters: Any) -> Any:
-    """Solve an equation: of its derivative (of state, time and parameters), the first state, the
-    times from the first on, and the parameters; states [times, n]."""
-    tolerances = {"rtol": 1e-6, "atol": 1e-8, "mxstep": 1000}  # as in NumPyro's own example
-    return odeint(derivative, start, times, parameters, **tolerances)
-
-
-def nuts(make: Callable[[], Callable], chains: int, draws: int, watch: Callable) -> list[dict]:
+def nuts(make: Callable[[], Callable], chains: int, draws: int) -> list[dict]:
     """Draw chain after chain, as ``MCMC`` runs them: each compiles anew, in every run."""
     with doubles():
-        return _chains(_chain(make(), draws), chains, watch)
+        return _chains(_chain(make(), draws), chains)
 
 
 def compiled_nuts(make: Callable[[], Callable], chains: int, draws: int) -> Callable:
-    """The same chains as one function of their keys, compiled before it is watched."""
+    """The same chains as one function of their keys, which is compiled first."""
     with doubles():
         chain = jax.jit(_chain(make(), draws)).lower(jax.random.key(0)).compile()
         return partial(_chains, chain, chains)
@@ -138,12 +125,9 @@ def _chain(model: Callable, count: int) -> Callable[[jax.Array], dict[str, jax.A
     return draws
 
 
-def _chains(chain: Callable, count: int, watch: Callable) -> list[dict[str, jax.Array]]:
-    result = []
-    for key in jax.random.split(jax.random.key(0), count):
-        watch()
-        result.append(jax.block_until_ready(chain(key)))
-    return result
+def _chains(chain: Callable, count: int) -> list[dict[str, jax.Array]]:
+    keys = jax.random.split(jax.random.key(0), count)
+    return [jax.block_until_ready(chain(key)) for key in keys]
 
 
 def posterior_draws(guide: Any, params: Any, count: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy
@@ -24,7 +23,6 @@ package, infer, dist, np = pyro_moments, pyro.infer, pyro.distributions, torch
 sample, plate, factor, deterministic = pyro.sample, pyro.plate, pyro.factor, pyro.deterministic
 scale, init_to_value = pyro.poutine.scale, pyro.infer.autoguide.init_to_value
 array, relu, gelu, doubles = torch.as_tensor, torch.relu, F.gelu, double_precision
-STRIDE = 0.1  # of Runge and Kutta, in the units of the models' times
 
 
 def standardise(x: torch.Tensor) -> torch.Tensor:
@@ -73,13 +71,6 @@ def start_of(fit: Any) -> dict[str, Any]:
     return {}
 
 
-def sites(fit: Any) -> dict[str, tuple]:
-    """Locations and scales of a mean-field fit by site."""
-    names = {name.rpartition("locs.")[2] for name in fit.params if ".locs." in name}
-    part = lambda name, what: fit.params[f"DVIGuide.{what}s.{name}"].numpy()  # noqa: E731
-    return {name: (part(name, "loc"), part(name, "scale")) for name in names}
-
-
 def terms_by_draws(
     objective: Any, model: Any, fit: Any, data: tuple, count: int, times: int
 ) -> list[tuple[numpy.ndarray, ...]]:
@@ -113,36 +104,12 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, torch.Tensor]:
     return state, torch.stack(outputs)
 
 
-def integrate(derivative: Callable, start: Any, times: torch.Tensor, parameters: Any) -> Any:
-    """Solve an equation by the classical method of Runge and Kutta: torch has no solver."""
-    states = [start]
-    for begin, end in pairwise(times.tolist()):
-        state, strides = states[-1], round((end - begin) / STRIDE)
-        for part in range(strides):
-            state = _stride(
-                derivative,
-                state,
-                begin + part * STRIDE,
-                parameters,
-            )
-        states.append(state)
-    return torch.stack(states)
-
-
-def _stride(derivative: Callable, state: Any, time: float, parameters: Any) -> Any:
-    first = derivative(state, time, parameters)
-    second = derivative(state + STRIDE / 2 * first, time + STRIDE / 2, parameters)
-    third = derivative(state + STRIDE / 2 * second, time + STRIDE / 2, parameters)
-    fourth = derivative(state + STRIDE * third, time + STRIDE, parameters)
-    return state + STRIDE / 6 * (first + 2 * second + 2 * third + fourth)
-
-
-def nuts(make: Callable[[], Callable], chains: int, draws: int, watch: Callable) -> list[dict]:
+def nuts(make: Callable[[], Callable], chains: int, draws: int) -> list[dict]:
     """Draw chain after chain: of several, ``MCMC`` makes processes where there are processors."""
     result = []
     for _ in range(chains):
         kernel = NUTS(make(), max_plate_nesting=1, init_strategy=_anywhere)
-        sampler = MCMC(kernel, draws, draws, disable_progbar=True, hook_fn=watch)
+        sampler = MCMC(kernel, draws, draws, disable_progbar=True)
         sampler.run()
         result.append(sampler.get_samples())
     return result

@@ -15,6 +15,7 @@ from typing import Any
 
 import hosts
 import numpy as np
+from posteriordb_report import DRAWS, compared
 from posteriors_designs import DESIGNS, EIGHT_SCHOOLS
 from posteriors_models import Posterior
 from posteriors_nuts import compared_with_nuts, trained
@@ -55,23 +56,12 @@ def _tried(host: ModuleType, posterior: Posterior, method: str) -> tuple[Any, np
     """The fit of a posterior, and the errors of its means in reference deviations."""
     start = time.perf_counter()
     fit = trained(host, posterior, method)
-    means = posterior.parameters(_means(posterior, host.sites(fit)))
-    seconds, reference = time.perf_counter() - start, posterior.reference
-    moments = zip(means.items(), reference["mean"], reference["sd"], strict=True)
-    errors = np.array(
-        [abs(ours[0] - mean) / sd for (name, ours), mean, sd in moments if name != "Intercept"]
-    )
+    with host.doubles():
+        errors = compared(posterior, host.posterior_draws(fit.guide, fit.params, DRAWS)).errors
+    seconds = time.perf_counter() - start
     row = f"{posterior.name:46s} {fit.steps:5d} {fit.loss:12.4f} {seconds:7.2f} {errors.max():.3f}"
     print(f"{row}  {fit.reason}", flush=True)
     return fit, errors
-
-
-def _means(posterior: Posterior, sites: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Means of all sites, as a single draw; E exp(x) is that of a positive one in both hosts."""
-    return {
-        name: np.exp(loc + scale**2 / 2)[None] if name in posterior.kind.positive else loc[None]
-        for name, (loc, scale) in sites.items()
-    }
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import hosts
 from posteriors_models import Posterior
+from timing import impatient
 
 from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.outcome import Outcome
@@ -41,13 +42,7 @@ class Elapsed:
 
 
 def compared_with_nuts(host: ModuleType, posteriors: list[Posterior], method: str) -> str:
-    """How a method falls short of what it should take of NUTS' time; empty if it does not.
-
-    Args:
-        host: of the models.
-        posteriors: whose models they take.
-        method: of fitting.
-    """
+    """How a method falls short of what it should take of NUTS' time; empty if it does not."""
     print(f"{'posterior':46s} {_row(HEADINGS)}")
     within = sum(_within(host, each, method) for each in posteriors)
     print(f"{within} of {len(posteriors)} within {LIMIT} and, compiled, {COMPILED_LIMIT} of NUTS")
@@ -86,24 +81,15 @@ def _row(cells: Iterable[str]) -> str:
     return " ".join(f"{cell:>9s}" for cell in cells)
 
 
-def _elapsed(run: Callable[[Callable], None], patience: float) -> Elapsed:
-    """How long a run takes, or at least takes when patience ends.
-
-    Args:
-        run: calls what it is given, now and then.
-        patience: in seconds.
-    """
-    start = time.perf_counter()
-
-    def watch(*_: Any) -> None:
-        if time.perf_counter() - start > patience:
-            raise TimeoutError
-
+def _elapsed(run: Callable[[], Any], patience: float) -> Elapsed:
+    """Seconds of a run, or a lower bound when patience ends."""
+    start, ended = time.perf_counter(), True
     try:
-        run(watch)
+        with impatient(patience):
+            run()
     except TimeoutError:
-        return Elapsed(time.perf_counter() - start, ended=False)
-    return Elapsed(time.perf_counter() - start)
+        ended = False
+    return Elapsed(time.perf_counter() - start, ended)
 
 
 def _timed(train: Callable[[], Any], method: str) -> tuple[Any, float, float]:
