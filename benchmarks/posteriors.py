@@ -56,9 +56,9 @@ def _tried(host: ModuleType, posterior: Posterior, method: str) -> tuple[Any, np
     """The fit of a posterior, and the errors of its means in reference deviations."""
     start = time.perf_counter()
     fit = trained(host, posterior, method)
+    seconds = time.perf_counter() - start
     with host.doubles():
         errors = compared(posterior, host.posterior_draws(fit.guide, fit.params, DRAWS)).errors
-    seconds = time.perf_counter() - start
     row = f"{posterior.name:46s} {fit.steps:5d} {fit.loss:12.4f} {seconds:7.2f} {errors.max():.3f}"
     print(f"{row}  {fit.reason}", flush=True)
     return fit, errors

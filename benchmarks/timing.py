@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import resource
 import signal
@@ -60,6 +61,15 @@ def impatient(patience: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def in_processes(function: Callable[..., Any], arguments: Iterable[tuple]) -> Iterator[Any]:
+    """Results for all arguments, each from a process of its own: what memory an allocator holds
+    ready, and what is compiled, depends on what was there before."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1, maxtasksperchild=1) as pool:
+        for part in arguments:
+            yield pool.apply(function, part)
 
 
 def measure(
