@@ -40,11 +40,6 @@ def normal(seed: int, *shape: int) -> jax.Array:
     return jax.random.normal(jax.random.key(seed), shape)
 
 
-def counts(seed: int, rate: numpy.ndarray) -> numpy.ndarray:
-    """Poisson numbers."""
-    return numpy.random.default_rng(seed).poisson(rate)
-
-
 def simulated(model: Callable, *data: Any) -> jax.Array:
     """What a model returns for data."""
     return numpyro.handlers.seed(model, jax.random.key(1))(*data)
@@ -111,30 +106,13 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
 def nuts(make: Callable[[], Callable], chains: int, draws: int) -> list[dict]:
     """Draw chain after chain, as ``MCMC`` runs them: each compiles anew, in every run."""
     with doubles():
-        return _chains(_chain(make(), draws), chains)
+        sampler = MCMC(NUTS(make()), num_warmup=draws, num_samples=draws, progress_bar=False)
+        return [_chain(sampler, key) for key in jax.random.split(jax.random.key(0), chains)]
 
 
-def compiled_nuts(make: Callable[[], Callable], chains: int, draws: int) -> Callable:
-    """The same chains as one function of their keys, which is compiled first."""
-    with doubles():
-        chain = jax.jit(_chain(make(), draws)).lower(jax.random.key(0)).compile()
-        return partial(_chains, chain, chains)
-
-
-def _chain(model: Callable, count: int) -> Callable[[jax.Array], dict[str, jax.Array]]:
-    """The draws of a chain by its key."""
-    sampler = MCMC(NUTS(model), num_warmup=count, num_samples=count, progress_bar=False)
-
-    def draws(key: jax.Array) -> dict[str, jax.Array]:
-        sampler.run(key)
-        return sampler.get_samples()
-
-    return draws
-
-
-def _chains(chain: Callable, count: int) -> list[dict[str, jax.Array]]:
-    keys = jax.random.split(jax.random.key(0), count)
-    return [jax.block_until_ready(chain(key)) for key in keys]
+def _chain(sampler: MCMC, key: jax.Array) -> dict[str, jax.Array]:
+    sampler.run(key)
+    return jax.block_until_ready(sampler.get_samples())
 
 
 def posterior_draws(guide: Any, params: Any, count: int) -> dict[str, Any]:

@@ -31,6 +31,7 @@ NAME, BY, summary = "Pyro", "minimum", min  # of repeats: what disturbs a step m
 package, infer, dist, np = pyro_moments, pyro.infer, pyro.distributions, torch
 sample, plate, factor, deterministic = pyro.sample, pyro.plate, pyro.factor, pyro.deterministic
 scale, init_to_value = pyro.poutine.scale, pyro.infer.autoguide.init_to_value
+own_parameters = partial(pyro.settings.context, module_local_params=True)
 array, relu, gelu, doubles = torch.as_tensor, torch.relu, F.gelu, double_precision
 
 
@@ -44,11 +45,6 @@ def normal(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def counts(seed: int, rate: numpy.ndarray) -> torch.Tensor:
-    """Poisson numbers."""
-    return torch.poisson(array(rate), generator=torch.Generator().manual_seed(seed))
-
-
 def simulated(model: Callable, *data: Any) -> torch.Tensor:
     """What a model returns for data."""
     pyro.set_rng_seed(1)
@@ -58,11 +54,6 @@ def simulated(model: Callable, *data: Any) -> torch.Tensor:
 def randomness(seed: int) -> tuple:
     """Arguments that draws take: none, since the generator is global."""
     return ()
-
-
-def own_parameters() -> Any:
-    """A context in which each guide has parameters of its own."""
-    return pyro.settings.context(module_local_params=True)
 
 
 def fresh(seed: int = 0) -> None:
@@ -124,10 +115,6 @@ def nuts(make: Callable[[], Callable], chains: int, draws: int) -> list[dict]:
     return result
 
 
-def compiled_nuts(make: Callable[[], Callable], chains: int, draws: int) -> None:
-    """Nothing is compiled."""
-
-
 def posterior_draws(guide: Callable, params: Any, count: int) -> dict[str, Any]:
     """Draw all at once, in a plate left of the models' own."""
     with torch.no_grad(), pyro.plate("draws", count, dim=-2):
@@ -166,7 +153,7 @@ def _anywhere(site: dict[str, Any]) -> torch.Tensor:
 class Network(PyroModule):
     """Fully connected network with standard normal priors on all weights."""
 
-    def __init__(self, sizes: tuple[int, ...], activation: Callable) -> None:
+    def __init__(self, sizes: tuple[int, ...], activation: Callable = torch.relu) -> None:
         super().__init__()
         self.activation = activation
         self.layers = PyroModule[nn.ModuleList](itertools.starmap(layer, itertools.pairwise(sizes)))
@@ -178,6 +165,9 @@ class Network(PyroModule):
         return last(x)
 
 
+network = Network
+
+
 def layer(inputs: int, outputs: int) -> PyroModule:
     linear, normal = PyroModule[nn.Linear](inputs, outputs), dist.Normal(0.0, 1.0)
     linear.weight = PyroSample(normal.expand([outputs, inputs]).to_event(2))
@@ -187,10 +177,6 @@ def layer(inputs: int, outputs: int) -> PyroModule:
 
 def activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
     return getattr(F, name)
-
-
-def network(sizes: tuple[int, ...], activation: Callable = torch.relu) -> Network:
-    return Network(sizes, activation)
 
 
 def by_fan_in(site: dict) -> torch.Tensor:

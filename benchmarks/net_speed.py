@@ -50,9 +50,10 @@ def main(arguments: list[str] | None = None) -> None:
     options, results = parse(arguments), []
     host = hosts.load(options.host, threads=1)
     with host.own_parameters():
-        for item in measurements(host, options):
-            print(item, flush=True)
-            results.append(item)
+        for name, part in PARTS.items():
+            for item in part(host, options) if options.only in (None, name) else ():
+                print(item, flush=True)
+                results.append(item)
     head = {"backend": options.host, "machine": hosts.described(options.host)}
     hosts.write(options.out, head | as_json(results))
     if options.check and (slow := exceeded(results)):
@@ -67,12 +68,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--largest", type=int, default=max(ROWS), help="size that is tried")
     parser.add_argument("--no-compiled", action="store_true", help="Pyro: no compiled=True")
     return parser.parse_args(arguments)
-
-
-def measurements(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
-    for name, part in PARTS.items():
-        if options.only in (None, name):
-            yield from part(host, options)
 
 
 def updates(host: ModuleType, options: argparse.Namespace) -> Iterator[Row]:

@@ -31,10 +31,9 @@ from posteriordb_report import (
     table,
 )
 from posteriors_models import Draws, Posterior
-from posteriors_nuts import CHAINS
-from posteriors_nuts import DRAWS as DRAWS_OF_NUTS
 
 STEPS, FIRST_RATE, LAST_RATE = 20_000, 0.05, 0.0005  # of Adam; its rate falls geometrically
+CHAINS, DRAWS_OF_NUTS = 4, 1000  # warm-up and sampling each
 PATIENCE = 300.0  # seconds
 
 

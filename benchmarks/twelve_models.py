@@ -88,7 +88,7 @@ def data(host: Any) -> dict[str, Any]:
         "binary": (y > 0).astype(y.dtype),
         "grades": grades,
         "classes": np.minimum(grades, 2),
-        "counts": host.counts(3, np.exp(0.5 * trend)),
+        "counts": np.random.default_rng(3).poisson(np.exp(0.5 * trend)).astype(y.dtype),
         "group": group,
         "grouped": noise(4, GROUPS)[group] + 0.5 * noise(5, POINTS),
     }
