@@ -65,7 +65,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--p", type=float, nargs="+", default=[0.2, 0.5])
     parser.add_argument("--images", type=int, default=4)
     parser.add_argument("--masks", type=int, default=10_000)
-    parser.add_argument("--first", type=int, default=1_000_000, help="masks of the first layer")
+    parser.add_argument("--first", type=int, default=100_000, help="masks of the first layer")
     parser.add_argument("--steps", type=int, default=300, help="of training")
     return parser.parse_args(arguments)
 
