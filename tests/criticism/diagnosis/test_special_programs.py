@@ -63,7 +63,7 @@ def test_counts_of_nested_quadratures_are_judged_by_draws(monkeypatch):
     seen = lambda prediction, y: judged.append(prediction) or calibration(drawn, y)  # noqa: E731
     monkeypatch.setattr(diagnosis, "calibration", seen)
     fitted = SimpleNamespace(
-        source="guide",
+        approximation="guide",
         test=None,
         held_out={"y": counts},
         masked=lambda held_out: {},
