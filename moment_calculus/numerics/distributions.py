@@ -46,7 +46,7 @@ def invert_increasing(
     half_width = xp.where(is_usable, half_width, xp.ones_like(half_width))
     lower, upper = (xp.zeros_like(centre) + bound for bound in bounds)
 
-    # The function is called at this one place only, to save JAX's compile time.
+    # The function is called only here, to save JAX's compile time.
     def step(search: _Search) -> _Search:
         x = xp.minimum(xp.maximum(search.next_point(xp, centre), lower), upper)
         return search.update(xp, x, increasing(x) - levels, slack, (x <= lower, x >= upper))
@@ -204,10 +204,10 @@ def empirical_quantile(values: Array, levels: np.ndarray) -> Array:
     xp, count = namespace(values), values.shape[0]
     ordered = xp.sort(values, axis=0)
     # Hazen's rule: the i-th of n points is the quantile at (i − ½)/n.
-    places = np.clip(levels * count - 0.5, 0, count - 1)
-    low = np.floor(places).astype(int)
+    positions = np.clip(levels * count - 0.5, 0, count - 1)
+    low = np.floor(positions).astype(int)
     high = np.minimum(low + 1, count - 1)
-    share = constants((places - low).reshape((-1,) + (1,) * (values.ndim - 1)), values)
+    share = constants((positions - low).reshape((-1,) + (1,) * (values.ndim - 1)), values)
     lower, upper = (xp.stack([ordered[i, ...] for i in part]) for part in (low, high))
     return lower + share * (upper - lower)
 
@@ -267,13 +267,13 @@ def density_entropy(
     empty = -(edges.shape[0] - 1) % size  # empty panels at the end make all groups equally large
     edges = xp.concat([edges, *[edges[-1:, ...]] * empty], axis=0)
     low, high = (xp.reshape(part, (-1, size, *shape)) for part in (edges[:-1, ...], edges[1:, ...]))
-    places, weights = (
+    nodes, weights = (
         constants(part.reshape((-1, 1) + (1,) * len(shape)), edges) for part in legendre(POINTS)
     )
 
     def body(total: Array, ends: tuple[Array, Array]) -> Array:
         half = (ends[1] - ends[0]) / 2
-        points = ends[0] + half * (1 + places)
+        points = ends[0] + half * (1 + nodes)
         values, jacobian = to_values(points)
         flat = xp.reshape(values, (POINTS * size, *shape))
         log_p = xp.reshape(log_density(flat), points.shape)
@@ -326,12 +326,12 @@ def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, Coordina
     return xp.asinh((edges - centre) / width), hyperbolic
 
 
-def _distance(places: Array, bound: Any) -> Array:
-    """Return the distance of places from a bound, kept positive despite rounding."""
-    xp = namespace(places)
-    info, bound = xp.finfo(places.dtype), bound + 0 * places
+def _distance(points: Array, bound: Any) -> Array:
+    """Return the distance of points from a bound, kept positive despite rounding."""
+    xp = namespace(points)
+    info, bound = xp.finfo(points.dtype), bound + 0 * points
     least = 4 * float(info.eps) * xp.abs(bound) + float(info.smallest_normal)
-    return xp.maximum(xp.abs(places - bound), least)
+    return xp.maximum(xp.abs(points - bound), least)
 
 
 def sum_over_counts(
