@@ -100,10 +100,9 @@ def test_counts():
     check_frequencies(draws, probabilities[:6])
 
 
-@pytest.mark.parametrize("name", ["StudentT", "Poisson"])
-def test_uncertainty_against_quadrature(name):
-    found = answers(UNCERTAINTY, lambda *moments: of_case(name, *moments), *MOMENTS)
-    uncertainty.check_uncertainty(name, found)
+def test_uncertainty_against_quadrature():
+    found = answers(UNCERTAINTY, lambda *moments: of_case("StudentT", *moments), *MOMENTS)
+    uncertainty.check_uncertainty("StudentT", found)
 
 
 def test_single_precision():
