@@ -38,7 +38,7 @@ def test_four_devices_equal_one():
 
 def main() -> None:
     assert jax.device_count() == 4, jax.devices()
-    x, y = models.data()
+    x, y = (array.astype(float) for array in models.data())
     sgd = numpyro.optim.SGD(1.0)  # moves the parameters by their gradients
     svi = SVI(models.network, DVIGuide(init_scale=0.2), DeterministicELBO(), optim=sgd)
     state = jax.jit(lambda key: svi.init(key, x, y))(jax.random.key(0))
@@ -55,8 +55,9 @@ def main() -> None:
     sharded = step(jax.device_put(state, everywhere), *(jax.device_put(a, rows) for a in (x, y)))
     for one, other in zip(*map(jax.tree.leaves, (alone, sharded)), strict=True):
         one, other = np.asarray(one), np.asarray(other)
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * np.abs(one).max())
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(one).max())
 
 
 if __name__ == "__main__":
-    main()
+    with jax.enable_x64(True):
+        main()
