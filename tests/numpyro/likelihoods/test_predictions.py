@@ -108,10 +108,10 @@ def test_uncertainty_against_quadrature():
 def test_single_precision():
     with jax.enable_x64(False):
         moments = (np.float32(part) for part in MOMENTS)
-        found = answers(UNCERTAINTY, lambda *moments: of_case("Poisson", *moments), *moments)
+        found = answers(UNCERTAINTY, lambda *moments: of_case("Binomial", *moments), *moments)
         ends = found.credible_interval(uncertainty.MASS)
         assert found.entropy.dtype == ends[0].dtype == jnp.float32
-        uncertainty.check_uncertainty("Poisson", found, rtol=1e-4)
+        uncertainty.check_uncertainty("Binomial", found, rtol=1e-4)
 
 
 def test_a_gaussian_prediction_has_the_shape_of_the_site_and_closed_forms():
