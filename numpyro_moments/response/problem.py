@@ -21,8 +21,8 @@ from moment_calculus.response.data import plate_axes
 from moment_calculus.response.errors import (
     WITHOUT_NOISE,
     not_gaussian,
-    other_parameters,
-    other_shape,
+    parameter_names_error,
+    parameter_shape_error,
 )
 from moment_calculus.response.problem import (
     Latent,
@@ -113,10 +113,10 @@ class NumPyroProblem:
         given = flattened(self.params)
         # Others may be of auxiliary sites, or of a module that this model does not use.
         if not known.keys() <= given.keys():
-            raise other_parameters(given, known)
+            raise parameter_names_error(given, known)
         for name, part in known.items():
             if np.shape(given[name]) != np.shape(part):
-                raise other_shape(name, np.shape(given[name]), np.shape(part))
+                raise parameter_shape_error(name, np.shape(given[name]), np.shape(part))
 
     @property
     def _loss(self) -> FlatLoss:

@@ -26,7 +26,7 @@ from pyro_moments.fitting.parameters import (
 )
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.objectives.elbo import DeterministicELBO
-from pyro_moments.response.evaluation_context import FixedParameters, unconstrained_copies
+from pyro_moments.response.evaluation_context import FixedParameters, unconstrained_values
 from pyro_moments.response.problem import PyroProblem
 
 
@@ -133,7 +133,7 @@ def _problem(
     changed = convert_parameters(first) if double else []
     try:
         loss = flat_loss(elbo, model, guide, data, named)
-        copies = unconstrained_copies(loss.parameters, params)
+        copies = unconstrained_values(loss.parameters, params)
     finally:
         restore_parameters(changed)
     if not copies:
