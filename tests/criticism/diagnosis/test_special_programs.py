@@ -63,7 +63,7 @@ def test_counts_of_nested_quadratures_are_judged_by_draws(monkeypatch):
     seen = lambda prediction, y: judged.append(prediction) or calibration(drawn, y)  # noqa: E731
     monkeypatch.setattr(diagnosis, "calibration", seen)
     fitted = SimpleNamespace(
-        source="guide",
+        approximation="guide",
         test=None,
         held_out={"y": counts},
         masked=lambda held_out: {},
@@ -85,10 +85,10 @@ def inputs_of(log_weights, size=3):
     count = len(log_weights)
     draws = Draws("", {"x": np.zeros((1, count))}, log_density=-log_weights[None])
     subject = SimpleNamespace(
-        source="DVIGuide",
-        sources=["DVIGuide"],
-        draw=lambda *_: draws,
-        draws=lambda _: SimpleNamespace(first={"x": np.zeros(size)}),
+        approximation="DVIGuide",
+        approximations=["DVIGuide"],
+        new_draws=lambda *_: draws,
+        cached_draws=lambda _: SimpleNamespace(first={"x": np.zeros(size)}),
         log_joint=lambda _: np.zeros(count),
     )
     return DiagnosisInputs(subject, count)

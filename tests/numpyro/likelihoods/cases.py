@@ -101,4 +101,4 @@ def distribution(make, *values):
     """The distribution that a program makes of random values, as a front end gets it."""
     shapes = [jax.ShapeDtypeStruct(v.shape, v.gaussian().mean.dtype) for v in values]
     jaxpr, tree = jax.make_jaxpr(lambda *f: stripped(make(*f)), return_shape=True)(*shapes)
-    return jax.tree.unflatten(jax.tree.structure(tree), Interpreter().run(jaxpr, values))
+    return jax.tree.unflatten(jax.tree.structure(tree), Interpreter().run_closed(jaxpr, values))
