@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace, ndtri
+from moment_calculus.numerics.arrays import Array, namespace, ndtri
 from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.values.propagation import check_choice
 

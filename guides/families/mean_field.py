@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.matrices import squared
+from moment_calculus.numerics.arrays import Array, squared
 
 VECTOR_INIT_SCALE = 0.5
 

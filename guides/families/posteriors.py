@@ -21,9 +21,7 @@ from moment_calculus.errors import (
 from moment_calculus.functions.table import Activation, Integrated
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.families import unwrapped
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.matrices import squared
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace, squared
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.operations.elementwise.sums import add

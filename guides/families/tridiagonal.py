@@ -20,8 +20,7 @@ import numpy as np
 from guides.families.mean_field import checked_scale
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.divergences import gaussian_entropy
-from moment_calculus.numerics.arrays import Array, device
-from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.numerics.arrays import Array, constants, device, namespace
 from moment_calculus.operations.linear.tridiagonal import tridiagonal_site
 from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape

@@ -12,8 +12,8 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import SoftplusTransform
 
+from moment_calculus.numerics.arrays import polynomial
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.numerics.special import polynomial
 
 # log(1 + e)/e for 0 ≤ e ≤ 1 as a quotient of polynomials, lowest powers first. Lawson's
 # weighted least squares make the largest relative error, 2e-8, as small as these degrees

@@ -12,12 +12,12 @@ import numpy as np
 
 from moment_calculus.criticism.comparison.differences import Coordinates, PredictionDraws
 from moment_calculus.criticism.draws import Arrays, Draws, proposal_count, resample
-from moment_calculus.criticism.inference_data import (
+from moment_calculus.criticism.model_with_draws import (
     ConversionOptions,
+    ModelWithDraws,
     build_inference_data,
     split_arguments,
 )
-from moment_calculus.criticism.model_with_draws import ModelWithDraws
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.mixtures import SampledSite

@@ -20,10 +20,9 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from moment_calculus.numerics.arrays import Array, outer
+from moment_calculus.numerics.arrays import Array, namespace, outer, safe_scale
 from moment_calculus.numerics.execution import scan
 from moment_calculus.numerics.normal import LIMIT
-from moment_calculus.numerics.special import namespace, safe_scale
 
 Moments = tuple[Array, Array]
 Pairing = Callable[[Array, Array], Array]

@@ -23,8 +23,7 @@ from moment_calculus.functions.recognition import (
     RecognitionPolicy,
     preimages_of_levels,
 )
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace
 
 # ----------------------------------------------------------------------------------------
 # Bounds, knots and constants

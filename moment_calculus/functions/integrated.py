@@ -17,18 +17,17 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.base import Activation, Array, normal_hermite
-from moment_calculus.numerics.derivatives import elementwise_of_statistics
-from moment_calculus.numerics.execution import map_chunks
-from moment_calculus.numerics.quadrature import standard_nodes
-from moment_calculus.numerics.special import (
+from moment_calculus.numerics.arrays import (
     TINY_VARIANCE,
     cast_clipped,
-    elementwise,
     namespace,
     safe_scale,
     stop_gradient,
     to_float64,
 )
+from moment_calculus.numerics.derivatives import elementwise, elementwise_of_statistics
+from moment_calculus.numerics.execution import map_chunks
+from moment_calculus.numerics.quadrature import standard_nodes
 
 # ----------------------------------------------------------------------------------------
 # Values of functions at fixed points, with NumPy: a chain whose constants are known numbers

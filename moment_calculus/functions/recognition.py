@@ -32,9 +32,8 @@ from moment_calculus.functions.table import (
     Rescaled,
     activation,
 )
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, is_traced_once
 from moment_calculus.numerics.normal import is_single_precision
-from moment_calculus.numerics.special import is_traced_once
 
 SINGLE = 4 * 2.0**-24  # constants of a float32 program are rounded
 DOUBLE = 16 * 2.0**-53

@@ -9,7 +9,6 @@ from typing import Any
 from moment_calculus.functions.base import Activation, Rescaled
 from moment_calculus.functions.families.elementary import Cos, Exp, Expm1, Power, Sin
 from moment_calculus.functions.families.elu import ELU
-from moment_calculus.functions.families.gelu import GELU, TanhGELU
 from moment_calculus.functions.families.logistic import Sigmoid, Tanh
 from moment_calculus.functions.families.named import (
     Hardswish,
@@ -19,7 +18,7 @@ from moment_calculus.functions.families.named import (
     Softsign,
     Tanhshrink,
 )
-from moment_calculus.functions.families.normal_cdf import Erf, Erfc, NormalCdf
+from moment_calculus.functions.families.normal_cdf import GELU, Erf, Erfc, NormalCdf, TanhGELU
 from moment_calculus.functions.families.piecewise import (
     PiecewiseLinear,
     clamp,

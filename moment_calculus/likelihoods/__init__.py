@@ -20,28 +20,30 @@ from moment_calculus.likelihoods.location_scale import (
     cauchy,
     laplace,
     log_normal,
+    multivariate_normal,
+    multivariate_normal_predictive,
     normal,
     normal_log_predictive,
     normal_predictive,
     student_t,
-)
-from moment_calculus.likelihoods.multivariate import (
-    multivariate_normal,
-    multivariate_normal_predictive,
     tempered_multivariate_normal,
 )
 from moment_calculus.likelihoods.predictions import quantile_of_mean
-from moment_calculus.likelihoods.rates import exponential, gamma, gamma_poisson, poisson, weibull
 from moment_calculus.likelihoods.trials import (
     bernoulli,
     binomial,
+    exponential,
+    gamma,
+    gamma_poisson,
     geometric,
     negative_binomial,
     ordered_entropy,
     ordered_logistic,
     ordered_probabilities,
+    poisson,
     quantile_of_ordered,
     tempered_ordered_logistic,
+    weibull,
 )
 
 __all__ = [

@@ -9,8 +9,7 @@ from typing import Any
 from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.table import Exp, Sigmoid, Softplus
 from moment_calculus.likelihoods.links import expected_log_sigmoids
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.numerics.arrays import Array, constants, namespace
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.values import Deferred
 from moment_calculus.values.deferred import unscaled

@@ -15,7 +15,16 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.base import Rescaled
 from moment_calculus.functions.combinators import Bounds, Knots, Scaled, merge_knots
 from moment_calculus.functions.families.elementary import Exp, infinite_where_capped
-from moment_calculus.numerics.arrays import Array, positive_part
+from moment_calculus.numerics.arrays import (
+    Array,
+    cast_clipped,
+    namespace,
+    positive_part,
+    restore_infinities,
+    safe_scale,
+    stop_gradient,
+    to_float64,
+)
 from moment_calculus.numerics.distributions import entropy_term_from_log
 from moment_calculus.numerics.quadrature import (
     POINTS,
@@ -24,14 +33,6 @@ from moment_calculus.numerics.quadrature import (
     log_weights,
     nodes,
     rule_on_trial,
-)
-from moment_calculus.numerics.special import (
-    cast_clipped,
-    namespace,
-    restore_infinities,
-    safe_scale,
-    stop_gradient,
-    to_float64,
 )
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.elementwise.unary import is_value, shape_of

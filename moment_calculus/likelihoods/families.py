@@ -21,13 +21,11 @@ from moment_calculus.likelihoods.location_scale import (
     half_normal,
     laplace,
     log_normal,
+    multivariate_normal,
     normal,
     normal_log_predictive,
     normal_predictive,
     student_t,
-)
-from moment_calculus.likelihoods.multivariate import (
-    multivariate_normal,
     tempered_multivariate_normal,
 )
 from moment_calculus.likelihoods.predictions import (
@@ -41,32 +39,29 @@ from moment_calculus.likelihoods.predictions import (
     student_t_marginal,
     student_t_predictive,
 )
-from moment_calculus.likelihoods.rates import (
-    exponential,
-    gamma,
-    gamma_poisson,
-    inverse_gamma,
-    poisson,
-    tempered_exponential,
-    tempered_gamma,
-    tempered_gamma_poisson,
-    tempered_poisson,
-    weibull,
-)
 from moment_calculus.likelihoods.trials import (
     bernoulli,
     beta,
     binomial,
+    exponential,
+    gamma,
+    gamma_poisson,
     geometric,
+    inverse_gamma,
     negative_binomial,
+    poisson,
     tempered_bernoulli,
     tempered_binomial,
+    tempered_exponential,
+    tempered_gamma,
+    tempered_gamma_poisson,
     tempered_geometric,
     tempered_negative_binomial,
+    tempered_poisson,
+    weibull,
 )
 from moment_calculus.likelihoods.univariate import Univariate
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.predictions.marginals import Marginal
 from moment_calculus.values import Value
 from moment_calculus.values.propagation import ClassRegistry

@@ -34,10 +34,8 @@ from moment_calculus.likelihoods.location_scale import (
     scaled_expectation,
     student_t_log_density,
 )
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.distributions import empirical_quantile
-from moment_calculus.numerics.quadrature import low_discrepancy, rule_on_trial
-from moment_calculus.numerics.special import (
+from moment_calculus.numerics.arrays import (
+    Array,
     cast_clipped,
     constants,
     digamma,
@@ -48,6 +46,8 @@ from moment_calculus.numerics.special import (
     safe_scale,
     to_float64,
 )
+from moment_calculus.numerics.distributions import empirical_quantile
+from moment_calculus.numerics.quadrature import low_discrepancy, rule_on_trial
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.predictions.marginals import (
     ContinuousMarginal,

@@ -17,8 +17,7 @@ from moment_calculus.likelihoods.expectations import (
     moments_of_observation,
 )
 from moment_calculus.likelihoods.predictions import quantile_of_mean
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.predictions.marginals import (
     BinaryMarginal,
     ContinuousMarginal,

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, constants, expit, namespace, ndtri
 from moment_calculus.numerics.execution import fold, while_loop
 from moment_calculus.numerics.quadrature import POINTS, legendre
-from moment_calculus.numerics.special import constants, expit, namespace, ndtri
 
 MAX_MOMENT = 1e30  # larger moments do not tell where the quantiles are
 BRACKET_GROWTH = 4.0  # factor by which a bracket grows

@@ -12,8 +12,8 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
+from moment_calculus.numerics.arrays import constants, namespace
 from moment_calculus.numerics.derivatives import executes_eagerly, is_eager
-from moment_calculus.numerics.special import constants, namespace
 
 Array = Any
 

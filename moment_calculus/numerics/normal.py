@@ -13,10 +13,10 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, namespace, ndtr, polynomial
+from moment_calculus.numerics.derivatives import elementwise
 from moment_calculus.numerics.execution import sum_over_nodes
 from moment_calculus.numerics.quadrature import unit_legendre
-from moment_calculus.numerics.special import elementwise, namespace, ndtr, polynomial
 
 LIMIT = 40.0  # beyond it every tail is 0 in float64: thresholds are clipped there
 

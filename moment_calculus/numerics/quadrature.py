@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.derivatives import may_read
-from moment_calculus.numerics.special import (
+from moment_calculus.numerics.arrays import (
+    Array,
     constants,
     logsumexp,
     namespace,
@@ -27,6 +26,7 @@ from moment_calculus.numerics.special import (
     safe_scale,
     stop_gradient,
 )
+from moment_calculus.numerics.derivatives import may_read
 
 REACH = 14.0
 DEVIATIONS = (-REACH, -10.0, -7.0, -5.0, -3.5, -2.0, -0.7, 0.7, 2.0, 3.5, 5.0, 7.0, 10.0, REACH)

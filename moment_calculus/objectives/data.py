@@ -9,8 +9,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from moment_calculus.errors import OR_DRAW_ONE_MASK, UnsupportedMoments, warn_user
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace, stop_gradient
+from moment_calculus.numerics.arrays import Array, namespace, stop_gradient
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.arrays import Array, positive_part
+from moment_calculus.numerics.arrays import (
+    Array,
+    constants,
+    namespace,
+    ndtr,
+    positive_part,
+    safe_scale,
+)
 from moment_calculus.numerics.distributions import (
     binary_entropy,
     class_cumulative,
@@ -25,7 +32,6 @@ from moment_calculus.numerics.distributions import (
     sum_over_counts,
 )
 from moment_calculus.numerics.quadrature import adaptive_integral
-from moment_calculus.numerics.special import constants, namespace, ndtr, safe_scale
 
 LOG_2PI_E = math.log(2 * math.pi * math.e)
 # Quadratures of a density have panels between the quantiles at these levels.

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, namespace, ndtr, safe_scale
 from moment_calculus.numerics.distributions import empirical_quantile
-from moment_calculus.numerics.special import namespace, ndtr, safe_scale
 from moment_calculus.predictions.marginals import (
     ClassMarginal,
     ContinuousMarginal,

@@ -12,9 +12,8 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import ndtri
 
 from moment_calculus.errors import warn_user
-from moment_calculus.response.errors import FlatDirection, NarrowerVarianceWarning
 from moment_calculus.response.inverse_curvature import InverseCurvature, Selection
-from moment_calculus.response.problem import Latent, Problem
+from moment_calculus.response.problem import FlatDirection, Latent, NarrowerVarianceWarning, Problem
 
 DENSE = 3000  # most coordinates whose covariance is factored
 

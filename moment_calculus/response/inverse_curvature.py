@@ -11,8 +11,16 @@ import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from moment_calculus.optimisation.rounds import DeterministicLoss
-from moment_calculus.response.errors import FlatDirection, Indefinite, NotAnOptimum, Undetermined
-from moment_calculus.response.problem import Functional, Latent, ParameterArray, Problem
+from moment_calculus.response.problem import (
+    FlatDirection,
+    Functional,
+    Indefinite,
+    Latent,
+    NotAnOptimum,
+    ParameterArray,
+    Problem,
+    Undetermined,
+)
 from moment_calculus.response.solvers import Arrow, ConjugateGradients, Dense, Partition
 
 

@@ -9,12 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.predictions.moments import Moments, as_value
+from moment_calculus.predictions.site import Moments, as_value
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import shifted_from
 from moment_calculus.values.deferred import Composite

@@ -9,8 +9,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, eigh_tridiagonal, solve_triangular
 from scipy.sparse.linalg import LinearOperator, cg
 
-from moment_calculus.response.errors import Indefinite, Undetermined
-from moment_calculus.response.problem import Functional
+from moment_calculus.response.problem import Functional, Indefinite, Undetermined
 
 NULL = 1e-12  # curvature, relative to the largest, that may be nothing but rounding
 FLAT = 1e-4  # relative negative curvature that redundant parameters have near an optimum

@@ -13,8 +13,7 @@ from typing import Any
 
 from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.integrated import Integrated
-from moment_calculus.numerics.arrays import Array, outer
-from moment_calculus.numerics.special import namespace, safe_scale
+from moment_calculus.numerics.arrays import Array, namespace, outer, safe_scale
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear

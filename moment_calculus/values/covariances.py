@@ -15,8 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, device, diagonal, diagonal_matrix, transpose
-from moment_calculus.numerics.special import namespace, safe_scale
+from moment_calculus.numerics.arrays import (
+    Array,
+    device,
+    diagonal,
+    diagonal_matrix,
+    namespace,
+    safe_scale,
+    transpose,
+)
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import (

@@ -18,8 +18,7 @@ from moment_calculus.functions.pairs.mehler import (
     elementwise_product,
     function_covariance,
 )
-from moment_calculus.numerics.arrays import Array, diagonal, outer, transpose
-from moment_calculus.numerics.special import namespace, safe_scale
+from moment_calculus.numerics.arrays import Array, diagonal, namespace, outer, safe_scale, transpose
 from moment_calculus.values.ancestry import from_vector_parts
 from moment_calculus.values.covariances import along_features, lag_covariance, shifted
 from moment_calculus.values.gaussian import Gaussian

@@ -21,9 +21,9 @@ from moment_calculus.numerics.arrays import (
     device,
     diagonal,
     diagonal_matrix,
+    namespace,
     positive_part,
 )
-from moment_calculus.numerics.special import namespace
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import (
     Spread,

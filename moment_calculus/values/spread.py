@@ -15,8 +15,7 @@ from numbers import Integral
 from typing import Any
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace
 
 
 def features_last(array: Array, axis: int | None) -> Array:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from moment_calculus.numerics.arrays import Array, device, transpose
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, device, namespace, transpose
 from moment_calculus.values.spread import batch_shape, broadcasts, features_last
 
 

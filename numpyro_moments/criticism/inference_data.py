@@ -9,7 +9,7 @@ import jax
 
 from moment_calculus.criticism.arviz_access import leave_one_out
 from moment_calculus.criticism.fitted_model import convert
-from moment_calculus.criticism.inference_data import as_inference_data
+from moment_calculus.criticism.model_with_draws import as_inference_data
 from numpyro_moments.criticism.posteriors import Keys, posterior_of
 from numpyro_moments.evaluation.arguments import checked_key
 

@@ -13,7 +13,7 @@ from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy
 from moment_calculus.criticism.accuracy.layers import Layer, RecordedOperation, layers_of
 from moment_calculus.errors import calling_line
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.response.errors import check_dictionary
+from moment_calculus.response.problem import check_dictionary
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.criticism.recorded_program import Recorder, drawer, sites_among

@@ -11,7 +11,7 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.elbo import ELBO
 
 from moment_calculus.criticism.comparison.comparison import Comparison, compare
-from moment_calculus.criticism.diagnosis.diagnosis import run_checks
+from moment_calculus.criticism.diagnosis.checks import run_checks
 from moment_calculus.criticism.diagnosis.findings import Diagnosis
 from moment_calculus.criticism.fitted_model import FittedModel
 from numpyro_moments.criticism.posteriors import STATISTICS, Keys, posterior_of

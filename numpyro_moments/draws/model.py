@@ -24,8 +24,7 @@ from moment_calculus.criticism.model_with_draws import (
     other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.data import count_masked, plate_axes
-from moment_calculus.response.errors import unknown_site
+from moment_calculus.response.problem import count_masked, plate_axes, unknown_site
 from numpyro_moments.draws.sites import (
     Whole,
     check_observed_whole,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from numpyro.primitives import Messenger
 
 from moment_calculus.criticism.model_with_draws import part_of_plate
-from moment_calculus.response.data import plate_axes
+from moment_calculus.response.problem import plate_axes
 from numpyro_moments.sites.traces import is_factor
 
 TERMS = 256  # terms of a log density that are summed in the precision of the draws

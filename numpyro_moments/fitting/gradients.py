@@ -18,7 +18,7 @@ from moment_calculus.optimisation.batches import (
     LoaderBatches,
     ShuffledBatches,
 )
-from moment_calculus.optimisation.curvature import step_off_saddle
+from moment_calculus.optimisation.minimiser import step_off_saddle
 from moment_calculus.optimisation.outcome import Course
 from moment_calculus.optimisation.training import ProgressBar
 from moment_calculus.optimisation.weighting import WarmUp

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site
-from moment_calculus.numerics.matrices import squared
+from moment_calculus.numerics.arrays import squared
 from moment_calculus.numerics.private_apis import read, without_dead_code
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
 from numpyro_moments._host import ClosedJaxpr, apply_equation

@@ -12,8 +12,13 @@ from numpyro.distributions.batch_util import promote_batch_shape
 
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.objectives.options import check_particles
-from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
-from moment_calculus.predictions.site import at_site, summed_log_density
+from moment_calculus.predictions.site import (
+    Moments,
+    at_site,
+    moments_of_draws,
+    moments_of_value,
+    summed_log_density,
+)
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from numpyro_moments.evaluation.arguments import Precision, checked_key
@@ -127,7 +132,7 @@ def predict(
         ``variance``, ``log_prob``, ``quantile`` and ``interval``, ``probs`` and
         ``variation_ratio`` of classes, ``entropy`` and ``mutual_information``,
         ``credible_interval`` of the mean, and ``sample``;
-        :class:`~moment_calculus.predictions.moments.Moments` for every deterministic site.
+        :class:`~moment_calculus.predictions.site.Moments` for every deterministic site.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, a site's

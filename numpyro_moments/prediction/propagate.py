@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from moment_calculus.objectives.options import check_draws_of_inputs
-from moment_calculus.predictions.moments import (
+from moment_calculus.predictions.site import (
     Moments,
     as_value,
     draws_from,

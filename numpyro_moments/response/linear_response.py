@@ -13,8 +13,8 @@ from numpyro.optim import Adam
 
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.predictions.site import checked_count
-from moment_calculus.response.errors import check_dictionary
 from moment_calculus.response.inverse_curvature import TOLERANCE
+from moment_calculus.response.problem import check_dictionary
 from moment_calculus.response.response import Response
 from numpyro_moments.evaluation.arguments import Precision, checked_key
 from numpyro_moments.fitting.problem import in_jax

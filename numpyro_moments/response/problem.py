@@ -17,19 +17,17 @@ from guides.numpyro.latent_sites import is_latent
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.optimisation.storage.trainings import flattened
-from moment_calculus.response.data import plate_axes
-from moment_calculus.response.errors import (
-    WITHOUT_NOISE,
-    not_gaussian,
-    parameter_names_error,
-    parameter_shape_error,
-)
 from moment_calculus.response.problem import (
+    WITHOUT_NOISE,
     Latent,
     ParameterArray,
     Perturbation,
     Quantities,
     Quantity,
+    not_gaussian,
+    parameter_names_error,
+    parameter_shape_error,
+    plate_axes,
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian

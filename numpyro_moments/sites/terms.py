@@ -19,7 +19,7 @@ from guides.numpyro.tridiagonal import TridiagonalNormal
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
-from moment_calculus.numerics.matrices import row_sums
+from moment_calculus.numerics.arrays import row_sums
 from moment_calculus.numerics.private_apis import is_traced
 from numpyro_moments.likelihoods import evaluate
 from numpyro_moments.likelihoods.structure import random_leaves

@@ -7,7 +7,7 @@ from typing import Any
 
 from moment_calculus.criticism.arviz_access import leave_one_out
 from moment_calculus.criticism.fitted_model import convert
-from moment_calculus.criticism.inference_data import as_inference_data
+from moment_calculus.criticism.model_with_draws import as_inference_data
 from pyro_moments.criticism.posteriors import posterior_of
 
 

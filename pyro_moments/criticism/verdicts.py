@@ -8,7 +8,7 @@ from typing import Any
 from pyro.infer import MCMC, NUTS
 
 from moment_calculus.criticism.comparison.comparison import Comparison, compare
-from moment_calculus.criticism.diagnosis.diagnosis import run_checks
+from moment_calculus.criticism.diagnosis.checks import run_checks
 from moment_calculus.criticism.diagnosis.findings import Diagnosis
 from moment_calculus.criticism.fitted_model import FittedModel
 from pyro_moments.criticism.posteriors import posterior_of

@@ -30,8 +30,7 @@ from moment_calculus.criticism.model_with_draws import (
     other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.data import count_masked, plate_axes
-from moment_calculus.response.errors import unknown_site
+from moment_calculus.response.problem import count_masked, plate_axes, unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.draws.sites import (
     check_observed_whole,

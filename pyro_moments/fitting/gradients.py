@@ -12,7 +12,7 @@ from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
 from moment_calculus.optimisation.batches import AllData, Arguments, Exhausted, first_arguments
-from moment_calculus.optimisation.curvature import step_off_saddle
+from moment_calculus.optimisation.minimiser import step_off_saddle
 from moment_calculus.optimisation.outcome import INVALID, Course
 from moment_calculus.optimisation.training import ProgressBar
 from moment_calculus.optimisation.weighting import WarmUp

@@ -14,8 +14,13 @@ from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from guides.families.drawn_sites import SharedDrawNeeded
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.objectives.options import check_particles
-from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
-from moment_calculus.predictions.site import at_site, summed_log_density
+from moment_calculus.predictions.site import (
+    Moments,
+    at_site,
+    moments_of_draws,
+    moments_of_value,
+    summed_log_density,
+)
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from pyro_moments.evaluation.failure_causes import diagnose_errors
@@ -121,7 +126,7 @@ def predict(
         ``variance``, ``log_prob``, ``quantile`` and ``interval``, ``probs`` and
         ``variation_ratio`` of classes, ``entropy`` and ``mutual_information``,
         ``credible_interval`` of the mean, and ``sample``;
-        :class:`~moment_calculus.predictions.moments.Moments` for every deterministic site.
+        :class:`~moment_calculus.predictions.site.Moments` for every deterministic site.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, a site's

@@ -10,7 +10,7 @@ import torch
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.objectives.options import check_draws_of_inputs
-from moment_calculus.predictions.moments import (
+from moment_calculus.predictions.site import (
     Moments,
     as_value,
     draws_from,

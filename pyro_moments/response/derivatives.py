@@ -16,10 +16,8 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch.distributions import constraints
 
-from moment_calculus.predictions.moments import Moments
-from moment_calculus.response.data import Data
-from moment_calculus.response.errors import unknown_site
-from moment_calculus.response.problem import Quantities, Quantity
+from moment_calculus.predictions.site import Moments
+from moment_calculus.response.problem import Data, Quantities, Quantity, unknown_site
 from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite
 from pyro_moments._host import tree_flatten, tree_unflatten

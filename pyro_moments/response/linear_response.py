@@ -13,8 +13,8 @@ from pyro.poutine.messenger import Messenger
 
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.predictions.site import checked_count
-from moment_calculus.response.errors import check_dictionary
 from moment_calculus.response.inverse_curvature import TOLERANCE
+from moment_calculus.response.problem import check_dictionary
 from moment_calculus.response.response import Response
 from pyro_moments.fitting.flat_loss import flat_loss, uncompiled
 from pyro_moments.fitting.parameters import (

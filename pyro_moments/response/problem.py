@@ -16,14 +16,15 @@ from torch.distributions import biject_to
 from moment_calculus.errors import not_in_guide
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.rounds import DeterministicLoss
-from moment_calculus.response.data import plate_axes
-from moment_calculus.response.errors import WITHOUT_NOISE, not_gaussian
 from moment_calculus.response.problem import (
+    WITHOUT_NOISE,
     Latent,
     ParameterArray,
     Perturbation,
     Quantities,
     Quantity,
+    not_gaussian,
+    plate_axes,
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian

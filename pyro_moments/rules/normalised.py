@@ -15,7 +15,7 @@ from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.normalised import normalisation
-from moment_calculus.operations.normalised.softmax import (
+from moment_calculus.operations.normalised.normalisation import (
     FunctionOfLogits,
     LogSoftmax,
     LogSumExp,

@@ -11,7 +11,7 @@ from jax import nn, scipy
 from torch.nn import functional as F
 
 from moment_calculus.functions.table import Integrated, Rescaled, activation
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import namespace
 from tests.cases.kinds import ActivationCase
 
 

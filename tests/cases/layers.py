@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import linear
 
-from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.numerics.arrays import constants, namespace
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.products import divide, multiply
 from moment_calculus.operations.elementwise.sums import add, subtract
@@ -19,8 +19,11 @@ from moment_calculus.operations.linear.reductions import (
     reduce_mean,
     reduce_sum,
 )
-from moment_calculus.operations.normalised.normalisation import normalise
-from moment_calculus.operations.normalised.softmax import logsumexp_value, softmax_value
+from moment_calculus.operations.normalised.normalisation import (
+    logsumexp_value,
+    normalise,
+    softmax_value,
+)
 from moment_calculus.operations.shapes import permute, reshape, swap_last
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.operations.shapes.indexing import gather, index, take, unstack

@@ -9,7 +9,7 @@ from torch import distributions
 from moment_calculus import likelihoods
 from moment_calculus.functions.table import Exp, Sigmoid, activation
 from moment_calculus.likelihoods.classes import RULES
-from moment_calculus.numerics.special import constants
+from moment_calculus.numerics.arrays import constants
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear import maps as layers
 from moment_calculus.operations.shapes.indexing import index

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import namespace
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.reductions import reduce_sum
@@ -21,8 +21,12 @@ from moment_calculus.operations.windows.convolution import (
     SpatialAxis,
     convolution,
 )
-from moment_calculus.operations.windows.extremes import window_maximum, window_minimum
-from moment_calculus.operations.windows.pooling import Windows, window_sum
+from moment_calculus.operations.windows.pooling import (
+    Windows,
+    window_maximum,
+    window_minimum,
+    window_sum,
+)
 from moment_calculus.values.propagation import Propagation
 from tests.cases.operand_kinds import LayerCase, Operand
 

@@ -12,7 +12,7 @@ import scipy.stats
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss
 
-from moment_calculus.criticism import arviz_access, pictures, tables
+from moment_calculus.criticism import arviz_access, display
 from pyro_moments import ClassCalibration, calibration
 from tests.criticism.predicted import HOSTS, LOC, SCALE, SIZE, predicted
 
@@ -224,9 +224,9 @@ def test_lines_show_coverage_and_reliability(pyplot):
     ("package", "use"),
     [
         ("matplotlib.pyplot", NORMAL.plot_pit),
-        ("matplotlib.pyplot", lambda: pictures.plot_accuracy(None, {}, None, None, 0.0)),
-        ("matplotlib.pyplot", lambda: pictures.plot_comparison(None, [], {}, (), {}, {})),
-        ("pandas", lambda: tables.data_frame([], [], "row")),
+        ("matplotlib.pyplot", lambda: display.plot_accuracy(None, {}, None, None, 0.0)),
+        ("matplotlib.pyplot", lambda: display.plot_comparison(None, [], {}, (), {}, {})),
+        ("pandas", lambda: display.data_frame([], [], "row")),
         ("arviz", arviz_access.arviz),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import namespace
 from moment_calculus.operations.dropout.masked_weight import SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import drop, multiply_by_noise, variance_ratio
 from moment_calculus.operations.linear.maps import linear

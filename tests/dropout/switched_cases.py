@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.special import constants
+from moment_calculus.numerics.arrays import constants
 from moment_calculus.operations.dropout.noise import drop
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.sums import add, subtract

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from moment_calculus.functions.pairs import covariance as pairs
-from moment_calculus.functions.pairs import truncation
+from moment_calculus.functions.pairs import mehler
 from moment_calculus.functions.table import activation
 
 NAMES = ["relu", "leaky_relu", "heaviside", "gelu", "elu", "tanh", "softplus"]
@@ -39,13 +39,13 @@ def clipped_correlation(error, function, mean, covariance):
 
 def watched(monkeypatch):
     """The cuts that are made."""
-    found, original = [], truncation.cheapest_truncation
+    found, original = [], mehler.cheapest_truncation
 
     def cut(*arguments):
         found.append(original(*arguments))
         return found[-1]
 
-    monkeypatch.setattr(truncation, "cheapest_truncation", cut)
+    monkeypatch.setattr(mehler, "cheapest_truncation", cut)
     return found
 
 

@@ -12,8 +12,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from moment_calculus.functions.integrated import CHUNK
 from moment_calculus.functions.table import PiecewiseLinear, Smooth, activation
+from moment_calculus.numerics.arrays import namespace
 from moment_calculus.numerics.quadrature import nodes
-from moment_calculus.numerics.special import namespace
 from tests.oracles import quadrature as oracles
 
 

@@ -11,7 +11,7 @@ import array_api_compat
 import jax
 import torch
 
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import namespace
 from moment_calculus.values import Gaussian, Spread
 from moment_calculus.values.spread import all_elements
 from tests import cases

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.table import Activation
-from moment_calculus.numerics.arrays import outer
+from moment_calculus.numerics.arrays import namespace, outer, safe_scale
 from moment_calculus.numerics.normal import cdf, pdf
-from moment_calculus.numerics.special import namespace, safe_scale
 from tests.checks.activations import (
     check_certificate,
     check_dvi,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from moment_calculus import likelihoods
-from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
-from moment_calculus.likelihoods.rates import tempered_poisson
-from moment_calculus.numerics.arrays import diagonal, diagonal_matrix
-from moment_calculus.numerics.special import constants
+from moment_calculus.likelihoods.location_scale import log_mean_of_normal_powers
+from moment_calculus.likelihoods.trials import tempered_poisson
+from moment_calculus.numerics.arrays import constants, diagonal, diagonal_matrix
 from moment_calculus.operations.elementwise import products, sums
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.unary import scale_shift

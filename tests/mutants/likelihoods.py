@@ -12,7 +12,7 @@ from moment_calculus import likelihoods
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.classes import RULES
 from moment_calculus.likelihoods.classes.rule import take_class as chosen_logit
-from moment_calculus.numerics.special import logsumexp
+from moment_calculus.numerics.arrays import logsumexp
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Gaussian, Spread

@@ -11,6 +11,7 @@ import pytest
 import scipy.stats
 import torch
 
+from moment_calculus.numerics.arrays import ndtr
 from moment_calculus.numerics.distributions import (
     binary_entropy,
     class_entropy,
@@ -24,7 +25,6 @@ from moment_calculus.numerics.distributions import (
     sum_over_counts,
 )
 from moment_calculus.numerics.quadrature import low_discrepancy
-from moment_calculus.numerics.special import ndtr
 from moment_calculus.predictions.marginals import edge_levels
 
 LEVELS = np.array([1e-6, 0.1, 0.7, 0.99])

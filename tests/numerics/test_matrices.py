@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.matrices import (
+from moment_calculus.numerics.arrays import (
     BLOCK,
     LARGE,
     affine,

@@ -8,7 +8,7 @@ import torch
 
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.normalised.softmax import softmax_moments, softmax_value
+from moment_calculus.operations.normalised.normalisation import softmax_moments, softmax_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread
 

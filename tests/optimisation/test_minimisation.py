@@ -11,8 +11,7 @@ import pytest
 
 from moment_calculus.objectives.by_draws import Evaluations, check_loss, jackknife, pooled_energy
 from moment_calculus.optimisation.batches import AllData
-from moment_calculus.optimisation.curvature import newton_decrement
-from moment_calculus.optimisation.minimiser import METHODS, newton
+from moment_calculus.optimisation.minimiser import METHODS, newton, newton_decrement
 from moment_calculus.optimisation.outcome import ByDraws
 from moment_calculus.optimisation.rounds import DeterministicLoss, cached
 

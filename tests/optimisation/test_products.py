@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moment_calculus.optimisation.curvature import decrement_by_products, newton_decrement
-from moment_calculus.optimisation.minimiser import newton
+from moment_calculus.optimisation.minimiser import decrement_by_products, newton, newton_decrement
 from moment_calculus.optimisation.rounds import DeterministicLoss
 
 rng = np.random.default_rng(4)

@@ -20,9 +20,9 @@ from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.families.logistic import Sigmoid
 from moment_calculus.functions.families.relu import ReLU
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.special import expit
+from moment_calculus.numerics.arrays import expit
 from moment_calculus.operations.elementwise.unary import apply
-from moment_calculus.predictions.moments import as_value
+from moment_calculus.predictions.site import as_value
 from moment_calculus.rulebooks import RULEBOOKS, propagation_of
 from moment_calculus.values import cross_covariance
 from moment_calculus.values.propagation import RuleBook, register_replaceable

@@ -14,7 +14,7 @@ import torch
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.storage.files import StoredFileError
-from moment_calculus.response.errors import NarrowerVarianceWarning
+from moment_calculus.response.problem import NarrowerVarianceWarning
 from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import fresh

@@ -20,8 +20,7 @@ from moment_calculus.criticism.accuracy.measures import (
     accumulate,
     error_measures,
 )
-from moment_calculus.criticism.pictures import plot_accuracy
-from moment_calculus.criticism.tables import aligned, data_frame
+from moment_calculus.criticism.display import aligned, data_frame, plot_accuracy
 from moment_calculus.errors import UnsupportedMoments
 
 LARGE = 0.1  # error from which the text says "breaks" instead of "departs"

@@ -13,14 +13,16 @@ import numpy as np
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
-from moment_calculus.numerics.arrays import Array, to_numpy
-from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.numerics.arrays import Array, constants, namespace, to_numpy
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import Bits, Noise, Uniform
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.linear.reductions import SumOverFeatures
-from moment_calculus.operations.normalised.normalisation import Normalised
-from moment_calculus.operations.normalised.softmax import FunctionOfLogits, LogitsStep
+from moment_calculus.operations.normalised.normalisation import (
+    FunctionOfLogits,
+    LogitsStep,
+    Normalised,
+)
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.ancestry import ancestors

@@ -22,8 +22,7 @@ from moment_calculus.criticism.calibration.coverage import (
     coverage_of,
     to_framework,
 )
-from moment_calculus.criticism.pictures import INTERVALS, plot_coverage, plot_pit
-from moment_calculus.criticism.tables import scores_table
+from moment_calculus.criticism.display import INTERVALS, plot_coverage, plot_pit, scores_table
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.predictions.marginals import (

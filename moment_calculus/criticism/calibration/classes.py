@@ -16,8 +16,7 @@ from moment_calculus.criticism.calibration.coverage import (
     first,
     to_framework,
 )
-from moment_calculus.criticism.pictures import plot_reliability
-from moment_calculus.criticism.tables import numeric_table, scores_table
+from moment_calculus.criticism.display import numeric_table, plot_reliability, scores_table
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.predictions.marginals import BinaryMarginal
 from moment_calculus.predictions.site import PredictedSite, checked_count

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.criticism.tables import numeric_table
-from moment_calculus.numerics.arrays import Array, device, to_numpy
-from moment_calculus.numerics.special import namespace
+from moment_calculus.criticism.display import numeric_table
+from moment_calculus.numerics.arrays import Array, device, namespace, to_numpy
 from moment_calculus.predictions.site import PredictedSite
 
 

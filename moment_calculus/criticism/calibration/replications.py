@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from moment_calculus.criticism.arviz_access import effective_draws, group_of, replications_of
-from moment_calculus.criticism.tables import data_frame
+from moment_calculus.criticism.display import data_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame

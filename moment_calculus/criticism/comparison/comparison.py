@@ -25,10 +25,9 @@ from moment_calculus.criticism.comparison.differences import (
     SiteComparison,
     compare_sites,
 )
+from moment_calculus.criticism.display import aligned, data_frame, plot_comparison
 from moment_calculus.criticism.draws import Draws
 from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS, FittedModel
-from moment_calculus.criticism.pictures import plot_comparison
-from moment_calculus.criticism.tables import aligned, data_frame
 
 CHAINS = "NUTS"
 

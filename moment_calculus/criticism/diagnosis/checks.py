@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
+from moment_calculus.criticism.calibration.calibration import calibration
 from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
 from moment_calculus.criticism.comparison.differences import positive
-from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
+from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding, Verdict
 from moment_calculus.criticism.diagnosis.inputs import MAX_ENTRIES, DiagnosisInputs
-from moment_calculus.criticism.draws import Arrays
-from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS
-from moment_calculus.criticism.leave_one_out import most_influential
+from moment_calculus.criticism.draws import Arrays, most_influential
+from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS, FittedModel
 from moment_calculus.numerics.pareto import EVEN, ImportanceWeights, largest_reliable_shape
 from moment_calculus.optimisation.outcome import ByDraws
-from moment_calculus.response.errors import NotAnOptimum
+from moment_calculus.predictions.marginals import CountMarginal
+from moment_calculus.predictions.site import PredictedSite
+from moment_calculus.response.problem import NotAnOptimum
 from moment_calculus.response.response import Response
 
 NARROW, WIDE = 0.8, 1.25  # ratios to the right standard deviations beyond which they are wrong
@@ -430,3 +432,59 @@ def _distance(loc: np.ndarray, scale: np.ndarray, prior: np.ndarray) -> np.ndarr
     centre, variance = np.median(prior, axis=0), prior.var(0, ddof=1)
     left = np.maximum(variance - scale**2, LEARNT * variance)
     return np.abs(loc - centre) / np.sqrt(np.where(left > 0, left, np.inf))
+
+
+def run_checks(fitted_model: FittedModel, num_samples: int) -> Diagnosis:
+    """Run all checks; predictions are checked on held-out data if there are any."""
+    inputs = DiagnosisInputs(fitted_model, num_samples)
+    title = f"{fitted_model.approximation} of {inputs.size} coordinates in {fitted_model.framework}"
+    return Diagnosis(title, tuple(_findings(inputs)))
+
+
+def _findings(inputs: DiagnosisInputs) -> Iterator[Finding]:
+    fitted_model = inputs.fitted_model
+    yield check_optimum(inputs)
+    if fitted_model.by_draws is not None:
+        yield check_loss_by_draws(fitted_model.by_draws)
+    for source in fitted_model.approximations:
+        yield check_weights(inputs, source)
+    for source in fitted_model.approximations:
+        if finding := check_scales(inputs, source):
+            yield finding
+    if finding := check_narrower_variances(inputs):
+        yield finding
+    yield check_prior_conflict(inputs)
+    for site in fitted_model.observed:
+        yield check_influence(inputs, site)
+    yield from _calibrations(inputs)
+    yield from check_replications(inputs)
+
+
+def _calibrations(inputs: DiagnosisInputs) -> Iterator[Finding]:
+    fitted_model = inputs.fitted_model
+    observed, masked = fitted_model.held_out, fitted_model.masked(held_out=True)
+    try:
+        predictions = fitted_model.predictions(fitted_model.approximation)
+    except RESPONSE_ERRORS as error:
+        yield Finding("calibration", "none", Verdict.UNKNOWN, f"nothing is predicted: {error}")
+        return
+    for name, value in observed.items():
+        if name in masked:
+            yield masked_finding(f"calibration of {name}", masked[name], value.size)
+        elif name in predictions:
+            prediction = inputs.mixtures[name] if _is_slow(predictions[name]) else predictions[name]
+            yield _calibration(name, prediction, value, fitted_model.test is None)
+
+
+def _is_slow(prediction: PredictedSite) -> bool:
+    """Return whether each probability of a count takes two nested quadratures."""
+    marginal = prediction.marginal
+    return isinstance(marginal, CountMarginal) and marginal.random_parameters > 1
+
+
+def _calibration(name: str, prediction: Any, value: Any, in_sample: bool) -> Finding:
+    try:
+        return check_calibration(name, calibration(prediction, value), in_sample)
+    except RESPONSE_ERRORS as error:
+        check = f"calibration of {name}"
+        return Finding(check, "not known", Verdict.UNKNOWN, str(error))

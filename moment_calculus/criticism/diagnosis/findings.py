@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass
 from enum import Enum
 
-from moment_calculus.criticism.tables import aligned
+from moment_calculus.criticism.display import aligned
 
 WIDTH = 100
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from moment_calculus.functions.base import Activation, Array, Moments, Pairing, inverse_at
 from moment_calculus.functions.integrated import in_double
-from moment_calculus.numerics.arrays import outer
+from moment_calculus.numerics.arrays import namespace, outer, safe_scale, stop_gradient
 from moment_calculus.numerics.execution import known_all_false
-from moment_calculus.numerics.special import namespace, safe_scale, stop_gradient
 
 # ----------------------------------------------------------------------------------------
 # The exponential function, whose image of a Gaussian is log-normal

@@ -14,17 +14,17 @@ from moment_calculus.functions.base import Array, normal_hermite
 from moment_calculus.functions.families.logistic import mills
 from moment_calculus.functions.families.relu import LeakyReLU
 from moment_calculus.functions.integrated import Smooth, in_double
-from moment_calculus.numerics.derivatives import elementwise_of_statistics
-from moment_calculus.numerics.execution import where_cheap
-from moment_calculus.numerics.normal import cdf, pdf, raw_tail_moments
-from moment_calculus.numerics.quadrature import unit_legendre
-from moment_calculus.numerics.special import (
+from moment_calculus.numerics.arrays import (
     TINY_VARIANCE,
     constants,
     has_double,
     namespace,
     safe_scale,
 )
+from moment_calculus.numerics.derivatives import elementwise_of_statistics
+from moment_calculus.numerics.execution import where_cheap
+from moment_calculus.numerics.normal import cdf, pdf, raw_tail_moments
+from moment_calculus.numerics.quadrature import unit_legendre
 
 # ----------------------------------------------------------------------------------------
 # Gaussians with σ ≤ 1 in single precision. The closed form would cancel: its terms have the size of

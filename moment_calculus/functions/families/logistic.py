@@ -16,10 +16,7 @@ import numpy as np
 
 from moment_calculus.functions.base import Activation, Array, inverse_at
 from moment_calculus.functions.pairs.mixtures import LOGISTIC
-from moment_calculus.numerics.derivatives import elementwise_of_statistics
-from moment_calculus.numerics.normal import is_single_precision, pdf
-from moment_calculus.numerics.quadrature import gauss_hermite
-from moment_calculus.numerics.special import (
+from moment_calculus.numerics.arrays import (
     TINY_VARIANCE,
     constants,
     erf,
@@ -29,6 +26,9 @@ from moment_calculus.numerics.special import (
     polynomial,
     safe_scale,
 )
+from moment_calculus.numerics.derivatives import elementwise_of_statistics
+from moment_calculus.numerics.normal import is_single_precision, pdf
+from moment_calculus.numerics.quadrature import gauss_hermite
 
 # ----------------------------------------------------------------------------------------
 # Expectations of S, its powers and slopes, by series on each half line

@@ -28,17 +28,17 @@ from moment_calculus.functions.integrated import (
 from moment_calculus.functions.pairs.mixtures import LOGISTIC, LOGISTIC_GATE
 from moment_calculus.functions.series.rectifiers import rectifier_moments
 from moment_calculus.functions.series.softplus_mean import expected_softplus
-from moment_calculus.numerics.derivatives import elementwise_of_statistics
-from moment_calculus.numerics.execution import where_cheap
-from moment_calculus.numerics.normal import is_single_precision
-from moment_calculus.numerics.quadrature import gauss_hermite
-from moment_calculus.numerics.special import (
+from moment_calculus.numerics.arrays import (
     constants,
     expit,
     has_double,
     namespace,
     safe_scale,
 )
+from moment_calculus.numerics.derivatives import elementwise_of_statistics
+from moment_calculus.numerics.execution import where_cheap
+from moment_calculus.numerics.normal import is_single_precision
+from moment_calculus.numerics.quadrature import gauss_hermite
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from moment_calculus.functions.base import (
     over_pairs,
 )
 from moment_calculus.functions.integrated import in_double
+from moment_calculus.numerics.arrays import constants, namespace, safe_scale
 from moment_calculus.numerics.normal import pdf, rectifier_covariance, tail_moments
-from moment_calculus.numerics.special import constants, namespace, safe_scale
 
 
 @dataclass(frozen=True)

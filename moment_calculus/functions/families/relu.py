@@ -14,8 +14,8 @@ from moment_calculus.functions.base import (
     normal_hermite,
     over_pairs,
 )
-from moment_calculus.numerics.arrays import outer
-from moment_calculus.numerics.derivatives import with_checkpoint
+from moment_calculus.numerics.arrays import TINY_VARIANCE, namespace, outer, safe_scale
+from moment_calculus.numerics.derivatives import elementwise, with_checkpoint
 from moment_calculus.numerics.normal import (
     LIMIT,
     cdf,
@@ -26,7 +26,6 @@ from moment_calculus.numerics.normal import (
     tail_moments,
     tails_and_density,
 )
-from moment_calculus.numerics.special import TINY_VARIANCE, elementwise, namespace, safe_scale
 
 # ----------------------------------------------------------------------------------------
 # Approximations of pairs by deterministic variational inference [DVI], corrected: the

@@ -11,15 +11,23 @@ from typing import Any
 import array_api_compat
 
 from moment_calculus.functions.base import Activation, clipped_correlation
-from moment_calculus.functions.pairs.mehler import mehler
-from moment_calculus.functions.pairs.truncation import (
+from moment_calculus.functions.pairs.mehler import (
     TOLERANCE,
     has_closed_pairs,
     is_large_enough,
     largest_share_left,
+    mehler,
     truncated_covariance,
 )
-from moment_calculus.numerics.arrays import Array, diagonal, off_diagonal_mask, outer, transpose
+from moment_calculus.numerics.arrays import (
+    Array,
+    diagonal,
+    namespace,
+    off_diagonal_mask,
+    outer,
+    safe_scale,
+    transpose,
+)
 from moment_calculus.numerics.derivatives import (
     directional_derivative,
     optimization_barrier,
@@ -27,7 +35,6 @@ from moment_calculus.numerics.derivatives import (
 )
 from moment_calculus.numerics.execution import LARGE, checkpointed_rows, cond
 from moment_calculus.numerics.opaque import call_as_operation, is_captured
-from moment_calculus.numerics.special import namespace, safe_scale
 
 # Terms of the series. Their largest error, in standard deviations of f(x), for |μ| ≤ 2σ
 # (measured; first sigmoid, then tanh, then the worst of softplus, SiLU, Mish, ELU,

@@ -12,6 +12,7 @@ from moment_calculus.functions.base import (
     normal_hermite,
     over_pairs,
 )
+from moment_calculus.numerics.arrays import constants, namespace, safe_scale
 from moment_calculus.numerics.normal import (
     bivariate_pdf,
     cdf,
@@ -21,7 +22,6 @@ from moment_calculus.numerics.normal import (
     rectifier_covariance,
     step_covariance,
 )
-from moment_calculus.numerics.special import constants, namespace, safe_scale
 
 
 @dataclass(frozen=True)

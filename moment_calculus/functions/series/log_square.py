@@ -14,10 +14,9 @@ import math
 
 import numpy as np
 
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, namespace, safe_scale
 from moment_calculus.numerics.derivatives import elementwise_of_statistics
 from moment_calculus.numerics.normal import is_single_precision
-from moment_calculus.numerics.special import namespace, safe_scale
 
 DEGREES = {True: 16, False: 32}  # of the polynomial, in single and in double precision
 PIECE = 1 << 15  # bytes of elements computed together: their powers stay in a processor's cache

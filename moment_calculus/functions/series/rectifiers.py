@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.derivatives import elementwise_of_statistics
 from moment_calculus.numerics.normal import upper_tail_from_density
-from moment_calculus.numerics.special import namespace
 
 REACH = 12.0  # t beyond which all is zero in single precision
 # For a variance below SMALL the formula of the variance cancels, and TERMS terms of

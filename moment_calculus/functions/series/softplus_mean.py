@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, ndtr
 
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, log1p, namespace, safe_scale
+from moment_calculus.numerics.derivatives import elementwise
 from moment_calculus.numerics.execution import in_cpu_chunks, sum_over_rows, where_cheap
 from moment_calculus.numerics.normal import is_single_precision, upper_tail
 from moment_calculus.numerics.quadrature import gauss_hermite
-from moment_calculus.numerics.special import elementwise, log1p, namespace, safe_scale
 
 ROUNDS = 100  # iterations of the reweighting
 PIECE = 1 << 17  # bytes of elements computed together: their terms stay in a processor's cache

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moment_calculus.likelihoods.classes.bounds import Delta, Jensen, Tilted
 from moment_calculus.likelihoods.classes.pairs import Pairs
 from moment_calculus.likelihoods.classes.points import Draws, Points
-from moment_calculus.likelihoods.classes.rule import ClassRule, check_classes_last
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.likelihoods.classes.rule import (
+    ClassRule,
+    Delta,
+    Jensen,
+    Tilted,
+    check_classes_last,
+)
+from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.values.gaussian import Gaussian
 

@@ -22,19 +22,20 @@ from moment_calculus.functions.table import Sigmoid
 from moment_calculus.likelihoods.classes.rule import ClassRule, LogitRoot, take_class
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.likelihoods.links import log_sigmoids
-from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.distributions import class_entropy, entropy_term_from_log
-from moment_calculus.numerics.quadrature import log_mean_exp, nodes
-from moment_calculus.numerics.special import (
+from moment_calculus.numerics.arrays import (
+    Array,
     cast_clipped,
     constants,
     expit,
     namespace,
     ndtri,
+    positive_part,
     safe_scale,
     stop_gradient,
     to_float64,
 )
+from moment_calculus.numerics.distributions import class_entropy, entropy_term_from_log
+from moment_calculus.numerics.quadrature import log_mean_exp, nodes
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import Spread
 

@@ -17,7 +17,15 @@ from moment_calculus.likelihoods.classes.rule import (
     LogitRoot,
     log_coefficient,
 )
-from moment_calculus.numerics.arrays import Array, device
+from moment_calculus.numerics.arrays import (
+    Array,
+    constants,
+    device,
+    log_softmax,
+    logsumexp,
+    namespace,
+    ndtri,
+)
 from moment_calculus.numerics.distributions import (
     class_entropy,
     empirical_quantile,
@@ -25,7 +33,6 @@ from moment_calculus.numerics.distributions import (
 )
 from moment_calculus.numerics.execution import in_row_chunks
 from moment_calculus.numerics.quadrature import log_mean_exp
-from moment_calculus.numerics.special import constants, log_softmax, logsumexp, namespace, ndtri
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import broadcast_shape
 

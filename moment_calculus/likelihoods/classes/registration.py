@@ -18,9 +18,8 @@ from moment_calculus.likelihoods.trials import (
     quantile_of_ordered,
     tempered_ordered_logistic,
 )
-from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.distributions import class_entropy
-from moment_calculus.numerics.special import namespace
 from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian
 

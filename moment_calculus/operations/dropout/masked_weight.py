@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from moment_calculus.errors import OR_DRAW_ALL, OR_DRAW_ONE_MASK, UnsupportedMoments
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.matrices import affine, squared
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, affine, namespace, squared
 from moment_calculus.operations.dropout.noise import bernoulli_mask as switch
 from moment_calculus.operations.dropout.noise import multiply_by_noise, noise, where_mask
 from moment_calculus.operations.elementwise.sums import add

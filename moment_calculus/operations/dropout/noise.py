@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from moment_calculus.errors import OR_DRAW_ALL, ApproximationWarning, UnsupportedMoments, warn_user
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.matrices import squared
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace, squared
 from moment_calculus.operations.elementwise.products import multiply_exactly
 from moment_calculus.operations.elementwise.sums import add_any, subtract, try_add
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift

@@ -18,8 +18,7 @@ import numpy as np
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import Bounds
 from moment_calculus.functions.table import IntegratedWithInverse, ReLU, activation
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import (
     apply,

@@ -26,8 +26,7 @@ from moment_calculus.functions.table import (
     Sigmoid,
     activation,
 )
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import digamma, gammaln, log_ndtr, namespace
+from moment_calculus.numerics.arrays import Array, digamma, gammaln, log_ndtr, namespace
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import ancestors

@@ -18,8 +18,15 @@ from moment_calculus.functions.combinators import value_range
 from moment_calculus.functions.integrated import Integrated
 from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.arrays import Array, diagonal_matrix, outer, transpose
-from moment_calculus.numerics.special import TINY_VARIANCE, namespace, safe_scale
+from moment_calculus.numerics.arrays import (
+    TINY_VARIANCE,
+    Array,
+    diagonal_matrix,
+    namespace,
+    outer,
+    safe_scale,
+    transpose,
+)
 from moment_calculus.operations.elementwise.elementary import is_positive, power
 from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,

@@ -16,8 +16,7 @@ from moment_calculus.functions.combinators import Bounds, Fused, Identity, Scale
 from moment_calculus.functions.families.elementary import Exp
 from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import Activation, activation
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import is_traced_once
+from moment_calculus.numerics.arrays import Array, is_traced_once
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, Root, Spread, Value
 from moment_calculus.values.ancestry import affine_line

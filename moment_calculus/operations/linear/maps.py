@@ -16,9 +16,16 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.numerics.arrays import Array, diagonal_matrix
-from moment_calculus.numerics.matrices import affine, affine_squared, pairs_of_rows, squared
-from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.numerics.arrays import (
+    Array,
+    affine,
+    affine_squared,
+    constants,
+    diagonal_matrix,
+    namespace,
+    pairs_of_rows,
+    squared,
+)
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply, multiply_gaussians
 from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, add

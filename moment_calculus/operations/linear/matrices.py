@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.matrices import squared_products
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace, squared_products
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.unary import is_value

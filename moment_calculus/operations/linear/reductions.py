@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.arrays import Array, positive_part, transpose
-from moment_calculus.numerics.special import constants, namespace
+from moment_calculus.numerics.arrays import Array, constants, namespace, positive_part, transpose
 from moment_calculus.operations.elementwise.products import PRODUCT, multiply
 from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, positive_part
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, namespace, positive_part
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.shapes.moves import Converted, Permuted
 from moment_calculus.operations.shapes.reshaping import Reshaped

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.numerics.arrays import Array, device
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, device, namespace
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.moves import Moved, moved
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape

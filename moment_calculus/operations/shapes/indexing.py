@@ -14,8 +14,7 @@ import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import value_range
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.shapes.moves import (
     Rearranged,
     may_lose_dependence,

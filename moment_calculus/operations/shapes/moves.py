@@ -12,8 +12,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from moment_calculus.errors import CovarianceDroppedWarning, warn_user
-from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.values import Deferred, Gaussian, Spread, Ties
 from moment_calculus.values.ancestry import as_vector
 from moment_calculus.values.covariances import lag_covariance

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.combinators import with_arrays_moved
-from moment_calculus.numerics.arrays import Array, diagonal_blocks
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, diagonal_blocks, namespace
 from moment_calculus.operations.shapes.moves import (
     Moved,
     Permuted,

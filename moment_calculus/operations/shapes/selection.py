@@ -9,8 +9,7 @@ from numbers import Integral
 from operator import and_
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, transpose
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, namespace, transpose
 from moment_calculus.operations.shapes.moves import Moved, moved
 from moment_calculus.values import Gaussian, Ties
 from moment_calculus.values.spread import batch_shape, support_of_index

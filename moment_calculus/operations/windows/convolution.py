@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moment_calculus.errors import CovarianceDroppedWarning, warn_user
-from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, identity_like
-from moment_calculus.numerics.special import namespace
+from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, identity_like, namespace
 from moment_calculus.operations.linear.maps import (
     check_independent_components,
     check_no_shared_sites,

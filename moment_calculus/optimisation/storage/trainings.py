@@ -17,8 +17,7 @@ import numpy as np
 from moment_calculus.optimisation.batches import AllData, LoaderBatches
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import Course, Fit
-from moment_calculus.optimisation.storage.files import StoredFileError, read, write
-from moment_calculus.optimisation.storage.trees import pack, unpack
+from moment_calculus.optimisation.storage.files import StoredFileError, pack, read, unpack, write
 from moment_calculus.optimisation.training import Trainer, TrainingPlan, train
 
 

@@ -10,7 +10,7 @@ import pytest
 import xarray
 from scipy import stats
 
-from moment_calculus.criticism import leave_one_out as leave_one_out_module
+from moment_calculus.criticism import draws as draws_module
 from moment_calculus.criticism.arviz_access import (
     SAMPLES,
     Scores,
@@ -174,7 +174,7 @@ def test_one_site_is_asked_for():
 
 
 def test_constant_weights_are_those_of_arviz(monkeypatch):
-    monkeypatch.setattr(leave_one_out_module, "ROWS", 7)  # of 20 data
+    monkeypatch.setattr(draws_module, "ROWS", 7)  # of 20 data
     likelihood = np.random.default_rng(0).normal(size=(2, 300, 20))
     data = made(np.full((2, 300), 3.0), {"y": likelihood})
     found, reference = leave_one_out(data), az.loo(data, pointwise=True, reff=1.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from moment_calculus.criticism.calibration.calibration import calibration
-from moment_calculus.criticism.diagnosis import diagnosis
+from moment_calculus.criticism.diagnosis import checks
 from moment_calculus.criticism.diagnosis.checks import check_weights
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
@@ -61,7 +61,7 @@ def test_counts_of_nested_quadratures_are_judged_by_draws(monkeypatch):
     monkeypatch.setattr(type(slow), "marginal", nested)
     judged = []
     seen = lambda prediction, y: judged.append(prediction) or calibration(drawn, y)  # noqa: E731
-    monkeypatch.setattr(diagnosis, "calibration", seen)
+    monkeypatch.setattr(checks, "calibration", seen)
     fitted = SimpleNamespace(
         approximation="guide",
         test=None,
@@ -69,7 +69,7 @@ def test_counts_of_nested_quadratures_are_judged_by_draws(monkeypatch):
         masked=lambda held_out: {},
         predictions=lambda _: {"y": slow},
     )
-    [*diagnosis._calibrations(SimpleNamespace(fitted_model=fitted, mixtures={"y": drawn}))]
+    [*checks._calibrations(SimpleNamespace(fitted_model=fitted, mixtures={"y": drawn}))]
     assert judged == [drawn]
 
 
