@@ -118,7 +118,7 @@ def batch_norm(
     momentum: float = 0.1,  # unused, but torch's signature has it
     eps: float = 1e-5,
 ) -> Value:
-    """Moment rule of ``F.batch_norm``, ``nn.BatchNorm1d`` to ``3d`` by running averages."""
+    """Moment rule of ``F.batch_norm`` and ``nn.BatchNorm1d`` to ``3d`` with running averages."""
     if training:
         raise UnsupportedMoments(
             "batch normalisation by statistics of the random batch",
