@@ -49,6 +49,17 @@ def test_certain_logits_give_the_softmax():
     assert (np.abs(variance) < 1e-12).all()
 
 
+def test_large_correlated_logits_stay_finite_in_single_precision():
+    """Rounding makes the curvature of their logsumexp negative."""
+    generator = np.random.default_rng(0)
+    noise = generator.normal(size=(50, 5, 5))
+    covariance = torch.tensor(6e7 + 1e-2 * noise @ noise.mT, dtype=torch.float32)
+    mean = torch.tensor(generator.normal(0, 3, (50, 5)), dtype=torch.float32)
+    logits = Gaussian(mean, Spread(covariance.diagonal(dim1=-2, dim2=-1), covariance))
+    for part in softmax_moments(logits):
+        assert torch.isfinite(part).all()
+
+
 def test_extreme_logits_stay_finite_in_single_precision():
     mean = torch.tensor([[1e4, -1e4, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)
     variance = torch.tensor([[1e6, 1e-12, 1.0], [1e6, 1e6, 1e6]], requires_grad=True)
