@@ -36,7 +36,7 @@ from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision
-from numpyro_moments.fitting.flat_loss import FlatLoss, scales
+from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
 from numpyro_moments.response.derivatives import (
@@ -146,7 +146,7 @@ class NumPyroProblem:
     def leaves(self) -> list[ParameterArray]:
         """Return the parameters in order, each scale with the name of its location."""
         params, found = self._unravel(self._flat), []
-        pairs = scales(params)
+        pairs = locations_by_scale(params)
         for name in sorted(params):  # the order in which JAX flattens dictionaries
             size = sum(int(np.size(part)) for part in jax.tree.leaves(params[name]))
             found.append(ParameterArray(name, size, pairs.get(name)))

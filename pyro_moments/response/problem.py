@@ -81,7 +81,7 @@ class PyroProblem:
     @cached_property
     def leaves(self) -> list[ParameterArray]:
         """Return the parameters in order, each scale with the name of its location."""
-        scales = self.loss.scales
+        scales = self.loss.locations_by_scale
         return [
             ParameterArray(name, leaf.numel(), scales.get(name))
             for name, leaf in self.loss.parameters.leaves.items()
