@@ -20,9 +20,6 @@ TOLERANCE, FLOOR = 1e-10, 1e-15  # relative to the largest element; what cancels
 OF_ONE_FRAMEWORK = {
     "activation heaviside": "torch.heaviside takes the value at zero as another input",
 }
-# Measured in worker processes of pytest-xdist alone, where Pyro's gradient is off by 2e-9; in
-# one process the frameworks agree to 1e-15. The cause is not known.
-TOLERANCES = {"robust, DVIGuide, BB-α full": 1e-8}
 ROLES = {"locs": "loc", "scales": "scale", "correlations": "correlation"}
 
 
@@ -63,8 +60,7 @@ def difference(name: str) -> str:
     kinds = [[text.partition(":")[0] for text in entry["texts"]] for entry in (pyro, numpyro)]
     if kinds[0] != kinds[1]:
         return f"\n  {pyro['texts']}\n  {numpyro['texts']}"
-    tolerance = TOLERANCES.get(name, TOLERANCE)
-    return difference_of_numbers(pyro["numbers"], numpyro["numbers"], tolerance, FLOOR)
+    return difference_of_numbers(pyro["numbers"], numpyro["numbers"], TOLERANCE, FLOOR)
 
 
 @functools.cache
