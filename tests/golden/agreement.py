@@ -46,6 +46,20 @@ def sample(sizes: dict[str, int], seed: int = 0) -> list[str]:
     return [str(name) for kind, size in sizes.items() for name in shuffled[kind][:size]]
 
 
+def covering(programs: int) -> list[str]:
+    """Each program in one mode in turn, each model with each guide under one objective in turn."""
+    kinds = names(programs)
+    groups: dict[str, list[str]] = {}
+    for name in kinds.pop("losses"):
+        groups.setdefault(name.rpartition(", ")[0], []).append(name)
+    in_turn = [cells[n % len(cells)] for n, cells in enumerate(groups.values())]
+    further = [f"categorical, DVIGuide, {title}" for title in losses.FURTHER]
+    modes = [
+        name for of_kind in kinds.values() for n, name in enumerate(of_kind) if n % 4 in (0, 3)
+    ]
+    return [*modes, *dict.fromkeys([*in_turn, *further])]
+
+
 def difference(name: str) -> str:
     """What differs between the frameworks; nothing if they agree."""
     program = name.rpartition(", ")[0]
