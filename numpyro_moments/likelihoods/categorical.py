@@ -11,7 +11,7 @@ from numpyro import distributions as dist
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import check_classes_last
-from moment_calculus.likelihoods.classes.tables import ClassLikelihoods, no_logits
+from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.expected import TABLES
@@ -27,7 +27,7 @@ def random_logits(fn: Any) -> Gaussian:
     elif is_random(logits):
         logits = logits.gaussian()
     else:
-        raise no_logits(probs, "jax.nn.softmax")
+        raise missing_logits_error(probs, "jax.nn.softmax")
     check_classes_last(logits, type(fn).__name__.removesuffix("Logits").removesuffix("Probs"))
     return logits
 
@@ -48,11 +48,11 @@ def _noise(logits: Gaussian, shape: tuple[int, ...]) -> jax.Array:
 _CLASSES = ClassLikelihoods(
     tables=TABLES,
     logits=random_logits,
-    has_moments=has_moments,
-    index=lambda value: jnp.asarray(value, jnp.result_type(int)),
-    noise=_noise,
-    categorical=dist.CategoricalProbs,
+    has_random_parameters=has_moments,
+    class_index=lambda value: jnp.asarray(value, jnp.result_type(int)),
+    standard_normal=_noise,
+    make_categorical=dist.CategoricalProbs,
 )
-_CLASSES.serve_categorical(dist.CategoricalLogits, dist.CategoricalProbs)
-_CLASSES.serve_multinomial(dist.MultinomialLogits, dist.MultinomialProbs)
-_CLASSES.serve_ordered(dist.OrderedLogistic)
+_CLASSES.register_categorical(dist.CategoricalLogits, dist.CategoricalProbs)
+_CLASSES.register_multinomial(dist.MultinomialLogits, dist.MultinomialProbs)
+_CLASSES.register_ordered(dist.OrderedLogistic)

@@ -75,7 +75,7 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
         return restored(fn).log_prob(value)
     if 0 in shape:
         return jnp.zeros(shape)
-    rule = EXPECTED_LOG_PROB.nearest(fn)
+    rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return jnp.broadcast_to(rule(on_arrays(fn), value), shape)
     if fn.event_dim or not _is_univariate(value):
@@ -186,7 +186,7 @@ def _included(fn: Any, value: Any) -> Any:
 
 
 def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
-    if EXPECTED_LOG_PROB.kind(base) is not dist.Normal:
+    if EXPECTED_LOG_PROB.registered_class(base) is not dist.Normal:
         return None
     base = on_arrays(base)
     return value, base.loc, base.scale

@@ -15,7 +15,11 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.util import prune_subsample_sites
 
 from moment_calculus.criticism.draws import Draws
-from moment_calculus.criticism.fitted_model import Posterior, chains_not_run, no_posterior
+from moment_calculus.criticism.fitted_model import (
+    Posterior,
+    missing_chains_error,
+    posterior_type_error,
+)
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.optimisation.outcome import Fit
@@ -26,7 +30,7 @@ from pyro_moments.fitting.parameters import has_float64, to_float64
 from pyro_moments.objectives.alpha import check_density
 from pyro_moments.objectives.base import Program
 from pyro_moments.prediction.predict import predict
-from pyro_moments.response.evaluation_context import SEEDS, EvaluationContext
+from pyro_moments.response.evaluation_context import SEED_LIMIT, EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse, problem_of
 from pyro_moments.response.problem import PyroProblem
 from pyro_moments.sites.traces import bind, is_latent, is_sample
@@ -45,7 +49,7 @@ class PyroPosterior(Posterior):
 
     framework = "Pyro"
 
-    def running(self) -> Any:
+    def model_context(self) -> Any:
         """Return a context in which the model runs with the trained parameters."""
         return self.context()
 
@@ -55,30 +59,30 @@ class PyroPosterior(Posterior):
 
     def generator(self) -> np.random.Generator:
         """Return a generator that continues torch's random numbers."""
-        return np.random.default_rng(int(torch.randint(SEEDS, ())))
+        return np.random.default_rng(int(torch.randint(SEED_LIMIT, ())))
 
-    def model(self, first: Any, batch_size: int | None = None) -> PyroModel:
+    def model(self, example_draw: Any, batch_size: int | None = None) -> PyroModel:
         """Return the model with its arguments."""
-        args, named = self.context.arguments(self.program.args, self.program.kwargs)
-        return PyroModel(self.program.model, args, named, first, self.device, batch_size)
+        args, named = self.context.cast_arguments(self.program.args, self.program.kwargs)
+        return PyroModel(self.program.model, args, named, example_draw, self.device, batch_size)
 
     def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> PyroModel:
         """Return the model with other arguments."""
-        args, named = self.context.arguments(args, named)
+        args, named = self.context.cast_arguments(args, named)
         return replace(model, args=args, named=named)
 
     def problem(self, objective: Any) -> PyroProblem:
         """Return guide and model at the trained parameters."""
         model, guide, args, named, _ = self.program
         params: Any = self.params
-        return problem_of(model, guide, (args, named), params, objective, self.context.double)
+        return problem_of(model, guide, (args, named), params, objective, self.context.use_float64)
 
     def linear_response(self, problem: PyroProblem, tolerance: float) -> LinearResponse:
         """Compute the linear response."""
         with problem.precision():
             return LinearResponse(problem, tolerance)
 
-    def same_for(self, other: Any) -> PyroPosterior:
+    def with_approximation(self, other: Any) -> PyroPosterior:
         """Return a linear response, or chains, with the same model and arguments."""
         model, _, args, named, _ = self.program
         return posterior_of(other, model, args, named)
@@ -87,7 +91,7 @@ class PyroPosterior(Posterior):
         """Return the guide's predictions by site."""
         model, guide, args, named, _ = self.program
         if test is not None:
-            args, named = self.context.arguments(test, {})
+            args, named = self.context.cast_arguments(test, {})
         with self.context():
             return predict(model, guide, *args, **named)
 
@@ -109,7 +113,7 @@ def posterior_of(
     if isinstance(posterior, Fit):
         return _of_guide(program._replace(guide=posterior.guide), posterior.params)
     if not callable(posterior):
-        raise no_posterior(posterior, "Pyro")
+        raise posterior_type_error(posterior, "Pyro")
     return _of_guide(program, None)
 
 
@@ -118,7 +122,7 @@ def _of_response(response: LinearResponse, program: Program) -> PyroPosterior:
     assert isinstance(problem, PyroProblem)
 
     def draws(count: int) -> Draws:
-        generator = np.random.default_rng(int(torch.randint(SEEDS, ())))
+        generator = np.random.default_rng(int(torch.randint(SEED_LIMIT, ())))
         return Draws.of_response(response, generator, checked_count(count))
 
     return PyroPosterior(program, problem.context, draws, problem.context.device)
@@ -193,7 +197,7 @@ def guide_nodes(program: Program) -> dict[str, Any]:
 
 def _of_chains(chains: MCMC, program: Program) -> PyroPosterior:
     if chains._samples is None:
-        raise chains_not_run()
+        raise missing_chains_error()
     samples = chains.get_samples()
     double = _is_double(samples)
     program = _in_precision(program, double)

@@ -9,7 +9,7 @@ import torch
 from torch import distributions
 
 from moment_calculus.likelihoods.classes import check_classes_last
-from moment_calculus.likelihoods.classes.tables import ClassLikelihoods, no_logits
+from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import unwrap
@@ -23,7 +23,7 @@ def random_logits(fn: Any) -> Gaussian:
     parameters = (unwrap(vars(fn).get(name)) for name in ("logits", "probs"))
     of_classes = [one for one in parameters if isinstance(one, LogSoftmax | Softmax)]
     if not of_classes:  # other probabilities than a softmax of logits
-        raise no_logits(unwrap(vars(fn).get("probs")), "torch.softmax")
+        raise missing_logits_error(unwrap(vars(fn).get("probs")), "torch.softmax")
     check_classes_last(of_classes[0].source, "Categorical")
     return of_classes[0].source
 
@@ -35,14 +35,14 @@ def _noise(logits: Gaussian, shape: tuple[int, ...]) -> torch.Tensor:
 _CLASSES = ClassLikelihoods(
     tables=TABLES,
     logits=random_logits,
-    has_moments=has_moments,
-    index=torch.Tensor.long,  # as in torch, classes may have any dtype
-    noise=_noise,
-    categorical=dist.Categorical,
+    has_random_parameters=has_moments,
+    class_index=torch.Tensor.long,  # as in torch, classes may have any dtype
+    standard_normal=_noise,
+    make_categorical=dist.Categorical,
 )
-_CLASSES.serve_categorical(distributions.Categorical)
-_CLASSES.serve_multinomial(distributions.Multinomial)
-_CLASSES.serve_ordered(dist.OrderedLogistic)
+_CLASSES.register_categorical(distributions.Categorical)
+_CLASSES.register_multinomial(distributions.Multinomial)
+_CLASSES.register_ordered(dist.OrderedLogistic)
 
 
 @TABLES.expected.register(distributions.OneHotCategorical)
@@ -52,4 +52,4 @@ def _one_hot(fn: Any, value: Any) -> torch.Tensor:
 
 @TABLES.tempered.register(distributions.OneHotCategorical)
 def _tempered_one_hot(fn: Any, value: Any, power: Any) -> torch.Tensor:
-    return _CLASSES.tempered(fn, value.argmax(-1), power)
+    return _CLASSES.tempered_log_prob(fn, value.argmax(-1), power)

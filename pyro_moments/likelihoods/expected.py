@@ -54,7 +54,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
         return evaluate(name, fn.base_dist, value).expand(fn.batch_shape)
     if not isinstance(value, MomentTensor) and fn._validate_args:
         check_support(fn, value)
-    rule = EXPECTED_LOG_PROB.nearest(fn)
+    rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return explain_precision(rule, fn, value)
     if fn.event_dim or not _is_univariate(value):
@@ -129,7 +129,7 @@ def observed(
 
 
 def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
-    if EXPECTED_LOG_PROB.kind(base) is torch.distributions.Normal:
+    if EXPECTED_LOG_PROB.registered_class(base) is torch.distributions.Normal:
         return unwrap(value), unwrap(base.loc), unwrap(base.scale)
     return None
 

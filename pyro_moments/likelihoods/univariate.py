@@ -1,4 +1,4 @@
-"""Moments of any univariate distribution of Pyro, by quadrature."""
+"""Pyro's side of likelihoods and moments of univariate distributions by quadrature."""
 
 from __future__ import annotations
 
@@ -27,37 +27,42 @@ from pyro_moments.likelihoods.structure import (
 
 def draw_observations(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
     """Draw parameters, and an observation for each: [count, *shape]."""
-    distribution_at, arguments = _as_function(fn)
+    distribution_at, arguments = _parametrise(fn)
     device = random_tensors(fn)[0].device
 
-    def noise(shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.randn(shape, dtype=torch.double, device=device)
+    def noise(noise_shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.randn(noise_shape, dtype=torch.double, device=device)
 
-    def aligned(point: torch.Tensor) -> torch.Tensor:
+    def align(point: torch.Tensor) -> torch.Tensor:
         axes = (1,) * (len(shape) - point.dim() + 1)
         return point.reshape(count, *axes, *point.shape[1:])
 
-    points = map(aligned, likelihoods.draw_arguments(arguments, count, noise))
+    points = map(align, likelihoods.draw_arguments(arguments, count, noise))
     return ExpandedDistribution(distribution_at(*points), torch.Size((count, *shape))).sample()
 
 
-def _as_function(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """Return the distribution by its random parameters, and these."""
+def _parametrise(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a function from random parameters to the distribution, and the parameters."""
     tensors = random_tensors(fn)
     arguments = [unwrap(tensor) for tensor in tensors]
     check_univariate(fn, arguments)
-    parameters = ((name, unwrap(tensor), kind) for name, tensor, kind in constrained_tensors(fn))
-    check_unconstrained(fn, parameters, _is_real, link_names="torch.exp(h) or torch.sigmoid(h)")
+    parameters = (
+        (name, unwrap(tensor), constraint) for name, tensor, constraint in constrained_tensors(fn)
+    )
+    check_unconstrained(
+        fn, parameters, _may_be_unbounded, link_names="torch.exp(h) or torch.sigmoid(h)"
+    )
 
     def distribution_at(*points: torch.Tensor) -> Any:
         shape = torch.broadcast_shapes(fn.batch_shape, *(point.shape for point in points))
-        table = {id(tensor): point for tensor, point in zip(tensors, points, strict=True)}
-        return with_plain_tensors(fn, table, shape)
+        replacements = {id(tensor): point for tensor, point in zip(tensors, points, strict=True)}
+        return with_plain_tensors(fn, replacements, shape)
 
     return distribution_at, arguments
 
 
-def _is_real(constraint: Any) -> bool:
+def _may_be_unbounded(constraint: Any) -> bool:
+    """Return whether a constraint allows any real number, or cannot be checked."""
     bounds = vars(constraint).values()
     if constraints.is_dependent(constraint) or any(isinstance(b, torch.Tensor) for b in bounds):
         return True
@@ -71,8 +76,8 @@ def _double(value: Any) -> Any:
 
 
 UNIVARIATE = Univariate(
-    as_function=_as_function,
-    over_nodes=lambda function, shape: function,  # torch's distributions broadcast
+    parametrise=_parametrise,
+    vectorise=lambda function, shape: function,  # torch's distributions broadcast
     certain=lambda fn: None if has_moments(fn) else fn,
     support=lambda fn: fn.support,
     is_random=lambda part: isinstance(part, MomentTensor),

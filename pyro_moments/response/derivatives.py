@@ -88,7 +88,7 @@ def expectations(
 
     def at() -> torch.Tensor:
         return torch.cat(
-            [fixed_parameters.array([]), *(leaf.reshape(-1) for leaf in expected()[0])]
+            [fixed_parameters.as_tensor([]), *(leaf.reshape(-1) for leaf in expected()[0])]
         )
 
     with torch.no_grad():
@@ -116,7 +116,7 @@ def _values(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
 def _mean(value: Any, fixed_parameters: FixedParameters) -> torch.Tensor:
     if isinstance(value, MomentTensor):
         return unwrap(value).gaussian().mean
-    return value if isinstance(value, torch.Tensor) else fixed_parameters.array(value)
+    return value if isinstance(value, torch.Tensor) else fixed_parameters.as_tensor(value)
 
 
 def _mean_of_site(name: str, sites: dict[str, Any], latent: frozenset[str]) -> torch.Tensor:
@@ -140,7 +140,7 @@ class CorrectedPredictions:
         def at() -> torch.Tensor:
             parts = _random_parameters(sites_to_predict(*run_model())).values()
             return torch.cat(
-                [fixed_parameters.array([]), *(part.mean.reshape(-1) for part in parts)]
+                [fixed_parameters.as_tensor([]), *(part.mean.reshape(-1) for part in parts)]
             )
 
         shapes = [tuple(part.mean.shape) for part in self.parts.values()]
@@ -349,7 +349,7 @@ class PerturbedLoss:
 
     def _slope_with_numbers(self) -> tuple[dict[Any, torch.Tensor], torch.Tensor]:
         numbers = {
-            key: self._fixed_parameters.array(np.zeros(shape)).requires_grad_()
+            key: self._fixed_parameters.as_tensor(np.zeros(shape)).requires_grad_()
             for key, shape in self._shapes.items()
         }
         loss = self._loss(*self._change(numbers, *self._programs))

@@ -18,15 +18,15 @@ from moment_calculus.response.inverse_curvature import TOLERANCE
 from moment_calculus.response.response import Response
 from pyro_moments.fitting.flat_loss import flat_loss, uncompiled
 from pyro_moments.fitting.parameters import (
-    convert_parameters,
     double_precision,
     has_float64,
+    parameters_to_float64,
     restore_parameters,
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.objectives.elbo import DeterministicELBO
-from pyro_moments.response.evaluation_context import FixedParameters, unconstrained_copies
+from pyro_moments.response.evaluation_context import FixedParameters, unconstrained_values
 from pyro_moments.response.problem import PyroProblem
 
 
@@ -130,10 +130,10 @@ def _problem(
     """Return the problem at parameters; the precision of the parameters stays as it was."""
     data, named = arguments
     first = lambda: elbo.differentiable_loss(model, guide, *data, **named)  # noqa: E731
-    changed = convert_parameters(first) if double else []
+    changed = parameters_to_float64(first) if double else []
     try:
         loss = flat_loss(elbo, model, guide, data, named)
-        copies = unconstrained_copies(loss.parameters, params)
+        copies = unconstrained_values(loss.parameters, params)
     finally:
         restore_parameters(changed)
     if not copies:
