@@ -12,7 +12,7 @@ from numpyro import distributions as dist
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import check_classes_last
 from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
-from moment_calculus.operations.normalised.normalisation import LogSoftmax, Softmax
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.values import Gaussian
 from numpyro_moments.likelihoods.expected import TABLES
 from numpyro_moments.likelihoods.structure import has_moments

@@ -10,7 +10,7 @@ from torch import distributions
 
 from moment_calculus.likelihoods.classes import check_classes_last
 from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
-from moment_calculus.operations.normalised.normalisation import LogSoftmax, Softmax
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.values import Gaussian
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.likelihoods.expected import TABLES

@@ -14,7 +14,7 @@ from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.linear import maps, reductions
 from moment_calculus.operations.linear.matrices import einsum as calculus_einsum
 from moment_calculus.operations.linear.matrices import matmul as product_of_matrices
-from moment_calculus.operations.normalised.normalisation import Softmax, TotalProbability
+from moment_calculus.operations.normalised.softmax import Softmax, TotalProbability
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Value

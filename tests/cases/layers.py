@@ -19,11 +19,8 @@ from moment_calculus.operations.linear.reductions import (
     reduce_mean,
     reduce_sum,
 )
-from moment_calculus.operations.normalised.normalisation import (
-    logsumexp_value,
-    normalise,
-    softmax_value,
-)
+from moment_calculus.operations.normalised.normalisation import normalise
+from moment_calculus.operations.normalised.softmax import logsumexp_value, softmax_value
 from moment_calculus.operations.shapes import permute, reshape, swap_last
 from moment_calculus.operations.shapes.concatenation import concatenate, stack
 from moment_calculus.operations.shapes.indexing import gather, index, take, unstack

@@ -18,12 +18,8 @@ from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.reductions import reduce_mean
-from moment_calculus.operations.normalised.normalisation import (
-    FEW,
-    logsumexp_value,
-    normalise,
-    softmax_value,
-)
+from moment_calculus.operations.normalised.normalisation import FEW, normalise
+from moment_calculus.operations.normalised.softmax import logsumexp_value, softmax_value
 from moment_calculus.operations.shapes.concatenation import pad, stack
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import reshape

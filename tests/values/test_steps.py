@@ -15,7 +15,8 @@ from moment_calculus.operations.elementwise.products import multiply, square
 from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.operations.normalised.normalisation import normalise, softmax_value
+from moment_calculus.operations.normalised.normalisation import normalise
+from moment_calculus.operations.normalised.softmax import softmax_value
 from moment_calculus.operations.shapes import broadcast, permute, reshape
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import index

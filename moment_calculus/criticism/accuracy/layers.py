@@ -18,11 +18,8 @@ from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import Bits, Noise, Uniform
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.linear.reductions import SumOverFeatures
-from moment_calculus.operations.normalised.normalisation import (
-    FunctionOfLogits,
-    LogitsStep,
-    Normalised,
-)
+from moment_calculus.operations.normalised.normalisation import Normalised
+from moment_calculus.operations.normalised.softmax import FunctionOfLogits, LogitsStep
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.ancestry import ancestors

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from moment_calculus.operations.normalised.normalisation import LogSoftmax, LogSumExp, Softmax
+from moment_calculus.operations.normalised.softmax import LogSoftmax, LogSumExp, Softmax
 from moment_calculus.values import Deferred, Gaussian
 
 Move = Callable[[Any], Any]

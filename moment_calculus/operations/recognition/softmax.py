@@ -14,7 +14,7 @@ import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise.unary import is_value
-from moment_calculus.operations.normalised.normalisation import (
+from moment_calculus.operations.normalised.softmax import (
     FunctionOfLogits,
     LogSoftmax,
     LogSumExp,

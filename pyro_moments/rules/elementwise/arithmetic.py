@@ -11,7 +11,7 @@ import torch
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise import choices, elementary, products, sums, unary
 from moment_calculus.operations.elementwise.unary import is_value
-from moment_calculus.operations.normalised.normalisation import (
+from moment_calculus.operations.normalised.softmax import (
     LogSoftmax,
     LogSumExp,
     Softmax,

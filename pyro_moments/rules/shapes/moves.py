@@ -10,7 +10,7 @@ import torch
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.normalised.normalisation import LogSoftmax, Softmax
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.operations.shapes import concatenation
 from moment_calculus.values import Value
 from pyro_moments.rules.table import MeanCheck, moment_rule, named

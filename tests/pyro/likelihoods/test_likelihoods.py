@@ -11,7 +11,7 @@ import torch
 from pyro.infer import Trace_ELBO
 
 from moment_calculus.operations.elementwise.unary import site_value
-from moment_calculus.operations.normalised.normalisation import Softmax
+from moment_calculus.operations.normalised.softmax import Softmax
 from moment_calculus.values import Gaussian, Opaque, Spread
 from moment_calculus.values.propagation import Propagation
 from pyro_moments import DeterministicELBO, DVIGuide, MomentTensor, UnsupportedMoments
