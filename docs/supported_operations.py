@@ -65,7 +65,7 @@ def _by_module(rules: dict, name: Callable) -> dict[str, dict[Callable, list[str
     """Names of the operations served, by module and rule."""
     found: dict[str, dict[Callable, list[str]]] = {}
     for operation, rule in rules.items():
-        if rule.__module__.endswith(".validation"):
+        if rule.__module__ == "pyro_moments.rules.table":
             continue  # what distributions do to their parameters, not users
         plain = getattr(rule, "__wrapped__", rule)
         found.setdefault(plain.__module__, {}).setdefault(plain, []).append(name(operation))

@@ -1,6 +1,6 @@
 """Expected log-probabilities and predictive moments of NumPyro's distributions."""
 
-from numpyro_moments.likelihoods import categorical, families  # noqa: F401  (register the rules)
+from numpyro_moments.likelihoods import categorical as _categorical  # noqa: F401  (its rules)
 from numpyro_moments.likelihoods.expected import (
     EXPECTED_LOG_PROB,
     PREDICTIVES,

@@ -36,8 +36,12 @@ from numpyro_moments.sites.traces import Traces, is_factor
 class FlatFunctional:
     """A flat vector [d] that depends on the parameters [n]."""
 
-    def __init__(self, at: Callable[[jax.Array], jax.Array], place: Any, precision: Precision):
-        self._at, self._place, self._precision = at, place, precision
+    def __init__(self, tree: Callable[[jax.Array], Any], place: Any, precision: Precision):
+        self._tree, self._place, self._precision = tree, place, precision
+
+    def _at(self, place: jax.Array) -> jax.Array:
+        leaves = jax.tree.leaves(self._tree(place))
+        return jnp.concatenate([jnp.zeros(0), *map(jnp.ravel, leaves)])
 
     @cached_property
     def value(self) -> np.ndarray:
@@ -91,10 +95,7 @@ def expectations(
     shapes = jax.eval_shape(expected, flat)
     leaves, tree = jax.tree.flatten(shapes)
 
-    def at(flat: jax.Array) -> jax.Array:
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(expected(flat))])
-
-    functional = FlatFunctional(at, flat, precision)
+    functional = FlatFunctional(expected, flat, precision)
     return Quantities(
         functional, [leaf.shape for leaf in leaves], lambda parts: jax.tree.unflatten(tree, parts)
     )
@@ -143,11 +144,12 @@ class CorrectedPredictions:
     ) -> None:
         self.sites = sites_to_predict(traces(flat))
         self.parts = _random_parameters(self.sites)
-        functional = FlatFunctional(
-            lambda flat: _flat_means(_random_parameters(sites_to_predict(traces(flat)))),
-            flat,
-            precision,
-        )
+
+        def means(flat: jax.Array) -> list[jax.Array]:
+            parts = _random_parameters(sites_to_predict(traces(flat)))
+            return [part.mean for part in parts.values()]
+
+        functional = FlatFunctional(means, flat, precision)
         shapes = [part.mean.shape for part in self.parts.values()]
         self.sources = Quantities(functional, shapes, lambda parts: parts)
         self.joint = [part.joint for part in self.parts.values()]
@@ -187,10 +189,6 @@ def _random_parameters(sites: dict[str, dict]) -> dict[str, RandomParameters]:
         name: RandomParameters(leaves, [_element_axes(sites[name], leaf) for leaf in leaves])
         for name, leaves in random.items()
     }
-
-
-def _flat_means(parts: dict[str, RandomParameters]) -> jax.Array:
-    return jnp.concatenate([jnp.zeros(0), *(part.mean.ravel() for part in parts.values())])
 
 
 def _element_axes(site: dict, value: Any) -> int:

@@ -191,12 +191,11 @@ class NumPyroProblem:
     def locations(self) -> FlatFunctional:
         """Return the means of all coordinates."""
 
-        def at(flat: jax.Array) -> jax.Array:
-            values = self._values(flat)
-            locs = [location(self._sites[name], value)[0] for name, value in values.items()]
-            return jnp.concatenate([jnp.ravel(loc) for loc in locs])
+        def locs(flat: jax.Array) -> list[jax.Array]:
+            values = self._values(flat).items()
+            return [location(self._sites[name], value)[0] for name, value in values]
 
-        return FlatFunctional(at, self._flat, self.precision)
+        return FlatFunctional(locs, self._flat, self.precision)
 
     def _values(self, flat: jax.Array) -> dict[str, Any]:
         """Return the values of the latent sites, from the guide alone."""

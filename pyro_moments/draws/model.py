@@ -246,14 +246,14 @@ class PyroModel:
         """Return a site, or a function of sites, for each draw: arrays [draws, ...] and their tree.
 
         Of an observed site it is the mean. A function gets the latent and the
-        deterministic sites. The tree is None for a single site.
+        deterministic sites.
         """
         if (
             isinstance(of, str)
             and of not in self.latent
             and not is_deterministic_value(self._site(of))
         ):
-            return [np.asarray(self.mixtures(values)[of].parts.mean)], None
+            return tree_flatten(np.asarray(self.mixtures(values)[of].parts.mean))
 
         def run(values: Mapping[str, torch.Tensor]) -> Any:
             nodes = self._nodes(values, LeaveUndrawn(frozenset(self.latent)))
@@ -263,8 +263,7 @@ class PyroModel:
             result = sites[of] if isinstance(of, str) else of(sites)
             return tree_map(lambda part: torch.as_tensor(part, device=self.device), result)
 
-        parts, tree = tree_flatten(self._map_draws(run, values))
-        return parts, None if isinstance(of, str) else tree
+        return tree_flatten(self._map_draws(run, values))
 
     def _site(self, name: str) -> Any:
         nodes = self._nodes(self._tensors(self.latent), LeaveUndrawn(frozenset(self.latent)))

@@ -1,6 +1,6 @@
 """Expected log-probabilities and predictive moments of Pyro's distributions."""
 
-from pyro_moments.likelihoods import categorical, families  # noqa: F401  (register the rules)
+from pyro_moments.likelihoods import categorical as _categorical  # noqa: F401  (its rules)
 from pyro_moments.likelihoods.expected import (
     EXPECTED_LOG_PROB,
     PREDICTIVES,

@@ -60,14 +60,15 @@ class FixedParameters:
             return
         self._is_entered = True
         try:
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(random_state_restored())
-                stack.enter_context(torch.enable_grad())
-                if self.double:
-                    stack.enter_context(double_precision())
-                stack.enter_context(pyro.get_param_store().scope(_writable_copy(self._store)))
-                stack.enter_context(_modules_with(self._modules))
-                stack.enter_context(_data_swapped_for(self.leaves, self._data))
+            with (
+                random_state_restored(),
+                torch.enable_grad(),
+                _precision(self.double),
+                # The scope writes to its state.
+                pyro.get_param_store().scope({k: dict(part) for k, part in self._store.items()}),
+                _modules_with(self._modules),
+                _data_swapped_for(self.leaves, self._data),
+            ):
                 yield
         finally:
             self._is_entered = False
@@ -94,11 +95,6 @@ def _inverse(parameters: Parameters, name: str, value: Any) -> torch.Tensor:
     value = torch.as_tensor(value).detach().to(parameters.leaves[name])
     constraint = parameters.constraints.get(name)
     return value if constraint is None else transform_to(constraint).inv(value)
-
-
-def _writable_copy(state: Any) -> Any:
-    """Return a copy of the state of Pyro's store that may be written to."""
-    return {name: dict(part) for name, part in state.items()}
 
 
 @contextlib.contextmanager
@@ -146,17 +142,14 @@ class EvaluationContext:
         params: Mapping[str, Any] | None = None,
     ) -> EvaluationContext:
         """Run programs to find their parameters, and return the context at ``params``, if given."""
-        with contextlib.ExitStack() as stack:
-            for part in (
-                random_state_restored(),
-                torch.no_grad(),
-                poutine.block(),
-                _precision(double),
-            ):
-                stack.enter_context(part)
-            stack.enter_context(_buffers_restored(programs))
-            if params is not None:
-                stack.enter_context(_store_without(params))
+        with (
+            random_state_restored(),
+            torch.no_grad(),
+            poutine.block(),
+            _precision(double),
+            _buffers_restored(programs),
+            contextlib.nullcontext() if params is None else _store_without(params),
+        ):
             parameters = Parameters.from_run(run)
             fixed_parameters = FixedParameters(
                 parameters, unconstrained_copies(parameters, params), programs
@@ -167,30 +160,20 @@ class EvaluationContext:
     def __call__(self) -> Iterator[None]:
         """Return the context, with whole plates and new random numbers."""
         seed = int(torch.randint(SEEDS, ()))
-        with contextlib.ExitStack() as stack:
-            for part in (
-                self.fixed_parameters(),
-                _precision(self.double),
-                _buffers_restored(self.programs),
-            ):
-                stack.enter_context(part)
-            for part in (torch.no_grad(), poutine.block(), without_subsampling()):
-                stack.enter_context(part)
+        with self.sampling(), torch.no_grad():
             pyro.set_rng_seed(seed)
             yield
 
     @contextlib.contextmanager
     def sampling(self) -> Iterator[None]:
         """Return a context in which chains run, with gradients, and plates are whole."""
-        with contextlib.ExitStack() as stack:
-            for part in (
-                self.fixed_parameters(),
-                _precision(self.double),
-                _buffers_restored(self.programs),
-            ):
-                stack.enter_context(part)
-            for part in (poutine.block(), without_subsampling()):
-                stack.enter_context(part)
+        with (
+            self.fixed_parameters(),
+            _precision(self.double),
+            _buffers_restored(self.programs),
+            poutine.block(),
+            without_subsampling(),
+        ):
             yield
 
     @property

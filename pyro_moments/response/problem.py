@@ -28,6 +28,7 @@ from moment_calculus.response.problem import (
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.propagation import Propagation
+from pyro_moments._host import tree_unflatten
 from pyro_moments.draws.model import PyroModel
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import FlatLoss
@@ -44,7 +45,6 @@ from pyro_moments.response.derivatives import (
     expectations,
     prior_parameters,
     prior_shifts,
-    to_tree,
 )
 from pyro_moments.response.evaluation_context import EvaluationContext, FixedParameters
 from pyro_moments.sites.messenger import MomentMessenger, model_site
@@ -125,12 +125,11 @@ class PyroProblem:
     def locations(self) -> FlatFunctional:
         """Return the means of all coordinates."""
 
-        def at() -> torch.Tensor:
-            values = self._values()
-            locs = [_location(self._sites[name], value)[0] for name, value in values.items()]
-            return torch.cat([self.fixed_parameters.array([]), *(loc.reshape(-1) for loc in locs)])
+        def locs() -> list[torch.Tensor]:
+            values = self._values().items()
+            return [_location(self._sites[name], value)[0] for name, value in values]
 
-        return FlatFunctional(at, self.fixed_parameters)
+        return FlatFunctional(locs, self.fixed_parameters)
 
     def _nodes(self) -> Mapping[str, Any]:
         """Return the sites of the guide, with moments for the latent sites."""
@@ -202,7 +201,7 @@ class PyroProblem:
         with self.context():
             program, arrays = self._program(values, args, named)
             parts, tree = program.quantity(of, arrays)
-        return parts, lambda results: to_tree(results, tree)
+        return parts, lambda results: tree_unflatten(results, tree)
 
     def weights_of_data(self, datum: str | None) -> Perturbation:
         """Return the perturbation by weights of the data."""

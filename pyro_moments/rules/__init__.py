@@ -1,6 +1,6 @@
 """Moment rules of Pyro's front end, by kind of torch functions."""
 
-from pyro_moments.rules import elementwise, linear, normalised, shapes, validation
+from pyro_moments.rules import elementwise, linear, normalised, shapes
 from pyro_moments.rules.table import RULES, moment_rule, named
 
 __all__ = [
@@ -11,5 +11,4 @@ __all__ = [
     "named",
     "normalised",
     "shapes",
-    "validation",
 ]

@@ -19,8 +19,7 @@ from moment_calculus.operations.normalised.softmax import (
 )
 from moment_calculus.values import Deferred, Value
 from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
-from pyro_moments.rules.shapes.conversion import fills_in_ordered_logistic
-from pyro_moments.rules.table import moment_rule, named
+from pyro_moments.rules.table import fills_in_ordered_logistic, moment_rule, named
 
 
 @moment_rule(*named("add", "__add__", "__radd__"))
