@@ -245,8 +245,9 @@ class DVIGuide(AutoGuide):
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         if self.model is None:
+            name = type(self).__name__
             raise RuntimeError(
-                f"{self._class_name}() has not met a model yet: pass {self._class_name}(model), "
+                f"{name}() has not met a model yet: pass {name}(model), "
                 "call guide.bind(model), or evaluate an ELBO first"
             )
         model = self.model
@@ -269,10 +270,6 @@ class DVIGuide(AutoGuide):
         self._sites, self._pending_state = sites, None
         self._prototype_frames = OrderedDict(self._prototype_frames)
         self.prototype_trace = None  # it holds the data
-
-    @property
-    def _class_name(self) -> str:
-        return type(self).__name__
 
     def _inspect_model(
         self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
@@ -452,5 +449,7 @@ class DVIGuide(AutoGuide):
 
     def _known_sites(self) -> tuple[LatentSite, ...]:
         if self._sites is None:
-            raise RuntimeError(f"{self._class_name} has no parameters yet: evaluate an ELBO first")
+            raise RuntimeError(
+                f"{type(self).__name__} has no parameters yet: evaluate an ELBO first"
+            )
         return self._sites

@@ -120,17 +120,12 @@ class NumPyroModel:
     def sites(self) -> dict[str, SiteAxes]:
         """Return the axes of all sites, with the plates that they belong to."""
         missing = [name for name in self.latent if name not in self._first]
-        drawn = [name for name, site in self._first.items() if self._is_open(name, site)]
-        if missing or (drawn and self._observes):
+        samples = {name: site for name, site in self._first.items() if site["type"] == "sample"}
+        latent = [name for name, site in samples.items() if not site["is_observed"]]
+        drawn = [name for name in latent if name not in self.latent]
+        if missing or (drawn and len(latent) < len(samples)):
             raise other_latent_sites(missing, drawn)
         return {name: self._axes(name, site) for name, site in self._first.items()}
-
-    def _is_open(self, name: str, site: dict) -> bool:
-        return site["type"] == "sample" and not site["is_observed"] and name not in self.latent
-
-    @property
-    def _observes(self) -> bool:
-        return any(is_observed(site) for site in self._first.values())
 
     def _axes(self, name: str, site: dict) -> SiteAxes:
         shape, sample = jnp.shape(site["value"]), site["type"] == "sample"

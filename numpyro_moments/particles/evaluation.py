@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site
+from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site, with_shared_draws
 from moment_calculus.numerics.matrices import squared
 from moment_calculus.numerics.private_apis import read, without_dead_code
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
@@ -37,12 +37,7 @@ def evaluated(
     consumed: Callable[[Evaluation], Any], is_mean: bool = False, by_rows: bool = True
 ) -> Any:
     """Return what ``consumed`` makes of an evaluation; repeat it if sites need one draw."""
-    shared_draws: frozenset[str] = frozenset()
-    while True:
-        try:
-            return consumed(Evaluation(shared_draws, is_mean, by_rows))
-        except SharedDrawNeeded as found:
-            shared_draws |= found.sites
+    return with_shared_draws(lambda shared: consumed(Evaluation(shared, is_mean, by_rows)))
 
 
 class Evaluation:

@@ -29,13 +29,12 @@ def predict_by_particles(
     is_mean: bool,  # whether the means of the latent sites replace draws
     count: int,
     key: Any,
-    wanted: Callable,  # from traces to the sites that are predicted, by name
 ) -> dict[str, Any]:
     """Return the predictions of a model's sites by draws of its latent sites."""
     kinds: dict[str, str] = {}
 
     def consume(traces: Traces) -> dict[str, Any]:
-        sites = wanted(traces)
+        sites = sites_to_predict(traces)
         kinds.update({name: site["type"] for name, site in sites.items()})
         return {
             name: restored(site["fn"]) if site["type"] == "sample" else site["value"]
@@ -144,7 +143,7 @@ def predict(
             bind(guide, model, params)
             program, is_mean = (model, guide, args, kwargs, params), propagation == "mean"
             key = needed(rng_key, is_mean)
-            return predict_by_particles(program, is_mean, num_particles, key, sites_to_predict)
+            return predict_by_particles(program, is_mean, num_particles, key)
         sites = _predicted_sites(model, guide, params, args, kwargs, how)
         return {name: prediction_at(name, site) for name, site in sites.items()}
 

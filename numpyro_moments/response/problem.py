@@ -78,7 +78,7 @@ def location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable, Ca
     return base.mean, jnp.sqrt(base.variance), to_support, log_slope
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class NumPyroProblem:
     """Model, guide and data at trained parameters."""
 
@@ -90,21 +90,20 @@ class NumPyroProblem:
 
     def __post_init__(self) -> None:
         with self.precision():
-            values = self._loss.two_values(self._unravel(self._flat))
-            check_deterministic(*values, WITHOUT_NOISE)
-
-    @cached_property
-    def _started(self) -> tuple[FlatLoss, jax.Array, Callable]:
-        self._check_parameters()
-        key = jax.random.key(0)
-        state = self.svi.init(key, *self.data, init_params=self.params, **self.named)
-        if state.mutable_state is not None:
-            raise ValueError(
-                "mutable state (batch statistics) is no parameter: evaluate the module with its "
-                "running averages"
+            self._check_parameters()
+            state = self.svi.init(
+                jax.random.key(0), *self.data, init_params=self.params, **self.named
             )
-        loss = FlatLoss(self.svi, state.rng_key, self.data, dict(self.named))
-        return loss, *ravel_pytree(self.svi.optim.get_params(state.optim_state))
+            if state.mutable_state is not None:
+                raise ValueError(
+                    "mutable state (batch statistics) is no parameter: evaluate the module with "
+                    "its running averages"
+                )
+            self._loss = FlatLoss(self.svi, state.rng_key, self.data, dict(self.named))
+            unconstrained = self.svi.optim.get_params(state.optim_state)
+            self._flat, self._unravel = ravel_pytree(unconstrained)
+            check_deterministic(*self._loss.two_values(unconstrained), WITHOUT_NOISE)
+        self._weights: dict[str | None, Perturbation] = {}
 
     def _check_parameters(self) -> None:
         """Raise if parameters are missing or have other shapes than in model and guide."""
@@ -117,18 +116,6 @@ class NumPyroProblem:
         for name, part in known.items():
             if np.shape(given[name]) != np.shape(part):
                 raise other_shape(name, np.shape(given[name]), np.shape(part))
-
-    @property
-    def _loss(self) -> FlatLoss:
-        return self._started[0]
-
-    @property
-    def _flat(self) -> jax.Array:
-        return self._started[1]
-
-    @property
-    def _unravel(self) -> Callable:
-        return self._started[2]
 
     @cached_property
     def objective(self) -> DeterministicLoss:
@@ -273,10 +260,6 @@ class NumPyroProblem:
         if datum not in self._weights:  # compiled once, for influence and jackknife
             self._weights[datum] = self._weights_of(datum)
         return self._weights[datum]
-
-    @cached_property
-    def _weights(self) -> dict[str | None, Perturbation]:
-        return {}
 
     def _weights_of(self, datum: str | None) -> Perturbation:
         with self.precision():

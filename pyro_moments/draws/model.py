@@ -187,13 +187,11 @@ class PyroModel:
     def sites(self) -> dict[str, SiteAxes]:
         """Return the sites by name, with the plates of their axes."""
         missing = [name for name in self.latent if name not in self._first_sites]
-        undrawn = [name for name, site in self._first_sites.items() if self._is_undrawn(name, site)]
+        latent = [name for name, site in self._first_sites.items() if not site["is_observed"]]
+        undrawn = [name for name in latent if name not in self.latent]
         if missing or (undrawn and any(map(is_observed, self._first_sites.values()))):
             raise other_latent_sites(missing, undrawn)
         return {name: self._axes(name, site) for name, site in self._first_sites.items()}
-
-    def _is_undrawn(self, name: str, site: Any) -> bool:
-        return not site["is_observed"] and name not in self.latent
 
     def _axes(self, name: str, site: Any) -> SiteAxes:
         shape, is_sample = tuple(whole_value(site).shape), not is_deterministic_value(site)
@@ -201,9 +199,6 @@ class PyroModel:
         plates = {plate: (dim - event, size) for plate, (dim, size) in plate_axes(site).items()}
         kind = "latent" if name in self.latent else "observed" if is_sample else "deterministic"
         return SiteAxes(name, kind, shape, plates, event if is_sample else 0)
-
-    def _of_kind(self, kind: str) -> list[str]:
-        return [name for name, axes in self.sites.items() if axes.kind == kind]
 
     @cached_property
     def observed(self) -> dict[str, np.ndarray]:
@@ -223,7 +218,8 @@ class PyroModel:
 
     def evaluate(self, values: Arrays) -> Evaluation:
         """Evaluate the model at draws of its latent sites, [draws, ...] by name."""
-        functions, observed = self._of_kind("deterministic"), [*self.observed]
+        kinds, observed = {name: axes.kind for name, axes in self.sites.items()}, [*self.observed]
+        functions = [name for name, kind in kinds.items() if kind == "deterministic"]
 
         def run(values: Mapping[str, torch.Tensor]) -> tuple:
             nodes = self._nodes(values)

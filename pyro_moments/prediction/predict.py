@@ -11,7 +11,7 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from guides.families.drawn_sites import SharedDrawNeeded
+from guides.families.drawn_sites import with_shared_draws
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws, moments_of_value
@@ -35,9 +35,6 @@ def predict_by_particles(
     program: tuple[Callable, Callable, tuple, dict],
     is_mean: bool,  # whether the means of the latent sites replace draws
     count: int,
-    undrawn: Messenger,  # leaves sites without observations undrawn
-    # From the model's sites and the names of latent ones to the sites that are predicted.
-    wanted: Callable[[dict[str, Any], frozenset[str]], dict[str, Any]],
 ) -> dict[str, Any]:
     """Return the predictions of a model's sites by draws of its latent sites."""
     count = 1 if is_mean else count
@@ -45,24 +42,20 @@ def predict_by_particles(
     with poutine.block():
         program[1](*program[2], **program[3])  # the guide makes its parameters outside vmap
 
-    def particle(seed: int) -> dict[str, list[torch.Tensor]]:
-        particle_settings = Particle(shared_draws, is_mean, by_rows=False)
-        model, guide = drawn_traces(particle_settings, *program, seed=seed, model_handler=undrawn)
+    def particle(shared_draws: frozenset[str], seed: int) -> dict[str, list[torch.Tensor]]:
+        settings, undrawn = Particle(shared_draws, is_mean, by_rows=False), LeaveUndrawn()
+        model, guide = drawn_traces(settings, *program, seed=seed, model_handler=undrawn)
         samples = {n: site for n, site in model.nodes.items() if site["type"] == "sample"}
-        sites = wanted(samples, frozenset(guide.stochastic_nodes))
+        sites = sites_to_predict(samples, frozenset(guide.stochastic_nodes))
         kinds.update({n: site["fn"] if is_sample(site) else None for n, site in sites.items()})
         return {
-            name: list(map(_plain, tensors_of(site["fn"]))) if is_sample(site) else [site["value"]]
+            name: [without_rows(draw_all(part)) for part in tensors_of(site["fn"])]
+            if is_sample(site)
+            else [site["value"]]
             for name, site in sites.items()
         }
 
-    shared_draws: frozenset[str] = frozenset()
-    while True:
-        try:
-            parameters = VmapRunner()(particle, count)
-            break
-        except SharedDrawNeeded as error:
-            shared_draws |= error.sites
+    parameters = with_shared_draws(lambda shared: VmapRunner()(partial(particle, shared), count))
     return {
         name: moments_of_draws(parts[0], full=False)
         if kinds[name] is None
@@ -71,14 +64,10 @@ def predict_by_particles(
     }
 
 
-def _plain(part: Any) -> torch.Tensor:
-    return without_rows(draw_all(part))
-
-
 class LeaveUndrawn(Messenger):
     """Leaves sites without observations undrawn; their value is a placeholder of NaNs."""
 
-    def __init__(self, latent: frozenset[str]) -> None:
+    def __init__(self, latent: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self.latent = latent
 
@@ -136,9 +125,8 @@ def predict(
     if propagation != "analytic":
         bind(guide, model)
         program, is_mean = (model, guide, args, kwargs), propagation == "mean"
-        observables = LeaveUndrawn(frozenset())
-        return predict_by_particles(program, is_mean, num_particles, observables, sites_to_predict)
-    sites = _predicted_sites(model, guide, args, kwargs, settings)
+        return predict_by_particles(program, is_mean, num_particles)
+    sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, settings))
     with full_precision():
         return {name: prediction_at(name, site) for name, site in sites.items()}
 
@@ -149,7 +137,7 @@ def log_predictive(
 ) -> torch.Tensor:
     """Return the summed log predictive densities of all observations."""
     propagation = propagation or propagation_of("full", "exact")
-    sites = _predicted_sites(model, guide, args, kwargs, propagation)
+    sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, propagation))
     observed = {
         name: site
         for name, site in sites.items()
@@ -157,17 +145,6 @@ def log_predictive(
     }
     with full_precision():
         return summed_log_density(observed, prediction_at)
-
-
-def _predicted_sites(
-    model: Callable,
-    guide: Callable,
-    args: tuple,
-    kwargs: dict[str, Any],
-    propagation: Propagation,
-) -> dict[str, Any]:
-    """Return the sites of the model that are neither latent nor factors."""
-    return sites_to_predict(*moment_trace(model, guide, args, kwargs, propagation))
 
 
 def moment_trace(

@@ -64,8 +64,7 @@ class FixedParameters:
                 random_state_restored(),
                 torch.enable_grad(),
                 _precision(self.double),
-                # The scope writes to its state.
-                pyro.get_param_store().scope({k: dict(part) for k, part in self._store.items()}),
+                pyro.get_param_store().scope(_writable_copy(self._store)),
                 _modules_with(self._modules),
                 _data_swapped_for(self.leaves, self._data),
             ):
@@ -95,6 +94,11 @@ def _inverse(parameters: Parameters, name: str, value: Any) -> torch.Tensor:
     value = torch.as_tensor(value).detach().to(parameters.leaves[name])
     constraint = parameters.constraints.get(name)
     return value if constraint is None else transform_to(constraint).inv(value)
+
+
+def _writable_copy(state: Any) -> Any:
+    """Return a copy of the state of Pyro's store that may be written to."""
+    return {name: dict(part) for name, part in state.items()}
 
 
 @contextlib.contextmanager

@@ -38,14 +38,11 @@ def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
         return LogSoftmax(other.source)
     # Its likelihood's rule needs no cumulative probabilities; their covariances take most
     # time.
-    if _are_functions(input, other) and fills_in_ordered_logistic():
+    of_functions = isinstance(input, Deferred) and isinstance(other, Deferred)
+    if of_functions and fills_in_ordered_logistic():
         return input.at_mean * torch.nan
     input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))
     return sums.subtract(input, _times(other, alpha))
-
-
-def _are_functions(input: Any, other: Any) -> bool:
-    return isinstance(input, Deferred) and isinstance(other, Deferred)
 
 
 def _is_own_logsumexp(logits: Any, other: Any) -> bool:
