@@ -16,15 +16,13 @@ from numpyro.distributions import ImproperUniform, biject_to
 from moment_calculus.criticism.draws import Arrays
 from moment_calculus.criticism.model_with_draws import (
     Evaluation,
-    PriorDraws,
     SiteAxes,
+    SitesOfFirstRun,
     as_array,
     constant_data,
-    no_prior_draws,
-    other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.data import count_masked, plate_axes
+from moment_calculus.response.data import plate_axes
 from moment_calculus.response.errors import unknown_site
 from numpyro_moments.draws.sites import (
     Whole,
@@ -78,7 +76,7 @@ class Each:
 
 
 @dataclass(frozen=True)
-class NumPyroModel:
+class NumPyroModel(SitesOfFirstRun):
     """A model with its arguments, which runs with draws of its latent sites."""
 
     model: Callable
@@ -106,7 +104,7 @@ class NumPyroModel:
         return trace
 
     @cached_property
-    def _first(self) -> dict[str, dict]:
+    def first_sites(self) -> dict[str, dict]:
         """Return the sites that ArviZ's containers hold, of a run with one draw."""
         with self.precision(), handlers.block():
             trace = self._trace(self.key, self.latent)
@@ -116,18 +114,8 @@ class NumPyroModel:
             if _is_told(site)
         }
 
-    @cached_property
-    def sites(self) -> dict[str, SiteAxes]:
-        """Return the axes of all sites, with the plates that they belong to."""
-        missing = [name for name in self.latent if name not in self._first]
-        samples = {name: site for name, site in self._first.items() if site["type"] == "sample"}
-        latent = [name for name, site in samples.items() if not site["is_observed"]]
-        drawn = [name for name in latent if name not in self.latent]
-        if missing or (drawn and len(latent) < len(samples)):
-            raise other_latent_sites(missing, drawn)
-        return {name: self._axes(name, site) for name, site in self._first.items()}
-
-    def _axes(self, name: str, site: dict) -> SiteAxes:
+    def axes(self, name: str, site: Any) -> SiteAxes:
+        """Return the axes of a site."""
         shape, sample = jnp.shape(site["value"]), site["type"] == "sample"
         event = len(site["fn"].event_shape) if sample else 0
         plates = {plate: (dim - event, size) for plate, (dim, size) in plate_axes(site).items()}
@@ -137,7 +125,7 @@ class NumPyroModel:
     @cached_property
     def observed(self) -> dict[str, np.ndarray]:
         """Return the values of the observed sites, by name."""
-        found = _values(self._first, is_observed)
+        found = _values(self.first_sites, is_observed)
         return {name: np.asarray(value) for name, value in found.items()}
 
     @cached_property
@@ -212,20 +200,13 @@ class NumPyroModel:
     @property
     def improper(self) -> list[str]:
         """Return the names of latent sites with an improper prior."""
-        priors = {name: without_wrappers(self._first[name]["fn"]) for name in self.latent}
+        priors = {name: without_wrappers(self.first_sites[name]["fn"]) for name in self.latent}
         return [name for name, prior in priors.items() if isinstance(prior, ImproperUniform)]
-
-    @property
-    def masked(self) -> dict[str, int]:
-        """Return the number of masked elements of each observed site that has some."""
-        observed = (site for site in self._first.values() if is_observed(site))
-        found = {site["name"]: count_masked(site["fn"]) for site in observed}
-        return {name: count for name, count in found.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
         """Return draws on the unconstrained space, of draws on the supports."""
         with self.precision():
-            supports = {name: self._first[name]["fn"].support for name in values}
+            supports = {name: self.first_sites[name]["fn"].support for name in values}
             return {
                 name: np.asarray(biject_to(supports[name]).inv(jnp.asarray(value)), np.float64)
                 for name, value in values.items()
@@ -243,21 +224,13 @@ class NumPyroModel:
             found = jax.jit(jax.vmap(each))({name: jnp.asarray(v) for name, v in values.items()})
             return {name: SampledPrediction(name, of_particles(fn)) for name, fn in found.items()}
 
-    def prior(self, count: int) -> PriorDraws | str:
-        """Return ``count`` draws of the prior, or the reason why there are none."""
+    def draws_of_prior(self, count: int) -> Arrays:
+        """Return the values of all sites in runs without observations."""
 
         def drawn(values: Mapping[str, Any], key: Any) -> dict[str, Any]:
             return _values(self._trace(key, values, handlers.uncondition), _is_told)
 
-        try:
-            found = self._each("prior", drawn, {}, count)
-        except NotImplementedError as error:
-            return no_prior_draws(str(error))
-        observed = {name for name, site in self._first.items() if is_observed(site)}
-        return PriorDraws(
-            {name: value for name, value in found.items() if name not in observed},
-            {name: value for name, value in found.items() if name in observed},
-        )
+        return self._each("prior", drawn, {}, count)
 
     @cached_property
     def _each(self) -> Each:

@@ -12,7 +12,8 @@ from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.site import ClosedFormSite, checked_count
 from numpyro_moments.evaluation.arguments import Precision, checked_key
-from numpyro_moments.likelihoods import marginal, moments_and_law, univariate
+from numpyro_moments.likelihoods import univariate
+from numpyro_moments.likelihoods.expected import marginal, moments_and_law
 from numpyro_moments.likelihoods.structure import has_moments, restored
 from numpyro_moments.sites.terms import WRAPPERS
 

@@ -22,15 +22,13 @@ from torch.distributions import biject_to
 from moment_calculus.criticism.draws import Arrays
 from moment_calculus.criticism.model_with_draws import (
     Evaluation,
-    PriorDraws,
     SiteAxes,
+    SitesOfFirstRun,
     as_array,
     constant_data,
-    no_prior_draws,
-    other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.data import count_masked, plate_axes
+from moment_calculus.response.data import plate_axes
 from moment_calculus.response.errors import unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.draws.sites import (
@@ -147,7 +145,7 @@ class DrawObserved(UnconditionMessenger):
 
 
 @dataclass(frozen=True)
-class PyroModel:
+class PyroModel(SitesOfFirstRun):
     """A Pyro model with its arguments and one draw of each latent site."""
 
     model: Callable
@@ -166,7 +164,7 @@ class PyroModel:
         return {name: site for name, site in nodes.items() if site["type"] == "sample"}
 
     @cached_property
-    def _first_sites(self) -> dict[str, Any]:
+    def first_sites(self) -> dict[str, Any]:
         """Run the model with one draw and whole plates, and return its sites without factors."""
         with without_subsampling() as subsampled:
             try:
@@ -183,17 +181,8 @@ class PyroModel:
     def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:
         return {n: torch.as_tensor(value, device=self.device) for n, value in values.items()}
 
-    @cached_property
-    def sites(self) -> dict[str, SiteAxes]:
-        """Return the sites by name, with the plates of their axes."""
-        missing = [name for name in self.latent if name not in self._first_sites]
-        latent = [name for name, site in self._first_sites.items() if not site["is_observed"]]
-        undrawn = [name for name in latent if name not in self.latent]
-        if missing or (undrawn and any(map(is_observed, self._first_sites.values()))):
-            raise other_latent_sites(missing, undrawn)
-        return {name: self._axes(name, site) for name, site in self._first_sites.items()}
-
-    def _axes(self, name: str, site: Any) -> SiteAxes:
+    def axes(self, name: str, site: Any) -> SiteAxes:
+        """Return the axes of a site."""
         shape, is_sample = tuple(whole_value(site).shape), not is_deterministic_value(site)
         event = event_dim_of(site)
         plates = {plate: (dim - event, size) for plate, (dim, size) in plate_axes(site).items()}
@@ -205,7 +194,7 @@ class PyroModel:
         """Return the values of the observed sites that have one."""
         return {
             name: whole_value(site).detach().cpu().numpy()
-            for name, site in self._first_sites.items()
+            for name, site in self.first_sites.items()
             if is_observed(site)
         }
 
@@ -270,21 +259,14 @@ class PyroModel:
     @property
     def improper(self) -> list[str]:
         """Return the names of latent sites whose prior is improper."""
-        priors = {name: without_wrappers(self._first_sites[name]["fn"]) for name in self.latent}
+        priors = {name: without_wrappers(self.first_sites[name]["fn"]) for name in self.latent}
         return [name for name, prior in priors.items() if isinstance(prior, dist.ImproperUniform)]
-
-    @property
-    def masked(self) -> dict[str, int]:
-        """Return how many elements a mask hides, for each observed site that has such."""
-        sites = {name: self._first_sites[name] for name in self.observed}
-        counts = {name: count_masked(site["fn"], site["mask"]) for name, site in sites.items()}
-        return {name: count for name, count in counts.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
         """Return draws by site on the unconstrained space, from draws on the supports."""
         draws = {}
         for name, value in self._tensors(values).items():
-            transform = biject_to(self._first_sites[name]["fn"].support)
+            transform = biject_to(self.first_sites[name]["fn"].support)
             draws[name] = transform.inv(value).double().cpu().numpy()
         return draws
 
@@ -318,16 +300,9 @@ class PyroModel:
             values, [name for name in self.sites if name not in self.latent]
         )
 
-    def prior(self, count: int) -> PriorDraws | str:
-        """Return ``count`` draws of the prior, or the reason why there are none."""
-        try:
-            draws = self._values_without_data({}, [*self.sites], count)
-        except NotImplementedError as error:
-            return no_prior_draws(str(error))
-        return PriorDraws(
-            {name: value for name, value in draws.items() if name not in self.observed},
-            {name: value for name, value in draws.items() if name in self.observed},
-        )
+    def draws_of_prior(self, count: int) -> Arrays:
+        """Return the values of all sites in runs without observations."""
+        return self._values_without_data({}, [*self.sites], count)
 
     def _values_without_data(
         self, values: Arrays, names: list[str], count: int | None = None

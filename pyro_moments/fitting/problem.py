@@ -109,10 +109,10 @@ class random_state_restored:
     """Leaves the global random state as it was."""
 
     def __enter__(self) -> None:
-        self._before = pyro.util.get_rng_state()
+        self._before = GlobalRandomState().get()
 
     def __exit__(self, *error: Any) -> None:
-        pyro.util.set_rng_state(self._before)
+        GlobalRandomState().set(self._before)
 
 
 class GlobalRandomState:
@@ -156,14 +156,9 @@ def trained_loss_by_draws(
         of_rows = Problem(problem.objective, problem.model, problem.guide, plates, False, None)
         return _evaluations(of_rows, part, is_last)
 
-    state = GlobalRandomState()
-    before = state.get()
-    try:
+    with random_state_restored(), torch.no_grad():
         pyro.set_rng_seed(SEED)
-        with torch.no_grad():
-            return loss_by_draws(fit, problem.objective, source, options, take, evaluations)
-    finally:
-        state.set(before)
+        return loss_by_draws(fit, problem.objective, source, options, take, evaluations)
 
 
 def _evaluations(problem: Problem, source: AllData, is_last: bool) -> Evaluations:

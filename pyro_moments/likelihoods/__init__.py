@@ -1,26 +1,3 @@
 """Expected log-probabilities and predictive moments of Pyro's distributions."""
 
-from pyro_moments.likelihoods import categorical as _categorical  # noqa: F401  (its rules)
-from pyro_moments.likelihoods.expected import (
-    EXPECTED_LOG_PROB,
-    PREDICTIVES,
-    evaluate,
-    is_predicted,
-    marginal,
-    moments_and_law,
-    predictive,
-    tempered,
-    tempered_jointly,
-)
-
-__all__ = [
-    "EXPECTED_LOG_PROB",
-    "PREDICTIVES",
-    "evaluate",
-    "is_predicted",
-    "marginal",
-    "moments_and_law",
-    "predictive",
-    "tempered",
-    "tempered_jointly",
-]
+from pyro_moments.likelihoods import categorical, expected  # noqa: F401  (register the rules)

@@ -12,7 +12,8 @@ from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.site import ClosedFormSite, checked_count
 from pyro_moments.evaluation.precision import full_precision
-from pyro_moments.likelihoods import marginal, moments_and_law, univariate
+from pyro_moments.likelihoods import univariate
+from pyro_moments.likelihoods.expected import marginal, moments_and_law
 from pyro_moments.likelihoods.structure import has_moments
 from pyro_moments.sites.terms import WRAPPERS
 
