@@ -20,8 +20,8 @@ from pyro_moments.evaluation.tensor import (
     MomentTensor,
     define_operators,
     name_of,
+    user_line,
 )
-from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.rules.table import IN_PLACE
 from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments, is_library
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import Composite
 from pyro_moments._host import VMAP_FRAME, call_plainly, shell_like, tree_leaves, tree_map
@@ -24,7 +24,6 @@ from pyro_moments.evaluation.precision import (
     mixed_precision_error,
     to_float32,
 )
-from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS, MeanCheck
 
 METADATA = {
@@ -311,3 +310,27 @@ def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
         operation=name_of(func),
         location=user_line(),
     )
+
+
+def user_line() -> str:
+    """Return the user's innermost file and line, and the module that runs there."""
+    frames = list(_frames())
+    user = next((frame for frame in frames if not is_library(frame)), None)
+    line = f"{user.f_code.co_filename}:{user.f_lineno}" if user else "unknown"
+    module = next((name for frame in frames if (name := _module_name(frame))), None)
+    return f"{line} in {module}" if module else line
+
+
+def _frames():
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _module_name(frame: FrameType) -> str | None:
+    owner = frame.f_locals.get("self")
+    if not isinstance(owner, torch.nn.Module) or frame.f_code.co_name != "forward":
+        return None
+    label = getattr(owner, "_pyro_name", "")
+    return f"{type(owner).__name__} {label}".strip() + ".forward"

@@ -11,9 +11,12 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 from torch import distributions
+from torch.distributions import constraints
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
+from moment_calculus.likelihoods.classes import check_classes_last
+from moment_calculus.likelihoods.classes.tables import ClassLikelihoods, no_logits
 from moment_calculus.likelihoods.families import (
     FAMILIES,
     Family,
@@ -27,12 +30,77 @@ from moment_calculus.likelihoods.joint_powers import (
     power_mean,
     power_mean_of_data,
 )
+from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.likelihoods.structure import has_moments, random_tensors
-from pyro_moments.likelihoods.univariate import UNIVARIATE
+from pyro_moments.likelihoods.structure import (
+    constrained_tensors,
+    has_moments,
+    random_tensors,
+    with_plain_tensors,
+)
+
+
+def draw_observations(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
+    """Draw parameters, and an observation for each: [count, *shape]."""
+    distribution_at, arguments = _as_function(fn)
+    device = random_tensors(fn)[0].device
+
+    def noise(shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.randn(shape, dtype=torch.double, device=device)
+
+    def aligned(point: torch.Tensor) -> torch.Tensor:
+        axes = (1,) * (len(shape) - point.dim() + 1)
+        return point.reshape(count, *axes, *point.shape[1:])
+
+    points = map(aligned, likelihoods.draw_arguments(arguments, count, noise))
+    return ExpandedDistribution(distribution_at(*points), torch.Size((count, *shape))).sample()
+
+
+def _as_function(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """Return the distribution by its random parameters, and these."""
+    tensors = random_tensors(fn)
+    arguments = [unwrap(tensor) for tensor in tensors]
+    check_univariate(fn, arguments)
+    parameters = ((name, unwrap(tensor), kind) for name, tensor, kind in constrained_tensors(fn))
+    check_unconstrained(fn, parameters, _is_real, link_names="torch.exp(h) or torch.sigmoid(h)")
+
+    def distribution_at(*points: torch.Tensor) -> Any:
+        shape = torch.broadcast_shapes(fn.batch_shape, *(point.shape for point in points))
+        table = {id(tensor): point for tensor, point in zip(tensors, points, strict=True)}
+        return with_plain_tensors(fn, table, shape)
+
+    return distribution_at, arguments
+
+
+def _is_real(constraint: Any) -> bool:
+    bounds = vars(constraint).values()
+    if constraints.is_dependent(constraint) or any(isinstance(b, torch.Tensor) for b in bounds):
+        return True
+    return all(bool(constraint.check(torch.tensor(point))) for point in (-1.5, 1.5))
+
+
+def _double(value: Any) -> Any:
+    plain = unwrap(value)
+    floating = isinstance(plain, torch.Tensor) and plain.is_floating_point()
+    return plain.double() if floating else plain
+
+
+UNIVARIATE = Univariate(
+    as_function=_as_function,
+    over_nodes=lambda function, shape: function,  # torch's distributions broadcast
+    certain=lambda fn: None if has_moments(fn) else fn,
+    support=lambda fn: fn.support,
+    is_random=lambda part: isinstance(part, MomentTensor),
+    is_floating=torch.is_floating_point,
+    double=_double,
+    binary=(distributions.Bernoulli,),
+    trials=(distributions.Bernoulli, distributions.Binomial),
+)
+
 
 NEEDS_RULE = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
 _WRAPPERS = Wrappers(torch.distributions.Independent, MaskedDistribution, ExpandedDistribution)
@@ -209,3 +277,41 @@ def _improper_uniform(fn: dist.ImproperUniform, value: Any) -> torch.Tensor:
 @TEMPERED.register(dist.ImproperUniform)
 def _tempered_improper_uniform(fn: dist.ImproperUniform, value: Any, power: Any) -> torch.Tensor:
     return _improper_uniform(fn, value)
+
+
+def random_logits(fn: Any) -> Gaussian:
+    """Return the Gaussian logits [..., classes] of a distribution with random parameters."""
+    fn = getattr(fn, "_categorical", fn)  # of a Multinomial or a OneHotCategorical
+    parameters = (unwrap(vars(fn).get(name)) for name in ("logits", "probs"))
+    of_classes = [one for one in parameters if isinstance(one, LogSoftmax | Softmax)]
+    if not of_classes:  # other probabilities than a softmax of logits
+        raise no_logits(unwrap(vars(fn).get("probs")), "torch.softmax")
+    check_classes_last(of_classes[0].source, "Categorical")
+    return of_classes[0].source
+
+
+def _noise(logits: Gaussian, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.randn(shape, dtype=logits.mean.dtype, device=logits.mean.device)
+
+
+_CLASSES = ClassLikelihoods(
+    tables=TABLES,
+    logits=random_logits,
+    has_moments=has_moments,
+    index=torch.Tensor.long,  # as in torch, classes may have any dtype
+    noise=_noise,
+    categorical=dist.Categorical,
+)
+_CLASSES.serve_categorical(distributions.Categorical)
+_CLASSES.serve_multinomial(distributions.Multinomial)
+_CLASSES.serve_ordered(dist.OrderedLogistic)
+
+
+@TABLES.expected.register(distributions.OneHotCategorical)
+def _one_hot(fn: Any, value: Any) -> torch.Tensor:
+    return _CLASSES.log_prob(fn, value.argmax(-1))
+
+
+@TABLES.tempered.register(distributions.OneHotCategorical)
+def _tempered_one_hot(fn: Any, value: Any, power: Any) -> torch.Tensor:
+    return _CLASSES.tempered(fn, value.argmax(-1), power)

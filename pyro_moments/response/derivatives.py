@@ -31,8 +31,12 @@ from pyro_moments.likelihoods.structure import (
     random_tensors,
     with_random_tensors,
 )
-from pyro_moments.prediction.predict import is_deterministic, prediction_at, sites_to_predict
-from pyro_moments.prediction.prediction import Prediction
+from pyro_moments.prediction.predict import (
+    Prediction,
+    is_deterministic,
+    prediction_at,
+    sites_to_predict,
+)
 from pyro_moments.response.evaluation_context import FixedParameters
 from pyro_moments.sites.terms import WRAPPERS
 from pyro_moments.sites.traces import is_factor

@@ -11,8 +11,7 @@ import numpyro.distributions as numpyro_dist
 import pytest
 
 from moment_calculus.objectives.data import DataPlateFinder
-from numpyro_moments.prediction.predict import needed
-from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
+from numpyro_moments.prediction.predict import Prediction, SampledPrediction, needed
 from tests.fitting.models import HOSTS, X, fresh
 from tests.propagation.losses import losses
 
