@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from models import observed, perceptron
+from models import observed, perceptron, scaled
 from sklearn.datasets import load_diabetes
 
 ROWS, INPUTS, HIDDEN = 64, 4, 10
@@ -66,13 +66,8 @@ def sizes(depth: int, family: str) -> list[int]:
 
 def network(host: Any, depth: int, family: str) -> Callable:
     """Hidden relu layers and a likelihood; normal priors over all weights and biases."""
-    shapes = sizes(depth, family)
-
-    def prior(shape: list[int]) -> Any:
-        scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
-        return host.dist.Normal(0.0, scale).expand(shape).to_event(len(shape))
-
-    return observed(host, partial(perceptron, host, prior, shapes), likelihood(host, family))
+    outputs = partial(perceptron, host, scaled(host), sizes(depth, family))
+    return observed(host, outputs, likelihood(host, family))
 
 
 def start(host: Any, depth: int, family: str) -> dict[str, Any]:

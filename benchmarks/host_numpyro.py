@@ -1,8 +1,10 @@
-"""NumPyro: what models call, fits, and draws. `host_pyro` has the same names."""
+"""NumPyro: what models call, fits, draws, and steps under jax.jit, as in `host_pyro`."""
 
 from __future__ import annotations
 
 import statistics
+import sys
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -13,8 +15,12 @@ import jax.numpy as np
 import numpy
 import numpyro
 import numpyro.distributions
-from jax.experimental.ode import odeint
+from models import perceptron, standard
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, autoguide
+from numpyro.infer.elbo import ELBO
+from numpyro.optim import Adam
+from time_to_accuracy_data import BATCH, EVERY, Split
+from timing import Step
 
 import numpyro_moments
 from numpyro_moments.fitting.problem import QUICK
@@ -24,18 +30,14 @@ NAME, BY, summary = "NumPyro", "median", statistics.median
 package, infer, dist = numpyro_moments, numpyro.infer, numpyro.distributions
 sample, plate, factor = numpyro.sample, numpyro.plate, numpyro.factor
 deterministic, scale = numpyro.deterministic, numpyro.handlers.scale
-array, relu, init_to_value = np.asarray, jax.nn.relu, numpyro.infer.init_to_value
+array, init_to_value = np.asarray, numpyro.infer.init_to_value
+relu, gelu, standardise = jax.nn.relu, jax.nn.gelu, jax.nn.standardize
 doubles, own_parameters = partial(jax.enable_x64, True), nullcontext
 
 
 def normal(seed: int, *shape: int) -> jax.Array:
     """Standard normal numbers."""
     return jax.random.normal(jax.random.key(seed), shape)
-
-
-def counts(seed: int, rate: numpy.ndarray) -> numpy.ndarray:
-    """Poisson numbers."""
-    return numpy.random.default_rng(seed).poisson(rate)
 
 
 def simulated(model: Callable, *data: Any) -> jax.Array:
@@ -62,11 +64,6 @@ def forget() -> None:
 def start_of(fit: Any) -> dict[str, Any]:
     """Options with which another fit goes on from this one."""
     return {"params": fit.params}
-
-
-def sites(fit: Any) -> dict[str, tuple]:
-    """Locations and scales of a mean-field fit by site."""
-    return located(fit.params)
 
 
 def located(params: dict[str, Any]) -> dict[str, tuple]:
@@ -106,43 +103,16 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
     return jax.lax.scan(step, state, inputs)
 
 
-def integrate(derivative: Callable, start: Any, times: jax.Array, parameters: Any) -> Any:
-    """Solve an equation: of its derivative (of state, time and parameters), the first state, the
-    times from the first on, and the parameters; states [times, n]."""
-    tolerances = {"rtol": 1e-6, "atol": 1e-8, "mxstep": 1000}  # as in NumPyro's own example
-    return odeint(derivative, start, times, parameters, **tolerances)
-
-
-def nuts(make: Callable[[], Callable], chains: int, draws: int, watch: Callable) -> list[dict]:
+def nuts(make: Callable[[], Callable], chains: int, draws: int) -> list[dict]:
     """Draw chain after chain, as ``MCMC`` runs them: each compiles anew, in every run."""
     with doubles():
-        return _chains(_chain(make(), draws), chains, watch)
+        sampler = MCMC(NUTS(make()), num_warmup=draws, num_samples=draws, progress_bar=False)
+        return [_chain(sampler, key) for key in jax.random.split(jax.random.key(0), chains)]
 
 
-def compiled_nuts(make: Callable[[], Callable], chains: int, draws: int) -> Callable:
-    """The same chains as one function of their keys, compiled before it is watched."""
-    with doubles():
-        chain = jax.jit(_chain(make(), draws)).lower(jax.random.key(0)).compile()
-        return partial(_chains, chain, chains)
-
-
-def _chain(model: Callable, count: int) -> Callable[[jax.Array], dict[str, jax.Array]]:
-    """The draws of a chain by its key."""
-    sampler = MCMC(NUTS(model), num_warmup=count, num_samples=count, progress_bar=False)
-
-    def draws(key: jax.Array) -> dict[str, jax.Array]:
-        sampler.run(key)
-        return sampler.get_samples()
-
-    return draws
-
-
-def _chains(chain: Callable, count: int, watch: Callable) -> list[dict[str, jax.Array]]:
-    result = []
-    for key in jax.random.split(jax.random.key(0), count):
-        watch()
-        result.append(jax.block_until_ready(chain(key)))
-    return result
+def _chain(sampler: MCMC, key: jax.Array) -> dict[str, jax.Array]:
+    sampler.run(key)
+    return jax.block_until_ready(sampler.get_samples())
 
 
 def posterior_draws(guide: Any, params: Any, count: int) -> dict[str, Any]:
@@ -161,5 +131,111 @@ def automatic(name: str, make: Callable[[], Callable], steps: int, rate: Callabl
     """
     model = make()
     guide = getattr(autoguide, name)(model)
-    svi = SVI(model, guide, numpyro.optim.Adam(rate), Trace_ELBO())
+    svi = SVI(model, guide, Adam(rate), Trace_ELBO())
     return guide, svi.run(jax.random.key(0), steps, progress_bar=False).params
+
+
+def activation(name: str) -> Callable[[jax.Array], jax.Array]:
+    exact = partial(jax.nn.gelu, approximate=False)
+    gelus = {"gelu": exact, "gelu (erf)": exact, "gelu (tanh)": jax.nn.gelu}
+    return gelus.get(name) or getattr(jax.nn, name)
+
+
+def network(sizes: tuple[int, ...], activation: Callable = jax.nn.relu) -> Callable:
+    """A fully connected network with standard normal priors on all weights."""
+    host = sys.modules[__name__]  # whose functions the network calls
+    return partial(perceptron, host, standard(host), sizes, activation=activation)
+
+
+def by_fan_in(site: dict) -> jax.Array:
+    """Weights N(0, 1/fan-in), biases 0."""
+    shape = site["fn"].event_shape
+    if len(shape) == 1:
+        return np.zeros(shape)
+    return jax.random.normal(site["kwargs"]["rng_key"], shape) * shape[0] ** -0.5
+
+
+def elbo_step(
+    elbo: ELBO, guide: Callable, model: Callable, data: tuple, **options: Any
+) -> tuple[Step, float]:
+    """One loss with its gradients, as an SVI step computes them, and the seconds of compiling."""
+    svi = SVI(model, guide(model, **{"init_scale": 0.05} | options), Adam(1e-3), elbo)
+    state = svi.init(jax.random.key(0), *data)
+
+    def loss(parameters: dict, key: jax.Array, *data: jax.Array) -> jax.Array:
+        constrained = svi.constrain_fn(parameters)
+        return svi.loss.loss(key, constrained, svi.model, svi.guide, *data)
+
+    gradients = jax.value_and_grad(loss)
+    return timed(gradients, svi.optim.get_params(state.optim_state), state.rng_key, *data)
+
+
+def updates(
+    count: int, elbo: ELBO, guide: Callable, model: Callable, data: tuple
+) -> tuple[Step, float]:
+    """So many updates with Adam, one after another in a scan."""
+    svi = SVI(model, guide(model, init_scale=0.05), Adam(1e-3), elbo)
+    start = svi.init(jax.random.key(0), *data)
+
+    def run(state: Any, x: jax.Array, y: jax.Array) -> Any:
+        return jax.lax.scan(lambda now, _: svi.update(now, x, y), state, length=count)
+
+    return timed(run, start, *data)
+
+
+def plain_step(sizes: tuple[int, ...], activation: Callable, data: tuple) -> tuple[Step, float]:
+    """Cross entropy of a network without distributions, with its gradients."""
+    outputs = network(sizes, activation)
+
+    def loss(parameters: dict, x: jax.Array, y: jax.Array) -> jax.Array:
+        with numpyro.handlers.block():
+            logits = numpyro.handlers.substitute(outputs, parameters)(x)
+        log_probabilities = jax.nn.log_softmax(logits)
+        return -np.sum(np.take_along_axis(log_probabilities, y[:, None], axis=-1))
+
+    trace = numpyro.handlers.trace(numpyro.handlers.seed(outputs, jax.random.key(1)))
+    sites = trace.get_trace(data[0])
+    scale = 0.05  # of a usual initialisation
+    parameters = {name: scale * site["value"] for name, site in sites.items()}
+    return timed(jax.value_and_grad(loss), parameters, *data)
+
+
+def timed(function: Callable, *arguments: Any) -> tuple[Step, float]:
+    """A jitted function, and the seconds of its tracing and compiling."""
+    step = jax.jit(function)
+    start = time.perf_counter()
+    jax.block_until_ready(step(*arguments))
+    return lambda: jax.block_until_ready(step(*arguments)), time.perf_counter() - start
+
+
+def peak(step: Step) -> None:
+    """XLA does not say."""
+
+
+class Training:
+    """A network that is being trained, from the start of its split; some updates in a scan."""
+
+    def __init__(
+        self, elbo: ELBO, guide: Callable, model: Callable, split: Split, rate: float, scale: float
+    ) -> None:
+        self.x, self.y = np.asarray(split.x), np.asarray(split.y)
+        start = init_to_value(values=split.start())
+        made = guide(model, init_loc_fn=start, init_scale=scale)
+        self.svi, rows = SVI(model, made, Adam(rate), elbo), np.zeros((EVERY, BATCH), int)
+        key = jax.random.key(split.number)
+        self.state = self.svi.init(key, self.x[:BATCH], self.y[:BATCH])
+        self.run = jax.jit(self._updates).lower(self.state, self.x, self.y, rows).compile()
+
+    def _updates(self, state: Any, x: jax.Array, y: jax.Array, batches: jax.Array) -> Any:
+        def update(now: Any, rows: jax.Array) -> tuple[Any, None]:
+            return self.svi.update(now, x[rows], y[rows])[0], None
+
+        return jax.lax.scan(update, state, batches)[0]
+
+    def advance(self, batches: numpy.ndarray) -> None:
+        rows = np.asarray(batches, int)
+        self.state = jax.block_until_ready(self.run(self.state, self.x, self.y, rows))
+
+    def posterior(self) -> dict[str, tuple]:
+        """Locations and scales by site."""
+        return located(self.svi.get_params(self.state))

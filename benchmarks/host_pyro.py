@@ -1,17 +1,26 @@
-"""Pyro: what models call, fits, and draws. `host_numpyro` has the same names."""
+"""Pyro: what models call, fits, draws, and steps. `host_numpyro` has the same names."""
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable
-from itertools import pairwise
+from functools import partial
 from typing import Any
 
 import numpy
 import pyro
 import pyro.distributions
 import torch
+import torch.nn.functional as F
 from pyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+from pyro.infer.elbo import ELBO
+from pyro.nn import PyroModule, PyroSample
 from pyro.optim import LambdaLR
+from time_to_accuracy_data import BATCH, Split
+from timing import Step
+from torch import nn
+from torch.autograd.profiler import profile
 from torch.distributions import transform_to
 
 import pyro_moments
@@ -22,18 +31,18 @@ NAME, BY, summary = "Pyro", "minimum", min  # of repeats: what disturbs a step m
 package, infer, dist, np = pyro_moments, pyro.infer, pyro.distributions, torch
 sample, plate, factor, deterministic = pyro.sample, pyro.plate, pyro.factor, pyro.deterministic
 scale, init_to_value = pyro.poutine.scale, pyro.infer.autoguide.init_to_value
-array, relu, doubles = torch.as_tensor, torch.relu, double_precision
-STRIDE = 0.1  # of Runge and Kutta, in the units of the models' times
+own_parameters = partial(pyro.settings.context, module_local_params=True)
+array, relu, gelu, doubles = torch.as_tensor, torch.relu, F.gelu, double_precision
+
+
+def standardise(x: torch.Tensor) -> torch.Tensor:
+    """Units with mean 0 and variance 1 in each row, as layer normalisation makes them."""
+    return F.layer_norm(x, x.shape[-1:])
 
 
 def normal(seed: int, *shape: int) -> torch.Tensor:
     """Standard normal numbers."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def counts(seed: int, rate: numpy.ndarray) -> torch.Tensor:
-    """Poisson numbers."""
-    return torch.poisson(array(rate), generator=torch.Generator().manual_seed(seed))
 
 
 def simulated(model: Callable, *data: Any) -> torch.Tensor:
@@ -45,11 +54,6 @@ def simulated(model: Callable, *data: Any) -> torch.Tensor:
 def randomness(seed: int) -> tuple:
     """Arguments that draws take: none, since the generator is global."""
     return ()
-
-
-def own_parameters() -> Any:
-    """A context in which each guide has parameters of its own."""
-    return pyro.settings.context(module_local_params=True)
 
 
 def fresh(seed: int = 0) -> None:
@@ -65,13 +69,6 @@ def forget() -> None:
 def start_of(fit: Any) -> dict[str, Any]:
     """Options with which another fit goes on from this one: its guide has the parameters."""
     return {}
-
-
-def sites(fit: Any) -> dict[str, tuple]:
-    """Locations and scales of a mean-field fit by site."""
-    names = {name.rpartition("locs.")[2] for name in fit.params if ".locs." in name}
-    part = lambda name, what: fit.params[f"DVIGuide.{what}s.{name}"].numpy()  # noqa: E731
-    return {name: (part(name, "loc"), part(name, "scale")) for name in names}
 
 
 def terms_by_draws(
@@ -107,43 +104,15 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, torch.Tensor]:
     return state, torch.stack(outputs)
 
 
-def integrate(derivative: Callable, start: Any, times: torch.Tensor, parameters: Any) -> Any:
-    """Solve an equation by the classical method of Runge and Kutta: torch has no solver."""
-    states = [start]
-    for begin, end in pairwise(times.tolist()):
-        state, strides = states[-1], round((end - begin) / STRIDE)
-        for part in range(strides):
-            state = _stride(
-                derivative,
-                state,
-                begin + part * STRIDE,
-                parameters,
-            )
-        states.append(state)
-    return torch.stack(states)
-
-
-def _stride(derivative: Callable, state: Any, time: float, parameters: Any) -> Any:
-    first = derivative(state, time, parameters)
-    second = derivative(state + STRIDE / 2 * first, time + STRIDE / 2, parameters)
-    third = derivative(state + STRIDE / 2 * second, time + STRIDE / 2, parameters)
-    fourth = derivative(state + STRIDE * third, time + STRIDE, parameters)
-    return state + STRIDE / 6 * (first + 2 * second + 2 * third + fourth)
-
-
-def nuts(make: Callable[[], Callable], chains: int, draws: int, watch: Callable) -> list[dict]:
+def nuts(make: Callable[[], Callable], chains: int, draws: int) -> list[dict]:
     """Draw chain after chain: of several, ``MCMC`` makes processes where there are processors."""
     result = []
     for _ in range(chains):
         kernel = NUTS(make(), max_plate_nesting=1, init_strategy=_anywhere)
-        sampler = MCMC(kernel, draws, draws, disable_progbar=True, hook_fn=watch)
+        sampler = MCMC(kernel, draws, draws, disable_progbar=True)
         sampler.run()
         result.append(sampler.get_samples())
     return result
-
-
-def compiled_nuts(make: Callable[[], Callable], chains: int, draws: int) -> None:
-    """Nothing is compiled."""
 
 
 def posterior_draws(guide: Callable, params: Any, count: int) -> dict[str, Any]:
@@ -179,3 +148,123 @@ def _anywhere(site: dict[str, Any]) -> torch.Tensor:
     """Pyro's ``init_to_uniform``, but for its draw from the prior: flat ones have none."""
     unconstrained = 4 * torch.rand(site["fn"].shape(), dtype=torch.float64) - 2
     return transform_to(site["fn"].support)(unconstrained)
+
+
+class Network(PyroModule):
+    """Fully connected network with standard normal priors on all weights."""
+
+    def __init__(self, sizes: tuple[int, ...], activation: Callable = torch.relu) -> None:
+        super().__init__()
+        self.activation = activation
+        self.layers = PyroModule[nn.ModuleList](itertools.starmap(layer, itertools.pairwise(sizes)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        *hidden, last = self.layers
+        for module in hidden:
+            x = self.activation(module(x))
+        return last(x)
+
+
+network = Network
+
+
+def layer(inputs: int, outputs: int) -> PyroModule:
+    linear, normal = PyroModule[nn.Linear](inputs, outputs), dist.Normal(0.0, 1.0)
+    linear.weight = PyroSample(normal.expand([outputs, inputs]).to_event(2))
+    linear.bias = PyroSample(normal.expand([outputs]).to_event(1))
+    return linear
+
+
+def activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    return getattr(F, name)
+
+
+def by_fan_in(site: dict) -> torch.Tensor:
+    """Weights N(0, 1/fan-in), biases 0."""
+    shape = site["fn"].event_shape
+    return torch.randn(shape) * shape[-1] ** -0.5 if len(shape) > 1 else torch.zeros(shape)
+
+
+def elbo_step(
+    elbo: ELBO, guide: Callable, model: Callable, data: tuple, **options: Any
+) -> tuple[Step, float]:
+    """One loss with its gradients, as an SVI step computes them, and the seconds of the first."""
+    torch.manual_seed(0)
+    made = guide(model, **{"init_scale": 0.05} | options)
+    start = time.perf_counter()
+    elbo.loss_and_grads(model, made, *data)  # the guide makes its parameters
+    first = time.perf_counter() - start
+    if getattr(elbo, "compiled", None):
+        print(f"compiling took {first:.0f} s")
+    parameters = list(made.parameters())
+
+    def step() -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        with pyro.poutine.trace(param_only=True):
+            elbo.loss_and_grads(model, made, *data)
+
+    return step, first
+
+
+def update(elbo: ELBO, guide: Callable, model: Callable, data: tuple) -> tuple[Step, float]:
+    """A step of Pyro's SVI by its Adam."""
+    made, adam = guide(model, init_scale=0.05), pyro.optim.Adam({"lr": 1e-3})
+    return timed(pyro.infer.SVI(model, made, adam, elbo).step, *data)
+
+
+def plain_step(sizes: tuple[int, ...], activation: Callable, data: tuple) -> tuple[Step, float]:
+    """Cross entropy of a network without distributions, with its gradients."""
+    (x, y), layers = data, list(itertools.starmap(nn.Linear, itertools.pairwise(sizes)))
+    parts = [part for linear in layers for part in (linear, nn.ReLU())]
+    plain = nn.Sequential(*parts[:-1])
+
+    def step() -> None:
+        plain.zero_grad()
+        F.cross_entropy(plain(x), y).backward()
+
+    return step, 0.0
+
+
+def timed(function: Callable, *arguments: Any) -> tuple[Step, float]:
+    """Nothing is compiled."""
+    return partial(function, *arguments), 0.0
+
+
+def peak(step: Step) -> int:
+    """Bytes that one loss with its gradients needs at most, above what is there before."""
+    step()  # the guide makes its parameters, and their gradients
+    with profile(profile_memory=True) as profiler:
+        step()
+    events = [event for event in profiler.kineto_results.events() if event.name() == "[memory]"]
+    live = highest = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        highest = max(highest, live)
+    return highest
+
+
+class Training:
+    """A network that is being trained, from the start of its split."""
+
+    def __init__(
+        self, elbo: ELBO, guide: Callable, model: Callable, split: Split, rate: float, scale: float
+    ) -> None:
+        pyro.set_rng_seed(split.number)
+        self.x, self.y = torch.as_tensor(split.x), torch.as_tensor(split.y)
+        values = {name: torch.as_tensor(value) for name, value in split.start().items()}
+        self.guide = guide(model, init_loc_fn=init_to_value(values=values), init_scale=scale)
+        self.names = list(values)
+        elbo.loss_and_grads(model, self.guide, self.x[:BATCH], self.y[:BATCH])  # compiles
+        self.guide.zero_grad()
+        self.svi = pyro.infer.SVI(model, self.guide, pyro.optim.Adam({"lr": rate}), elbo)
+
+    def advance(self, batches: numpy.ndarray) -> None:
+        for rows in torch.as_tensor(batches):
+            self.svi.step(self.x[rows], self.y[rows])
+
+    @torch.no_grad()
+    def posterior(self) -> dict[str, tuple]:
+        """Locations and scales by site."""
+        parts = self.guide.locs, self.guide.scales
+        return {name: tuple(getattr(part, name).numpy() for part in parts) for name in self.names}

@@ -23,31 +23,23 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def parser(text: str, *names: str) -> argparse.ArgumentParser:
-    """Make a parser of a script with options that several scripts have.
-
-    Args:
-        text: the docstring of the script.
-        names: of the options.
-    """
+    """Make a parser of a script, from its docstring and names of options that several have."""
     result = argparse.ArgumentParser(description=text.splitlines()[0])
     for name in names:
         result.add_argument(name, **OPTIONS[name])
     return result
 
 
-def load(host: str, part: str = "host", threads: int | None = None) -> ModuleType:
-    """Import a module of a host, which keeps to so many threads.
+def load(host: str, threads: int | None = None) -> ModuleType:
+    """Import a framework's module, which keeps to so many threads.
 
-    Args:
-        host: "pyro" or "numpyro".
-        part: of the host: "host", "steps" or "networks".
-        threads: PyTorch has one by default, XLA one for each processor that the process may use.
+    PyTorch has one by default, XLA one for each processor that the process may use.
     """
     if host == "numpyro" and threads:  # before JAX is imported
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     if host == "numpyro" and threads == 1:
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-    module = importlib.import_module(f"{part}_{host}")
+    module = importlib.import_module(f"host_{host}")
     if host == "pyro":
         importlib.import_module("torch").set_num_threads(threads or 1)
     return module

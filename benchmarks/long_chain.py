@@ -11,13 +11,11 @@ resident set, and by how many floats for each element that grows from half of th
 from __future__ import annotations
 
 import argparse
-import json
 import resource
-import subprocess
 import sys
-import time
 
 import hosts
+from timing import in_processes, measure
 
 REPEATS, LIMIT = 5, 4.0
 GUIDES = ("DVIGuide", "TridiagonalGuide")
@@ -26,9 +24,6 @@ OBJECTIVES = ("DeterministicELBO", "Trace_ELBO")
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    if options.contender:
-        print(json.dumps(measured(options)))
-        return
     print(f"{options.size} elements, {options.host}")
     print(f"{'':37s} {'s':>7s} {'ratio':>6s} {'MiB':>7s} {'floats':>8s}")
     ratios = [ratio for objective in OBJECTIVES for ratio in table(options, objective)]
@@ -40,8 +35,9 @@ def table(options: argparse.Namespace, objective: str) -> list[float]:
     """The ratios of the times of an objective to that of the mean-field guide."""
     times = []
     for guide in GUIDES:
-        seconds, memory = spawned(options, guide, objective, options.size)
-        half = spawned(options, guide, objective, options.size // 2)[1]
+        sizes = options.size, options.size // 2
+        contenders = [(options.host, guide, objective, size) for size in sizes]
+        (seconds, memory), (_, half) = in_processes(measured, contenders)
         times.append(seconds)
         ratio, growth = seconds / times[0], (memory - half) / (options.size / 2 * 4 / 2**20)
         name = f"{objective} + {guide}"
@@ -49,41 +45,25 @@ def table(options: argparse.Namespace, objective: str) -> list[float]:
     return [seconds / times[0] for seconds in times]
 
 
-def spawned(
-    options: argparse.Namespace, guide: str, objective: str, size: int
-) -> tuple[float, float]:
-    """Seconds of a step, and the MiB of its process."""
-    command = [sys.executable, __file__, "--host", options.host, "--size", str(size)]
-    command += ["--contender", guide, objective]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    seconds, memory = json.loads(done.stdout.splitlines()[-1])
-    return seconds, memory
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = hosts.parser(__doc__, "--host", "--check")
     parser.add_argument("--size", type=int, default=10_000_000, help="elements (%(default)s)")
-    parser.add_argument("--contender", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
-def measured(options: argparse.Namespace) -> tuple[float, float]:
-    steps = hosts.load(options.host, "steps")
-    host, (guide, objective) = steps.host, options.contender
+def measured(name: str, guide: str, objective: str, size: int) -> tuple[float, float]:
+    """Seconds of a step, and the MiB of its process."""
+    host = hosts.load(name)
 
     def model() -> None:
-        prior = host.dist.Normal(0.0, 1.0).expand([options.size])
+        prior = host.dist.Normal(0.0, 1.0).expand([size])
         host.sample("w", prior.to_event(1))
 
     package = host.package if hasattr(host.package, objective) else host.infer
     elbo = getattr(package, objective)()
-    step, _ = steps.elbo_step(elbo, getattr(host.package, guide), model, ())
-    seconds = []
-    for _ in range(1 + REPEATS):
-        start = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    step, _ = host.elbo_step(elbo, getattr(host.package, guide), model, ())
+    seconds = measure({guide: step}, REPEATS)[guide]
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

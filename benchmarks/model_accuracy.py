@@ -43,7 +43,7 @@ class Row:
 
 def models(host: str) -> dict[str, tuple[Callable, tuple[Any, ...]]]:
     """The twelve models of a host, with their data."""
-    return twelve_models(hosts.load(host), hosts.load(host, "networks"))
+    return twelve_models(hosts.load(host))
 
 
 def compare(

@@ -14,6 +14,16 @@ def standard(host: Any) -> Prior:
     return lambda shape: host.dist.Normal(0.0, 1.0).expand(list(shape)).to_event(len(shape))
 
 
+def scaled(host: Any) -> Prior:
+    """Normal priors, those of matrices scaled by their number of inputs."""
+
+    def prior(shape: Sequence[int]) -> Any:
+        scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
+        return host.dist.Normal(0.0, scale).expand(list(shape)).to_event(len(shape))
+
+    return prior
+
+
 def perceptron(
     host: Any, prior: Prior, sizes: Sequence[int], x: Any, activation: Callable | None = None
 ) -> Any:
@@ -23,17 +33,6 @@ def perceptron(
         weight = host.sample(f"weight{place}", prior([inputs, units]))
         x = x @ weight + host.sample(f"bias{place}", prior([units]))
     return x
-
-
-def one_hidden_layer(host: Any, x: Any, hidden: int) -> Any:
-    """The output of a network of relus."""
-
-    def dense(name: str, x: Any, outputs: int) -> Any:
-        weight = host.sample(f"{name}.weight", prior([x.shape[-1], outputs]))
-        return x @ weight + host.sample(f"{name}.bias", prior([outputs]))
-
-    prior = standard(host)
-    return dense("last", host.relu(dense("first", x, hidden)), 1)[..., 0]
 
 
 def linear(host: Any) -> Callable[[Any], Any]:
@@ -78,6 +77,15 @@ def regression_by(host: Any, mean: Callable[[Any], Any], noise: Any = None) -> C
             host.sample("obs", host.dist.Normal(loc, scale), obs=y)
 
     return model
+
+
+def network_regression(host: Any, hidden: int) -> Callable:
+    """Regression by one hidden layer of relus, with standard normal priors."""
+
+    def mean(x: Any) -> Any:
+        return perceptron(host, standard(host), (x.shape[-1], hidden, 1), x)[..., 0]
+
+    return regression_by(host, mean)
 
 
 def observed(host: Any, network: Callable, likelihood: Callable[[Any], Any]) -> Callable:

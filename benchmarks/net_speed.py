@@ -18,7 +18,6 @@ page of what `--out` writes.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -30,7 +29,7 @@ from typing import Any
 import hosts
 import models
 from net_speed_rows import Growth, Measured, Row, as_json, compared, exceeded, timed
-from timing import COMPILED, REFERENCE, Step, empty_cache, processor_seconds
+from timing import COMPILED, REFERENCE, Step, empty_cache, in_processes, processor_seconds
 
 BATCH, WIDTH = 32, 100
 WIDTHS, BATCHES, ROWS = (50, 100, 200), (16, 32, 64, 128), (100, 1000, 10_000, 100_000)
@@ -49,11 +48,12 @@ ACTIVATION_LIMITS = dict.fromkeys(("gelu", "elu", "silu", "softplus"), 2.0)
 
 def main(arguments: list[str] | None = None) -> None:
     options, results = parse(arguments), []
-    steps = hosts.load(options.host, "steps", threads=1)
-    with steps.host.own_parameters():
-        for item in measurements(steps, options):
-            print(item, flush=True)
-            results.append(item)
+    host = hosts.load(options.host, threads=1)
+    with host.own_parameters():
+        for name, part in PARTS.items():
+            for item in part(host, options) if options.only in (None, name) else ():
+                print(item, flush=True)
+                results.append(item)
     head = {"backend": options.host, "machine": hosts.described(options.host)}
     hosts.write(options.out, head | as_json(results))
     if options.check and (slow := exceeded(results)):
@@ -70,30 +70,24 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def measurements(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
-    for name, part in PARTS.items():
-        if options.only in (None, name):
-            yield from part(steps, options)
-
-
-def updates(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row]:
+def updates(host: ModuleType, options: argparse.Namespace) -> Iterator[Row]:
     """Updates by Adam; in Pyro also losses with gradients, which its limits are of."""
-    host, limits = steps.host, UPDATE_LIMITS[options.host]
+    limits = UPDATE_LIMITS[options.host]
     what, data = "13-50-2, batch 64", (host.normal(0, 64, 13), host.normal(1, 64))
-    model = models.two_heads(host, steps.network((13, 50, 2)))
+    model = models.two_heads(host, host.network((13, 50, 2)))
     if options.host == "numpyro":
-        make = partial(steps.updates, SCANNED)
+        make = partial(host.updates, SCANNED)
         scans = timed(_made(make, _contenders(host, False), model, data), options.repeats)
         each = {name: scan.part(SCANNED) for name, scan in scans.items()}
         yield from compared(f"{what}, update ({SCANNED} in a scan)", host.BY, each, limits)
         return
     contenders = _contenders(host, not options.no_compiled)
-    gradients = timed(_made(steps.elbo_step, contenders, model, data), 10 * options.repeats)
+    gradients = timed(_made(host.elbo_step, contenders, model, data), 10 * options.repeats)
     yield from compared(f"{what}, loss and gradients", host.BY, gradients, limits)
-    by_adam = timed(_made(steps.update, contenders, model, data), 10 * options.repeats)
+    by_adam = timed(_made(host.update, contenders, model, data), 10 * options.repeats)
     yield from compared(f"{what}, update with Pyro's Adam", host.BY, by_adam, {})
     if not options.no_compiled:
-        ours, reference = _in_processes(_first_step, [True, False])
+        ours, reference = in_processes(_first_step, [(True,), (False,)])
         what = "13-50-1, batch 64, first step"
         yield Row(what, ours, host.BY, reference, FIRST_STEP, in_seconds=True)
 
@@ -114,9 +108,9 @@ def _made(make: Callable, contenders: dict, model: Callable, data: tuple) -> dic
 
 def _first_step(compiled: bool) -> Measured:
     """Processor seconds of the first step in Pyro, alone in its process, compilers included."""
-    steps = hosts.load("pyro", "steps")
-    host, name = steps.host, "compiled=True" if compiled else "TraceMeanField_ELBO"
-    model = models.regression(host, steps.network((13, 50, 1)))
+    host = hosts.load("pyro")
+    name = "compiled=True" if compiled else "TraceMeanField_ELBO"
+    model = models.regression(host, host.network((13, 50, 1)))
     ours = models.closed_form(host, FULL, compiled=True)
     elbo, guide = ours if compiled else models.reference(host, REFERENCE)
     data = host.normal(0, 64, 13), host.normal(1, 64)
@@ -128,41 +122,40 @@ def _first_step(compiled: bool) -> Measured:
 
 
 def layer_step(
-    steps: ModuleType, sizes: tuple[int, ...], rows: int, activation: str = "relu"
+    host: ModuleType, sizes: tuple[int, ...], rows: int, activation: str = "relu"
 ) -> Step:
     """One ELBO of full covariance with its gradients."""
-    host = steps.host
-    model = models.two_heads(host, steps.network(sizes, steps.activation(activation)))
+    model = models.two_heads(host, host.network(sizes, host.activation(activation)))
     pair, data = models.closed_form(host, FULL), (host.normal(0, rows, 13), host.normal(1, rows))
-    return steps.elbo_step(*pair, model, data, init_loc_fn=steps.by_fan_in)[0]
+    return host.elbo_step(*pair, model, data, init_loc_fn=host.by_fan_in)[0]
 
 
-def widths(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
+def widths(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
     what = f"13-d-d-2, full covariance, batch {BATCH}"
     shapes = {d: ((13, d, d, 2), BATCH) for d in WIDTHS}
-    yield from _grown(options, Growth(what, "width", steps.host.NAME, steps.host.BY), shapes)
+    yield from _grown(options, Growth(what, "width", host.NAME, host.BY), shapes)
 
 
-def batches(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
+def batches(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
     what = f"13-{WIDTH}-{WIDTH}-2, full covariance"
     shapes = {batch: ((13, WIDTH, WIDTH, 2), batch) for batch in BATCHES}
-    ours = Growth(what, "batch", steps.host.NAME, steps.host.BY, limit=BATCH_EXPONENT)
+    ours = Growth(what, "batch", host.NAME, host.BY, limit=BATCH_EXPONENT)
     yield from _grown(options, ours, shapes)
 
 
-def rows(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
+def rows(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
     shapes = {count: ((13, 50, 2), count) for count in ROWS}
     alone = argparse.Namespace(**vars(options) | {"port": None})
-    ours = Growth("13-50-2, full covariance", "rows", steps.host.NAME, steps.host.BY)
+    ours = Growth("13-50-2, full covariance", "rows", host.NAME, host.BY)
     yield from _grown(alone, ours, shapes)
 
 
-def activations(steps: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
+def activations(host: ModuleType, options: argparse.Namespace) -> Iterator[Row | Growth]:
     sizes = (13, WIDTH, WIDTH, 2)
-    contenders = {name: layer_step(steps, sizes, BATCH, name) for name in ACTIVATIONS}
+    contenders = {name: layer_step(host, sizes, BATCH, name) for name in ACTIVATIONS}
     times = timed(contenders, options.repeats)
     what = f"13-{WIDTH}-{WIDTH}-2, full covariance, batch {BATCH}"
-    yield from compared(what, steps.host.BY, times, ACTIVATION_LIMITS)
+    yield from compared(what, host.BY, times, ACTIVATION_LIMITS)
 
 
 PARTS = {
@@ -182,7 +175,7 @@ def _grown(
 ) -> Iterator[Row | Growth]:
     """A row for each size, beside the port if it is there; then the growth of each contender."""
     shapes = {size: shape for size, shape in shapes.items() if size <= options.largest}
-    times = _in_processes(partial(_measured, options), list(shapes.values()))
+    times = list(in_processes(_measured, [(options, shape) for shape in shapes.values()]))
     for size, (*reference, measured) in zip(shapes, times, strict=True):
         limit = PORT_LIMITS[options.host] if reference else None
         yield Row(f"{ours.what}, {ours.size} {size}", measured, ours.by, *reference, limit=limit)
@@ -192,27 +185,19 @@ def _grown(
         yield replace(ours, name=name, sizes=tuple(shapes), seconds=seconds, limit=limit)
 
 
-def _in_processes(function: Callable[[Any], Any], arguments: list) -> list:
-    """Results for all arguments, each from a process of its own: what memory an allocator holds
-    ready, and what is compiled, depends on what was there before."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1, maxtasksperchild=1) as pool:
-        return pool.map(function, arguments, chunksize=1)
-
-
 def _measured(options: argparse.Namespace, shape: Shape) -> list[Measured]:
     """The port first, if it is there; with the peaks of memory where they are known."""
-    steps = hosts.load(options.host, "steps", threads=1)
-    makers = {steps.host.NAME: partial(layer_step, steps)}
+    host = hosts.load(options.host, threads=1)
+    makers = {host.NAME: partial(layer_step, host)}
     if options.port is not None:
         import net_speed_port
 
         makers = {PORT: net_speed_port.maker(options.port), **makers}
-    with steps.host.own_parameters():
+    with host.own_parameters():
         contenders = {name: make(*shape) for name, make in makers.items()}
         times = timed(contenders, options.repeats)
         return [
-            replace(times[name], mebibytes=_mebibytes(steps.peak(step)))
+            replace(times[name], mebibytes=_mebibytes(host.peak(step)))
             for name, step in contenders.items()
         ]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import hosts
 import numpy as np
-from models import one_hidden_layer, regression_by
+from models import network_regression
 
 HIDDEN, SEEDS = 50, 10
 
@@ -34,7 +34,7 @@ class Clock:
 
 def compared(host: ModuleType, data: list[Any], seed: int) -> tuple[float, float]:
     """Losses after L-BFGS, and after Adam in the same time; prints a row."""
-    model = regression_by(host, lambda x: one_hidden_layer(host, x, HIDDEN))
+    model = network_regression(host, HIDDEN)
     ours = hosts.fitted(host, model, *data, seed=seed, method="lbfgs")
     seconds = ours.seconds["fitting"]
     options = {"steps": 10**7, "every": 5, "callback": Clock(seconds)}

@@ -1,4 +1,4 @@
-"""Fits and their linear response beside NUTS: regressions, a hierarchy, eight schools, networks.
+"""Fits and their linear response beside NUTS: a regression, a hierarchy, networks.
 
     python benchmarks/nuts_comparison.py [--host pyro] [--yacht yacht.npz] [--only NAME]
 
@@ -21,13 +21,11 @@ from typing import Any
 
 import hosts
 import numpy as np
-from models import hierarchy, linear, one_hidden_layer, regression_by
+from models import hierarchy, linear, network_regression, regression_by
 from sklearn.datasets import load_diabetes
 
 HIDDEN, GROUPS = 20, 20
 MEAN, SCALE, PREDICTED = 0.05, 0.1, 0.25
-EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
-ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
 
 
 @dataclass(frozen=True)
@@ -51,10 +49,6 @@ class Case:
     @property
     def is_network(self) -> bool:
         return self.model == "network"
-
-    @property
-    def is_regression(self) -> bool:
-        return self.model in ("regression", "hierarchy")
 
 
 def diabetes() -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +79,6 @@ def cases(yacht: Path | None, networks: bool) -> list[Case]:
     chosen = [
         Case("diabetes, linear", "regression", diabetes()),
         Case("20 groups", "hierarchy", groups()),
-        Case("eight schools", "schools", (ERRORS, EFFECTS)),
     ]
     if networks:
         chosen.append(held_out("diabetes, 1 × 20", *diabetes()))
@@ -97,20 +90,10 @@ def cases(yacht: Path | None, networks: bool) -> list[Case]:
 
 def models(host: Any) -> dict[str, Callable]:
     """Models by name; their weights, effects and means have normal priors."""
-    sample, plate, dist = host.sample, host.plate, host.dist
-
-    def schools(errors: Any, y: Any = None) -> None:
-        mean = sample("mean", dist.Normal(0.0, 5.0))
-        spread = sample("spread", dist.HalfCauchy(5.0))
-        with plate("school", len(errors)):
-            effect = sample("standard_effect", dist.Normal(0.0, 1.0))
-            sample("obs", dist.Normal(mean + spread * effect, errors), obs=y)
-
     return {
         "regression": regression_by(host, linear(host)),
-        "hierarchy": hierarchy(host, GROUPS, 2.0, dist.HalfNormal(1.0)),
-        "schools": schools,
-        "network": regression_by(host, lambda x: one_hidden_layer(host, x, HIDDEN)),
+        "hierarchy": hierarchy(host, GROUPS, 2.0, host.dist.HalfNormal(1.0)),
+        "network": network_regression(host, HIDDEN),
     }
 
 
@@ -133,7 +116,7 @@ def compared(host: ModuleType, case: Case, draws: int, reference: Any) -> Any:
 def failures(case: Case, comparison: Any) -> list[str]:
     """What a comparison falls short of."""
     missed = []
-    if case.is_regression:
+    if not case.is_network:
         for site in comparison.sites:
             excess = np.abs(site.difference) - np.maximum(MEAN, 2 * site.error)
             if (excess > 0).any():

@@ -39,9 +39,9 @@ EXAMPLE = 1.5  # largest ratio of the examples
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    steps = hosts.load(options.host, "steps", threads=1)
-    with steps.host.own_parameters():
-        report(tables(steps, options), options)
+    host = hosts.load(options.host, threads=1)
+    with host.own_parameters():
+        report(tables(host, options), options)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -51,18 +51,18 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def tables(steps: ModuleType, options: argparse.Namespace) -> Iterator[Table]:
+def tables(host: ModuleType, options: argparse.Namespace) -> Iterator[Table]:
     for name, rows, covariates, repeats in plan(options):
         title = f"{name}, {rows} x {covariates}"
         if options.only in title:
-            made = regression(steps.host, name, rows, covariates)
+            made = regression(host, name, rows, covariates)
             first = FIRST_STEP if rows == options.rows and name == "Bernoulli" else None
-            yield from both(steps, title, *made, repeats, LIMITS[name][options.host], first)
+            yield from both(host, title, *made, repeats, LIMITS[name][options.host], first)
     examples = {} if options.host == "pyro" else EXAMPLES
     for name, make in examples.items():
         if options.only in name:
-            made = make(steps.host)
-            yield from both(steps, name, *made, 20 * options.repeats, EXAMPLE, FIRST_STEP)
+            made = make(host)
+            yield from both(host, name, *made, 20 * options.repeats, EXAMPLE, FIRST_STEP)
 
 
 def plan(options: argparse.Namespace) -> Iterator[tuple[str, int, int, int]]:
@@ -75,7 +75,7 @@ def plan(options: argparse.Namespace) -> Iterator[tuple[str, int, int, int]]:
 
 
 def both(
-    steps: ModuleType,
+    host: ModuleType,
     title: str,
     model: Callable,
     data: tuple,
@@ -84,10 +84,9 @@ def both(
     first_limit: float | None,
 ) -> Iterator[Table]:
     """Times of a step, and in NumPyro of the first one."""
-    host = steps.host
     made = {
-        REFERENCE: steps.elbo_step(*reference(host, REFERENCE), model, data),
-        CLOSED: steps.elbo_step(*closed_form(host, "full"), model, data),
+        REFERENCE: host.elbo_step(*reference(host, REFERENCE), model, data),
+        CLOSED: host.elbo_step(*closed_form(host, "full"), model, data),
     }
     contenders = {name: step for name, (step, _) in made.items()}
     yield Table(title, measure(contenders, repeats, host.summary), {CLOSED: limit})

@@ -14,9 +14,9 @@ import resource
 import sys
 from functools import partial
 
+import host_pyro as host
 import hosts
 import models
-import steps_pyro as steps
 
 from pyro_moments import DeterministicELBO, DVIGuide
 
@@ -26,18 +26,18 @@ LIMIT = 16.0  # live tensors
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options, host = parse(arguments), steps.host
+    options = parse(arguments)
     host.fresh()
     data = host.normal(0, BATCH, INPUTS), host.normal(1, BATCH)
     with host.own_parameters():
-        model = models.two_heads(host, steps.network((INPUTS, HIDDEN, HIDDEN, 2)))
+        model = models.two_heads(host, host.network((INPUTS, HIDDEN, HIDDEN, 2)))
         guide = DVIGuide(model, init_scale=0.05)
         full = partial(DeterministicELBO, covariance="full")
         contenders = {"eager, exact": full(), "eager, dvi": full(rules="dvi")}
         if options.compiled:
             contenders["compiled, exact"] = full(compiled=True)
         peaks = {
-            name: steps.peak(partial(elbo.loss_and_grads, model, guide, *data)) / UNIT
+            name: host.peak(partial(elbo.loss_and_grads, model, guide, *data)) / UNIT
             for name, elbo in contenders.items()
         }
     show(peaks)

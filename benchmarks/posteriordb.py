@@ -9,11 +9,8 @@ What the library refuses stays among the rows, with its reason.
 from __future__ import annotations
 
 import argparse
-import signal
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -22,23 +19,22 @@ from typing import Any
 import hosts
 import numpy as np
 from posteriordb_report import (
+    DRAWS,
     MEAN_FIELD,
     MULTIVARIATE,
     NORMAL,
     NUTS,
     RESPONSE,
-    Result,
+    Attempt,
     compared,
     picture,
     table,
 )
 from posteriors_models import Draws, Posterior
-from posteriors_nuts import CHAINS
-from posteriors_nuts import DRAWS as DRAWS_OF_NUTS
 
 STEPS, FIRST_RATE, LAST_RATE = 20_000, 0.05, 0.0005  # of Adam; its rate falls geometrically
-DRAWS = 40_000  # from an approximation: four times those of the reference
-PATIENCE, WORDS = 300.0, 150  # seconds; characters of a reason
+CHAINS, DRAWS_OF_NUTS = 4, 1000  # warm-up and sampling each
+PATIENCE = 300.0  # seconds
 
 
 def main() -> None:
@@ -64,50 +60,14 @@ def main() -> None:
         picture(rows, options.picture)
 
 
-def _row(host: ModuleType, posterior: Posterior, options: argparse.Namespace) -> dict[str, Result]:
+def _row(host: ModuleType, posterior: Posterior, options: argparse.Namespace) -> dict[str, Attempt]:
     """What every method gives; prints each as it comes."""
     print(posterior.name, flush=True)
     row = {}
     for method, attempt in _attempts(host, posterior, options):
-        row[method] = attempt.then(partial(compared, posterior)).result()
+        row[method] = attempt.then(partial(compared, posterior))
         print(f"    {method:24s}{row[method]}", flush=True)
     return row
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """What was tried.
-
-    Args:
-        value: what it gave; None if nothing.
-        seconds: it took.
-        reason: why it gave nothing, or nothing that can be relied on.
-    """
-
-    value: Any = None
-    seconds: float = 0.0
-    reason: str = ""
-
-    def then(self, run: Callable[[Any], Any], patience: float = 0.0) -> Attempt:
-        """What is made of it; nothing of nothing.
-
-        Args:
-            run: makes it.
-            patience: in seconds, after which it is not waited for; 0 for ever.
-        """
-        if self.value is None:
-            return self
-        start, value, reason = time.perf_counter(), None, self.reason
-        try:
-            with _impatient(patience):
-                value = run(self.value)
-        except Exception as error:  # whatever the host or the library says
-            reason = _in_one_line(error)
-        return Attempt(value, self.seconds + time.perf_counter() - start, reason)
-
-    def result(self) -> Result:
-        """Of an attempt to compare."""
-        return Result(self.seconds, self.value, self.reason)
 
 
 def _attempts(
@@ -123,7 +83,7 @@ def _attempts(
     for guide in (NORMAL, MULTIVARIATE):
         yield guide, tried(partial(_automatic, host, guide, options.steps))
     if options.nuts:
-        chains = tried(lambda make: host.nuts(make, CHAINS, DRAWS_OF_NUTS, lambda *_: None))
+        chains = tried(lambda make: host.nuts(make, CHAINS, DRAWS_OF_NUTS))
         if chains.value is not None and _disagree(chains.value):
             chains = replace(chains, reason="its chains disagree")
         yield NUTS, chains.then(_joined)
@@ -172,29 +132,6 @@ def _disagree(chains: list[Draws]) -> bool:
 
 def _joined(chains: list[Draws]) -> Draws:
     return {name: np.concatenate([chain[name] for chain in chains]) for name in chains[0]}
-
-
-@contextmanager
-def _impatient(patience: float) -> Iterator[None]:
-    """Raise when patience ends, as soon as Python runs: not within what the host has compiled."""
-
-    def end(*_: Any) -> None:
-        raise TimeoutError(f"not waited for beyond {patience:g} s")
-
-    before = signal.signal(signal.SIGALRM, end)
-    # again and again: the host ignores what is raised while it collects its garbage
-    signal.setitimer(signal.ITIMER_REAL, patience, 1.0 if patience else 0.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def _in_one_line(error: Exception) -> str:
-    line = (str(error).splitlines() or [""])[0]
-    line = line if len(line) <= WORDS else f"{line[:WORDS]}…"
-    return f"{type(error).__name__}: {line}"
 
 
 if __name__ == "__main__":

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from posteriors_models import Draws, Posterior
+from timing import impatient
 
 MEAN_FIELD, RESPONSE, NORMAL, MULTIVARIATE, NUTS = METHODS = (
     "mean field",
@@ -15,6 +19,8 @@ MEAN_FIELD, RESPONSE, NORMAL, MULTIVARIATE, NUTS = METHODS = (
     "AutoMultivariateNormal",
     "NUTS",
 )
+DRAWS = 40_000  # from an approximation: four times those of the reference
+WORDS = 150  # characters of a reason
 EXPLANATION = """\
 Largest error of a mean, in reference standard deviations · median and range of the ratio of
 standard deviations to the reference's (of a positive parameter: of the distance of the 5 % and 95 %
@@ -47,27 +53,39 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What came of a method.
+class Attempt:
+    """What a method gives (None if nothing), its seconds, and why it gives nothing, or not all."""
 
-    Args:
-        seconds: it took.
-        accuracy: of what it gave; None if it gave nothing.
-        reason: why it gave nothing, or not all; empty if there is none.
-    """
+    value: Any = None
+    seconds: float = 0.0
+    reason: str = ""
 
-    seconds: float
-    accuracy: Accuracy | None
-    reason: str
+    def then(self, run: Callable[[Any], Any], patience: float = 0.0) -> Attempt:
+        """Go on by a function of the value, which is waited for so many seconds; 0 for ever."""
+        if self.value is None:
+            return self
+        start, value, reason = time.perf_counter(), None, self.reason
+        try:
+            with impatient(patience):
+                value = run(self.value)
+        except Exception as error:  # whatever the framework or the library says
+            reason = _in_one_line(error)
+        return Attempt(value, self.seconds + time.perf_counter() - start, reason)
 
     def __str__(self) -> str:
-        if self.accuracy is None:
+        if self.value is None:
             return self.reason
-        cell = f"{self.accuracy} · {self.seconds:.1f} s"
+        cell = f"{self.value} · {self.seconds:.1f} s"
         return f"{cell} ({self.reason})" if self.reason else cell
 
 
-Rows = dict[str, dict[str, Result]]
+def _in_one_line(error: Exception) -> str:
+    line = (str(error).splitlines() or [""])[0]
+    line = line if len(line) <= WORDS else f"{line[:WORDS]}…"
+    return f"{type(error).__name__}: {line}"
+
+
+Rows = dict[str, dict[str, Attempt]]
 
 
 def compared(posterior: Posterior, draws: Draws) -> Accuracy:
@@ -97,7 +115,7 @@ def _methods(rows: Rows) -> list[str]:
     return [method for method in METHODS if any(method in results for results in rows.values())]
 
 
-def _cells(results: dict[str, Result], methods: list[str]) -> list[str]:
+def _cells(results: dict[str, Attempt], methods: list[str]) -> list[str]:
     cells = [str(results[method]).replace("|", "\\|") for method in methods]
     return [
         "–" if method == RESPONSE and cell == str(results[MEAN_FIELD]) else cell
@@ -129,6 +147,6 @@ def picture(rows: Rows, path: Path) -> None:
 
 def _ratios(rows: Rows, method: str) -> np.ndarray:
     """Of all posteriors that a method gave something for."""
-    results = [results[method] for results in rows.values() if method in results]
-    found = [result.accuracy.ratios for result in results if result.accuracy]
-    return np.concatenate([np.zeros(0), *found])
+    attempts = [attempts[method] for attempts in rows.values() if method in attempts]
+    ratios = [attempt.value.ratios for attempt in attempts if attempt.value]
+    return np.concatenate([np.zeros(0), *ratios])

@@ -148,44 +148,6 @@ def gaussian_process(host: Any, data: Data) -> None:
     sample("y", dist.MultivariateNormal(0.0 * x, covariance_matrix=matrix), obs=data["y"])
 
 
-def lotka_volterra(host: Any, data: Data) -> None:
-    sample, dist, numerics = host.sample, host.dist, host.np
-    y = numerics.concatenate([data["y_init"][None], data["y"]])
-    times = numerics.concatenate([0.0 * data["ts"][:1], data["ts"]])
-    loc, scale = (host.array(np.array(2 * [part, 0.05])) for part in (1.0, 0.5))
-    positive = dist.constraints.independent(dist.constraints.positive, 1)
-    theta = flat(host, "theta", positive, dist.Normal(loc, scale).to_event(1))
-    start = sample("z_init", dist.LogNormal(np.log(10.0), 1.0).expand([2]).to_event(1))
-    sigma = sample("sigma", dist.LogNormal(-1.0, 1.0).expand([2]).to_event(1))
-
-    def derivative(log_z: Any, time: Any, theta: Any) -> Any:
-        z = numerics.exp(log_z)
-        return numerics.stack([theta[0] - theta[1] * z[1], theta[3] * z[0] - theta[2]])
-
-    # Stan's equations for the logarithms, which solvers cannot make negative populations of
-    log_z = host.integrate(derivative, numerics.log(start), times, theta)
-    with host.plate("years", len(y)):
-        sample("y", dist.LogNormal(log_z, sigma).to_event(1), obs=y)
-
-
-def elimination(host: Any, data: Data) -> None:
-    """Absorption of a dose, eliminated as Michaelis and Menten say."""
-    sample, dist, numerics = host.sample, host.dist, host.np
-    dose, volume, observed = data["D"], data["V"], data["C_hat"]
-    times = numerics.concatenate([data["t0"][None], data["times"]])
-    rates = [sample(name, dist.HalfCauchy(1.0)) for name in ("k_a", "K_m", "V_m")]
-    sigma = sample("sigma", dist.HalfCauchy(1.0))
-
-    def derivative(c: Any, time: Any, rates: Any) -> Any:
-        absorption, half, fastest = rates
-        absorbed = numerics.exp(-absorption * time) * dose * absorption / volume
-        return absorbed - fastest / volume * c / (half + c)
-
-    c = host.integrate(derivative, 0.0 * observed[:1], times, numerics.stack(rates))[1:, 0]
-    with host.plate("data", len(observed)):
-        sample("C_hat", dist.LogNormal(numerics.log(c), sigma), obs=observed)
-
-
 def mixture(host: Any, data: Data) -> None:
     sample, dist, y = host.sample, host.dist, data["y"]
     prior = dist.Normal(0.0 * y[:2], 2.0).to_event(1)
@@ -241,9 +203,7 @@ KINDS = {
     "garch-garch11": Kind(garch, ("alpha0",), _triangle),
     "gp_pois_regr-gp_pois_regr": Kind(poisson_process, ("rho", "alpha"), _process),
     "gp_pois_regr-gp_regr": Kind(gaussian_process, ("rho", "alpha", "sigma")),
-    "hudson_lynx_hare-lotka_volterra": Kind(lotka_volterra, ("theta", "z_init", "sigma")),
     "low_dim_gauss_mix-low_dim_gauss_mix": Kind(mixture, ("sigma",)),
-    "one_comp_mm_elim_abs-one_comp_mm_elim_abs": Kind(elimination, ("k_a", "K_m", "V_m", "sigma")),
 }
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +49,7 @@ def arguments(name: str) -> tuple[torch.Tensor, ...]:
     return x, torch.arange(GROUPS).repeat_interleave(10)
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """Ranks of the coordinates of all sites by method, [data sets] each."""
-
-    by_method: dict[str, dict[str, list[int]]]
-
-    def p_values(self, method: str) -> dict[str, float]:
-        return {name: uniformity(ranks) for name, ranks in self.by_method[method].items()}
+Ranks = dict[str, dict[str, list[int]]]  # of the coordinates of all sites by method, [data sets]
 
 
 def uniformity(ranks: list[int]) -> float:
@@ -66,7 +58,7 @@ def uniformity(ranks: list[int]) -> float:
 
 
 def simulated(name: str, sets: int) -> Ranks:
-    ranks: dict[str, dict[str, list[int]]] = {method: {} for method in METHODS}
+    ranks: Ranks = {method: {} for method in METHODS}
     model, covariates = MODELS[name], arguments(name)
     for seed in range(sets):
         host.fresh(seed)
@@ -79,7 +71,7 @@ def simulated(name: str, sets: int) -> Ranks:
             draws["linear response"] = linear_response(model, guide, *data).sample(DRAWS)
         for method in METHODS:
             note(ranks[method], truth, draws[method])
-    return Ranks(ranks)
+    return ranks
 
 
 def note(ranks: dict[str, list[int]], truth: dict[str, Any], draws: dict[str, Any]) -> None:
@@ -97,28 +89,27 @@ def draw(by_model: dict[str, Ranks], path: Path) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    columns = max(len(ranks.by_method[METHODS[0]]) for ranks in by_model.values())
+    columns = max(len(ranks[METHODS[0]]) for ranks in by_model.values())
     rows = [(model, method) for model in by_model for method in METHODS]
     figure, axes = plt.subplots(
         len(rows), columns, figsize=(1.9 * columns, 7.6), sharey=True, layout="constrained"
     )
     for line, (model, method) in zip(axes, rows, strict=True):
-        histograms(line, by_model[model], method)
+        histograms(line, by_model[model][method])
         line[0].set_ylabel(f"{model}\n{method}")
     figure.savefig(path, dpi=110)
 
 
-def histograms(line: Any, ranks: Ranks, method: str) -> None:
-    by_name, p_values = ranks.by_method[method], ranks.p_values(method)
+def histograms(line: Any, by_name: dict[str, list[int]]) -> None:
     for axes in line[len(by_name) :]:
         axes.axis("off")
     for axes, (name, values) in zip(line, by_name.items(), strict=False):
         expected = len(values) / BINS
         spread = 2 * np.sqrt(expected * (1 - 1 / BINS))
         axes.axhspan(expected - spread, expected + spread, color="0.88")
-        colour = "#0072b2" if p_values[name] > 0.01 else "#d55e00"
+        colour = "#0072b2" if (p_value := uniformity(values)) > 0.01 else "#d55e00"
         axes.hist(values, bins=np.linspace(0, DRAWS + 1, BINS + 1), color=colour)
-        axes.set_title(f"{name}\np = {p_values[name]:.2g}", fontsize=9)
+        axes.set_title(f"{name}\np = {p_value:.2g}", fontsize=9)
         axes.set_xticks([])
 
 
@@ -133,13 +124,12 @@ def main() -> None:
     for model in MODELS:
         by_model[model] = ranks = simulated(model, options.sets)
         for method in METHODS:
-            listed = "  ".join(f"{n} {p:.2g}" for n, p in ranks.p_values(method).items())
+            listed = "  ".join(f"{n} {uniformity(r):.2g}" for n, r in ranks[method].items())
             print(f"{model:12s} {method:16s} p: {listed}", flush=True)
     if options.out:
         draw(by_model, options.out / "simulation_based_calibration.png")
-        ranks = {name: ranks.by_method for name, ranks in by_model.items()}
         path = options.out / "simulation_based_calibration.json"
-        path.write_text(json.dumps(ranks) + "\n")
+        path.write_text(json.dumps(by_model) + "\n")
 
 
 if __name__ == "__main__":

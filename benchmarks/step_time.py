@@ -82,9 +82,9 @@ Steps = dict[str, tuple[Step, float]]  # with the seconds of compiling
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
-    steps = hosts.load(options.host, "steps", options.threads)
-    with steps.host.own_parameters():
-        report(tables(steps, options), options)
+    host = hosts.load(options.host, options.threads)
+    with host.own_parameters():
+        report(tables(host, options), options)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -96,29 +96,28 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def tables(steps: ModuleType, options: argparse.Namespace) -> Iterator[Table]:
-    plan, host = PLANS[options.host], steps.host
+def tables(host: ModuleType, options: argparse.Namespace) -> Iterator[Table]:
+    plan = PLANS[options.host]
     compiled = options.host == "pyro" and not options.no_compiled
     repeats, data = options.repeats, (host.normal(0, 64, 13), host.normal(1, 64))
-    model = models.regression(host, steps.network((13, 50, 1)))
+    model = models.regression(host, host.network((13, 50, 1)))
     small = {SMALL: model}
     if plan.two_heads:
-        small[TWO_HEADS] = models.two_heads(host, steps.network((13, 50, 2)))
+        small[TWO_HEADS] = models.two_heads(host, host.network((13, 50, 2)))
     for title, one in small.items():
-        made = made_steps(steps, analytic(host, plan, compiled), one, data)
+        made = made_steps(host, analytic(host, plan, compiled), one, data)
         yield timed(host, title, made, repeats, plan.limits)
         yield from compiling(title, made, [FULL, DIAGONAL])
-    draws = made_steps(steps, by_draws(host), model, data)
+    draws = made_steps(host, by_draws(host), model, data)
     yield timed(host, DRAWS, draws, repeats, {BY_DRAWS: 1.0})
-    yield dropout(host, made_steps(steps, energies(host, compiled), model, data), repeats)
+    yield dropout(host, made_steps(host, energies(host, compiled), model, data), repeats)
     if not options.small_only:
-        yield from classifiers(steps, plan, compiled, max(3, repeats // plan.share))
+        yield from classifiers(host, plan, compiled, max(3, repeats // plan.share))
 
 
-def made_steps(steps: ModuleType, contenders: Contenders, model: Callable, data: tuple) -> Steps:
+def made_steps(host: ModuleType, contenders: Contenders, model: Callable, data: tuple) -> Steps:
     return {
-        name: steps.elbo_step(elbo, guide, model, data)
-        for name, (elbo, guide) in contenders.items()
+        name: host.elbo_step(elbo, guide, model, data) for name, (elbo, guide) in contenders.items()
     }
 
 
@@ -180,29 +179,29 @@ def dropout(host: ModuleType, made: Steps, repeats: int) -> Table:
     return Table(DROPOUT, table.seconds, {PARTICLES[10]: 3.0, fastest: 0.5 * ten})
 
 
-def classifiers(steps: ModuleType, plan: Plan, compiled: bool, repeats: int) -> Iterator[Table]:
-    host, generator = steps.host, np.random.default_rng(0)
+def classifiers(host: ModuleType, plan: Plan, compiled: bool, repeats: int) -> Iterator[Table]:
+    generator = np.random.default_rng(0)
     images = generator.random((BATCH, CLASSIFIER[0])).astype(np.float32)
     data = host.array(images), host.array(generator.integers(10, size=BATCH))
     step = DIAGONAL + COMPILED if compiled else DIAGONAL
     contenders = {plan.large_reference: models.reference(host, plan.large_reference)}
     contenders |= closed(host, "diagonal", compiled)
     for suffix, name in plan.activations.items():
-        activation = steps.activation(name)
-        model = models.classification(host, steps.network(CLASSIFIER, activation))
-        made = {PLAIN: steps.plain_step(CLASSIFIER, activation, data)}
-        made |= made_steps(steps, contenders, model, data) | without_which(steps)
+        activation = host.activation(name)
+        model = models.classification(host, host.network(CLASSIFIER, activation))
+        made = {PLAIN: host.plain_step(CLASSIFIER, activation, data)}
+        made |= made_steps(host, contenders, model, data) | without_which(host)
         table = timed(host, LARGE + suffix, made, repeats)
         yield from (table, to_limit(table.title, table.seconds, step))
         yield from compiling(table.title, made, [DIAGONAL])
 
 
-def without_which(steps: ModuleType) -> Steps:
+def without_which(host: ModuleType) -> Steps:
     """What no step can do without."""
     seeds = iter(range(64))
-    normal = lambda *shape: steps.host.normal(next(seeds), *shape)  # noqa: E731
+    normal = lambda *shape: host.normal(next(seeds), *shape)  # noqa: E731
     layers = operands(CLASSIFIER, BATCH, normal)
-    return {PRODUCTS: steps.timed(products, layers), PASS: steps.timed(passed, layers)}
+    return {PRODUCTS: host.timed(products, layers), PASS: host.timed(passed, layers)}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import multiprocessing
 import statistics
 import sys
 from collections.abc import Callable
@@ -36,7 +35,7 @@ import hosts
 import numpy as np
 from models import closed_form, perceptron, reference, standard
 from time_to_accuracy_data import EVERY, HIDDEN, PRIORS, Split
-from timing import REFERENCE, empty_cache, processor_seconds
+from timing import REFERENCE, empty_cache, in_processes, processor_seconds
 
 LIMIT = 0.5
 CONTENDERS = {
@@ -60,12 +59,8 @@ class Training:
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
     names = [REFERENCE, *(options.contenders or CONTENDERS[options.host])]
-    by_name: dict[str, list[list[Training]]] = {name: [] for name in names}
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1, maxtasksperchild=1) as pool:
-        for split, name in itertools.product(range(options.splits), names):
-            by_name[name].append(pool.apply(trainings, (options, name, split)))
-    results = {name: summary(splits) for name, splits in by_name.items()}
+    runs = list(in_processes(trainings, itertools.product([options], range(options.splits), names)))
+    results = {name: summary(runs[place :: len(names)]) for place, name in enumerate(names)}
     for result in results.values():
         result |= ratios(result, results[REFERENCE])
     show(results)
@@ -85,13 +80,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def trainings(options: argparse.Namespace, contender: str, number: int) -> list[Training]:
+def trainings(options: argparse.Namespace, number: int, contender: str) -> list[Training]:
     """One for each rate; runs in a process of its own, whose compilers have no caches."""
     split = Split.read(options.file, number)
     with empty_cache():
-        steps = hosts.load(options.host, "steps", threads=1)
-        with steps.host.own_parameters():
-            results = [training(steps, options, contender, split, rate) for rate in options.rates]
+        host = hosts.load(options.host, threads=1)
+        with host.own_parameters():
+            results = [training(host, options, contender, split, rate) for rate in options.rates]
     for result in results:
         print(f"split {number}, {contender}: {result}", flush=True)
     return results
@@ -120,13 +115,12 @@ def objective(host: Any, contender: str) -> tuple[Any, Callable]:
 
 
 def training(
-    steps: ModuleType, options: argparse.Namespace, contender: str, split: Split, rate: float
+    host: ModuleType, options: argparse.Namespace, contender: str, split: Split, rate: float
 ) -> Training:
     """Until the target is reached, or the most updates are made."""
-    host = steps.host
     batches, best, seconds, done = split.batches(EVERY), -np.inf, 0.0, 0
     pair, model = objective(host, contender), network(host, options.prior, split.weight)
-    make = partial(steps.Training, *pair, model, split, rate, options.start)
+    make = partial(host.Training, *pair, model, split, rate, options.start)
     made, before = clocked(make)
     while best < options.target and done < options.most:
         seconds += clocked(lambda: made.advance(next(batches)))[1]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -42,6 +44,32 @@ def empty_cache() -> Iterator[None]:
         own = {"TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         os.environ.update(own)
         yield
+
+
+@contextmanager
+def impatient(patience: float) -> Iterator[None]:
+    """Raise when patience ends, as soon as Python runs: not within what a framework compiled."""
+
+    def end(*_: Any) -> None:
+        raise TimeoutError(f"not waited for beyond {patience:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    # again and again: the framework ignores what is raised while it collects its garbage
+    signal.setitimer(signal.ITIMER_REAL, patience, 1.0 if patience else 0.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def in_processes(function: Callable[..., Any], arguments: Iterable[tuple]) -> Iterator[Any]:
+    """Results for all arguments, each from a process of its own: what memory an allocator holds
+    ready, and what is compiled, depends on what was there before."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1, maxtasksperchild=1) as pool:
+        for part in arguments:
+            yield pool.apply(function, part)
 
 
 def measure(

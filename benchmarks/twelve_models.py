@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-from models import classification, linear, observed, two_heads
+from models import classification, linear, observed, perceptron, scaled, two_heads
 
 HIDDEN, INPUTS, POINTS, GROUPS = 10, 3, 60, 20
 
 
-def two_sites(host: Any, networks: Any) -> Callable:
-    """One trunk, two observed sites: a real one and a binary one."""
-    trunk = networks.bayesian("trunk", networks.trunk(INPUTS, HIDDEN))
-    heads = [networks.bayesian(name, networks.linear(HIDDEN, 1)) for name in ("real", "binary")]
+def layer(host: Any, name: str, x: Any, units: int) -> Any:
+    """A linear map with random weights."""
+    weight = host.sample(f"{name}.weight", scaled(host)([x.shape[-1], units]))
+    return x @ weight + host.sample(f"{name}.bias", scaled(host)([units]))
+
+
+def residual(host: Any, x: Any) -> Any:
+    """Two residual blocks between linear maps."""
+    h = layer(host, "first", x, HIDDEN)
+    for name in ("block0", "block1"):
+        h = h + host.relu(layer(host, name, h, HIDDEN))
+    return layer(host, "last", h, 1)
+
+
+def normalised(host: Any, x: Any) -> Any:
+    """A hidden layer whose units are standardised, and GELU."""
+    h = host.standardise(layer(host, "first", x, HIDDEN))
+    return layer(host, "last", host.gelu(h), 1)
+
+
+def two_sites(host: Any) -> Callable:
+    """One hidden layer, two observed sites: a real one and a binary one."""
 
     def model(x: Any, y: Any, labels: Any) -> None:
-        h = trunk(x)
-        real, binary = (head(h)[..., 0] for head in heads)
+        h = host.np.tanh(layer(host, "hidden", x, HIDDEN))
+        real, binary = (layer(host, name, h, 1)[..., 0] for name in ("real", "binary"))
         with host.plate("data", len(x)):
             host.sample("obs", host.dist.Normal(real, 0.4), obs=y)
             host.sample("labels", host.dist.Bernoulli(logits=binary), obs=labels)
@@ -69,24 +88,19 @@ def data(host: Any) -> dict[str, Any]:
         "binary": (y > 0).astype(y.dtype),
         "grades": grades,
         "classes": np.minimum(grades, 2),
-        "counts": host.counts(3, np.exp(0.5 * trend)),
+        "counts": np.random.default_rng(3).poisson(np.exp(0.5 * trend)).astype(y.dtype),
         "group": group,
         "grouped": noise(4, GROUPS)[group] + 0.5 * noise(5, POINTS),
     }
     return {name: host.array(value) for name, value in arrays.items()}
 
 
-def twelve_models(host: Any, networks: Any) -> dict[str, tuple[Callable, tuple[Any, ...]]]:
-    """Every model with its arguments, by name.
-
-    Args:
-        host: what the models call.
-        networks: of the host.
-    """
-    dist, given, cutpoints = host.dist, data(host), host.array([-1.0, 0.5, 1.5])
-
-    def network(kind: str, *outputs: int) -> Callable:
-        return networks.bayesian("network", getattr(networks, kind)(INPUTS, HIDDEN, *outputs))
+def twelve_models(host: Any) -> dict[str, tuple[Callable, tuple[Any, ...]]]:
+    """Every model with its arguments, by name."""
+    dist, arrays, cutpoints = host.dist, data(host), host.array([-1.0, 0.5, 1.5])
+    one, two, three = (
+        partial(perceptron, host, scaled(host), (INPUTS, HIDDEN, outputs)) for outputs in (1, 2, 3)
+    )
 
     def normal(f: Any) -> Any:
         return dist.Normal(f[..., 0], 0.3)
@@ -97,27 +111,24 @@ def twelve_models(host: Any, networks: Any) -> dict[str, tuple[Callable, tuple[A
     def ordinal(f: Any) -> Any:
         return dist.OrderedLogistic(f[..., 0], cutpoints)
 
-    def poisson(f: Any) -> Any:
-        return dist.Poisson(host.np.exp(f))
-
     models = {
-        "regression": (observed(host, network("perceptron", 1), normal), "x y"),
-        "heteroscedastic": (two_heads(host, network("perceptron", 2)), "x heavy"),
-        "robust": (observed(host, network("perceptron", 1), student), "x heavy"),
+        "regression": (observed(host, one, normal), "x y"),
+        "heteroscedastic": (two_heads(host, two), "x heavy"),
+        "robust": (observed(host, one, student), "x heavy"),
         "logistic": (observed(host, linear(host), lambda f: dist.Bernoulli(logits=f)), "x binary"),
-        "ordinal": (observed(host, network("perceptron", 1), ordinal), "x grades"),
-        "softmax": (classification(host, network("perceptron", 3)), "x classes"),
+        "ordinal": (observed(host, one, ordinal), "x grades"),
+        "softmax": (classification(host, three), "x classes"),
         "Poisson": (
             observed(host, linear(host), lambda f: dist.Poisson(host.np.exp(f))),
             "x counts",
         ),
         "hierarchical": (hierarchical(host), "group grouped"),
-        "residual": (observed(host, network("residual"), normal), "x y"),
-        "layer norm": (observed(host, network("normalised"), normal), "x y"),
-        "two heads": (two_sites(host, networks), "x y binary"),
+        "residual": (observed(host, partial(residual, host), normal), "x y"),
+        "layer norm": (observed(host, partial(normalised, host), normal), "x y"),
+        "two heads": (two_sites(host), "x y binary"),
         "local latents": (local_latents(host), "x y"),
     }
     return {
-        name: (model, tuple(given[part] for part in arguments.split()))
+        name: (model, tuple(arrays[part] for part in arguments.split()))
         for name, (model, arguments) in models.items()
     }

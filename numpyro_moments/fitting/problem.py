@@ -1,4 +1,4 @@
-"""Model, guide and objective of a training, weights of a step, check by draws."""
+"""Evaluate a training's objective: weighted losses, ELBO terms, held-out score, check."""
 
 from __future__ import annotations
 
@@ -24,59 +24,59 @@ from numpyro_moments.sites.traces import Part
 from numpyro_moments.svi import SVI
 
 
-class Weighting(Messenger):
-    """Handler that scales a mini-batch up to all rows, and weights the latent sites."""
+class SiteScaling(Messenger):
+    """Handler that rescales a mini-batch to the full data and weights latent sites."""
 
     def __init__(
-        self, fn: Callable, plates: PlateScaling | None, batch: int | None, kl_weight: Any
+        self, fn: Callable, plates: PlateScaling | None, batch_size: int | None, kl_weight: Any
     ) -> None:
         super().__init__(fn)
-        self.plates, self.batch, self.kl_weight = plates, batch, kl_weight
+        self.plates, self.batch_size, self.kl_weight = plates, batch_size, kl_weight
 
     def process_message(self, msg: Any) -> None:
         """Weight a site."""
         if msg["type"] == "sample":
-            weight_site(msg, self.plates, self.batch, self.kl_weight, _enlarged)
+            weight_site(msg, self.plates, self.batch_size, self.kl_weight, _with_full_size)
 
 
-def _enlarged(frame: Any, rows: Any) -> Part:
+def _with_full_size(frame: Any, rows: Any) -> Part:
     return Part(frame.name, frame.dim, frame.size, rows)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Model, guide and objective, with held-out data."""
+    """A training's model, guide, objective and held-out data."""
 
     svi: SVI  # of model, guide and objective
     plates: PlateScaling | None = None  # None: all data at once
     held_out: Arguments | None = None  # arguments of the model
 
-    def update(self, state: Any, data: Arguments, batch: int | None, kl_weight: Any) -> Any:
+    def update(self, state: Any, data: Arguments, batch_size: int | None, kl_weight: Any) -> Any:
         """Take one step; return the next state, and the loss before it."""
-        args, named = data
-        found = self.weighted(batch, kl_weight).update(state, *args, **named)
+        args, kwargs = data
+        outcome = self.weighted(batch_size, kl_weight).update(state, *args, **kwargs)
         if self.plates is not None:
             self.plates.check_observed()
-        return found
+        return outcome
 
-    def weighted(self, batch: int | None, kl_weight: Any) -> SVI:
+    def weighted(self, batch_size: int | None, kl_weight: Any) -> SVI:
         """Return model and guide with the weights of one step."""
-        plates = None if batch is None else self.plates
+        plates = None if batch_size is None else self.plates
         if plates is None and kl_weight is None:
             return self.svi
         svi = copy.copy(self.svi)
-        svi.model = Weighting(svi.model, plates, batch, kl_weight)
+        svi.model = SiteScaling(svi.model, plates, batch_size, kl_weight)
         if kl_weight is not None:
-            svi.guide = Weighting(svi.guide, None, batch, kl_weight)
+            svi.guide = SiteScaling(svi.guide, None, batch_size, kl_weight)
         return svi
 
     def terms(
-        self, params: dict[str, Any], mutable: Any, data: Arguments, batch: int | None
+        self, params: dict[str, Any], mutable: Any, data: Arguments, batch_size: int | None
     ) -> dict[str, float]:
         """Return the terms of the ELBO by site; empty if the objective has none."""
         if not hasattr(self.svi.loss, "sum_sites"):
             return {}
-        losses = self._terms(params, mutable, data, batch)
+        losses = self._terms(params, mutable, data, batch_size)
         return {name: -float(loss) for name, loss in losses.items()}
 
     @cached_property
@@ -85,14 +85,16 @@ class Problem:
         loss.sum_sites = False
 
         def terms(
-            params: dict[str, Any], mutable: Any, arrays: list, rest: Static, batch: int | None
+            params: dict[str, Any], mutable: Any, arrays: list, rest: Static, batch_size: int | None
         ) -> Any:
-            svi, (args, named) = self.weighted(batch, None), rest.joined(arrays)
+            svi, (args, kwargs) = self.weighted(batch_size, None), rest.joined(arrays)
             values = {**svi.constrain_fn(params), **(mutable or {})}
-            return loss.loss(jax.random.key(0), values, svi.model, svi.guide, *args, **named)
+            return loss.loss(jax.random.key(0), values, svi.model, svi.guide, *args, **kwargs)
 
         compiled = jax.jit(terms, static_argnums=(3, 4))
-        return lambda params, mutable, data, batch: compiled(params, mutable, *apart(data), batch)
+        return lambda params, mutable, data, batch_size: compiled(
+            params, mutable, *apart(data), batch_size
+        )
 
     def score(self, params: dict[str, Any], mutable: Any = None) -> Any:
         """Return the held-out log-likelihood of unconstrained parameters."""
@@ -104,10 +106,10 @@ class Problem:
         arrays, rest = apart(self.held_out)
 
         def score(params: dict[str, Any], mutable: Any, arrays: list) -> Any:
-            args, named = rest.joined(arrays)
+            args, kwargs = rest.joined(arrays)
             svi, propagation = self.svi, getattr(self.svi.loss, "propagation", None)
             values = {**svi.constrain_fn(params), **(mutable or {})}
-            return log_predictive(propagation, svi.model, svi.guide, values, *args, **named)
+            return log_predictive(propagation, svi.model, svi.guide, values, *args, **kwargs)
 
         compiled = jax.jit(score)
         return lambda params, mutable: compiled(params, mutable, arrays)
@@ -162,49 +164,53 @@ QUICK = {
 
 
 def trained_loss_by_draws(
-    problem: Problem, source: AllData, options: Options, fit: Fit, take: Callable
+    problem: Problem, source: AllData, options: Options, fit: Fit, select_rows: Callable
 ) -> ByDraws:
-    """Return the trained loss by draws; ``take`` picks rows of an array."""
+    """Return the trained loss by Monte Carlo; ``select_rows`` takes rows of an array."""
 
-    def evaluations(part: AllData, is_last: bool) -> Evaluations:
+    def evaluations_on(part: AllData, is_last: bool) -> Evaluations:
         plates = PlateScaling(options.rows_of(part), options.plate)
-        of_rows = problem if part is source else replace(problem, plates=plates)
-        return _evaluations(of_rows, part, fit.params, is_last)
+        subset_problem = problem if part is source else replace(problem, plates=plates)
+        return _evaluations_of(subset_problem, part, fit.params, is_last)
 
-    return loss_by_draws(fit, problem.svi.loss, source, options, take, evaluations)
+    return loss_by_draws(fit, problem.svi.loss, source, options, select_rows, evaluations_on)
 
 
-def _evaluations(
+def _evaluations_of(
     problem: Problem, source: AllData, params: dict[str, Any], is_last: bool
 ) -> Evaluations:
     objective = problem.svi.loss
     quick = partial(jax.jit, compiler_options=QUICK if jax.default_backend() == "cpu" else None)
 
-    def program(params: dict[str, Any], arrays: list, rest: Static, batch: int | None) -> Program:
-        args, named = rest.joined(arrays)
-        weighted = problem.weighted(batch, None)
-        return Program(weighted.model, weighted.guide, args, named, params)
+    def program(
+        params: dict[str, Any], arrays: list, rest: Static, batch_size: int | None
+    ) -> Program:
+        args, kwargs = rest.joined(arrays)
+        weighted = problem.weighted(batch_size, None)
+        return Program(weighted.model, weighted.guide, args, kwargs, params)
 
     @partial(quick, static_argnums=(1, 2, 5))
     def sampled(
-        arrays: list, rest: Static, batch: int | None, params: Any, key: Any, count: int
+        arrays: list, rest: Static, batch_size: int | None, params: Any, key: Any, count: int
     ) -> tuple[jax.Array, ...]:
-        inputs = program(params, arrays, rest, batch)
+        inputs = program(params, arrays, rest, batch_size)
         return objective.by_draws(count).particle_terms(key, inputs)[0]
 
     @partial(quick, static_argnums=(1, 2))
-    def closed(arrays: list, rest: Static, batch: int | None, params: Any, key: Any) -> jax.Array:
-        inputs = program(params, arrays, rest, batch)
+    def closed(
+        arrays: list, rest: Static, batch_size: int | None, params: Any, key: Any
+    ) -> jax.Array:
+        inputs = program(params, arrays, rest, batch_size)
         call = inputs.model, inputs.guide, *inputs.args
         return objective.loss(key, params, *call, **inputs.kwargs)
 
     key_of = partial(jax.random.fold_in, jax.random.key(SEED))
 
-    def particles(data: Arguments, count: int, turn: int) -> tuple[np.ndarray, ...]:
-        parts = sampled(*apart(data), source.size, params, key_of(turn), count)
+    def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
+        parts = sampled(*apart(data), source.size, params, key_of(call_index), count)
         return tuple(np.asarray(part, np.float64) for part in parts)
 
-    def loss(data: Arguments, turn: int) -> float:
-        return float(closed(*apart(data), source.size, params, key_of(turn)))
+    def loss(data: Arguments, call_index: int) -> float:
+        return float(closed(*apart(data), source.size, params, key_of(call_index)))
 
     return Evaluations(particles, loss, is_last)

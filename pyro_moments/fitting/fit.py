@@ -216,7 +216,7 @@ def fit_with(
         )
         result = task.train_guide(guide)[0] if options.restarts == 1 else best_of(task, guide)
         if options.by_draws:
-            problem = task.problem(result.guide, warms_up=False)
+            problem = task.problem(result.guide, kl_warm_up=False)
             result.by_draws = trained_loss_by_draws(problem, source, options, result, _rows)
             last_line(str(result.by_draws), options.progress_bar)
             warn_if_off(result.by_draws)
@@ -244,9 +244,9 @@ class FitTask:
     def train_guide(self, guide: Callable) -> tuple[Fit, Parameters]:
         """Train a guide, and return the fit and the parameters."""
         bind(guide, self.streamed_model)
-        problem = self.problem(guide, warms_up=self.options.warm_up is not None)
+        problem = self.problem(guide, kl_warm_up=self.options.warm_up is not None)
         if self.options.float64:
-            convert_parameters(lambda: problem.first_loss(first_arguments(self.source)))
+            convert_parameters(lambda: problem.unweighted_loss(first_arguments(self.source)))
         if self.options.method == "adam":
             steps = _steps(self.options, self.scheduler)
             trainer = GradientTrainer(problem, self.source, self.options.warm_up, steps)
@@ -256,14 +256,16 @@ class FitTask:
         at_vector = parameters.copies_at_vector
         return self._fitted(problem, minimiser, minimiser.outcome, at_vector), parameters
 
-    def problem(self, guide: Callable, *, warms_up: bool) -> Problem:
+    def problem(self, guide: Callable, *, kl_warm_up: bool) -> Problem:
         """Return the problem of training a guide."""
         batches = type(self.source) is not AllData
         rows = self.options.rows_of(self.source) if batches else None
         plates = PlateScaling(rows, self.options.plate) if batches else None
-        return Problem(self.objective, self.streamed_model, guide, plates, warms_up, self.held_out)
+        return Problem(
+            self.objective, self.streamed_model, guide, plates, kl_warm_up, self.held_out
+        )
 
-    def first_loss(self, guide: Callable) -> Any:
+    def unweighted_loss(self, guide: Callable) -> Any:
         """Return a loss of a guide, which makes the guide's parameters."""
         bind(guide, self.streamed_model)
         args, named = first_arguments(self.source)
@@ -364,7 +366,7 @@ def best_of(task: FitTask, guide: Callable) -> Fit:
             fits.append((fit, parameters.copies()))
         module.load_state_dict(initial)
     fit, copies = min(fits, key=lambda pair: pair[0].rank)
-    Parameters.from_run(lambda: task.first_loss(guide)).load(copies)
+    Parameters.from_run(lambda: task.unweighted_loss(guide)).load(copies)
     fit.guide = guide
     return fit
 

@@ -192,7 +192,7 @@ class GradientTrainer:
     def restore(self, state: Any) -> None:
         """Continue from a state."""
         first = first_arguments(self.source)
-        self.parameters = Parameters.from_run(lambda: self.problem.first_loss(first))
+        self.parameters = Parameters.from_run(lambda: self.problem.unweighted_loss(first))
         self.parameters.load(state["parameters"])
         self.steps.add_parameters(self.parameters.leaves)
         self.steps.restore(_tensors(state["optimiser"]))

@@ -1,8 +1,9 @@
-"""Model, guide and objective of a training, weights of a step, check by draws."""
+"""Evaluate a training's objective: weighted losses, ELBO terms, held-out score, check."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,26 +22,26 @@ from pyro_moments.objectives.base import Program
 from pyro_moments.prediction.predict import log_predictive
 
 
-class Weighting(Messenger):
-    """Handler that scales a mini-batch up to all rows, and weights the latent sites."""
+class SiteScaling(Messenger):
+    """Handler that rescales a mini-batch to the full data and weights latent sites."""
 
     def __init__(self, plates: PlateScaling | None, kl_weight: torch.Tensor | None) -> None:
         super().__init__()
         self.plates, self.kl_weight = plates, kl_weight
-        self.batch: int | None = None  # rows of the mini-batch
+        self.batch_size: int | None = None  # None: all data
 
     def _pyro_sample(self, msg: Any) -> None:
         if site_is_subsample(msg) or (msg["infer"] or {}).get("_deterministic"):
             return
-        weight_site(msg, self.plates, self.batch, self.kl_weight, _enlarged)
+        weight_site(msg, self.plates, self.batch_size, self.kl_weight, _with_full_size)
 
 
-def _enlarged(frame: Any, rows: Any) -> Any:
+def _with_full_size(frame: Any, rows: Any) -> Any:
     return frame._replace(full_size=rows)
 
 
 class Problem:
-    """Model, guide and objective, with held-out data."""
+    """A training's model, guide, objective and held-out data."""
 
     def __init__(
         self,
@@ -48,71 +49,67 @@ class Problem:
         model: Callable,
         guide: Callable,
         plates: PlateScaling | None,
-        warms_up: bool,
+        kl_warm_up: bool,
         held_out: Arguments | None,
     ) -> None:
         self.objective, self.model, self.guide = objective, model, guide
         self.held_out = held_out
         # A tensor, because the weight changes from step to step.
-        self.kl_weight = torch.ones(()) if warms_up else None
-        self.weighting = Weighting(plates, self.kl_weight)
-        weighted = plates is not None or warms_up
+        self.kl_weight = torch.ones(()) if kl_warm_up else None
+        self.scaling = SiteScaling(plates, self.kl_weight)
+        weighted = plates is not None or kl_warm_up
         if weighted and isinstance(guide, Messenger):
             raise ValueError(
                 f"{type(guide).__name__} runs the model itself, so that neither mini-batches nor "
                 "a warm-up of the KL divergence reach it: use DVIGuide or AutoNormal"
             )
-        self.weighted_model = self.weighting(model) if weighted else model
-        self.weighted_guide = Weighting(None, self.kl_weight)(guide) if warms_up else guide
+        self.weighted_model = self.scaling(model) if weighted else model
+        self.weighted_guide = SiteScaling(None, self.kl_weight)(guide) if kl_warm_up else guide
 
-    def loss_and_grads(self, data: Arguments, batch: int | None, kl_weight: float | None) -> float:
-        """Return the loss of a mini-batch (None: of all data), and add its gradients."""
-        args, named = data
-        self.weighting.batch = batch
+    def loss_and_grads(
+        self, data: Arguments, batch_size: int | None, kl_weight: float | None
+    ) -> float:
+        """Return a mini-batch's loss and add its gradients to ``.grad``; None: all data."""
+        args, kwargs = data
+        self.scaling.batch_size = batch_size
         if self.kl_weight is not None and kl_weight is not None:
             self.kl_weight.fill_(kl_weight)
         model, guide = self.weighted_model, self.weighted_guide
-        loss = self.objective.loss_and_grads(model, guide, *args, **named)
-        if self.weighting.plates is not None:
-            self.weighting.plates.check_observed()
+        loss = self.objective.loss_and_grads(model, guide, *args, **kwargs)
+        if self.scaling.plates is not None:
+            self.scaling.plates.check_observed()
         return loss
 
-    def first_loss(self, data: Arguments) -> Any:
-        """Return the unweighted differentiable loss; this makes the parameters."""
-        args, named = data
-        return self.objective.differentiable_loss(self.model, self.guide, *args, **named)
+    def unweighted_loss(self, data: Arguments) -> Any:
+        """Return the unweighted, differentiable loss; the call creates the parameters."""
+        args, kwargs = data
+        return self.objective.differentiable_loss(self.model, self.guide, *args, **kwargs)
 
     def loss(self, data: Arguments) -> float:
         """Return the loss of all data."""
-        args, named = data
-        return self.objective.loss(self.weighted_model, self.weighted_guide, *args, **named)
+        args, kwargs = data
+        return self.objective.loss(self.weighted_model, self.weighted_guide, *args, **kwargs)
 
-    def terms(self, data: Arguments, batch: int | None) -> dict[str, float]:
-        """Return the terms of the ELBO by site; empty if the objective has none."""
+    def terms(self, data: Arguments, batch_size: int | None) -> dict[str, float]:
+        """Return the ELBO's terms by site, without a KL weight; empty if there are none."""
         if not hasattr(self.objective, "site_terms"):
             return {}
-        args, named = data
-        self.weighting.batch = batch
+        args, kwargs = data
+        model, plates = self.model, self.scaling.plates
+        if plates is not None:
+            scaling = SiteScaling(plates, None)
+            scaling.batch_size = batch_size
+            model = scaling(model)
         with random_state_restored():
-            return self.objective.site_terms(self.weighted_model, self.guide, *args, **named)
+            return self.objective.site_terms(model, self.guide, *args, **kwargs)
 
     def score(self) -> float:
         """Return the held-out log-likelihood."""
         assert self.held_out is not None
-        args, named = self.held_out
+        args, kwargs = self.held_out
         propagation = getattr(self.objective, "propagation", None)
         with random_state_restored():
-            return float(log_predictive(propagation, self.model, self.guide, *args, **named))
-
-
-class random_state_restored:
-    """Leaves the global random state as it was."""
-
-    def __enter__(self) -> None:
-        self._before = GlobalRandomState().get()
-
-    def __exit__(self, *error: Any) -> None:
-        GlobalRandomState().set(self._before)
+            return float(log_predictive(propagation, self.model, self.guide, *args, **kwargs))
 
 
 class GlobalRandomState:
@@ -144,34 +141,56 @@ class GlobalRandomState:
             torch.cuda.set_rng_state_all([torch.as_tensor(part) for part in state["cuda"]])
 
 
-def trained_loss_by_draws(
-    problem: Problem, source: AllData, options: Options, fit: Fit, take: Callable
-) -> ByDraws:
-    """Return the trained loss by draws; the global random state stays as it was."""
+@contextlib.contextmanager
+def random_state_restored() -> Iterator[None]:
+    """Leave the global random state as it was."""
+    state = GlobalRandomState()
+    before = state.get()
+    try:
+        yield
+    finally:
+        state.set(before)
 
-    def evaluations(part: AllData, is_last: bool) -> Evaluations:
+
+def trained_loss_by_draws(
+    problem: Problem, source: AllData, options: Options, fit: Fit, select_rows: Callable
+) -> ByDraws:
+    """Return the trained loss by Monte Carlo; preserve the global random state."""
+
+    def evaluations_on(part: AllData, is_last: bool) -> Evaluations:
         if part is source:
-            return _evaluations(problem, part, is_last)
+            return _evaluations_of(problem, part, is_last)
         plates = PlateScaling(options.rows_of(part), options.plate)
-        of_rows = Problem(problem.objective, problem.model, problem.guide, plates, False, None)
-        return _evaluations(of_rows, part, is_last)
+        subset_problem = Problem(
+            objective=problem.objective,
+            model=problem.model,
+            guide=problem.guide,
+            plates=plates,
+            kl_warm_up=False,
+            held_out=None,
+        )
+        return _evaluations_of(subset_problem, part, is_last)
 
     with random_state_restored(), torch.no_grad():
         pyro.set_rng_seed(SEED)
-        return loss_by_draws(fit, problem.objective, source, options, take, evaluations)
+        return loss_by_draws(fit, problem.objective, source, options, select_rows, evaluations_on)
 
 
-def _evaluations(problem: Problem, source: AllData, is_last: bool) -> Evaluations:
+def _evaluations_of(problem: Problem, source: AllData, is_last: bool) -> Evaluations:
     objectives: dict[int, Any] = {}
 
-    def particles(data: Arguments, count: int, turn: int) -> tuple[np.ndarray, ...]:
-        sampled = objectives.setdefault(count, problem.objective.by_draws(count))
-        problem.weighting.batch = source.size
+    # NumPyro needs the index of the call for its random key.
+    def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
+        if count not in objectives:
+            objectives[count] = problem.objective.by_draws(count)
+        problem.scaling.batch_size = source.size
         program = Program(problem.weighted_model, problem.weighted_guide, *data)
-        return tuple(part.double().cpu().numpy() for part in sampled.particle_terms(program))
+        return tuple(
+            part.double().cpu().numpy() for part in objectives[count].particle_terms(program)
+        )
 
-    def loss(data: Arguments, turn: int) -> float:
-        problem.weighting.batch = source.size
+    def loss(data: Arguments, call_index: int) -> float:
+        problem.scaling.batch_size = source.size
         return problem.loss(data)
 
     return Evaluations(particles, loss, is_last)

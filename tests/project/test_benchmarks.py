@@ -50,33 +50,17 @@ def test_peak_memory(tmp_path):
     assert all(2 < tensors <= peak_memory.LIMIT for tensors in json.loads(out.read_text()).values())
 
 
-def test_elbo_accuracy_of_one_hidden_layer(tmp_path):
-    import elbo_accuracy
-
-    out = tmp_path / "accuracy.json"
-    options = "--depths 1 --samples 2000 --steps 60 --units 10 --explain"
-    elbo_accuracy.main([*options.split(), "--out", str(out)])
-    for row in json.loads(out.read_text()):
-        tolerance = 3 * row["standard_error"] + 0.005 * abs(row["sampled"])
-        assert abs(row["elbo"] - row["sampled"]) < tolerance, row
-        assert abs(row["explained"] - row["sampled"]) < 3 * 2**0.5 * row["standard_error"], row
-
-
-@pytest.mark.parametrize(
-    "options",
-    ["--sizes 64 30 20 10 --masks 4000 --first 20000 --steps 60", slow("--first 100000")],
-)
-def test_dropout_accuracy(tmp_path, options):
-    """Deviations within five per cent; means and covariances exact, given the layer before."""
+def test_dropout_accuracy(tmp_path):
+    """Deviations within five per cent; those of the first layer within their standard errors."""
     import dropout_accuracy
 
     out = tmp_path / "accuracy.json"
+    options = "--sizes 64 30 20 10 --masks 4000 --first 20000 --steps 60"
     dropout_accuracy.main([*options.split(), "--out", str(out)])
     rows = json.loads(out.read_text())
     assert [row["layer"] for row in rows] == [1, 2, 3, 1, 2, 3]
     for row in rows:
         assert 0.95 < row["deviation_ratio"] < 1.05, row
-        assert row["exactness"] < 1e-5, row
         if row["layer"] == 1:
             assert row["rms_standard_errors"] < 1.3, row
             assert row["share_beyond_three"] < 0.02, row

@@ -11,6 +11,7 @@ import pyro
 import pytest
 import torch
 
+from moment_calculus.objectives import by_draws
 from tests.checks.marks import slow, with_slow
 
 BACKENDS = ["pyro", "numpyro"]
@@ -28,6 +29,13 @@ def _settings_of_pyro():
     with pyro.settings.context(module_local_params=False):
         yield
     pyro.enable_validation(validated)
+
+
+@pytest.fixture(autouse=True)
+def _few_draws(monkeypatch):
+    """Every fit compares its loss with draws in the end, which other tests are about."""
+    monkeypatch.setattr(by_draws, "LOOKS", 1)
+    monkeypatch.setattr(by_draws, "PARTICLES", by_draws.LEAST)
 
 
 @pytest.fixture
@@ -184,7 +192,7 @@ def test_uci_tridiagonal(backend, data, tmp_path):
     import uci_tridiagonal
 
     (data / "uci" / "toy.npz").rename(data / "uci" / "yacht.npz")
-    options = f"--sets yacht --splits 2 --steps 6 --hidden 5 --backend {backend}"
+    options = f"--sets yacht --splits 2 --steps 2 --hidden 5 --backend {backend}"
     uci_tridiagonal.main(["--data", str(data), "--out", str(tmp_path), *options.split()])
     found = json.loads((tmp_path / "uci_tridiagonal.json").read_text())["yacht"]
     assert list(found) == list(uci_tridiagonal.COMPARED)

@@ -51,7 +51,7 @@ def test_a_step_of_the_activations(host, count):
     import hosts
     import net_speed
 
-    module = hosts.load(host, "steps")
+    module = hosts.load(host)
     for name in net_speed.ACTIVATIONS[:count]:
         step = net_speed.layer_step(module, (13, 4, 2), 5, name)
         step()
@@ -100,7 +100,7 @@ def test_both_reach_a_target(split, host, prior):
     import hosts
     import time_to_accuracy
 
-    steps = hosts.load(host, "steps")
+    steps = hosts.load(host)
     options = argparse.Namespace(target=-2.0, most=1000, start=0.01, prior=prior)
     contenders = [time_to_accuracy.REFERENCE, *time_to_accuracy.CONTENDERS[host][:2]]
     found = {

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
-from numpyro_moments import CovarianceDroppedWarning, DependenceWarning, Moments, propagate
+from numpyro_moments import Moments, propagate
 from tests.checks.jaxprs import by_numpy
 
 pytestmark = pytest.mark.slow
@@ -91,49 +89,3 @@ def test_largest_entry_has_the_stated_error(name, size):
     assert of_mean < largest
     assert low > smallest_ratio
     assert high < 1.03
-
-
-def network(x, *weights):
-    first, bias, second, last = weights
-    x = jax.nn.relu(convolved(x, first) + bias)
-    x = pooled(x, 2, 0.0, lax.add) / 4
-    x = pooled(jax.nn.relu(convolved(x, second)), 2)
-    return x.mean((1, 2)) @ last
-
-
-WEIGHTS = ((3, 3, 2, 4), (4,), (3, 3, 4, 4), (4, 2))
-
-
-@pytest.mark.parametrize("covariance", ["diagonal", "full"])
-def test_small_network_is_near_its_samples(covariance):
-    means = [normal(*shape, seed=i) / 3 for i, shape in enumerate(WEIGHTS)]
-    moments = [(m, jnp.full(m.shape, 0.01)) for m in means]
-    image = normal(1, 8, 8, 2, seed=7)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DependenceWarning)
-        warnings.simplefilter("ignore", CovarianceDroppedWarning)
-        result = both(lambda *w: network(image, *w), *moments, covariance=covariance)
-    of_mean, low, high = errors(*result)
-    assert of_mean < 0.1
-    assert low > 0.7
-    assert high < 1.2
-
-
-def test_flax_layers_are_served():
-    nn = pytest.importorskip("flax.linen")
-
-    class Net(nn.Module):
-        @nn.compact
-        def __call__(self, x):
-            x = nn.avg_pool(nn.relu(nn.Conv(3, (3, 3))(x)), (2, 2), (2, 2))
-            x = nn.max_pool(nn.Conv(2, (2, 2), strides=2)(x), (2, 2), padding="SAME")
-            return nn.Dense(2)(nn.ConvTranspose(2, (2, 2))(x).reshape(len(x), -1))
-
-    net, image = Net(), normal(1, 8, 8, 1)
-    leaves, structure = jax.tree.flatten(net.init(jax.random.key(0), image))
-    apply = lambda *w: net.apply(jax.tree.unflatten(structure, w), image)  # noqa: E731
-    moments = [(leaf + 0.1, jnp.full(leaf.shape, 0.01)) for leaf in leaves]
-    of_mean, low, high = errors(*both(apply, *moments))
-    assert of_mean < 0.1
-    assert low > 0.7
-    assert high < 1.2

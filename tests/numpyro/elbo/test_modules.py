@@ -1,8 +1,7 @@
-"""Networks of flax and equinox: training, and the ELBO as the expectation of Trace_ELBO."""
+"""Networks of flax: training, and the ELBO as the expectation of Trace_ELBO."""
 
 from __future__ import annotations
 
-import equinox
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from flax import linen, nnx
-from numpyro.contrib.module import random_eqx_module, random_flax_module, random_nnx_module
+from numpyro.contrib.module import random_flax_module, random_nnx_module
 from numpyro.infer import Trace_ELBO
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
@@ -63,25 +62,6 @@ class Nnx(nnx.Module):
         return self.last(nnx.relu(self.first(x)))[:, 0]
 
 
-class Equinox(equinox.Module):
-    """Of one example, as equinox's modules are; with the exact gelu."""
-
-    layers: list
-
-    def __init__(self, key):
-        first, last = jax.random.split(key)
-        self.layers = [
-            equinox.nn.Linear(3, HIDDEN, key=first),
-            lambda h: jax.nn.gelu(h, approximate=False),
-            equinox.nn.Linear(HIDDEN, 1, key=last),
-        ]
-
-    def __call__(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return x[0]
-
-
 def linen_model(x, y=None):
     observe(random_flax_module("net", Linen(), prior, input_shape=(1, 3))(x), y)
 
@@ -95,11 +75,6 @@ def nnx_model(x, y=None):
     observe(random_nnx_module("net", Nnx(nnx.Rngs(0)), prior)(x), y)
 
 
-def equinox_model(x, y=None):
-    network = random_eqx_module("net", Equinox(jax.random.key(0)), prior)
-    observe(jax.vmap(network)(x), y)
-
-
 # Share of the loss by which the matching may differ, on top of three standard errors: with full
 # covariance, and with the variances alone, which is too optimistic behind two hidden layers. A
 # reshape of positions to features drops their covariance, with a CovarianceDroppedWarning: 2.2 %.
@@ -107,7 +82,6 @@ CASES = {
     "linen": (linen_model, (X, Y), (0.02, 0.08)),
     "convolutional": (convolutional_model, (IMAGES, TARGETS), (0.025, 0.025)),
     "nnx": (nnx_model, (X, Y), (0.005, 0.005)),
-    "equinox": (equinox_model, (X, Y), (0.005, 0.005)),
 }
 
 

@@ -20,7 +20,6 @@ from numpyro_moments import (
     UnsupportedMoments,
     predict,
 )
-from tests.checks.marks import with_slow
 from tests.oracles.numpyro_samples import assert_equals_trace_elbo, perturbed
 
 POINTS, INPUTS, GROUPS = 30, 3, 5
@@ -53,23 +52,6 @@ def shared_scale(x, y):
     observe(dist.Normal(x @ coefficients(), 0.5), y)
 
 
-def shared_scale_by_sum(x, y):
-    observe(dist.Normal((x * coefficients()).sum(-1), 0.5), y)
-
-
-def function_of_effects(x, y):
-    observe(dist.Normal(jnp.einsum("np,p->n", x, jnp.tanh(coefficients())), 0.5), y)
-
-
-def horseshoe(x, y):
-    """Non-centred, in a plate."""
-    overall = numpyro.sample("overall", dist.HalfCauchy(1.0))
-    with numpyro.plate("inputs", INPUTS):
-        local = numpyro.sample("local", dist.HalfCauchy(1.0))
-        effects = numpyro.sample("effects", dist.Normal(0.0, 1.0))
-    observe(dist.Normal(x @ (overall * local * effects), 0.5), y)
-
-
 def horseshoe_centred(x, y):
     overall = numpyro.sample("overall", dist.HalfCauchy(1.0))
     local = numpyro.sample("local", dist.HalfCauchy(jnp.ones(INPUTS)).to_event(1))
@@ -77,28 +59,10 @@ def horseshoe_centred(x, y):
     observe(dist.Normal(x @ weights, 0.5), y)
 
 
-def random_walk_of_splines(x, y):
-    """Two smooth terms, whose weights are cumulative sums of effects in a plate."""
-    total = 0.0
-    scales = numpyro.sample("scales", dist.HalfNormal(jnp.ones(2)).to_event(1))
-    for i in range(2):
-        basis = jnp.exp(-0.5 * (x[:, i : i + 1] - jnp.linspace(-2, 2, 6)) ** 2)
-        with numpyro.plate(f"knots{i}", 6):
-            steps = numpyro.sample(f"steps{i}", dist.Normal(0.0, 1.0))
-        total = total + basis @ (scales[i] * jnp.cumsum(steps))
-    observe(dist.Normal(total, 0.5), y)
-
-
 def negative_binomial(x, counts):
     """With a random dispersion: the rate is a quotient of exponentials."""
     dispersion = numpyro.sample("dispersion", dist.Exponential(1.0))
     observe(dist.NegativeBinomial2(jnp.exp(0.3 * linear_predictor(x)), dispersion), counts)
-
-
-def gamma(x, y):
-    """Mean and shape, which is random."""
-    shape = numpyro.sample("shape", dist.Gamma(2.0, 1.0))
-    observe(dist.Gamma(shape, shape / jnp.exp(0.3 * linear_predictor(x))), jnp.exp(0.5 * y))
 
 
 GROUP, RIVAL = np.arange(POINTS) % GROUPS, (3 * np.arange(POINTS) + 1) % GROUPS
@@ -115,12 +79,6 @@ def slopes_of_groups():
 def varying_slopes(x, y):
     effects = slopes_of_groups()
     observe(dist.Normal(effects[GROUP, 0] + effects[GROUP, 1] * x[:, 0], 0.5), y)
-
-
-def varying_slopes_of_two_vectors(x, y):
-    effects = slopes_of_groups()
-    intercept, slope = effects[:, 0], effects[:, 1]
-    observe(dist.Normal(intercept[GROUP] + slope[GROUP] * x[:, 0], 0.5), y)
 
 
 def mean_of_groups_and_slope(x, y):
@@ -141,29 +99,15 @@ def paired_comparisons(x, y):
 
 MODELS = {
     "varying slopes": (varying_slopes, Y),
-    "varying slopes of two vectors": (varying_slopes_of_two_vectors, Y),
     "a mean of groups and a slope": (mean_of_groups_and_slope, Y),
     "paired comparisons": (paired_comparisons, Y),
     "a shared scale": (shared_scale, Y),
-    "a shared scale, by a sum": (shared_scale_by_sum, Y),
-    "a function of effects": (function_of_effects, Y),
-    "horseshoe": (horseshoe, Y),
     "horseshoe, centred": (horseshoe_centred, Y),
-    "random walks of splines": (random_walk_of_splines, Y),
     "negative binomial": (negative_binomial, COUNTS),
-    "gamma": (gamma, Y),
 }
 
 
-SLOW = (
-    "varying slopes of two vectors",
-    "a shared scale, by a sum",
-    "a function of effects",
-    "random walks of splines",
-)
-
-
-@pytest.mark.parametrize("name", with_slow(MODELS, *SLOW))
+@pytest.mark.parametrize("name", MODELS)
 def test_elbo_equals_trace_elbo(name):
     model, y = MODELS[name]
     warnings.simplefilter("error", DependenceWarning)

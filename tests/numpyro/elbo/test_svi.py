@@ -10,25 +10,16 @@ import numpyro.infer
 import optax
 import pytest
 from jax.example_libraries import optimizers
-from numpyro.infer import TraceMeanField_ELBO
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
-from tests.checks.marks import with_slow
 from tests.numpyro import models
 
 KEY = jax.random.key(0)
-MODELS = {
-    "sequential": models.sequential(),
-    "residual": models.residual,
-    "linear regression": models.linear_regression,
-    "heteroscedastic": models.heteroscedastic,
-}
 
 
-@pytest.mark.parametrize("name", with_slow(MODELS, "sequential", "residual", "heteroscedastic"))
-def test_training_lowers_the_loss_without_noise(name):
+def test_training_lowers_the_loss_without_noise():
     x, y = models.data()
-    svi = SVI(MODELS[name], DVIGuide(), DeterministicELBO())
+    svi = SVI(models.linear_regression, DVIGuide(), DeterministicELBO())
     result = svi.run(KEY, 80, x, y, progress_bar=False)
     assert result.losses[-1] < 0.8 * result.losses[0]
     states = [result.state._replace(rng_key=jax.random.key(seed)) for seed in (1, 2)]
@@ -98,19 +89,6 @@ def test_the_hosts_own_svi_with_a_bound_guide():
     assert result.losses[-1] < result.losses[0]
 
 
-def test_the_same_guide_serves_the_sampled_elbo():
-    x, y = models.data()
-    model, guide = models.linear_regression, DVIGuide()
-    result = SVI(model, guide, DeterministicELBO()).run(KEY, 50, x, y, progress_bar=False)
-    sampled = TraceMeanField_ELBO(num_particles=4000)
-    exact, expected = jax.jit(
-        lambda params: [
-            elbo.loss(KEY, params, model, guide, x, y) for elbo in (DeterministicELBO(), sampled)
-        ]
-    )(result.params)
-    assert exact == pytest.approx(float(expected), rel=0.02)
-
-
 def test_static_arguments_of_the_host():
     def model(x, y=None, *, noise):
         w = numpyro.sample("w", numpyro.distributions.Normal(0, 1).expand([3]).to_event(1))
@@ -135,7 +113,7 @@ def test_losses_of_sites_sum_to_the_loss():
 def test_vmap_over_seeds_and_over_an_ensemble():
     """Parameters of several guides at once, with a step each."""
     x, y = models.data()
-    svi = SVI(models.sequential(), DVIGuide(), DeterministicELBO())
+    svi = SVI(models.network, DVIGuide(), DeterministicELBO())
     states = jax.jit(jax.vmap(lambda key: svi.init(key, x, y)))(jax.random.split(KEY, 3))
     together, losses = jax.jit(jax.vmap(lambda state: svi.update(state, x, y)))(states)
     one_of = jax.jit(lambda states, member: jax.tree.map(lambda part: part[member], states))

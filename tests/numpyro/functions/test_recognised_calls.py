@@ -15,6 +15,7 @@ from moment_calculus.functions.table import activation
 from moment_calculus.values.deferred import unscaled
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide, propagate
 from numpyro_moments.rules.programs.calls import FUNCTIONS
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro.functions.elementwise import MEAN, SCALE, grid, noisy, traced
 
 
@@ -64,8 +65,8 @@ def test_a_probit_model_has_its_closed_form():
 
     def loss(probability):
         svi = SVI(probit(probability), DVIGuide(), DeterministicELBO())
-        evaluated = jax.jit(lambda key: svi.evaluate(svi.init(key, x, y), x, y))
-        return evaluated(jax.random.key(0))
+        loss_of = by_numpy(lambda key: svi.evaluate(svi.init(key, x, y), x, y))
+        return loss_of(jax.random.key(0))
 
     spelled = loss(scipy.special.ndtr)
     assert_allclose(spelled, loss(lambda z: 0.5 + 0.5 * scipy.special.erf(z / np.sqrt(2))), 1e-5)
@@ -77,7 +78,7 @@ def test_a_scale_by_hand_is_positive():
     by_hand = lambda h: jnp.maximum(h, 0) + jnp.log1p(jnp.exp(-jnp.abs(h)))  # noqa: E731
     chosen = lambda h: jnp.where(h > 0, 1 + h * h, jnp.exp(h))  # noqa: E731
 
-    @jax.jit
+    @by_numpy
     def program():
         return (
             propagate(lambda h: jnp.log(by_hand(h)), noisy()).mean,

@@ -87,18 +87,21 @@ def gamma_guide(x, y):
 
 
 def loss(model: Any, guide: Any = None, x: Any = X, y: Any = Y, **options: Any) -> Callable:
+    def evaluated():
+        parameters: dict = {}
+        own = guide
+        if own is None:
+            own = AutoNormal(model)
+            with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
+                own(X, Y)
+            sites = trace.items()
+            parameters = {n: s["value"] for n, s in sites if s["type"] == "param"}
+        elbo = DeterministicELBO(**options)
+        return elbo.loss(jax.random.key(0), parameters, model, own, x, y)
+
     def run():
         with diagnose_errors(model, (x, y), {}):
-            parameters: dict = {}
-            own = guide
-            if own is None:
-                own = AutoNormal(model)
-                with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
-                    own(X, Y)
-                sites = trace.items()
-                parameters = {n: s["value"] for n, s in sites if s["type"] == "param"}
-            elbo = DeterministicELBO(**options)
-            return elbo.loss(jax.random.key(0), parameters, model, own, x, y)
+            jax.eval_shape(evaluated)  # refused before anything is compiled
 
     return run
 

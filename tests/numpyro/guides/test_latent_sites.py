@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import numpyro.distributions as dist
 import pytest
-from jax.scipy.special import xlogy
 from numpyro.distributions.transforms import AffineTransform, ExpTransform, SigmoidTransform
-from numpyro.infer.autoguide import (
-    AutoDelta,
-    AutoDiagonalNormal,
-    AutoMultivariateNormal,
-    AutoNormal,
-)
 
-from moment_calculus.functions.table import Exp
-from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.values.propagation import Propagation
-from numpyro_moments import DeterministicELBO, UnsupportedMoments
+from numpyro_moments import UnsupportedMoments
 from numpyro_moments.sites.terms import (
     POSTERIORS,
     auxiliary_term,
     latent_term,
-    observed_term,
     posterior_value,
 )
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import slow
 from tests.numpyro.likelihoods.cases import MEAN, VARIANCE, distribution, latent
 from tests.numpyro.one_program import evaluated
 from tests.oracles import quadrature as oracles
-from tests.oracles.numpyro_samples import trace_elbo
 
 SCALE = np.sqrt(VARIANCE)
 FULL, DIAGONAL = Propagation(), Propagation(covariance="diagonal")
@@ -114,15 +100,6 @@ def test_array_parameters_of_a_transform_move_with_the_value():
     column = distribution(lambda x: dist.Delta(x[:, None]), value).v
     assert column.shape == (3, 1)
     close(column(jnp.zeros((3, 1))), 1 + shift[:, None])
-
-
-def test_normals_centred_at_other_sites():
-    fn = distribution(lambda m: dist.Normal(2 * m, 0.5), latent("m"))
-    value = posterior_value("x", fn, FULL)
-    close(value.mean, 2 * MEAN)
-    close(value.variance, 4 * VARIANCE + 0.25)
-    close(entropy(value, fn), dist.Normal(0.0, 0.5).entropy())
-    assert value.sites == {"m", "x"}
 
 
 def test_multivariate_normals_of_a_batch():
@@ -229,71 +206,3 @@ def test_random_scales_are_refused():
     mine = guide_site(dist.Normal(MEAN, SCALE))
     with pytest.raises(UnsupportedMoments, match="scale of a site is random"):
         latent_term("x", site(dist.Normal(0.0, 1.0).expand([3]), mine["value"], latent()), mine)
-
-
-def test_observed_term():
-    fn = distribution(lambda f: dist.Poisson(jnp.exp(f)), latent())
-    y, mask = np.array([0, 2, 5]), np.array([True, False, True])
-    u, weights = points()
-    each = weights @ (xlogy(y, np.exp(u)) - np.exp(u)) - np.log([1.0, 2.0, 120.0])
-    close(observed_term("y", site(fn, y, 2.5)), 2.5 * each.sum())
-    close(observed_term("y", site(fn.mask(mask), y)), (mask * each).sum())
-    bad = distribution(lambda f: dist.Poisson(f), latent())
-    with pytest.raises(UnsupportedMoments, match="site 'y'"):
-        observed_term("y", site(bad, y))
-
-
-# ---------------------------------------------------------------------------------------------
-# Whole models
-
-
-def hierarchy(x, y, shares):
-    """A positive site, a probability, a vector and counts: the guides transform the first two."""
-    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
-    chance = numpyro.sample("chance", dist.Beta(2.0, 3.0))
-    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-    with numpyro.plate("data", len(x)):
-        numpyro.sample("counts", dist.Poisson(jnp.exp(x @ w)), obs=y)
-        numpyro.sample("noise", dist.Normal(x @ w, tau), obs=shares)
-        numpyro.sample("coin", dist.Bernoulli(chance), obs=y > 1)
-
-
-@pytest.mark.parametrize(
-    ("make", "covariance"),
-    [
-        slow(AutoNormal, "diagonal"),
-        slow(AutoDiagonalNormal, "full"),
-        (AutoMultivariateNormal, "full"),
-        (AutoDelta, "full"),
-    ],
-    ids=lambda part: getattr(part, "__name__", part),
-)
-def test_host_guides_against_samples(make, covariance):
-    random = np.random.default_rng(3)
-    x, y = 0.5 * random.normal(size=(12, 3)), random.poisson(1.5, size=12)
-    data = x, y, random.normal(size=12)
-    guide = make(hierarchy)
-    svi = numpyro.infer.SVI(hierarchy, guide, numpyro.optim.Adam(0.01), DeterministicELBO())
-    params = evaluated(lambda key: svi.get_params(svi.init(key, *data)), jax.random.key(0))
-    elbo = DeterministicELBO(covariance=covariance)
-    loss = by_numpy(
-        lambda params: elbo.loss(jax.random.key(1), params, hierarchy, guide, *data),
-    )
-    expected, error = trace_elbo(hierarchy, guide, params, *data)
-    assert abs(loss(params) - expected) < 3 * error + 1e-9 * abs(expected)
-
-
-def test_gradients_through_values_of_sites():
-    """A scale that is a site of its own: the gradient of a whole term is finite and right."""
-
-    def term(mean):
-        value = apply(Exp(), latent("s", mean, VARIANCE))
-        fn = dist.Normal(jnp.zeros(3), 1.0)
-        fn.scale = value
-        return observed_term("y", site(fn, np.array([0.4, -1.2, 2.0])))
-
-    def plain(mean):
-        u, weights = points(mean)
-        return (weights @ dist.Normal(0.0, jnp.exp(u)).log_prob(np.array([0.4, -1.2, 2.0]))).sum()
-
-    close(by_numpy(jax.grad(term))(MEAN), by_numpy(jax.grad(plain))(MEAN), rtol=1e-6)

@@ -11,8 +11,9 @@ from guides.numpyro.scales import BLOCK, PrecompiledNormal, full_like
 KEY = jax.random.key(3)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 5), (BLOCK + 1,)])
-@pytest.mark.parametrize("sample_shape", [(), (4,)])
+@pytest.mark.parametrize(
+    ("shape", "sample_shape"), [((), (4,)), ((2, 5), ()), ((BLOCK + 1,), (4,))]
+)
 @pytest.mark.parametrize("double", [False, True])
 def test_draws_are_those_of_numpyro(shape, sample_shape, double):
     with jax.enable_x64(double):

@@ -15,7 +15,6 @@ from tests.checks.jaxprs import by_numpy
 from tests.numpyro.likelihoods.cases import (
     CASES,
     CONTINUOUS,
-    COUNTS,
     MEAN,
     POSITIVE,
     SHARES,
@@ -100,36 +99,11 @@ def test_a_delta_contributes_the_mean_of_its_log_density():
     close(evaluate("x", fn, fn.v), np.exp(MEAN + VARIANCE / 2))
 
 
-def test_flat_priors_contribute_nothing():
-    flat = dist.ImproperUniform(dist.constraints.real, (3,), ())
-    close(evaluate("x", flat, latent()), np.zeros(3))
-
-
 def test_parameters_that_are_numpy_arrays():
     fn = distribution(lambda f: dist.Normal(f, 1.0), latent())
     fn.scale = np.array([0.5, 1.0, 2.0])
     expected = dist.Normal(MEAN, fn.scale).log_prob(CONTINUOUS) - VARIANCE / (2 * fn.scale**2)
     close(evaluate("obs", fn, CONTINUOUS), expected)
-
-
-# ---------------------------------------------------------------------------------------------
-# Values of latent sites
-
-
-@pytest.mark.parametrize(
-    "prior",
-    [dist.HalfNormal(2.0), dist.Gamma(2.0, 1.5), dist.LogNormal(0.3, 0.8), dist.HalfCauchy(1.0)],
-    ids=lambda prior: type(prior).__name__,
-)
-def test_priors_of_positive_sites(prior):
-    z, weights = oracles.hermite_grid(120, 1)
-
-    def both():
-        value = distribution(lambda f: dist.Delta(jnp.exp(f)), latent()).v
-        points = jnp.exp(MEAN + np.sqrt(VARIANCE) * z)
-        return evaluate("x", prior, value), weights @ prior.log_prob(points)
-
-    close(*compiled(both), rtol=1e-7)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -179,23 +153,6 @@ def test_parameters_of_vectors_are_not_taken_as_univariate():
     fn = distribution(make, latent("w", np.tile(MEAN, (2, 1)), np.tile(VARIANCE, (2, 1))))
     with pytest.raises(UnsupportedMoments, match="not those of a univariate"):
         evaluate("obs", fn, np.zeros(2))
-
-
-@pytest.mark.parametrize(
-    ("make", "value"),
-    [
-        (lambda f: dist.Laplace(0.0, f), CONTINUOUS),
-        (lambda f: dist.Gumbel(0.0, f), CONTINUOUS),
-        (lambda f: dist.Poisson(f), COUNTS),
-        (lambda f: dist.Bernoulli(f), np.ones(3)),
-    ],
-    ids=["Laplace", "Gumbel", "Poisson", "Bernoulli"],
-)
-def test_gaussian_scales_rates_and_probabilities_are_refused(make, value):
-    with pytest.raises(UnsupportedMoments) as refusal:
-        evaluate("obs", distribution(make, latent(mean=abs(MEAN))), value)
-    assert refusal.value.sites == ("f",)
-    assert "torch" not in str(refusal.value)
 
 
 def test_distributions_without_a_rule_are_refused_by_name():

@@ -110,22 +110,6 @@ def test_predictive_moments_and_density(name):
         close(actual, exact)
 
 
-def test_predicted_classes():
-    make, value = CASES["OrderedLogistic"]
-    mean, epistemic, aleatoric, log_prob = predictive("obs", distribution(make, latent()))
-
-    @by_numpy
-    def exact(mean, variance):
-        centre = averaged(lambda f: make(f).probs, mean, variance)
-        return centre, averaged(lambda f: (make(f).probs - centre) ** 2, mean, variance)
-
-    centre, spread = exact(MEAN, VARIANCE)
-    close(mean, centre)
-    close(epistemic, spread)
-    close(epistemic + aleatoric, centre * (1 - centre))
-    close(log_prob(value), np.log(np.diag(centre)))
-
-
 def test_single_precision_stays_close_to_double():
     """Without x64 the nodes are single, too; the docstring of ``expected`` has the figure."""
     names = "Gumbel", "ZeroInflatedPoisson", "Beta", "truncated Normal"

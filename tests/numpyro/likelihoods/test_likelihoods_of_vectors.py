@@ -9,7 +9,6 @@ import pytest
 from numpyro import handlers
 from scipy import special
 
-from moment_calculus.operations.normalised.softmax import Softmax
 from moment_calculus.values import Gaussian, Spread
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
@@ -72,29 +71,6 @@ def term_and_prediction(fn, value, of=None):
 def draws(samples=200_000):
     noise = np.random.default_rng(1).normal(size=(samples, 3))
     return MEAN + noise @ np.linalg.cholesky(0.2 * COVARIANCE).T
-
-
-@pytest.mark.parametrize("probabilities", [False, True])
-def test_categorical(probabilities):
-    """Second order in the logits, whether or not a softmax comes before."""
-
-    def made():
-        logits = vector(0.2 * COVARIANCE)
-        fn = distribution(lambda f: dist.CategoricalLogits(f), logits)
-        if probabilities:
-            fn = dist.CategoricalProbs(jnp.ones(3) / 3)
-            fn.probs = Softmax(logits)
-        return term_and_prediction(fn, np.arange(3), of=1)
-
-    actual, (mean, epistemic, aleatoric), log_prob = evaluated(made)
-    sampled = special.log_softmax(draws(), -1)
-    errors = sampled.std(0) / np.sqrt(len(sampled))
-    assert (abs(actual - sampled.mean(0)) < 5 * errors + 2e-3).all()
-    shares = np.exp(sampled)
-    close(mean, shares.mean(0), rtol=0, atol=0.01)
-    close(epistemic, shares.var(0), rtol=0, atol=0.005)
-    close(epistemic + aleatoric, mean * (1 - mean))
-    close(log_prob, np.log(mean[1]))
 
 
 def test_a_multinomial_is_a_sum_of_categorical_terms():

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro import handlers
-from numpyro.infer import Predictive
 
 from moment_calculus.predictions.moments import Moments
 from numpyro_moments import (
@@ -28,7 +24,6 @@ from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models
 from tests.oracles.numpyro_samples import perturbed
 
-SAMPLES = 4000
 X, Y = (jnp.asarray(array) for array in models.data())
 
 
@@ -44,31 +39,6 @@ def prepared(model, *args):
     """A guide with parameters nowhere special."""
     guide = DVIGuide(model)
     return guide, perturbed(guide, *args, spread=0.1)
-
-
-def test_moments_and_density_match_samples():
-    """Also traced; and the density of a heteroscedastic model is one."""
-    model = models.heteroscedastic
-    guide, params = prepared(model, X, Y)
-    grid = jnp.linspace(-60, 60, 1_201)[:, None]
-
-    @by_numpy
-    def predicted(params, x):
-        site = predict(model, guide, params, x)["obs"]
-        parts = site.mean, site.epistemic_variance, site.aleatoric_variance, site.variance
-        return *parts, jnp.exp(site.log_prob(grid))
-
-    parts = predicted(params, X)
-    mean, epistemic, aleatoric, variance, density = map(np.asarray, parts)
-    host = Predictive(model, guide=guide, params=params, num_samples=SAMPLES)
-    samples = np.asarray(by_numpy(lambda key: host(key, X)["obs"])(jax.random.key(1)))
-    error = samples.std(0) / math.sqrt(SAMPLES)
-    assert (abs(mean - samples.mean(0)) < 5 * error).all()
-    close(variance, samples.var(0), rtol=0.15)
-    close(variance, epistemic + aleatoric)
-    assert (epistemic > 0).all()
-    assert (aleatoric > 0).all()
-    close(density.sum(0) * 0.1, np.ones(len(X)), atol=2e-3)
 
 
 def test_log_density_is_exact_for_linear_regression():
@@ -105,34 +75,6 @@ def test_every_site_that_is_not_latent():
         close(found["mean"].variance, found["first"].epistemic_variance)
         close(found["second"].mean, 2 * found["first"].mean)
         close(found["second"].epistemic_variance, 4 * found["first"].epistemic_variance)
-
-
-def test_probabilities_of_classes_match_samples():
-    labels = jnp.asarray(models.classes(np.asarray(Y)))
-    guide, params = prepared(models.classifier, X, labels)
-
-    @by_numpy
-    def predicted(params):
-        site = predict(models.classifier, guide, params, X)["obs"]
-        return site.mean, site.variance, site.epistemic_variance, site.log_prob(labels)
-
-    predicted_mean, variance, epistemic, log_prob = predicted(params)
-
-    @by_numpy
-    @jax.vmap
-    def probabilities(key):
-        draws = guide.sample_posterior(key, params)
-        conditioned = handlers.condition(models.classifier, draws)
-        return handlers.trace(handlers.seed(conditioned, key)).get_trace(X)["obs"]["fn"].probs
-
-    draws = np.asarray(probabilities(jax.random.split(jax.random.key(2), SAMPLES)))
-    mean = draws.mean(0)
-    close(predicted_mean.sum(-1), np.ones(len(X)))
-    close(predicted_mean, mean, atol=0.03)
-    close(variance, mean * (1 - mean), atol=0.03)
-    close(epistemic, draws.var(0), atol=0.04)
-    chosen = np.take_along_axis(np.asarray(predicted_mean), np.asarray(labels)[:, None], -1)[:, 0]
-    close(log_prob, np.log(chosen))
 
 
 def test_sites_of_local_latents_and_of_new_plates():

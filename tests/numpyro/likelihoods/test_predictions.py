@@ -163,30 +163,6 @@ def test_certain_distributions():
     np.testing.assert_array_equal(ratio, [0.0, 0.0, 0.5])
 
 
-def test_components_of_a_vector():
-    root = np.array([[1.0, 0.0, 0.0], [0.5, 0.2, 0.0], [0.1, 0.3, 0.7]])
-
-    def program(root, mean, variance):
-        flow = Propagation(covariance="full")
-        f = latent("f", mean, variance, event_dim=1, propagation=flow)
-        found = Prediction(
-            "y", distribution(lambda f: dist.MultivariateNormal(f, scale_tril=root), f)
-        )
-        few = Prediction("y", dist.MultivariateNormal(mean, scale_tril=root).expand([4]))
-        return found.entropy, found.mutual_information, found.quantile(0.2), few.sample(DRAWS, KEY)
-
-    entropy, information, quantile, draws = map(np.asarray, evaluated(program, root, *MOMENTS))
-    noise = root @ root.T
-    total = noise + np.diag(VARIANCE)
-    exact = 0.5 * (3 * math.log(2 * math.pi * math.e) + np.linalg.slogdet(total)[1])
-    close(entropy, exact, rtol=1e-7)
-    gain = 0.5 * (np.linalg.slogdet(total)[1] - np.linalg.slogdet(noise)[1])
-    close(information, gain, rtol=1e-7)
-    close(quantile, scipy.stats.norm(MEAN, np.sqrt(np.diag(total))).ppf(0.2))
-    assert draws.shape == (DRAWS, 4, 3)
-    np.testing.assert_allclose(np.cov(draws[:, 1].T), noise, atol=0.05)
-
-
 def test_classes():
     covariance = np.broadcast_to(uncertainty.ROOT @ uncertainty.ROOT.T, (2, 3, 3))
 
@@ -242,18 +218,8 @@ def test_what_is_not_known_is_refused(name, question, refusal):
         jax.eval_shape(lambda *moments: question(prediction(name, *moments)), *MOMENTS)
 
 
-def test_other_questions_are_refused():
-    classes = Prediction("y", dist.Categorical(probs=jnp.array([0.2, 0.8])))
-    for question in (lambda: classes.quantile(0.5), lambda: classes.cdf(0.0)):
-        with pytest.raises(UnsupportedMoments, match="no order"):
-            question()
-    vectors = dist.MultivariateNormal(jnp.zeros((4, 2)), jnp.eye(2))
-    with pytest.raises(UnsupportedMoments, match="mixture of MultivariateNormals"):
-        _ = SampledPrediction("y", vectors).entropy
-    fn = distribution(lambda f: dist.Normal(f, 1.0), latent())
-    for certain in (dist.Normal(0.0, 1.0), fn):
+def test_particles_of_random_parameters_or_of_none_are_refused():
+    random = distribution(lambda f: dist.Normal(f, 1.0), latent())
+    for fn in (dist.Normal(0.0, 1.0), random):
         with pytest.raises(ValueError, match="'y': a SampledPrediction is of certain parameters"):
-            SampledPrediction("y", certain)
-    for count in (0, -1, 2.5, True):
-        with pytest.raises(ValueError, match="positive integer"):
-            Prediction("y", fn).sample(count, KEY)
+            SampledPrediction("y", fn)

@@ -122,27 +122,6 @@ def test_data_of_several_observations_agree_with_the_pyro_front_end(name):
         close(value, expected.numpy(), rtol=1e-10, atol=1e-12)
 
 
-def test_gradients_of_dependent_observations():
-    """Of Cholesky's pivots and all: against central differences along the moments of a slope."""
-    times, series = jnp.arange(3.0), jnp.array([[0.1, 0.8, 1.9], [0.5, 0.2, -0.3]])
-
-    def total(shift, power):
-        mean, deviation = jnp.full((2, 1), 0.3) + shift, jnp.full((2, 1), 0.4) + shift
-        values = [latent(name, mean, deviation**2) for name in "ab"]
-        fn = distribution(lambda a, b: dist.Normal(a + b * times, 0.7), *values)
-        return tempered_jointly([("y", fn, series, 1.0)], power, (-2,)).sum()
-
-    @by_numpy
-    def both():
-        return [
-            (jax.grad(total)(0.0, power), (total(1e-4, power) - total(-1e-4, power)) / 2e-4)
-            for power in (0.5, 1e-6)
-        ]
-
-    for slope, difference in both():
-        close(slope, difference, rtol=1e-6)
-
-
 def test_certain_sites_have_the_hosts_density():
     fn, value = dist.Gamma(jnp.array([1.0, 2.0]), 3.0), jnp.array([0.4, 0.2])
     for alpha in (0.0, 0.3, 1.0):

@@ -7,15 +7,10 @@ import gc
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
 from jax import lax
-from numpyro.contrib.control_flow import scan
-from numpyro.infer import SVI, TraceMeanField_ELBO
-from numpyro.infer.autoguide import AutoNormal
 
-from numpyro_moments import DeterministicELBO, Moments, propagate
+from numpyro_moments import Moments, propagate
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.loops.helpers import (
     STEPS,
@@ -125,24 +120,6 @@ def test_walk_with_a_random_scale_equals_the_python_loop(covariance):
     )
 
 
-def test_walk_against_samples():
-    scale, noise = Moments(jnp.asarray(0.2), variance=jnp.asarray(0.05)), uncertain(4)
-    found = propagate_traced(walk, scale, noise, covariance="full")
-    draws = 100_000
-    keys = jax.random.split(jax.random.key(0))
-
-    @by_numpy
-    def sampled(keys):
-        scales = scale.mean + jnp.sqrt(scale.variance) * jax.random.normal(keys[0], (draws,))
-        noises = noise.mean + jnp.sqrt(noise.variance) * jax.random.normal(keys[1], (draws, 4))
-        return jax.vmap(walk)(scales, noises)
-
-    paths = np.asarray(sampled(keys))
-    error = paths.std(axis=0) / np.sqrt(draws)
-    assert np.all(np.abs(paths.mean(axis=0) - found.mean) < 5 * error)
-    assert np.all(np.abs(paths.var(axis=0) / found.variance - 1) < 5 * np.sqrt(4 / draws))
-
-
 def test_empty_loop_and_certain_results():
     noise = uncertain(STEPS)
     nothing = lambda e: lax.scan(lambda x, _: (x + e[0], x), e[1], length=0)  # noqa: E731
@@ -180,26 +157,3 @@ def test_no_tracer_leaves_a_loop():
             lambda mean: propagate(looped, Moments(mean, variance=weights.variance)).variance
         )(weights.mean)
     assert bool(jnp.all(found > 0))
-
-
-def state_space(y):
-    scale = numpyro.sample("scale", dist.LogNormal(0.0, 0.3))
-
-    def step(x, observation):
-        noise = numpyro.sample("noise", dist.Normal(0.0, 1.0))
-        x = 0.9 * x + scale * noise
-        numpyro.sample("obs", dist.Normal(x, 0.5), obs=observation)
-        return x, None
-
-    scan(step, jnp.zeros(()), y)
-
-
-@pytest.mark.slow
-def test_sites_inside_a_scan_of_numpyro_against_samples():
-    y = np.random.default_rng(7).normal(size=5)
-    guide = AutoNormal(state_space)
-    exact, sampled = DeterministicELBO(), TraceMeanField_ELBO(num_particles=3000)
-    svi = SVI(state_space, guide, numpyro.optim.Adam(1e-2), exact)
-    params = svi.get_params(svi.init(jax.random.key(0), y))
-    arguments = jax.random.key(1), params, state_space, guide, y
-    np.testing.assert_allclose(exact.loss(*arguments), sampled.loss(*arguments), rtol=0.03)

@@ -24,13 +24,6 @@ MEAN = _random.normal(size=SHAPE)
 COVARIANCE = _factors @ _factors.swapaxes(-1, -2) / FEATURES
 
 
-def samples(count: int = 40_000) -> np.ndarray:
-    """Draws of the shared input, [count, ...]."""
-    random = np.random.default_rng(0)
-    rows = zip(MEAN, COVARIANCE, strict=True)
-    return np.stack([random.multivariate_normal(*row, size=count) for row in rows], axis=1)
-
-
 def shared_input() -> numpyro_moments.Moments:
     return numpyro_moments.Moments(
         jnp.asarray(MEAN, float), covariance=jnp.asarray(COVARIANCE, float)

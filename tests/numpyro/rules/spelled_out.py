@@ -174,3 +174,86 @@ def rows(tables: dict[str, tuple[dict[str, Callable], Callable]]) -> dict[str, t
         for name, (spellings, reference) in tables.items()
         for spelling, function in spellings.items()
     }
+
+
+# Programs that are nearly one of these, which are refused, and the cause for the first kind.
+NOT_SOFTMAX = {
+    "numerator and denominator of different logits": (
+        lambda x: jnp.exp(x) / jnp.exp(2 * x).sum(-1, keepdims=True),
+        "division by a random value",
+    ),
+    "numerator and denominator over different axes": (
+        lambda x: jnp.exp(x) / jnp.exp(x).sum(0, keepdims=True),
+        "same latent site",
+    ),
+    "sum over part of the classes": (
+        lambda x: jnp.exp(x) / jnp.exp(x[:, :3]).sum(-1, keepdims=True),
+        "division by a random value",
+    ),
+    "groups of another row": (
+        lambda x: jnp.exp(x) / jnp.exp(x).sum(-1)[::-1, None],
+        "division by a random value",
+    ),
+    "two axes": (lambda x: jax.nn.softmax(x, axis=(0, 1)), "softmax over axes"),
+    "logsumexp over two axes": (lambda x: jax.nn.logsumexp(x), "logsumexp over axes"),
+    "dependent rows": (lambda x: jax.nn.softmax(x, axis=0), "same latent site"),
+    "masked classes": (
+        lambda x: jax.nn.softmax(x, where=jnp.arange(4) < 3),
+        "not recognised as a softmax",
+    ),
+    "weighted classes": (
+        lambda x: jax.nn.logsumexp(x, axis=-1, b=jnp.arange(1.0, 5.0)),
+        "not recognised as a softmax",
+    ),
+    "a stabiliser that is not added back": (
+        lambda x: jnp.log(jnp.exp(x - lax.stop_gradient(x.max(-1, keepdims=True))).sum(-1)),
+        "not recognised as a softmax",
+    ),
+    "a maximum without its gradient": (
+        lambda x: lax.stop_gradient(x.max(-1)),
+        "not recognised as a softmax",
+    ),
+    "a value without its gradient": (lambda x: lax.stop_gradient(x), "without its gradient"),
+}
+
+
+def _over_two(x):
+    largest = jnp.maximum(x.std(-1, keepdims=True), 1e-6)
+    return x / largest
+
+
+NOT_NORMALISATIONS = {
+    "mean of another value": lambda x: (
+        (x - (2 * x).mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + EPS)
+    ),
+    "variance of another value": lambda x: (
+        (x - x.mean(-1, keepdims=True)) / jnp.sqrt((2 * x).var(-1, keepdims=True) + EPS)
+    ),
+    "variance over another axis": lambda x: (
+        (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(0, keepdims=True) + EPS)
+    ),
+    "not centred": lambda x: x / jnp.sqrt(x.var(-1, keepdims=True) + EPS),
+    "centred, but the root of the mean square": lambda x: (
+        (x - x.mean(-1, keepdims=True)) * lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + EPS)
+    ),
+    "half of the mean removed": lambda x: (
+        (x - x.sum(-1, keepdims=True) / 8) * lax.rsqrt(x.var(-1, keepdims=True) + EPS)
+    ),
+    "half of the squared mean removed": lambda x: (
+        (x - x.mean(-1, keepdims=True))
+        * lax.rsqrt(jnp.mean(x**2, -1) - 0.5 * jnp.mean(x, -1) ** 2 + EPS)[:, None]
+    ),
+    "ε outside of the root": lambda x: (
+        (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + EPS)
+    ),
+    "a bound on the deviation": _over_two,
+    "masked features": lambda x: jax.nn.standardize(x, where=jnp.arange(FEATURES) < 3),
+    "weighted squares, clipped": lambda x: (
+        x * lax.rsqrt(jnp.maximum((x**2 * jnp.arange(1.0, 5.0)).sum(-1, keepdims=True), 0) + EPS)
+    ),
+    "variance minus another, clipped": lambda x: (
+        x * lax.rsqrt(jnp.maximum(jnp.mean(x**2) - jnp.mean(x, -1, keepdims=True) ** 2, 0) + EPS)
+    ),
+    "a deviation alone": lambda x: x.std(-1),
+    "a norm alone": lambda x: jnp.linalg.norm(x, axis=-1),
+}

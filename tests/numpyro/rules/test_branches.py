@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from numpyro_moments import Moments, UnsupportedMoments, propagate
+from numpyro_moments import Moments, propagate
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import propagate_traced
 
@@ -56,16 +56,6 @@ def test_scale_chosen_by_a_branch_stays_positive():
     same_kind = lambda flag, x: lax.cond(flag, lambda v: jnp.exp(v), lambda v: jnp.exp(v + 1), x)  # noqa: E731
     found = by_numpy(lambda flag: propagate(lambda x: 1.0 / same_kind(flag, x), x).mean)(True)
     np.testing.assert_allclose(found, jnp.exp(-x.mean + x.variance / 2), rtol=1e-10)
-
-
-def test_random_branches_and_while_loops_are_refused():
-    x = uncertain()
-    with pytest.raises(UnsupportedMoments, match="random value to int32") as deciding:
-        propagate(lambda x: lax.cond(x > 0, jnp.sin, jnp.cos, x), x)
-    assert "jnp.where" in deciding.value.remedy
-    with pytest.raises(UnsupportedMoments, match="while loop") as looping:
-        propagate(lambda x: lax.while_loop(lambda v: v < 3, lambda v: v + 1, x), x)
-    assert "fori_loop" in looping.value.remedy
 
 
 def test_while_loop_over_certain_values_runs():

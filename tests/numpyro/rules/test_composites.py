@@ -1,10 +1,11 @@
-"""Softmax, log-softmax and logsumexp as JAX spells them out."""
+"""Softmax, log-softmax, logsumexp and normalisations as JAX and its libraries write them out."""
 
 from __future__ import annotations
 
 import functools
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +15,10 @@ import torch.nn.functional as F
 from jax import lax
 from numpy.testing import assert_allclose
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments
 from numpyro_moments import Moments, propagate
 from tests.checks.jaxprs import by_numpy
-from tests.numpyro.one_program import propagate_traced
+from tests.numpyro.one_program import evaluated, propagate_traced
 from tests.numpyro.rules.composite_checks import (
     COVARIANCE,
     MEAN,
@@ -26,11 +27,22 @@ from tests.numpyro.rules.composite_checks import (
     check_single_precision,
     in_jax,
     moments_of_rows,
-    samples,
 )
-from tests.numpyro.rules.spelled_out import COMPOSITES, rows
+from tests.numpyro.rules.spelled_out import (
+    COMPOSITES,
+    EPS,
+    FEATURES,
+    NORMALISATIONS,
+    NOT_NORMALISATIONS,
+    NOT_SOFTMAX,
+    rows,
+)
 
-ROWS = rows(COMPOSITES)
+ROWS = rows(COMPOSITES | NORMALISATIONS)
+NOT_A_NORMALISATION = "not recognised as a normalisation"
+NEAR_MISSES = NOT_SOFTMAX | {
+    name: (function, NOT_A_NORMALISATION) for name, function in NOT_NORMALISATIONS.items()
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,76 +51,21 @@ def spelled_out():
     return functools.cache(functools.partial(moments_of_rows, ROWS))
 
 
+@pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("name", ROWS)
 def test_spelling_equals_the_pyro_front_end(name, covariance, spelled_out):
     agree(spelled_out(covariance)[name], ROWS[name][1], covariance)
 
 
-def _softmax_over_samples(x):
-    shifted = np.exp(x - x.max(-1, keepdims=True))
-    return shifted / shifted.sum(-1, keepdims=True)
-
-
-def test_softmax_against_samples():
-    """The documented errors at logit variances of order 1: 0.035 of a mean, 0.02 of a variance."""
-    draws = samples()
-    sampled = _softmax_over_samples(draws)
-    with jax.enable_x64(True):
-        found = in_jax(jax.nn.softmax, "full", propagate_traced)
-    noise = 4 * sampled.std(0) / len(draws) ** 0.5
-    assert np.all(abs(found.mean - sampled.mean(0)) < 0.035 + noise)
-    assert np.all(abs(found.variance - sampled.var(0)) < 0.02 + noise)
-
-
-REFUSED = {
-    "numerator and denominator of different logits": (
-        lambda x: jnp.exp(x) / jnp.exp(2 * x).sum(-1, keepdims=True),
-        "division by a random value",
-    ),
-    "numerator and denominator over different axes": (
-        lambda x: jnp.exp(x) / jnp.exp(x).sum(0, keepdims=True),
-        "same latent site",
-    ),
-    "sum over part of the classes": (
-        lambda x: jnp.exp(x) / jnp.exp(x[:, :3]).sum(-1, keepdims=True),
-        "division by a random value",
-    ),
-    "groups of another row": (
-        lambda x: jnp.exp(x) / jnp.exp(x).sum(-1)[::-1, None],
-        "division by a random value",
-    ),
-    "two axes": (lambda x: jax.nn.softmax(x, axis=(0, 1)), "softmax over axes"),
-    "logsumexp over two axes": (lambda x: jax.nn.logsumexp(x), "logsumexp over axes"),
-    "dependent rows": (lambda x: jax.nn.softmax(x, axis=0), "same latent site"),
-    "masked classes": (
-        lambda x: jax.nn.softmax(x, where=jnp.arange(4) < 3),
-        "not recognised as a softmax",
-    ),
-    "weighted classes": (
-        lambda x: jax.nn.logsumexp(x, axis=-1, b=jnp.arange(1.0, 5.0)),
-        "not recognised as a softmax",
-    ),
-    "a stabiliser that is not added back": (
-        lambda x: jnp.log(jnp.exp(x - lax.stop_gradient(x.max(-1, keepdims=True))).sum(-1)),
-        "not recognised as a softmax",
-    ),
-    "a maximum without its gradient": (
-        lambda x: lax.stop_gradient(x.max(-1)),
-        "not recognised as a softmax",
-    ),
-    "a value without its gradient": (lambda x: lax.stop_gradient(x), "without its gradient"),
-}
-
-
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_miss_is_refused(name, covariance):
-    function, cause = REFUSED[name]
+    function, cause = NEAR_MISSES[name]
     with jax.enable_x64(True), pytest.raises(UnsupportedMoments, match=cause) as refusal:
         in_jax(function, covariance, propagate_traced)
     assert refusal.value.sites == ("input 0",)
-    assert __file__ in refusal.value.location
+    assert "spelled_out.py" in refusal.value.location
     assert refusal.value.remedy
 
 
@@ -156,16 +113,111 @@ def test_single_precision_of_extreme_logits(function, scale):
     check_single_precision(function, scale * MEAN, COVARIANCE, rtol=2e-3, atol=1e-5)
 
 
-def test_compiled_and_differentiated():
-    def score(mean):
-        moments = Moments(mean, covariance=jnp.asarray(COVARIANCE))
-        found = propagate(jax.nn.log_softmax, moments, covariance="full")
+def test_groups_drop_the_covariance_as_on_the_pyro_side():
+    with jax.enable_x64(True), pytest.warns(CovarianceDroppedWarning):
+        in_jax(ROWS["group norm: by hand"][0], "full", propagate_traced)
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_variance_of_a_sample_has_another_scale(covariance):
+    """n − 1 in place of n: another scale, and another share of ε."""
+    share = FEATURES / (FEATURES - 1)
+    agree_in_one_program(
+        _by_sample_variance,
+        lambda x: F.layer_norm(x, (FEATURES,), eps=EPS / share) / share**0.5,
+        covariance,
+    )
+
+
+def _by_sample_variance(x):
+    return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, ddof=1, keepdims=True) + EPS)
+
+
+def test_random_scale_enters_before_the_features():
+    """flax multiplies the scale into the reciprocal root; a latent one is multiplied as it is."""
+    normalised = nn.LayerNorm(epsilon=EPS)
+
+    def spelled(x, scale, bias):
+        return normalised.apply({"params": {"scale": scale, "bias": bias}}, x)
+
+    with jax.enable_x64(True):
+        scale = Moments(jnp.arange(1.0, 5.0), variance=jnp.full(FEATURES, 0.1))
+        bias = Moments(jnp.arange(4.0), variance=jnp.full(FEATURES, 0.2))
+        x = Moments(jnp.asarray(MEAN), covariance=jnp.asarray(COVARIANCE))
+        found = propagate_traced(spelled, x, scale, bias)
+        plain = propagate_traced(lambda x: jax.nn.standardize(x, epsilon=EPS), x)
+        second = plain.variance + plain.mean**2
+        assert_allclose(found.mean, plain.mean * scale.mean + bias.mean, rtol=1e-10)
+        expected = plain.variance * scale.mean**2 + second * scale.variance + bias.variance
+        assert_allclose(found.variance, expected, rtol=1e-10)
+
+
+def test_batch_norm_scales_and_shifts_by_its_averages():
+    statistics = {"mean": np.linspace(-1, 1, FEATURES), "var": np.linspace(0.5, 2, FEATURES)}
+    parameters = {"scale": np.linspace(1, 2, FEATURES), "bias": np.linspace(0, 3, FEATURES)}
+    variables = {"params": parameters, "batch_stats": statistics}
+    module = nn.BatchNorm(use_running_average=True, epsilon=EPS)
+    arrays = [torch.tensor(a) for a in (*statistics.values(), *parameters.values())]
+    agree_in_one_program(
+        lambda x: module.apply(variables, x),
+        lambda x: F.batch_norm(x, *arrays, eps=EPS),
+        "full",
+    )
+
+
+def _of_other_groups(x):
+    return (x - x.mean(0)) * lax.rsqrt(x.var(-1, keepdims=True) + EPS)
+
+
+def _of_other_rows(x):
+    return x / jnp.sqrt(jnp.mean(x**2, -1)[::-1, None] + EPS)
+
+
+def test_means_and_deviations_of_other_groups_are_refused():
+    with pytest.raises(UnsupportedMoments, match="not recognised as a normalisation"):
+        in_jax(_of_other_groups, "full", propagate_traced)
+    with pytest.raises(UnsupportedMoments, match="takes negative values"):
+        in_jax(_of_other_rows, "full", propagate_traced)
+
+
+def test_statistics_of_a_random_batch_are_refused():
+    module = nn.BatchNorm(use_running_average=False)
+    variables = evaluated(module.init, jax.random.key(0), jnp.ones(MEAN.shape))
+    refused = pytest.raises(UnsupportedMoments, match="same latent site")
+    with jax.enable_x64(True), refused:
+        in_jax(lambda x: module.apply(variables, x, mutable=["batch_stats"])[0], "full")
+
+
+def test_parts_of_normalisations_have_their_own_moments_elsewhere():
+    """Means, centred features and variances are linear or quadratic like any other."""
+    with jax.enable_x64(True):
+        centred = in_jax(lambda x: x - x.mean(-1, keepdims=True), "full", propagate_traced)
+        variance = np.asarray(in_jax(lambda x: x.var(-1), "full", propagate_traced).mean)
+    centre = np.eye(FEATURES) - 1 / FEATURES
+    spread = centre @ COVARIANCE @ centre
+    assert_allclose(centred.mean, MEAN @ centre, atol=1e-12)
+    assert_allclose(centred.covariance, spread, atol=1e-12)
+    trace = np.trace(spread, axis1=-2, axis2=-1)
+    square = np.sum(np.asarray(centred.mean) ** 2, -1)
+    assert_allclose(variance, (trace + square) / FEATURES, rtol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_single_precision_of_extreme_features(scale):
+    """ε is far above and far below the variance."""
+    spelled = ROWS["layer norm: flax.linen"][0]
+    inputs = scale * MEAN, scale**2 * COVARIANCE
+    check_single_precision(spelled, *inputs, rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradient_by_epsilon():
+    def score(eps):
+        moments = Moments(jnp.asarray(MEAN), covariance=jnp.asarray(COVARIANCE))
+        layer = lambda x: jax.nn.standardize(x, epsilon=eps)  # noqa: E731
+        found = propagate(layer, moments, covariance="full")
         return jnp.sum(found.mean[:, 0] - found.variance[:, 1] ** 2)
 
     with jax.enable_x64(True):
-        mean, direction = jnp.asarray(MEAN), jnp.asarray(np.cos(MEAN))
-        both = by_numpy(jax.value_and_grad(score))
-        _, gradient = both(mean)
-        step = 1e-5
-        ahead, behind = (both(mean + sign * step * direction)[0] for sign in (1, -1))
-        assert_allclose(jnp.sum(gradient * direction), (ahead - behind) / (2 * step), rtol=1e-6)
+        slope, step = by_numpy(jax.grad(score))(0.1), 1e-5
+        ahead, behind = map(by_numpy(score), (0.1 + step, 0.1 - step))
+    assert_allclose(slope, (ahead - behind) / (2 * step), rtol=1e-6)

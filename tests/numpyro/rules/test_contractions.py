@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from numpyro_moments import Moments, UnsupportedMoments, propagate
+from numpyro_moments import Moments, propagate
 from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import crossed_with_slow
 from tests.numpyro.one_program import evaluated, propagate_traced
@@ -160,33 +160,6 @@ def test_lower_precision_is_raised_before_the_product():
     result = propagate(function, given)
     assert result.mean.dtype == result.variance.dtype == jnp.float64
     np.testing.assert_allclose(result.mean, X.astype(jnp.float32) @ given.mean, rtol=1e-5)
-
-
-def test_attention_is_refused_with_the_reason():
-    w = weight(4, 4)
-
-    def attention(query, key):
-        return (X @ query) @ (X @ key).T @ (X @ query)
-
-    with pytest.raises(UnsupportedMoments, match=r"(?s)neither.*input 0, input 1.*attention"):
-        propagate(attention, w, w, covariance="full")
-
-
-def test_gradients_under_jit():
-    """The gradient of a variance is that of finite differences, compiled."""
-    v, w = array(4, 3, seed=1), weight(3, 2, seed=2)
-
-    def spread(scale):
-        given = Moments(v, variance=scale * jnp.ones_like(v))
-        result = propagate(lambda v, w: jax.nn.relu(X @ v) @ w, given, w, covariance="full")
-        return result.covariance.sum()
-
-    value, slope = by_numpy(jax.value_and_grad(spread))(0.5)
-    step = 1e-5
-    plain = by_numpy(spread)
-    numeric = (plain(0.5 + step) - plain(0.5 - step)) / (2 * step)
-    assert np.isfinite(value)
-    np.testing.assert_allclose(slope, numeric, rtol=1e-7)
 
 
 @pytest.mark.parametrize("mode", MODES)

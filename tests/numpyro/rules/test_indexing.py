@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -161,39 +160,6 @@ def test_additions_at_places():
     matrix[COLUMNS, [0, 1]] += 2
     np.testing.assert_allclose(result.mean, evaluated(function, given.mean), **EXACT)
     np.testing.assert_allclose(result.covariance, matrix @ given.covariance @ matrix.T, **EXACT)
-
-
-@pytest.mark.parametrize("mode", ["full", "diagonal"])
-def test_slices_of_a_vector_of_weights(mode):
-    """AutoGuides unpack one vector into sites: independent components stay independent."""
-    vector = Moments(jnp.linspace(-1, 1, 8), variance=jnp.linspace(0.5, 1, 8))
-    x = jnp.array([[1.0, -0.5], [0.3, 2.0]])
-
-    def network(vector):
-        first, second = vector[:4].reshape(2, 2), vector[4:].reshape(2, 2)
-        return jax.nn.relu(x @ first) @ second
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        result = propagate_traced(network, vector, covariance=mode)
-    parts = [
-        Moments(mean, variance=variance)
-        for mean, variance in zip(
-            np.reshape(vector.mean, (2, 2, 2)), np.reshape(vector.variance, (2, 2, 2)), strict=True
-        )
-    ]
-    apart = propagate_traced(lambda v, w: jax.nn.relu(x @ v) @ w, *parts, covariance=mode)
-    np.testing.assert_allclose(result.mean, apart.mean, **EXACT)
-    np.testing.assert_allclose(result.variance, apart.variance, **EXACT)
-
-
-def test_slices_of_a_correlated_vector_stay_correlated():
-    factor = np.random.default_rng(0).normal(size=(4, 4))
-    covariance = jnp.asarray(factor @ factor.T)
-    given = Moments(jnp.arange(4.0), covariance=covariance)
-    result = propagate(lambda v: v[:2] - v[2:], given, covariance="full")
-    matrix = np.concatenate([np.eye(2), -np.eye(2)], 1)
-    np.testing.assert_allclose(result.covariance, matrix @ covariance @ matrix.T, **EXACT)
 
 
 REFUSED = {

@@ -153,17 +153,6 @@ def test_pool_knows_that_positions_share_weights(name):
     agree(pools_of_layers()[name])
 
 
-@functools.cache
-def pools_of_inputs():
-    arrays = [(normal(1, 5, 5, 2), spread(1, 5, 5, 2))]
-    return evaluated({name: (pool, linear_moments, arrays) for name, pool in POOLS.items()})
-
-
-@pytest.mark.parametrize("name", POOLS)
-def test_pool_of_independent_inputs_is_exact(name):
-    agree(pools_of_inputs()[name])
-
-
 @pytest.mark.parametrize("name", ["add", "max", "min"])
 def test_reduction_may_begin_with_another_number(name):
     reduce = getattr(lax, name)
