@@ -10,7 +10,7 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.matrices import squared
 
-VECTOR_NOISE = 0.5
+VECTOR_INIT_SCALE = 0.5
 
 
 def checked_scale(init_scale: float) -> float:
@@ -30,12 +30,11 @@ def initial_noise_scale(event_dim: int, shape: Sequence[int]) -> float:
     if event_dim == 0:
         return 0.0
     if event_dim == 1:
-        # If all kinks started at zero, the network would stay nearly linear for long.
-        return VECTOR_NOISE
-    # The two largest axes of a kernel count as its channels, in the layout of any
-    # library.
-    *window, smaller, larger = sorted(shape[-event_dim:])
-    return math.sqrt(2 / ((smaller + larger) * math.prod(window)))
+        # With all ReLU kinks at zero a network would stay nearly linear for a long time.
+        return VECTOR_INIT_SCALE
+    # The two largest axes of a kernel are taken as its channels, whatever the library's layout.
+    *kernel_size, smaller, larger = sorted(shape[-event_dim:])
+    return math.sqrt(2 / ((smaller + larger) * math.prod(kernel_size)))
 
 
 class LatentSite(NamedTuple):
@@ -50,7 +49,7 @@ class LatentSite(NamedTuple):
 class FixedSettings:
     """Mixin for guides with settings that are saved beside the parameters."""
 
-    options: Any  # has a method ``fixed``
+    options: Any  # ``fixed()`` returns the settings by name, as a file stores them
 
     def fixed_settings(self) -> dict[str, Any]:
         """Return the settings of the posterior that are not parameters.
@@ -60,10 +59,10 @@ class FixedSettings:
         return self.options.fixed()
 
 
-def varying_support_error(name: str, origin: str, *, framework: str) -> UnsupportedMoments:
-    """Return the error for a latent site whose support depends on ``origin``."""
+def varying_support_error(name: str, cause: str, *, framework: str) -> UnsupportedMoments:
+    """Return the error for a latent site whose support depends on ``cause``."""
     return UnsupportedMoments(
-        f"site '{name}': its support depends on {origin}, but the guide's transform of a Normal to "
+        f"site '{name}': its support depends on {cause}, but the guide's transform of a Normal to "
         "the support is fixed",
         sites=[name],
         remedy="sample a site with a fixed support and move it by arithmetic, for example "

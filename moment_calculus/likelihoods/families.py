@@ -69,7 +69,7 @@ from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.predictions.marginals import Marginal
 from moment_calculus.values import Value
-from moment_calculus.values.propagation import ClassTable
+from moment_calculus.values.propagation import ClassRegistry
 
 
 @dataclass(frozen=True)
@@ -272,11 +272,11 @@ class LikelihoodTables:
         needs_rule: tuple[type, ...],  # classes that need a registered rule for predictions
         unwrap: Callable[[Any], Any] = lambda part: part,  # from the framework's values to ours
     ) -> None:
-        self.expected, self.prediction_rules = ClassTable(), ClassTable()
+        self.expected, self.prediction_rules = ClassRegistry(), ClassRegistry()
         # Functions of the distribution, the observation and a power a, which return (1/a)
         # log E[pᵃ] of the batch shape. Each is for a class that also has an expected
         # log-probability.
-        self.tempered, self._marginals = ClassTable(), ClassTable()
+        self.tempered, self._marginals = ClassRegistry(), ClassRegistry()
         self.framework, self.needs_rule = framework, needs_rule
         self.univariate, self.unwrap = univariate, unwrap
 
@@ -299,7 +299,7 @@ class LikelihoodTables:
 
     def rule_of_power(self, name: str, fn: Any, sites: Iterable[str]) -> Callable[..., Array]:
         """Return the rule for means of powers: of the class, or quadrature."""
-        kind = self.expected.kind(fn)
+        kind = self.expected.registered_class(fn)
         rule = None if kind is None else self.tempered.get(kind)
         if rule is None and fn.event_dim:
             raise no_tempered_log_prob(
@@ -373,7 +373,7 @@ class LikelihoodTables:
 
     def moments_and_law(self, name: str, fn: Any) -> tuple:
         """Return the predictive moments of a site; see :meth:`predictive_moments`."""
-        rule = self.prediction_rules.nearest(fn)
+        rule = self.prediction_rules.function_for(fn)
         if rule is not None:
             return rule(fn)
         if fn.event_dim:

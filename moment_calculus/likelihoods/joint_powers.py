@@ -52,7 +52,7 @@ class Parameter:
         # diagonal propagation takes components as independent by definition.
         repeated = {axis for axis in axes if self.size(axis) == 1}
         value = self.gaussian
-        if value.independent or not value.propagation.full:
+        if value.independent or not value.propagation.has_full_covariance:
             return repeated
         features = None if value.axis is None else value.axis + self.event_rank
         across = {axis for axis in axes if axis != features and not value.batch_independent}
@@ -70,7 +70,10 @@ def dependent_axes(parameters: Sequence[Parameter], axes: Axes) -> set[int]:
 def _is_crossed(one: Parameter, other: Parameter) -> bool:
     """Tell if elements of one parameter may depend on other elements of another one."""
     left, right = one.gaussian, other.gaussian
-    if not (overlap(left, right) and left.propagation.full) or left.origin is right.origin:
+    if (
+        not (overlap(left, right) and left.propagation.has_full_covariance)
+        or left.origin is right.origin
+    ):
         return False
     return (
         bool(one.event_rank or other.event_rank) or ties_of(*aligned(left, right)[:2]) == Ties.ALL
@@ -433,7 +436,7 @@ def _dependence_error(group: Sequence[ObservedSite], cause: str) -> UnsupportedM
     names = ", ".join(f"'{site.name}'" for site in group)
     several = f"the sites {names}" if len(group) > 1 else f"the elements of site {names}"
     sites = frozenset().union(*(site.sites for site in group))
-    one = len(group) == 1 and group[0].parameters[0].gaussian.propagation.full
+    one = len(group) == 1 and group[0].parameters[0].gaussian.propagation.has_full_covariance
     diagonal = "; covariance='diagonal' takes the features of one value as independent" * one
     return UnsupportedMoments(
         f"{several} may depend on each other within a datum, and the mean of a power of their "

@@ -1,7 +1,7 @@
-"""Let a program that torch traces call functions that branch on the values of arrays.
+"""Hide value-dependent functions from torch tracers behind a custom operation.
 
-A tracer does not know these values. Such a function becomes one operation of the traced
-graph, and another one for its gradient; the compiled program calls both eagerly.
+A tracer does not know array values. Such a function becomes one operation of the traced
+graph, and another one for its gradient; the compiled graph calls both eagerly.
 """
 
 from __future__ import annotations
@@ -22,22 +22,26 @@ from moment_calculus.numerics.private_apis import (
 
 Array = Any
 
-# Functions are compared by value, kept for ever, and must therefore hold no tensors.
-_functions: dict[Callable[..., Array], int] = {}  # numbers of all functions that graphs may call
-_graphs: dict[int, tuple[Array, list[Array]]] = {}  # results and arguments by ticket
-_tickets = itertools.count()
+# Functions are compared by value and never freed, so they must not hold tensors.
+_function_ids: dict[Callable[..., Array], int] = {}  # of all functions that graphs may call
+_functions: list[Callable[..., Array]] = []  # by id
+_saved_graphs: dict[int, tuple[Array, list[Array]]] = {}  # results and arguments by ticket
+_ticket_ids = itertools.count()
 
 
 def is_captured(*arrays: Array) -> bool:
-    """Return whether a tracer, and not torch.func, is watching a torch program on a CPU."""
+    """Whether a tracer (not torch.func) is tracing a CPU program."""
     if not array_api_compat.is_torch_array(arrays[0]) or is_untraced() or is_transformed():
         return False
     return all(array.device.type == "cpu" for array in arrays)
 
 
-def call_as_operation(function: Callable[..., Array], like: int, *arrays: Array) -> Array:
-    """Call a function as one torch operation with the shape of ``arrays[like]``."""
-    return _operation()(_functions.setdefault(function, len(_functions)), like, *arrays)
+def call_as_operation(function: Callable[..., Array], shape_source: int, *arrays: Array) -> Array:
+    """Call a function as one torch operation with the shape of ``arrays[shape_source]``."""
+    if function not in _function_ids:
+        _function_ids[function] = len(_functions)
+        _functions.append(function)
+    return _operation()(_function_ids[function], shape_source, *arrays)
 
 
 @functools.cache
@@ -49,41 +53,41 @@ def _operation() -> Callable[..., Array]:
 
     class Operation(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, number: int, like: int, *arrays: Array) -> Array:
+        def forward(ctx: Any, function_id: int, shape_source: int, *arrays: Array) -> Array:
             if not any(ctx.needs_input_grad):
-                return operations.call(number, like, arrays)
-            result, ticket = operations.start(number, like, arrays)
-            ctx.number = number
+                return operations.call(function_id, shape_source, arrays)
+            result, ticket = operations.forward(function_id, shape_source, arrays)
+            ctx.function_id = function_id
             ctx.save_for_backward(ticket, *arrays)
             return result
 
         @staticmethod
-        def backward(ctx: Any, slope: Array) -> Any:
+        def backward(ctx: Any, cotangent: Array) -> Any:
             ticket, *arrays = ctx.saved_tensors
-            return None, None, *operations.pull_back(ctx.number, slope, arrays, ticket)
+            return None, None, *operations.backward(ctx.function_id, cotangent, arrays, ticket)
 
     return Operation.apply
 
 
 @functools.cache
 def _library() -> Any:
-    """Register the torch operations and their shape functions while it lives."""
+    """Register the torch operations and fake kernels; they last as long as the result."""
     import torch
 
     library = torch.library.Library("moment_calculus", "FRAGMENT")
-    kernels = {"call": _call, "start": _start, "pull_back": _pull_back}
+    kernels = {"call": _call, "forward": _forward, "backward": _backward}
     fakes: dict[str, Any] = {
-        "call": lambda number, like, arrays: _fake_like(arrays[like]),
-        "start": lambda number, like, arrays: (
-            _fake_like(arrays[like]),
+        "call": lambda function_id, shape_source, arrays: _fake_like(arrays[shape_source]),
+        "forward": lambda function_id, shape_source, arrays: (
+            _fake_like(arrays[shape_source]),
             torch.empty((), dtype=torch.int64),
         ),
-        "pull_back": lambda number, slope, arrays, ticket: list(map(_fake_like, arrays)),
+        "backward": lambda function_id, cotangent, arrays, ticket: list(map(_fake_like, arrays)),
     }
-    library.define("call(int function, int like, Tensor[] arrays) -> Tensor")
-    library.define("start(int function, int like, Tensor[] arrays) -> (Tensor, Tensor)")
+    library.define("call(int function, int shape_source, Tensor[] arrays) -> Tensor")
+    library.define("forward(int function, int shape_source, Tensor[] arrays) -> (Tensor, Tensor)")
     library.define(
-        "pull_back(int function, Tensor slope, Tensor[] arrays, Tensor ticket) -> Tensor[]"
+        "backward(int function, Tensor cotangent, Tensor[] arrays, Tensor ticket) -> Tensor[]"
     )
     for name, function in kernels.items():
         library.impl(name, function, "CPU")
@@ -91,46 +95,49 @@ def _library() -> Any:
     return library
 
 
-def _function(number: int) -> Callable[..., Array]:
-    return list(_functions)[number]
-
-
 def _fake_like(array: Array) -> Array:
     return array.new_empty(array.shape)
 
 
-def _unaliased(array: Array, *given: Array) -> Array:
-    """Return a contiguous result that shares no memory with the arguments."""
-    array, memory = array.detach().contiguous(), array.untyped_storage().data_ptr()
-    is_given = any(memory == part.untyped_storage().data_ptr() for part in given)
-    return array.clone() if is_given else array
+def _without_aliasing(result: Array, *inputs: Array) -> Array:
+    """Return a contiguous result that shares no memory with the inputs."""
+    result, memory = result.detach().contiguous(), result.untyped_storage().data_ptr()
+    is_input = any(memory == array.untyped_storage().data_ptr() for array in inputs)
+    return result.clone() if is_input else result
 
 
-def _call(number: int, like: int, arrays: list[Array]) -> Array:
-    return _unaliased(_function(number)(*arrays), *arrays)
+# The schema passes ``shape_source`` to the kernels, too; only the fake kernels need it.
+def _call(function_id: int, shape_source: int, arrays: list[Array]) -> Array:
+    return _without_aliasing(_functions[function_id](*arrays), *arrays)
 
 
-def _start(number: int, like: int, arrays: list[Array]) -> tuple[Array, Array]:
+def _forward(function_id: int, shape_source: int, arrays: list[Array]) -> tuple[Array, Array]:
     """Return the result, and a ticket that keeps the graph of the gradient alive."""
     import torch
 
-    graph, place = _recorded(number, arrays), next(_tickets)
-    _graphs[place], ticket = graph, torch.tensor(place)
-    weakref.finalize(ticket, _graphs.pop, place, None).atexit = False
-    return _unaliased(graph[0], *arrays), ticket
+    graph, ticket_id = _record_graph(function_id, arrays), next(_ticket_ids)
+    _saved_graphs[ticket_id], ticket = graph, torch.tensor(ticket_id)
+    # At exit the interpreter frees the graphs anyway, perhaps after torch is gone.
+    weakref.finalize(ticket, _saved_graphs.pop, ticket_id, None).atexit = False
+    return _without_aliasing(graph[0], *arrays), ticket
 
 
-def _pull_back(number: int, slope: Array, arrays: list[Array], ticket: Array) -> list[Array]:
+def _backward(
+    function_id: int, cotangent: Array, arrays: list[Array], ticket: Array
+) -> list[Array]:
     import torch
 
-    place = int(ticket)
-    result, arguments = _graphs.pop(place) if place in _graphs else _recorded(number, arrays)
+    ticket_id = int(ticket)
+    if ticket_id in _saved_graphs:
+        result, arguments = _saved_graphs.pop(ticket_id)
+    else:  # a second backward finds no graph and records again
+        result, arguments = _record_graph(function_id, arrays)
     with autograd_inside_operation():
-        gradients = torch.autograd.grad(result, arguments, slope)
-    return [_unaliased(gradient, slope, *arrays) for gradient in gradients]
+        gradients = torch.autograd.grad(result, arguments, cotangent)
+    return [_without_aliasing(gradient, cotangent, *arrays) for gradient in gradients]
 
 
-def _recorded(number: int, arrays: list[Array]) -> tuple[Array, list[Array]]:
+def _record_graph(function_id: int, arrays: list[Array]) -> tuple[Array, list[Array]]:
     with autograd_inside_operation():
         arguments = [array.detach().requires_grad_() for array in arrays]
-        return _function(number)(*arguments), arguments
+        return _functions[function_id](*arguments), arguments

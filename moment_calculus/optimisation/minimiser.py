@@ -26,7 +26,7 @@ from moment_calculus.optimisation.rounds import (
 )
 from moment_calculus.optimisation.training import Bar
 
-DENSE = 1000  # largest number of parameters for the dense Hessian
+MAX_DENSE_PARAMETERS = 1000  # largest number of parameters for the dense Hessian
 
 
 def newton(
@@ -36,58 +36,63 @@ def newton(
     tolerance: float | None = None,  # Newton decrement in nats; 1e-9 by default
     report: Report = None,  # called with the loss after every step
 ) -> Outcome:
-    """Minimise a loss by Newton's method in a trust region, from parameters or an outcome.
+    """Minimise a loss by trust-region Newton, from parameters or an earlier outcome.
 
     Up to 1000 parameters it takes the dense Hessian (SciPy's ``trust-exact``), beyond
     that its products with directions (``trust-ncg``).
     """
     steps, tolerance = with_defaults(steps, tolerance, 500)
     outcome = initial_outcome(objective, start)
+    outcome.has_small_decrement = False
     objective, size = _without_nan(objective), outcome.place.size
-    decrement = _dense_decrement if size <= DENSE else _products_decrement
+    decrement = _dense_decrement if size <= MAX_DENSE_PARAMETERS else _products_decrement
 
-    def finished(current: Round, at: np.ndarray) -> str:
-        seen = max(tolerance, ROUNDING * objective.precision * abs(outcome.loss))
-        outcome.decrement = decrement(current, at, seen)
-        found = outcome.decrement <= seen
-        return f"the Newton decrement is {outcome.decrement:.1e}" if found else ""
+    def convergence_reason(current: Round, position: np.ndarray) -> str:
+        threshold = max(tolerance, ROUNDING * objective.precision * abs(outcome.loss))
+        outcome.decrement = decrement(current, position, threshold)
+        outcome.has_small_decrement = outcome.decrement <= threshold
+        if not outcome.has_small_decrement:
+            return ""
+        return f"the Newton decrement is {outcome.decrement:.1e}"
 
-    if size <= DENSE:
+    if size <= MAX_DENSE_PARAMETERS:
         options = _trust_region_options(1.0, 0.0)
-        return in_rounds(objective, outcome, steps, finished, "trust-exact", options, report)
-    # Why not trust-krylov: it takes as long (trust-ncg 2.6 and 17 seconds, trust-krylov
-    # 2.5 and 20, for logistic regressions of 1000 and 3000 covariates), finds higher
-    # optima of a network 13-50-1 for two seeds of three, and stores its directions, twice
-    # the squared number of parameters. The radius, a scale for each parameter, saves a
-    # quarter of the steps.
+        return in_rounds(
+            objective, outcome, steps, convergence_reason, "trust-exact", options, report
+        )
+    # trust-krylov was no better: equal time (2.6 s and 17 s against 2.5 s and 20 s for
+    # logistic regressions with 1000 and 3000 covariates), worse optima of a 13-50-1
+    # network for two of three seeds, and memory for twice the squared number of
+    # parameters. The initial radius √n (one unit per parameter) saves a quarter of the
+    # steps.
     radius = float(np.sqrt(size))
     options = _trust_region_options(radius, np.finfo(float).tiny)
-    in_rounds(objective, outcome, steps, finished, "trust-ncg", options, report)
+    in_rounds(objective, outcome, steps, convergence_reason, "trust-ncg", options, report)
     return _final_decrement(objective, outcome)
 
 
 def _without_nan(objective: DeterministicLoss) -> DeterministicLoss:
-    """Return the objective, infinite where it is NaN, so that a region shrinks."""
+    """Return the objective with NaN replaced by infinity, so the trust region shrinks."""
 
-    def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = objective.value_and_slope(place)
-        return np.inf if np.isnan(value) else value, slope
+    def value_and_slope(point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = objective.value_and_slope(point)
+        return np.inf if np.isnan(value) else value, gradient
 
     return replace(objective, value_and_slope=value_and_slope)
 
 
-def _trust_region_options(radius: float, least_slope: float) -> dict[str, float]:
-    return {"initial_trust_radius": radius, "max_trust_radius": 1e6, "gtol": least_slope}
+def _trust_region_options(radius: float, gradient_tolerance: float) -> dict[str, float]:
+    return {"initial_trust_radius": radius, "max_trust_radius": 1e6, "gtol": gradient_tolerance}
 
 
-def _dense_decrement(current: Round, at: np.ndarray, enough: float) -> float:
-    return newton_decrement(current.value_and_slope(at)[1], current.hessian(at))
+def _dense_decrement(current: Round, position: np.ndarray, enough: float) -> float:
+    return newton_decrement(current.value_and_slope(position)[1], current.hessian(position))
 
 
-def _products_decrement(current: Round, at: np.ndarray, enough: float) -> float:
+def _products_decrement(current: Round, position: np.ndarray, enough: float) -> float:
     return decrement_by_products(
-        current.value_and_slope(at)[1],
-        lambda direction: current.hessian_product(at, direction),
+        current.value_and_slope(position)[1],
+        lambda direction: current.hessian_product(position, direction),
         enough,
         current.objective.precision,
     )
@@ -95,15 +100,15 @@ def _products_decrement(current: Round, at: np.ndarray, enough: float) -> float:
 
 def _final_decrement(objective: DeterministicLoss, outcome: Outcome) -> Outcome:
     """Complete the decrement where the method stopped."""
-    if not outcome.reason.startswith("converged: the Newton decrement"):
-        at = np.zeros_like(outcome.place)
-        outcome.decrement = _products_decrement(Round(objective, outcome.place), at, np.inf)
+    if not outcome.has_small_decrement:
+        origin = np.zeros_like(outcome.place)
+        outcome.decrement = _products_decrement(Round(objective, outcome.place), origin, np.inf)
     if outcome.converged and outcome.decrement == np.inf:
         outcome.stop(False, "no step lowers the loss any more, and its curvature is not positive")
     return outcome
 
 
-MEMORY = 20  # steps whose changes of place and slope it keeps
+LBFGS_HISTORY = 20  # steps whose changes of point and gradient L-BFGS keeps
 LOCATION_STEPS = 20  # largest number of steps that move locations alone
 
 
@@ -114,67 +119,73 @@ def lbfgs(
     tolerance: float | None = None,  # relative change in ten steps; 1e-9 by default
     report: Report = None,  # called with the loss after every step
 ) -> Outcome:
-    """Minimise a loss by L-BFGS (SciPy's ``L-BFGS-B``), from parameters or an earlier outcome.
-
-    Scales move more easily than locations at first: those of a network would go to the
-    prior's, where no data is explained, before its weights find any.
-    """
+    """Minimise a loss by L-BFGS (SciPy's ``L-BFGS-B``), from parameters or an earlier outcome."""
     steps, tolerance = with_defaults(steps, tolerance, 5000)
     outcome = initial_outcome(objective, start)
-    if outcome.full_start is None:
-        if objective.scales is not None and objective.scales.any():
-            free = ~objective.scales
-            held = replace(objective, units=lambda place: objective.units(place) * free)
-            _lbfgs(held, outcome, min(LOCATION_STEPS, steps), 1e-3, report)
-        if outcome.converged or outcome.steps >= LOCATION_STEPS or outcome.steps < steps:
-            outcome.full_start = outcome.steps + 1  # convergence looks at no earlier losses
-    if outcome.full_start is None:
+    if outcome.first_full_step is None and not _move_locations_first(
+        objective, outcome, steps, report
+    ):
         return outcome
     return _lbfgs(objective, outcome, steps, tolerance, report)
+
+
+def _move_locations_first(
+    objective: DeterministicLoss, outcome: Outcome, steps: int, report: Report
+) -> bool:
+    """Move locations alone; return whether all parameters may move now."""
+    # At first scales move more easily than locations: a network's scales would go to the
+    # prior's before its weights explain any data. So the first steps move locations only.
+    if objective.scales is not None and objective.scales.any():
+        is_location = ~objective.scales
+        step_scales = lambda point: objective.units(point) * is_location  # noqa: E731
+        locations_only = replace(objective, units=step_scales)
+        _lbfgs(locations_only, outcome, min(LOCATION_STEPS, steps), 1e-3, report)
+    if outcome.converged or outcome.steps >= LOCATION_STEPS or outcome.steps < steps:
+        outcome.first_full_step = outcome.steps + 1  # convergence looks at no earlier losses
+    return outcome.first_full_step is not None
 
 
 def _lbfgs(
     objective: DeterministicLoss, outcome: Outcome, steps: int, tolerance: float, report: Report
 ) -> Outcome:
-    full_start = 1 if outcome.full_start is None else outcome.full_start
+    first_full_step = 1 if outcome.first_full_step is None else outcome.first_full_step
 
-    def finished(current: Round, at: np.ndarray) -> str:
-        if _slope_is_negligible(current, at, outcome, tolerance):
+    def convergence_reason(current: Round, position: np.ndarray) -> str:
+        if _gradient_is_negligible(current, position, outcome, tolerance):
             return "the slope promises less than the loss would show"
-        recent = outcome.losses[full_start:][-11:]
+        recent = outcome.losses[first_full_step:][-11:]
         change = (max(recent) - recent[-1]) / max(abs(recent[-1]), np.finfo(float).tiny)
         outcome.change = change
         flat = len(recent) == 11 and change <= max(tolerance, ROUNDING * objective.precision)
         return f"in ten steps the loss changed by less than {tolerance:.0e}" if flat else ""
 
-    objective = _finite(objective, outcome)
-    options = {"maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0, "maxls": 40}
-    return in_rounds(objective, outcome, steps, finished, "L-BFGS-B", options, report)
+    objective = _with_finite_values(objective, outcome)
+    options = {"maxcor": LBFGS_HISTORY, "ftol": 0.0, "gtol": 0.0, "maxls": 40}
+    return in_rounds(objective, outcome, steps, convergence_reason, "L-BFGS-B", options, report)
 
 
-def _slope_is_negligible(
-    current: Round, at: np.ndarray, outcome: Outcome, tolerance: float
+def _gradient_is_negligible(
+    current: Round, position: np.ndarray, outcome: Outcome, tolerance: float
 ) -> bool:
-    """Tell whether rounding hides what slope and last gain promise."""
-    slope = current.value_and_slope(at)[1]
-    promised, rounding = 0.5 * slope @ slope, ROUNDING * current.objective.precision
-    seen = rounding * abs(outcome.loss)
-    if outcome.full_start is None:  # scales have not moved: the locations are good enough
-        return bool(promised <= max(FLAT, seen))
+    """Return whether rounding hides the gain that gradient and last step promise."""
+    gradient = current.value_and_slope(position)[1]
+    promised, rounding = 0.5 * gradient @ gradient, ROUNDING * current.objective.precision
+    threshold = rounding * abs(outcome.loss)
+    if outcome.first_full_step is None:  # scales have not moved: the locations are good enough
+        return bool(promised <= max(FLAT, threshold))
     gained = outcome.losses[-2] - outcome.loss
-    # In single precision steps too small to be seen add up: the slope must be much
-    # smaller there.
-    return bool(gained <= seen and promised <= min(tolerance, rounding) * abs(outcome.loss))
+    # Invisible single-precision steps add up, so the gradient must be much smaller.
+    return bool(gained <= threshold and promised <= min(tolerance, rounding) * abs(outcome.loss))
 
 
-def _finite(objective: DeterministicLoss, outcome: Outcome) -> DeterministicLoss:
+def _with_finite_values(objective: DeterministicLoss, outcome: Outcome) -> DeterministicLoss:
     """Return the objective, high and flat where it is not finite."""
 
-    def value_and_slope(place: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = objective.value_and_slope(place)
-        if np.isfinite(value) and np.isfinite(slope).all():
-            return value, slope
-        return outcome.loss + abs(outcome.loss) + 1.0, np.zeros_like(place)
+    def value_and_slope(point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = objective.value_and_slope(point)
+        if np.isfinite(value) and np.isfinite(gradient).all():
+            return value, gradient
+        return outcome.loss + abs(outcome.loss) + 1.0, np.zeros_like(point)
 
     return replace(objective, value_and_slope=value_and_slope)
 
@@ -182,14 +193,14 @@ def _finite(objective: DeterministicLoss, outcome: Outcome) -> DeterministicLoss
 METHODS = {"newton": newton, "lbfgs": lbfgs}
 
 
-BY_ADAM = "train by method='adam', or use an objective without them"
+ADAM_REMEDY = "train by method='adam', or use an objective without them"
 
 
-def check_deterministic(one: float, other: float, remedy: str = BY_ADAM) -> None:
+def check_deterministic(first: float, second: float, remedy: str = ADAM_REMEDY) -> None:
     """Raise ValueError if two values of a loss differ by their random numbers."""
-    if one != other:
+    if first != second:
         raise ValueError(
-            f"the loss is not deterministic: {one} and {other} with different random numbers. "
+            f"the loss is not deterministic: {first} and {second} with different random numbers. "
             "Sites in sample_sites, subsampling plates and draws of the model itself make it "
             f"noise: {remedy}"
         )
@@ -197,7 +208,7 @@ def check_deterministic(one: float, other: float, remedy: str = BY_ADAM) -> None
 
 @dataclass
 class Minimiser:
-    """A :class:`.Trainer` by a deterministic method; a stretch begins a round."""
+    """Trainer for a deterministic method; each stretch starts a new SciPy call."""
 
     objective: DeterministicLoss
     outcome: Outcome  # where the training is
@@ -208,25 +219,24 @@ class Minimiser:
     score_at: Callable[[np.ndarray], float]  # held-out log-likelihood
 
     def advance(self, course: Course, steps: int, bar: Bar) -> None:
-        """Go on to a number of steps."""
-        step = METHODS[self.method]
+        """Continue to a number of steps."""
+        minimise = METHODS[self.method]
         report = lambda loss: bar.report(1, loss)  # noqa: E731
-        step(self.objective, self.outcome, steps, self.tolerance, report)
+        minimise(self.objective, self.outcome, steps, self.tolerance, report)
         if course.steps >= steps and not course.converged:
             course.reason = ""
 
-    def step_off(self) -> bool:
+    def leave_saddle(self) -> bool:
         """Step off a saddle if L-BFGS stopped at one; tell whether it did."""
-        at = self.outcome
-        # Newton's method has looked at the curvature itself.
-        lower = (
-            None if self.method == "newton" else step_off_saddle(self.objective, at.place, at.loss)
-        )
-        if lower is None:
+        if self.method == "newton":  # which has looked at the curvature itself
             return False
-        at.place, loss = lower
-        at.losses.append(loss)
-        at.steps += 1
+        outcome = self.outcome
+        lower_point = step_off_saddle(self.objective, outcome.place, outcome.loss)
+        if lower_point is None:
+            return False
+        outcome.place, loss = lower_point
+        outcome.losses.append(loss)
+        outcome.steps += 1
         return True
 
     def values(self) -> dict[str, Any]:
@@ -241,21 +251,22 @@ class Minimiser:
         """Return the held-out log-likelihood."""
         return self.score_at(self.outcome.place)
 
-    def keep(self) -> np.ndarray:
+    def snapshot(self) -> np.ndarray:
         """Return a copy of the parameters."""
         return self.outcome.place.copy()
 
-    def revert(self, kept: np.ndarray) -> None:
-        """Return to parameters."""
-        self.outcome.place = kept
+    def revert(self, snapshot: np.ndarray) -> None:
+        """Restore parameters that :meth:`snapshot` returned."""
+        self.outcome.place = snapshot
 
     def state(self) -> Any:
         """Return all that the next steps depend on."""
-        return {"place": self.outcome.place, "begun": self.outcome.full_start}
+        return {"place": self.outcome.place, "begun": self.outcome.first_full_step}
 
     def restore(self, state: Any) -> None:
-        """Go on from a state."""
-        self.outcome.place, self.outcome.full_start = np.asarray(state["place"]), state["begun"]
+        """Continue from a state."""
+        self.outcome.place = np.asarray(state["place"])
+        self.outcome.first_full_step = state["begun"]
 
     def finish(self, course: Course) -> None:
         """Do nothing: all losses are known."""

@@ -24,7 +24,7 @@ class Trainer(Protocol):
     def advance(self, course: Course, steps: int, bar: Bar) -> None:
         """Go on to a number of steps, and note losses and the reason to stop."""
 
-    def step_off(self) -> bool:
+    def leave_saddle(self) -> bool:
         """Step off a saddle; tell whether there was one."""
 
     def values(self) -> dict[str, Any]:
@@ -36,11 +36,11 @@ class Trainer(Protocol):
     def score(self) -> float:
         """Return the held-out log-likelihood."""
 
-    def keep(self) -> Any:
+    def snapshot(self) -> Any:
         """Return the parameters, for :meth:`revert`."""
 
     def revert(self, kept: Any) -> None:
-        """Return to the parameters that :meth:`keep` returned."""
+        """Return to the parameters that :meth:`snapshot` returned."""
 
     def state(self) -> Any:
         """Return all that the next steps depend on, as dictionaries, lists and arrays."""
@@ -135,7 +135,7 @@ def _check_held_out(trainer: Trainer, course: Course, plan: Plan, kept: Any) -> 
     score = trainer.score()
     course.held_out[course.steps] = score = -math.inf if math.isnan(score) else score
     if course.best is None or score > course.held_out[course.best]:
-        course.best, kept = course.steps, trainer.keep()
+        course.best, kept = course.steps, trainer.snapshot()
     stale = sum(step > course.best for step in course.held_out)
     if stale >= plan.patience and not course.reason:
         course.reason = (
@@ -157,7 +157,7 @@ def _check_convergence(course: Course, plan: Plan, taken: int) -> None:
 
 def _leave_saddle(trainer: Trainer, course: Course, taken: int) -> None:
     """Go on beside a saddle, if the training has come to rest at one."""
-    if not (course.converged or _has_stalled(course, taken)) or not trainer.step_off():
+    if not (course.converged or _has_stalled(course, taken)) or not trainer.leave_saddle():
         return
     course.saddles += 1
     course.converged, course.reason = False, ""

@@ -65,7 +65,7 @@ def as_value(moments: Moments, name: str, propagation: Propagation) -> Gaussian:
         covariance = lambda: diagonal_matrix(variance)  # noqa: E731
     return Gaussian(
         moments.mean,
-        Spread(variance, covariance if propagation.full else None),
+        Spread(variance, covariance if propagation.has_full_covariance else None),
         axis=-1 if len(moments.mean.shape) else None,
         support=all_elements([name]),
         ties=Ties.NONE if moments.covariance is None else Ties.FEATURES,
@@ -78,7 +78,7 @@ def moments_of_value(value: Value | Array) -> Moments:
     if not hasattr(value, "gaussian"):
         return Moments(value, variance=namespace(value).zeros_like(value))
     gaussian = value.gaussian()
-    if gaussian.propagation.full and gaussian.axis == -1:
+    if gaussian.propagation.has_full_covariance and gaussian.axis == -1:
         last = features_last(gaussian.mean, gaussian.axis)
         covariance = gaussian.joint_covariance()
         shape = (*last.shape, last.shape[-1])

@@ -54,7 +54,7 @@ def check_dictionary(params: Any) -> None:
         )
 
 
-def other_parameters(given: Iterable[str], known: Iterable[str]) -> ValueError:
+def parameter_names_error(given: Iterable[str], known: Iterable[str]) -> ValueError:
     """Return the error for parameters with other names than those of model and guide."""
     listed = [", ".join(map(repr, sorted(names))) or "nothing" for names in (given, known)]
     return ValueError(
@@ -63,7 +63,7 @@ def other_parameters(given: Iterable[str], known: Iterable[str]) -> ValueError:
     )
 
 
-def other_shape(name: str, given: Iterable[int], known: Iterable[int]) -> ValueError:
+def parameter_shape_error(name: str, given: Iterable[int], known: Iterable[int]) -> ValueError:
     """Return the error for a parameter with another shape than in model and guide."""
     return ValueError(
         f"parameter '{name}' has the shape {tuple(given)} in params, and {tuple(known)} in model "

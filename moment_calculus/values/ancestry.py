@@ -209,7 +209,11 @@ def _compute_vector(value: Gaussian) -> Gaussian | None:
         return _root(value, entries, Spread(value.variance))
     if entries is not None and not switched:
         covariance = partial(entries.covariance, value.variance)
-        return _root(value, entries, Spread(value.variance, covariance, value.propagation.full))
+        return _root(
+            value,
+            entries,
+            Spread(value.variance, covariance, value.propagation.has_full_covariance),
+        )
     return value.step.as_vector(value)
 
 

@@ -188,7 +188,7 @@ def elementwise_covariance(left: Gaussian, right: Gaussian) -> Array | float | N
     elementwise = _elementwise(left, right) if left.axis == right.axis else None
     if elementwise is None:
         return None
-    if left.propagation.full or isinstance(elementwise, float):
+    if left.propagation.has_full_covariance or isinstance(elementwise, float):
         return elementwise
     bound = safe_scale(left.variance) * safe_scale(right.variance)
     xp = namespace(bound)

@@ -330,7 +330,7 @@ def with_rule_book(base: Gaussian, activation: Any) -> Any:
 def _with_consistent_covariances(base: Gaussian, activation: Any) -> Any:
     """Return :func:`with_rule_book`; in full mode raise unless its covariances fit."""
     function = with_rule_book(base, activation)
-    missing = _missing_overrides(type(function)) if base.propagation.full else []
+    missing = _missing_overrides(type(function)) if base.propagation.has_full_covariance else []
     if not missing:
         return function
     book, kind = base.propagation.rulebook.name, type(function).__name__

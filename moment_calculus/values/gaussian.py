@@ -151,7 +151,7 @@ class Gaussian:
     @property
     def uses_covariance(self) -> bool:
         """Return whether sums and maps use the covariance of its components."""
-        return self.propagation.full or self.has_covariance
+        return self.propagation.has_full_covariance or self.has_covariance
 
     @property
     def covariance(self) -> Array | None:
@@ -211,6 +211,8 @@ def check_memory(value: Any, rows: slice = ALL, columns: slice = ALL) -> None:
             f"the covariance of a value of shape {value.shape} takes {needed} bytes; the limit is "
             f"{limit:.0f}",
             sites=value.sites,
-            remedy=("use covariance='diagonal', " if value.propagation.full else "use ")
+            remedy=(
+                "use covariance='diagonal', " if value.propagation.has_full_covariance else "use "
+            )
             + "smaller batches, or raise the limit: DeterministicELBO(memory_limit=...)",
         )

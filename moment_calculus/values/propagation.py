@@ -1,4 +1,4 @@
-"""Select the rules that compute the moments of operations, once per propagation."""
+"""Options of a propagation and rule books, which choose the moment rules."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from functools import cache
 from typing import Any, TypeVar
 
 COVARIANCES = ("full", "diagonal")
-CATEGORICAL = ("points", "pairs", "tilted", "jensen", "delta", "sample")
+CATEGORICAL_METHODS = ("points", "pairs", "tilted", "jensen", "delta", "sample")
 Key = TypeVar("Key")
-_REPLACEABLE: set[str] = set()  # names of operations that ask rule books for a rule
+_REPLACEABLE_OPERATIONS: set[str] = set()  # names of operations that ask rule books for a rule
 
 
-def replaceable(operation: str) -> str:
+def register_replaceable(operation: str) -> str:
     """Register the name of an operation that asks :meth:`Propagation.replacement` for a rule."""
-    _REPLACEABLE.add(operation)
+    _REPLACEABLE_OPERATIONS.add(operation)
     return operation
 
 
 @dataclass(frozen=True)
 class RuleBook:
-    """The rules by which moments are propagated; by default every operation has its own, exact one.
+    """A set of moment rules; by default every operation uses its own, exact rule.
 
     The step that applies a function asks the book for the function with its moments, gain
-    and pairs; an operation asks it for a rule that replaces its own. The books of the
+    and pair covariances; an operation asks it for a rule that replaces its own. The books of the
     library are in :mod:`moment_calculus.rulebooks`.
 
     Args:
@@ -42,7 +42,7 @@ class RuleBook:
     operations: Mapping[str, Callable[..., Any]] = field(default_factory=dict, hash=False)
 
     def ruled(self, function: Any) -> Any:
-        """Return a function with the moments that this book gives it.
+        """Return the activation whose moments follow this book.
 
         Args:
             function: an activation with its exact moments; a whole chain if it is part of
@@ -79,22 +79,25 @@ class Propagation:
 
     def __post_init__(self) -> None:
         """Raise ValueError if an option is not valid."""
-        for option, candidates in (("covariance", COVARIANCES), ("categorical", CATEGORICAL)):
+        for option, candidates in (
+            ("covariance", COVARIANCES),
+            ("categorical", CATEGORICAL_METHODS),
+        ):
             check_choice(option, getattr(self, option), candidates)
         for name in self.rulebook.operations:
-            check_choice("operation", name, sorted(_REPLACEABLE))
+            check_choice("operation", name, sorted(_REPLACEABLE_OPERATIONS))
         if not self.memory_limit > 0:
             raise ValueError(f"memory_limit={self.memory_limit} must be positive")
         if self.categorical_draws < 1:
             raise ValueError(f"categorical_draws={self.categorical_draws} must be at least 1")
 
     @property
-    def full(self) -> bool:
+    def has_full_covariance(self) -> bool:
         """Return whether covariances over the feature axis are carried."""
         return self.covariance == "full"
 
     def replacement(self, operation: str) -> Callable[..., Any] | None:
-        """Return the book's rule in place of a replaceable operation's own; None if none."""
+        """Return the book's replacement rule for an operation, or None."""
         return self.rulebook.operations.get(operation)
 
 
@@ -112,7 +115,7 @@ def check_draws(sample_sites: Collection[str], num_particles: int) -> None:
         raise ValueError(f"num_particles={num_particles} must be at least 1")
 
 
-class Table(dict[Key, Callable]):
+class FunctionRegistry(dict[Key, Callable]):
     """A dictionary from keys to functions, filled by a decorator."""
 
     def register(self, *keys: Key) -> Callable[[Callable], Callable]:
@@ -125,14 +128,14 @@ class Table(dict[Key, Callable]):
         return decorate
 
 
-class ClassTable(Table[type]):
-    """Functions by class; an object is served by its nearest registered class."""
+class ClassRegistry(FunctionRegistry[type]):
+    """Functions by class; lookup follows an object's method resolution order."""
 
-    def nearest(self, instance: Any) -> Callable | None:
+    def function_for(self, instance: Any) -> Callable | None:
         """Return the function of an object's nearest registered class, None if there is none."""
-        kind = self.kind(instance)
-        return None if kind is None else self[kind]
+        registered = self.registered_class(instance)
+        return None if registered is None else self[registered]
 
-    def kind(self, instance: Any) -> type | None:
+    def registered_class(self, instance: Any) -> type | None:
         """Return the nearest registered class of an object, None if there is none."""
-        return next((kind for kind in type(instance).__mro__ if kind in self), None)
+        return next((cls for cls in type(instance).__mro__ if cls in self), None)

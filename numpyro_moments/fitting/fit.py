@@ -21,7 +21,11 @@ from moment_calculus.optimisation.batches import (
     AllData,
     first_arguments,
 )
-from moment_calculus.optimisation.minimiser import DENSE, Minimiser, check_deterministic
+from moment_calculus.optimisation.minimiser import (
+    MAX_DENSE_PARAMETERS,
+    Minimiser,
+    check_deterministic,
+)
 from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.rounds import cached, initial_outcome
@@ -285,7 +289,7 @@ def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) 
     start = np.asarray(flat, np.float64)
     outcome = initial_outcome(objective, start)
     objective.units(start)  # compiles before the steps are timed; so does the next call
-    if options.method == "newton" and start.size <= DENSE:
+    if options.method == "newton" and start.size <= MAX_DENSE_PARAMETERS:
         objective.hessian(start)
     at = lambda place: unravel(jnp.asarray(place, flat.dtype))  # noqa: E731
     return Minimiser(

@@ -138,7 +138,7 @@ class GradientTrainer:
         inputs = self._inputs(0, self.stretch)
         return jax.jit(run).lower(self._state, *inputs, self.stretch).compile()
 
-    def step_off(self) -> bool:
+    def leave_saddle(self) -> bool:
         """Move restarts off saddles of a deterministic loss; return whether one moved."""
         closed = getattr(self.problem.svi.loss, "in_closed_form", False)
         if type(self.source) is not AllData or not closed or self._state.mutable_state is not None:
@@ -192,7 +192,7 @@ class GradientTrainer:
 
     def values(self) -> dict[str, Any]:
         """Return the parameters by name."""
-        return self.named(self.keep())
+        return self.named(self.snapshot())
 
     def named(self, kept: list[Any]) -> dict[str, Any]:
         """Return kept parameters by name."""
@@ -211,7 +211,7 @@ class GradientTrainer:
     def terms(self) -> dict[str, float]:
         """Return the terms of the ELBO by site, on the last mini-batch."""
         data = self._last or self.source.arguments(0)
-        params, mutable = self._tree(self.keep())
+        params, mutable = self._tree(self.snapshot())
         return self.problem.terms(params, mutable, data, self.source.size)
 
     def score(self) -> float:
@@ -221,7 +221,7 @@ class GradientTrainer:
         self._chosen = int(np.argmax(np.where(np.isnan(found), -np.inf, found)))
         return float(found[self._chosen])
 
-    def keep(self) -> list[Any]:
+    def snapshot(self) -> list[Any]:
         """Return the unconstrained parameters of the chosen restart."""
         if self._final is not None:
             return self._final

@@ -18,7 +18,7 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import check_classes_last
-from moment_calculus.likelihoods.classes.tables import ClassLikelihoods, no_logits
+from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
 from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import (
     FAMILIES,
@@ -169,7 +169,7 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
         return restored(fn).log_prob(value)
     if 0 in shape:
         return jnp.zeros(shape)
-    rule = EXPECTED_LOG_PROB.nearest(fn)
+    rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return jnp.broadcast_to(rule(on_arrays(fn), value), shape)
     if fn.event_dim or not _is_univariate(value):
@@ -280,7 +280,7 @@ def _included(fn: Any, value: Any) -> Any:
 
 
 def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
-    if EXPECTED_LOG_PROB.kind(base) is not dist.Normal:
+    if EXPECTED_LOG_PROB.registered_class(base) is not dist.Normal:
         return None
     base = on_arrays(base)
     return value, base.loc, base.scale
@@ -382,7 +382,7 @@ def random_logits(fn: Any) -> Gaussian:
     elif is_random(logits):
         logits = logits.gaussian()
     else:
-        raise no_logits(probs, "jax.nn.softmax")
+        raise missing_logits_error(probs, "jax.nn.softmax")
     check_classes_last(logits, type(fn).__name__.removesuffix("Logits").removesuffix("Probs"))
     return logits
 
@@ -403,11 +403,11 @@ def _noise(logits: Gaussian, shape: tuple[int, ...]) -> jax.Array:
 _CLASSES = ClassLikelihoods(
     tables=TABLES,
     logits=random_logits,
-    has_moments=has_moments,
-    index=lambda value: jnp.asarray(value, jnp.result_type(int)),
-    noise=_noise,
-    categorical=dist.CategoricalProbs,
+    has_random_parameters=has_moments,
+    class_index=lambda value: jnp.asarray(value, jnp.result_type(int)),
+    standard_normal=_noise,
+    make_categorical=dist.CategoricalProbs,
 )
-_CLASSES.serve_categorical(dist.CategoricalLogits, dist.CategoricalProbs)
-_CLASSES.serve_multinomial(dist.MultinomialLogits, dist.MultinomialProbs)
-_CLASSES.serve_ordered(dist.OrderedLogistic)
+_CLASSES.register_categorical(dist.CategoricalLogits, dist.CategoricalProbs)
+_CLASSES.register_multinomial(dist.MultinomialLogits, dist.MultinomialProbs)
+_CLASSES.register_ordered(dist.OrderedLogistic)

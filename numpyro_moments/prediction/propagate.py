@@ -100,7 +100,7 @@ def propagate(
         return jax.tree.map(_result, program(*(moments.mean for moments in uncertain)))
     if propagation == "sampled":
         found = jax.vmap(program)(*_draws(uncertain, num_particles, rng_key))
-        return jax.tree.map(lambda part: moments_of_draws(part, how.full), found)
+        return jax.tree.map(lambda part: moments_of_draws(part, how.has_full_covariance), found)
     names = _names(inputs)
     values = [
         as_value(moments, names[place], how)

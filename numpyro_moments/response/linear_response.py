@@ -26,8 +26,8 @@ from moment_calculus.response.errors import (
     WITHOUT_NOISE,
     check_dictionary,
     not_gaussian,
-    other_parameters,
-    other_shape,
+    parameter_names_error,
+    parameter_shape_error,
 )
 from moment_calculus.response.inverse_curvature import TOLERANCE
 from moment_calculus.response.problem import (
@@ -43,7 +43,7 @@ from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, checked_key
-from numpyro_moments.fitting.flat_loss import FlatLoss, scales
+from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
 from numpyro_moments.response.derivatives import (
@@ -119,10 +119,10 @@ class NumPyroProblem:
         given = flattened(self.params)
         # Others may be of auxiliary sites, or of a module that this model does not use.
         if not known.keys() <= given.keys():
-            raise other_parameters(given, known)
+            raise parameter_names_error(given, known)
         for name, part in known.items():
             if np.shape(given[name]) != np.shape(part):
-                raise other_shape(name, np.shape(given[name]), np.shape(part))
+                raise parameter_shape_error(name, np.shape(given[name]), np.shape(part))
 
     @cached_property
     def objective(self) -> DeterministicLoss:
@@ -140,7 +140,7 @@ class NumPyroProblem:
     def leaves(self) -> list[ParameterArray]:
         """Return the parameters in order, each scale with the name of its location."""
         params, found = self._unravel(self._flat), []
-        pairs = scales(params)
+        pairs = locations_by_scale(params)
         for name in sorted(params):  # the order in which JAX flattens dictionaries
             size = sum(int(np.size(part)) for part in jax.tree.leaves(params[name]))
             found.append(ParameterArray(name, size, pairs.get(name)))

@@ -10,16 +10,17 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.recognition import Symbolic
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.deferred import Composite
-from moment_calculus.values.propagation import Table
+from moment_calculus.values.propagation import FunctionRegistry
 
 RULES: dict[str, Callable] = {}
-PROGRAMS: Table[str] = Table()  # called with interpreter, equation, operands; they return lists
+# Rules of programs are called with interpreter, equation and operands, and return lists.
+PROGRAMS: FunctionRegistry[str] = FunctionRegistry()
 # Programs that are evaluated once, by ``interpreter.inline``: composites are recognised
 # across their border.
 INLINED: set[str] = set()
 # Called with the moment rule (of the operands alone), the operands and, by keyword, the
 # parameters; they return a part, a value, or None if they recognise nothing.
-PARTS: Table[str] = Table()
+PARTS: FunctionRegistry[str] = FunctionRegistry()
 
 
 def is_random(operand: Any) -> bool:

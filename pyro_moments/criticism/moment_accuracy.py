@@ -106,7 +106,7 @@ def moment_accuracy(
     if isinstance(guide, Fit):
         posterior = posterior_of(guide, model, data, named)
         parameters, guide = posterior.context.sampling(), guide.guide
-        data, named = posterior.context.arguments(data, named)
+        data, named = posterior.context.cast_arguments(data, named)
     program = _Program(model, guide, data, named, propagation_of(covariance, rules))
     with parameters, pyro.validation_enabled(False), full_precision():
         layers, left_out = layers_of(program.records(Recorder(caller)))

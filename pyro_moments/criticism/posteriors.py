@@ -25,7 +25,7 @@ from pyro_moments.fitting.parameters import has_float64, to_float64
 from pyro_moments.objectives.alpha import check_density
 from pyro_moments.objectives.base import Program
 from pyro_moments.prediction.predict import predict
-from pyro_moments.response.evaluation_context import SEEDS, EvaluationContext
+from pyro_moments.response.evaluation_context import SEED_LIMIT, EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse, PyroProblem, problem_of
 from pyro_moments.sites.traces import bind, is_latent, is_sample
 
@@ -53,23 +53,23 @@ class PyroPosterior(Posterior):
 
     def generator(self) -> np.random.Generator:
         """Return a generator that continues torch's random numbers."""
-        return np.random.default_rng(int(torch.randint(SEEDS, ())))
+        return np.random.default_rng(int(torch.randint(SEED_LIMIT, ())))
 
     def model(self, first: Any, batch_size: int | None = None) -> PyroModel:
         """Return the model with its arguments."""
-        args, named = self.context.arguments(self.program.args, self.program.kwargs)
+        args, named = self.context.cast_arguments(self.program.args, self.program.kwargs)
         return PyroModel(self.program.model, args, named, first, self.device, batch_size)
 
     def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> PyroModel:
         """Return the model with other arguments."""
-        args, named = self.context.arguments(args, named)
+        args, named = self.context.cast_arguments(args, named)
         return replace(model, args=args, named=named)
 
     def problem(self, objective: Any) -> PyroProblem:
         """Return guide and model at the trained parameters."""
         model, guide, args, named, _ = self.program
         params: Any = self.params
-        return problem_of(model, guide, (args, named), params, objective, self.context.double)
+        return problem_of(model, guide, (args, named), params, objective, self.context.use_float64)
 
     def linear_response(self, problem: PyroProblem, tolerance: float) -> LinearResponse:
         """Compute the linear response."""
@@ -85,7 +85,7 @@ class PyroPosterior(Posterior):
         """Return the guide's predictions by site."""
         model, guide, args, named, _ = self.program
         if test is not None:
-            args, named = self.context.arguments(test, {})
+            args, named = self.context.cast_arguments(test, {})
         with self.context():
             return predict(model, guide, *args, **named)
 
@@ -116,7 +116,7 @@ def _of_response(response: LinearResponse, program: Program) -> PyroPosterior:
     assert isinstance(problem, PyroProblem)
 
     def draws(count: int) -> Draws:
-        generator = np.random.default_rng(int(torch.randint(SEEDS, ())))
+        generator = np.random.default_rng(int(torch.randint(SEED_LIMIT, ())))
         return Draws.of_response(response, generator, checked_count(count))
 
     return PyroPosterior(program, problem.context, draws, problem.context.device)

@@ -24,7 +24,7 @@ from pyro_moments.evaluation.tensor import (
 )
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.rules.table import IN_PLACE
-from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part
+from pyro_moments.sites.messenger import LatentSlice, LatentVector, MomentMessenger
 
 
 class Call(NamedTuple):
@@ -209,16 +209,18 @@ class ReplayMessenger(MomentMessenger):
         super().__init__(propagation, guide=guide)
         self.replay = replay
 
-    def _tensor(self, name: str, fn: Any, remedy: str = "") -> Any:
+    def _site_value(self, name: str, fn: Any, remedy: str = "") -> Any:
         return self.replay.draw(fn.rsample())
 
-    def _vector(self, name: str, fn: Any, parts: tuple[Part, ...]) -> Any:
-        recorded = super()._vector(name, fn, parts)
+    def _latent_vector(self, name: str, fn: Any, slices: tuple[LatentSlice, ...]) -> Any:
+        recorded = super()._latent_vector(name, fn, slices)
         if not isinstance(recorded, LatentVector):
             return recorded
-        return LatentVector(fn, parts, self._part)
+        return LatentVector(fn, slices, self._draw_slice)
 
-    def _part(self, part: Part, loc: torch.Tensor, scale: torch.Tensor) -> FollowedDraw:
+    def _draw_slice(
+        self, site_slice: LatentSlice, loc: torch.Tensor, scale: torch.Tensor
+    ) -> FollowedDraw:
         return self.replay.draw(mean_field.sample(loc, scale, torch.randn_like(loc)))
 
 

@@ -139,7 +139,7 @@ class GradientTrainer:
         self.steps.take(leaves, step)
         return loss
 
-    def step_off(self) -> bool:
+    def leave_saddle(self) -> bool:
         """Leave a saddle of a deterministic loss; return whether it was one."""
         problem = self.problem
         if type(self.source) is not AllData or not getattr(
@@ -172,12 +172,12 @@ class GradientTrainer:
         """Return the held-out log-likelihood."""
         return self.problem.score()
 
-    def keep(self) -> dict[str, torch.Tensor]:
+    def snapshot(self) -> dict[str, torch.Tensor]:
         """Return copies of the unconstrained parameters."""
         return self.parameters.copies()
 
     def revert(self, kept: dict[str, torch.Tensor]) -> None:
-        """Return to parameters that :meth:`keep` has copied."""
+        """Return to parameters that :meth:`snapshot` has copied."""
         self.parameters.load(kept)
 
     def state(self) -> Any:

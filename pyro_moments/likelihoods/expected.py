@@ -16,7 +16,7 @@ from torch.distributions import constraints
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.classes import check_classes_last
-from moment_calculus.likelihoods.classes.tables import ClassLikelihoods, no_logits
+from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
 from moment_calculus.likelihoods.families import (
     FAMILIES,
     Family,
@@ -126,7 +126,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
         return evaluate(name, fn.base_dist, value).expand(fn.batch_shape)
     if not isinstance(value, MomentTensor) and fn._validate_args:
         check_support(fn, value)
-    rule = EXPECTED_LOG_PROB.nearest(fn)
+    rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return explain_precision(rule, fn, value)
     if fn.event_dim or not _is_univariate(value):
@@ -201,7 +201,7 @@ def observed(
 
 
 def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
-    if EXPECTED_LOG_PROB.kind(base) is torch.distributions.Normal:
+    if EXPECTED_LOG_PROB.registered_class(base) is torch.distributions.Normal:
         return unwrap(value), unwrap(base.loc), unwrap(base.scale)
     return None
 
@@ -285,7 +285,7 @@ def random_logits(fn: Any) -> Gaussian:
     parameters = (unwrap(vars(fn).get(name)) for name in ("logits", "probs"))
     of_classes = [one for one in parameters if isinstance(one, LogSoftmax | Softmax)]
     if not of_classes:  # other probabilities than a softmax of logits
-        raise no_logits(unwrap(vars(fn).get("probs")), "torch.softmax")
+        raise missing_logits_error(unwrap(vars(fn).get("probs")), "torch.softmax")
     check_classes_last(of_classes[0].source, "Categorical")
     return of_classes[0].source
 
@@ -297,14 +297,14 @@ def _noise(logits: Gaussian, shape: tuple[int, ...]) -> torch.Tensor:
 _CLASSES = ClassLikelihoods(
     tables=TABLES,
     logits=random_logits,
-    has_moments=has_moments,
-    index=torch.Tensor.long,  # as in torch, classes may have any dtype
-    noise=_noise,
-    categorical=dist.Categorical,
+    has_random_parameters=has_moments,
+    class_index=torch.Tensor.long,  # as in torch, classes may have any dtype
+    standard_normal=_noise,
+    make_categorical=dist.Categorical,
 )
-_CLASSES.serve_categorical(distributions.Categorical)
-_CLASSES.serve_multinomial(distributions.Multinomial)
-_CLASSES.serve_ordered(dist.OrderedLogistic)
+_CLASSES.register_categorical(distributions.Categorical)
+_CLASSES.register_multinomial(distributions.Multinomial)
+_CLASSES.register_ordered(dist.OrderedLogistic)
 
 
 @TABLES.expected.register(distributions.OneHotCategorical)
@@ -314,4 +314,4 @@ def _one_hot(fn: Any, value: Any) -> torch.Tensor:
 
 @TABLES.tempered.register(distributions.OneHotCategorical)
 def _tempered_one_hot(fn: Any, value: Any, power: Any) -> torch.Tensor:
-    return _CLASSES.tempered(fn, value.argmax(-1), power)
+    return _CLASSES.tempered_log_prob(fn, value.argmax(-1), power)

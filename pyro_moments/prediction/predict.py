@@ -288,7 +288,7 @@ def moment_trace(
         with LeaveUndrawn(latent):
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
-            trace = watch(messenger.draws, program, propagation, model)
+            trace = watch(messenger.generator_watch, program, propagation, model)
     nodes = prune_subsample_sites(trace).nodes.items()
     sites = {name: site for name, site in nodes if site["type"] == "sample"}
     check_masked_rows(sites, latent)

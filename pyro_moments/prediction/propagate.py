@@ -81,7 +81,7 @@ def propagate(
 
     if propagation == "sampled":
         results = _at_draws(program, uncertain, num_particles)
-        return tree_map(lambda part: moments_of_draws(part, how.full), results)
+        return tree_map(lambda part: moments_of_draws(part, how.has_full_covariance), results)
     values = [moments.mean for moments in uncertain]
     if propagation == "analytic":
         names = _names(inputs)

@@ -49,7 +49,9 @@ class FlatFunctional:
         self, parts: Callable[[], Iterable[torch.Tensor]], fixed_parameters: FixedParameters
     ) -> None:
         def vector() -> torch.Tensor:
-            return torch.cat([fixed_parameters.array([]), *(part.reshape(-1) for part in parts())])
+            return torch.cat(
+                [fixed_parameters.as_tensor([]), *(part.reshape(-1) for part in parts())]
+            )
 
         self._fixed_parameters = fixed_parameters
         self._vector = CachedGraph(vector, fixed_parameters.leaves)
@@ -110,7 +112,7 @@ def expectations(
 def _mean(value: Any, fixed_parameters: FixedParameters) -> torch.Tensor:
     if isinstance(value, MomentTensor):
         return unwrap(value).gaussian().mean
-    return value if isinstance(value, torch.Tensor) else fixed_parameters.array(value)
+    return value if isinstance(value, torch.Tensor) else fixed_parameters.as_tensor(value)
 
 
 def _predicted_mean(name: str, sites: dict[str, Any]) -> torch.Tensor:
@@ -339,7 +341,7 @@ class PerturbedLoss:
 
     def _slope_with_numbers(self) -> tuple[dict[Any, torch.Tensor], torch.Tensor]:
         numbers = {
-            key: self._fixed_parameters.array(np.zeros(shape)).requires_grad_()
+            key: self._fixed_parameters.as_tensor(np.zeros(shape)).requires_grad_()
             for key, shape in self._shapes.items()
         }
         loss = self._loss(*self._change(numbers, *self._programs))

@@ -1,4 +1,4 @@
-"""Contexts in which programs have fixed parameters, and restore their state."""
+"""Contexts that run Pyro programs at fixed parameters and restore all state afterwards."""
 
 from __future__ import annotations
 
@@ -13,84 +13,91 @@ import torch
 from pyro import poutine
 from torch.distributions import transform_to
 
-from moment_calculus.response.errors import other_parameters, other_shape
+from moment_calculus.response.errors import parameter_names_error, parameter_shape_error
 from pyro_moments.draws.model import without_subsampling
 from pyro_moments.fitting.parameters import Parameters, as_array, double_precision, to_float64
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.sites.messenger import modules_of
 
+SEED_LIMIT = 2**31  # seeds of NumPy and torch are drawn from 0 to this
+
 
 class FixedParameters:
-    """Parameters at one place, and a context in which Pyro has them there.
+    """Parameter values, and a context in which Pyro's parameters take them.
 
-    Pyro trains parameters in place, so each gets the data of this place in the context
-    and its own again afterwards. Random states are restored, too.
+    Pyro updates parameters in place: inside the context each holds these values, and its
+    original data are put back afterwards. Random states are restored, too.
     """
 
     def __init__(
-        self, parameters: Parameters, copies: Mapping[str, torch.Tensor], programs: tuple
+        self, parameters: Parameters, values: Mapping[str, torch.Tensor], programs: tuple
     ) -> None:
         self.leaves = list(parameters.leaves.values())
-        self._data = [copies[name] for name in parameters.leaves]
+        self._data = [values[name] for name in parameters.leaves]
         self._store = pyro.get_param_store().get_state()
         modules = [module for program in programs for module in modules_of(program)]
         self._modules = [(module, dict(module._parameters)) for module in modules]
-        self._is_entered = False
+        self._is_active = False
 
     @property
     def vector(self) -> np.ndarray:
         """Return all parameters as one vector."""
         return np.concatenate([np.zeros(0), *map(as_array, self._data)])
 
-    def array(self, values: Any) -> torch.Tensor:
+    def as_tensor(self, values: Any) -> torch.Tensor:
         """Return numbers as a tensor with the dtype and device of the parameters."""
-        like = self._data[0]
-        return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+        reference = self._data[0] if self._data else torch.empty(0)
+        return torch.as_tensor(values, dtype=reference.dtype, device=reference.device)
 
     @property
-    def double(self) -> bool:
-        """Return whether the parameters are float64."""
+    def device(self) -> torch.device:
+        """Return the device of the parameters."""
+        return self.as_tensor([]).device
+
+    @property
+    def has_float64(self) -> bool:
+        """Whether any parameter is float64."""
         return any(part.dtype is torch.float64 for part in self._data)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Return the context; a context inside another does nothing."""
-        if self._is_entered:
+        """Return the context; it is a no-op when nested inside itself."""
+        if self._is_active:
             yield
             return
-        self._is_entered = True
+        self._is_active = True
         try:
             with (
                 random_state_restored(),
                 torch.enable_grad(),
-                _precision(self.double),
+                _precision(self.has_float64),
                 pyro.get_param_store().scope(_writable_copy(self._store)),
-                _modules_with(self._modules),
-                _data_swapped_for(self.leaves, self._data),
+                _module_parameters(self._modules),
+                _parameter_data(self.leaves, self._data),
             ):
                 yield
         finally:
-            self._is_entered = False
+            self._is_active = False
 
 
-def unconstrained_copies(
+def unconstrained_values(
     parameters: Parameters, params: Mapping[str, Any] | None
 ) -> dict[str, torch.Tensor]:
-    """Return unconstrained values by name, of ``params`` or the current ones."""
-    now = parameters.copies()
+    """Return unconstrained values by name, from ``params`` or the current parameters."""
+    current = parameters.copies()
     if params is None:
-        return now
-    if params.keys() != now.keys():
-        raise other_parameters(params, now)
+        return current
+    if params.keys() != current.keys():
+        raise parameter_names_error(params, current)
     with torch.no_grad():
-        copies = {name: _inverse(parameters, name, params[name]) for name in now}
-    for name, part in copies.items():
-        if part.shape != now[name].shape:
-            raise other_shape(name, params[name].shape, parameters.values()[name].shape)
-    return {name: part.to(now[name], copy=True) for name, part in copies.items()}
+        values = {name: _to_unconstrained(parameters, name, params[name]) for name in current}
+    for name, value in values.items():
+        if value.shape != current[name].shape:
+            raise parameter_shape_error(name, params[name].shape, parameters.values()[name].shape)
+    return {name: value.to(current[name], copy=True) for name, value in values.items()}
 
 
-def _inverse(parameters: Parameters, name: str, value: Any) -> torch.Tensor:
+def _to_unconstrained(parameters: Parameters, name: str, value: Any) -> torch.Tensor:
     value = torch.as_tensor(value).detach().to(parameters.leaves[name])
     constraint = parameters.constraints.get(name)
     return value if constraint is None else transform_to(constraint).inv(value)
@@ -102,8 +109,8 @@ def _writable_copy(state: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _modules_with(modules: list[tuple[Any, dict]]) -> Iterator[None]:
-    """Restore the recorded parameters of modules, which Pyro replaces."""
+def _module_parameters(modules: list[tuple[Any, dict]]) -> Iterator[None]:
+    """Install recorded parameters in modules, which Pyro replaces; undo it on exit."""
     before = [dict(module._parameters) for module, _ in modules]
     try:
         for module, parameters in modules:
@@ -115,7 +122,7 @@ def _modules_with(modules: list[tuple[Any, dict]]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _data_swapped_for(leaves: list[torch.Tensor], data: list[torch.Tensor]) -> Iterator[None]:
+def _parameter_data(leaves: list[torch.Tensor], data: list[torch.Tensor]) -> Iterator[None]:
     before = [leaf.data for leaf in leaves]
     try:
         for leaf, part in zip(leaves, data, strict=True):
@@ -126,15 +133,12 @@ def _data_swapped_for(leaves: list[torch.Tensor], data: list[torch.Tensor]) -> I
             leaf.data = part
 
 
-SEEDS = 2**31
-
-
 @dataclass(frozen=True)
 class EvaluationContext:
-    """A context that leaves parameters and modules of programs as they are."""
+    """A context that evaluates programs and leaves their parameters and modules unchanged."""
 
     fixed_parameters: FixedParameters
-    double: bool  # whether to compute in float64
+    use_float64: bool  # whether to compute in float64
     programs: tuple[Callable, ...]  # whose modules keep their buffers
 
     @classmethod
@@ -142,7 +146,7 @@ class EvaluationContext:
         cls,
         run: Callable[[], Any],
         programs: tuple[Callable, ...],
-        double: bool,
+        use_float64: bool,
         params: Mapping[str, Any] | None = None,
     ) -> EvaluationContext:
         """Run programs to find their parameters, and return the context at ``params``, if given."""
@@ -150,30 +154,30 @@ class EvaluationContext:
             random_state_restored(),
             torch.no_grad(),
             poutine.block(),
-            _precision(double),
+            _precision(use_float64),
             _buffers_restored(programs),
-            contextlib.nullcontext() if params is None else _store_without(params),
+            _store_without(params),
         ):
             parameters = Parameters.from_run(run)
             fixed_parameters = FixedParameters(
-                parameters, unconstrained_copies(parameters, params), programs
+                parameters, unconstrained_values(parameters, params), programs
             )
-        return cls(fixed_parameters, double, programs)
+        return cls(fixed_parameters, use_float64, programs)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Return the context, with whole plates and new random numbers."""
-        seed = int(torch.randint(SEEDS, ()))
+        """Return the context: no subsampling, no gradients, a fresh random seed."""
+        seed = int(torch.randint(SEED_LIMIT, ()))
         with self.sampling(), torch.no_grad():
             pyro.set_rng_seed(seed)
             yield
 
     @contextlib.contextmanager
     def sampling(self) -> Iterator[None]:
-        """Return a context in which chains run, with gradients, and plates are whole."""
+        """Return a context for MCMC: with gradients and without subsampling."""
         with (
             self.fixed_parameters(),
-            _precision(self.double),
+            _precision(self.use_float64),
             _buffers_restored(self.programs),
             poutine.block(),
             without_subsampling(),
@@ -183,26 +187,25 @@ class EvaluationContext:
     @property
     def device(self) -> torch.device:
         """Return the device of the parameters."""
-        return (
-            self.fixed_parameters.leaves[0].device
-            if self.fixed_parameters.leaves
-            else torch.empty(0).device
-        )
+        return self.fixed_parameters.device
 
-    def arguments(self, args: tuple, named: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    def cast_arguments(
+        self, args: tuple, kwargs: Mapping[str, Any]
+    ) -> tuple[tuple, dict[str, Any]]:
         """Return arguments in the precision of the computation."""
-        return (to_float64(args), to_float64(dict(named))) if self.double else (args, dict(named))
+        kwargs = dict(kwargs)
+        return (to_float64(args), to_float64(kwargs)) if self.use_float64 else (args, kwargs)
 
 
-def _precision(double: bool) -> Any:
-    return double_precision() if double else contextlib.nullcontext()
+def _precision(use_float64: bool) -> Any:
+    return double_precision() if use_float64 else contextlib.nullcontext()
 
 
-def _store_without(params: Mapping[str, Any]) -> Any:
-    """Return a scope of Pyro's store without parameters of some names.
-
-    Another guide of the same class may have parameters of these names in the store.
-    """
+def _store_without(params: Mapping[str, Any] | None) -> Any:
+    """Return a scope of Pyro's store without ``params``; None: Pyro's store itself."""
+    if params is None:
+        return contextlib.nullcontext()
+    # Another guide of the same class may have parameters of these names in the store.
     state: Any = pyro.get_param_store().get_state()
     parts: Any = {
         kind: {name: value for name, value in part.items() if name not in params}

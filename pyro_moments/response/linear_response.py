@@ -64,7 +64,7 @@ from pyro_moments.response.derivatives import (
 from pyro_moments.response.evaluation_context import (
     EvaluationContext,
     FixedParameters,
-    unconstrained_copies,
+    unconstrained_values,
 )
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.terms import mixes_elements, without_wrappers
@@ -100,7 +100,7 @@ class PyroProblem:
     @cached_property
     def leaves(self) -> list[ParameterArray]:
         """Return the parameters in order, each scale with the name of its location."""
-        scales = self.loss.scales
+        scales = self.loss.locations_by_scale
         return [
             ParameterArray(name, leaf.numel(), scales.get(name))
             for name, leaf in self.loss.parameters.leaves.items()
@@ -178,7 +178,7 @@ class PyroProblem:
     def _run_model(self, args: tuple, named: Mapping[str, Any]) -> RunModel:
         """Return a function that runs the model with other arguments; with none, with the data."""
         arguments, by_name = (args, dict(named)) if args or named else (self.data, self.named)
-        if self.fixed_parameters.double:
+        if self.fixed_parameters.has_float64:
             arguments, by_name = to_float64(arguments), to_float64(by_name)
         return lambda: moment_trace(self.model, self.guide, arguments, by_name, self.propagation)
 
@@ -196,7 +196,7 @@ class PyroProblem:
     def context(self) -> EvaluationContext:
         """Return the context in which the model runs with draws."""
         return EvaluationContext(
-            self.fixed_parameters, self.fixed_parameters.double, (self.model, self.guide)
+            self.fixed_parameters, self.fixed_parameters.has_float64, (self.model, self.guide)
         )
 
     def _program(self, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]) -> Any:
@@ -204,7 +204,7 @@ class PyroProblem:
         arrays = {name: value.detach().cpu().numpy() for name, value in values.items()}
         first = {name: value[0] for name, value in arrays.items()}
         arguments = (args, named) if args or named else (self.data, self.named)
-        program = (self.model, *self.context.arguments(*arguments))
+        program = (self.model, *self.context.cast_arguments(*arguments))
         return PyroModel(*program, first, self.context.device), arrays
 
     def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
@@ -245,7 +245,7 @@ class PyroProblem:
 
     def array(self, values: np.ndarray) -> torch.Tensor:
         """Return numbers as a tensor with the dtype and device of the parameters."""
-        return self.fixed_parameters.array(values)
+        return self.fixed_parameters.as_tensor(values)
 
 
 def _is_random_delta(site: Any) -> bool:
@@ -383,7 +383,7 @@ def _problem(
     changed = convert_parameters(first) if double else []
     try:
         loss = flat_loss(elbo, model, guide, data, named)
-        copies = unconstrained_copies(loss.parameters, params)
+        copies = unconstrained_values(loss.parameters, params)
     finally:
         restore_parameters(changed)
     if not copies:

@@ -33,7 +33,13 @@ from pyro_moments.particles.undrawn import (
     without_rows,
 )
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
-from pyro_moments.sites.messenger import LatentVector, MomentMessenger, Part, model_site, parts_of
+from pyro_moments.sites.messenger import (
+    LatentSlice,
+    LatentVector,
+    MomentMessenger,
+    latent_slices,
+    model_site,
+)
 from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
 from pyro_moments.sites.terms import (
     dropout_posterior,
@@ -95,9 +101,9 @@ class DrawingMessenger(SharedSubsamples):
             return Undrawn(self.particle.masked_site(name, dropped))
         base, transforms = gaussian_base(fn)
         if base is not None and not transforms:
-            parts = parts_of(self.guide, name) if msg["infer"].get("is_auxiliary") else ()
-            if parts:
-                return LatentVector(fn, parts, self._part)
+            slices = latent_slices(self.guide, name) if msg["infer"].get("is_auxiliary") else ()
+            if slices:
+                return LatentVector(fn, slices, self._draw_slice)
             shape = fn.batch_shape + fn.event_shape
             loc, scale = (draw_all(part.expand(shape)) for part in (base.loc, base.scale))
             return Undrawn(self.particle.site(name, loc, scale))
@@ -107,8 +113,8 @@ class DrawingMessenger(SharedSubsamples):
             raise not_reparameterised(name, without_wrappers(fn), framework="Pyro", by_name=False)
         return draw_by_gammas(fn)  # None: Pyro draws it
 
-    def _part(self, part: Part, loc: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        return Undrawn(self.particle.site(part.name, loc, scale))
+    def _draw_slice(self, site_slice: LatentSlice, loc: torch.Tensor, scale: torch.Tensor) -> Any:
+        return Undrawn(self.particle.site(site_slice.name, loc, scale))
 
 
 def drawn_traces(

@@ -28,17 +28,21 @@ from pyro_moments.sites.random_watch import GeneratorWatch
 from pyro_moments.sites.terms import gaussian_base, posterior_value, without_wrappers
 
 
-class Part(NamedTuple):
-    """One site's share of a latent vector, on the unconstrained space."""
+class LatentSlice(NamedTuple):
+    """One site's slice of a latent vector, on the unconstrained space."""
 
     name: str
     start: int  # index of its first component
     shape: torch.Size  # on the unconstrained space
-    event_dim: int  # number of trailing axes that make up one draw
+    event_dim: int  # number of event axes
 
     def components(self, vector: torch.Tensor) -> torch.Tensor:
-        """Return the share of this site in a vector, in its shape."""
+        """Return this site's components of a vector, in the site's shape."""
         return vector[..., self.start : self.start + self.shape.numel()].reshape(self.shape)
+
+
+# Makes the value of a slice from its loc and scale.
+ValueFactory = Callable[[LatentSlice, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def modules_of(guide: Any) -> Iterable[torch.nn.Module]:
@@ -47,51 +51,52 @@ def modules_of(guide: Any) -> Iterable[torch.nn.Module]:
     return unwrapped.modules() if isinstance(unwrapped, torch.nn.Module) else ()
 
 
-def parts_of(guide: Any, name: str) -> tuple[Part, ...]:
-    """Return the parts of an automatic guide's latent vector; none if it has no such vector."""
+def latent_slices(guide: Any, name: str) -> tuple[LatentSlice, ...]:
+    """Return the slices of an automatic guide's latent vector; none if there is no vector."""
     for module in modules_of(guide):
         if isinstance(module, AutoContinuous) and name == f"_{module._pyro_name}_latent":
-            return tuple(_parts_of_guide(module))
+            return tuple(_slices_of_guide(module))
     return ()
 
 
-def _parts_of_guide(guide: AutoContinuous) -> Iterator[Part]:
+def _slices_of_guide(guide: AutoContinuous) -> Iterator[LatentSlice]:
     start = 0
     trace: Any = guide.prototype_trace
     for name, site in trace.iter_stochastic_nodes():
         shape = guide._unconstrained_shapes[name]
         event_dim = site["fn"].event_dim + len(shape) - len(site["value"].shape)
-        yield Part(name, start, shape, event_dim)
+        yield LatentSlice(name, start, shape, event_dim)
         start += shape.numel()
 
 
 class LatentVector:
-    """A latent vector with independent components, which is only available by site.
+    """A latent vector with independent components, accessible only site by site.
 
-    It is no tensor: every part is an independent value named by its site, and an
-    operation on the whole vector would depend on all of them without a warning.
+    It is not a tensor: each slice is an independent value named after its site, and an
+    operation on the whole would silently make it depend on all of them.
     """
 
     def __init__(
         self,
         fn: Any,
-        parts: tuple[Part, ...],
-        make_value: Callable[[Part, torch.Tensor, torch.Tensor], torch.Tensor],  # from loc, scale
+        slices: tuple[LatentSlice, ...],
+        make_value: ValueFactory,
     ) -> None:
         normal: Any = gaussian_base(fn)[0]
         self.shape = fn.batch_shape + fn.event_shape
         vectors = [p.expand(self.shape) for p in (normal.loc, normal.scale)]
         self._values = {
-            part.start: make_value(part, *map(part.components, vectors)) for part in parts
+            site_slice.start: make_value(site_slice, *map(site_slice.components, vectors))
+            for site_slice in slices
         }
 
     def size(self, dim: int) -> int:
         """Return the size of one dimension."""
         return self.shape[dim]
 
-    def __getitem__(self, key: Any) -> _PartWithShape:
-        """Return the part that begins where a slice of the trailing axis does."""
-        return _PartWithShape(self._values[key[-1].start])
+    def __getitem__(self, key: Any) -> _ViewableValue:
+        """Return the site's value that begins where a slice of the trailing axis does."""
+        return _ViewableValue(self._values[key[-1].start])
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
@@ -102,22 +107,22 @@ class LatentVector:
         )
 
 
-def moments_or_draw(
-    sampled: Collection[str], propagation: Propagation
-) -> Callable[[Part, torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Return a function that gives parts their moments, or draws those of ``sampled`` sites."""
+def value_factory(sampled: Collection[str], propagation: Propagation) -> ValueFactory:
+    """Return a function that gives a site its moments, or draws it if it is in ``sampled``."""
 
-    def value(part: Part, loc: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        if part.name in sampled:
+    def value(site_slice: LatentSlice, loc: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        if site_slice.name in sampled:
             return mean_field.sample(loc, scale, torch.randn_like(loc))
         moments = mean_field.moments(loc, scale)
-        return MomentTensor(site_value(part.name, *moments, propagation, event_dim=part.event_dim))
+        return MomentTensor(
+            site_value(site_slice.name, *moments, propagation, event_dim=site_slice.event_dim)
+        )
 
     return value
 
 
-class _PartWithShape(NamedTuple):
-    """A part whose shape the guide is about to ask for; the part has it already."""
+class _ViewableValue(NamedTuple):
+    """A site's value; Pyro reshapes it by ``view``, although it has its shape already."""
 
     value: torch.Tensor
 
@@ -131,8 +136,8 @@ class _PartWithShape(NamedTuple):
         return self.value
 
 
-def without_uses(value: Any) -> Any:
-    """Return a masked value without its uses, for another run; any other value unchanged."""
+def without_usage_record(value: Any) -> Any:
+    """Return a masked value without its usage record, for another run; others unchanged."""
     if isinstance(value, MomentTensor) and isinstance(value.value, MaskedWeight):
         return MomentTensor(value.value.unused())
     return value
@@ -154,57 +159,61 @@ class MomentMessenger(Messenger):
     ) -> None:
         super().__init__()
         self.propagation, self.sample_sites = propagation, frozenset(sample_sites)
-        self.guide, self.draws = guide, GeneratorWatch()
+        self.guide, self.generator_watch = guide, GeneratorWatch()
 
     def _pyro_sample(self, msg: Any) -> None:
         msg["line"] = calling_line()  # for errors of its likelihood, which come later
         if msg["is_observed"] or msg["done"] or msg["value"] is not None:
-            msg["value"] = without_uses(msg["value"])
+            msg["value"] = without_usage_record(msg["value"])
             return
-        if site_is_subsample(msg):
-            fn = msg["fn"]
-            return None if fn.subsample_size == fn.size else self.draws.site_begins(msg)
-        return self.give(msg)
+        if not site_is_subsample(msg):
+            self.set_moments(msg)
+        elif msg["fn"].subsample_size != msg["fn"].size:
+            self.generator_watch.site_begins(msg)
 
-    def give(self, msg: Any) -> None:
-        """Give a latent site its moments; point estimates and drawn sites stay unchanged."""
+    def set_moments(self, msg: Any) -> None:
+        """Set a latent site to its moments; point estimates and drawn sites stay unchanged."""
         name, fn = model_site(msg), msg["fn"]
         if isinstance(without_wrappers(fn), dist.Delta):
             return
         auxiliary = msg["infer"].get("is_auxiliary")
-        parts = parts_of(self.guide, name) if auxiliary else ()
-        if self._is_drawn(msg["name"], name, parts):
+        slices = latent_slices(self.guide, name) if auxiliary else ()
+        if self._is_drawn(msg["name"], name, slices):
             if not fn.has_rsample:
                 raise not_reparameterised(name, without_wrappers(fn), framework="Pyro")
-            return self.draws.site_begins(msg)
+            self.generator_watch.site_begins(msg)
+            return
         if auxiliary:
             _check_structure(self.guide, name)
-        msg["value"] = self._vector(name, fn, parts) if parts else self._tensor(name, fn)
+        if slices:
+            msg["value"] = self._latent_vector(name, fn, slices)
+        else:
+            msg["value"] = self._site_value(name, fn)
         msg["done"] = True
 
     def _pyro_post_sample(self, msg: Any) -> None:
-        if msg is self.draws.site:
-            self.draws.site_ends()
+        if msg is self.generator_watch.site:
+            self.generator_watch.site_ends()
 
     def _pyro_post_param(self, msg: Any) -> None:
-        self.draws.site_ends()  # its initial value may be drawn anew in every run
+        self.generator_watch.site_ends()  # its initial value may be drawn anew in every run
 
-    def _is_drawn(self, own: str, name: str, parts: tuple[Part, ...]) -> bool:
+    def _is_drawn(self, guide_name: str, name: str, slices: tuple[LatentSlice, ...]) -> bool:
         if not self.sample_sites:
             return False
-        if own in self.sample_sites or name in self.sample_sites:
+        if guide_name in self.sample_sites or name in self.sample_sites:
             return True
-        return bool(parts) and self.sample_sites.issuperset(part.name for part in parts)
+        return bool(slices) and self.sample_sites.issuperset(item.name for item in slices)
 
-    def _tensor(self, name: str, fn: Any, remedy: str = "") -> MomentTensor:
+    def _site_value(self, name: str, fn: Any, remedy: str = "") -> MomentTensor:
         return MomentTensor(posterior_value(name, fn, self.propagation, remedy))
 
-    def _vector(self, name: str, fn: Any, parts: tuple[Part, ...]) -> Any:
-        """Return the latent vector: independent parts, or one Gaussian with its covariance."""
+    def _latent_vector(self, name: str, fn: Any, slices: tuple[LatentSlice, ...]) -> Any:
+        """Return a vector of independent slices, or one Gaussian with its covariance."""
         base, transforms = gaussian_base(fn)
         if base is not None and not transforms:
-            return LatentVector(fn, parts, moments_or_draw(self.sample_sites, self.propagation))
-        names = [part.name for part in parts]
+            return LatentVector(fn, slices, value_factory(self.sample_sites, self.propagation))
+        names = [site_slice.name for site_slice in slices]
         remedy = f"{MEAN_FIELD_GUIDES}, or draw all its sites: sample_sites={names}"
         if drawn := self.sample_sites.intersection(names):
             raise UnsupportedMoments(
@@ -213,15 +222,16 @@ class MomentMessenger(Messenger):
                 sites=names,
                 remedy=remedy,
             )
-        return self._tensor(name, fn, remedy)
+        return self._site_value(name, fn, remedy)
 
 
 def model_site(msg: Any) -> str:
     """Return the name of the model's site behind a site that only the guide has."""
     name = msg["name"]
-    for suffix in _AUXILIARY_SUFFIXES if msg["infer"].get("is_auxiliary") else ():
-        name = name.removesuffix(suffix)
-    return name
+    if not msg["infer"].get("is_auxiliary"):
+        return name
+    suffixes = (suffix for suffix in _AUXILIARY_SUFFIXES if name.endswith(suffix))
+    return name.removesuffix(next(suffixes, ""))  # the model's own name may end like the other
 
 
 def _check_structure(guide: Any, name: str) -> None:
@@ -232,7 +242,7 @@ def _check_structure(guide: Any, name: str) -> None:
         if isinstance(module, AutoStructured) and conditionals.get(name) == "mvn":
             raise UnsupportedMoments(
                 f"guide site '{name}' has the conditional 'mvn' of AutoStructured: its components "
-                "are dependent in a way that is not followed",
+                "are dependent in a way that has no moment rule",
                 sites=[name],
                 remedy="use conditionals='normal', or AutoMultivariateNormal; or draw the site by "
                 "naming it in sample_sites=",

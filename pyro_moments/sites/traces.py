@@ -100,7 +100,7 @@ def moment_traces(
     messenger = MomentMessenger(propagation, sample_sites, guide)
 
     def run_model(program: Callable[[], Any]) -> Any:
-        return run_watched(messenger.draws, program, propagation, model)
+        return run_watched(messenger.generator_watch, program, propagation, model)
 
     traces = run_both(messenger, model, guide, args, kwargs, run_model)
     if sample_sites:

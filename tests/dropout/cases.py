@@ -87,7 +87,7 @@ class DropoutCase:
 
 def random_inputs(mean: Any, factor: Any, flow: Any) -> Gaussian:
     spread = Spread(covariance=factor @ factor.mT)
-    if not flow.full:
+    if not flow.has_full_covariance:
         spread = Spread((factor * factor).sum(-1))
     return Gaussian(mean, spread, support=all_elements(["x"]), propagation=flow)
 

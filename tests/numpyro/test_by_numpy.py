@@ -45,15 +45,20 @@ def slopes(x):
     return jax.value_and_grad(function)(x)
 
 
-@pytest.mark.parametrize("function", [draws, shapes, products, loops, slopes])
+def everything(x):
+    return {part.__name__: part(x) for part in (draws, shapes, products, loops, slopes)}
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_results_are_those_of_the_compiled_program(function, dtype):
+def test_results_are_those_of_the_compiled_program(dtype):
     with jax.enable_x64(dtype is np.float64):
-        found, expected = (make(function)(X.astype(dtype)) for make in (by_numpy, jax.jit))
+        found, expected = (make(everything)(X.astype(dtype)) for make in (by_numpy, jax.jit))
     tolerance = {np.float32: 1e-5, np.float64: 1e-12}[dtype]
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.dtype == theirs.dtype
-        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    pairs = zip(jax.tree.leaves_with_path(found), jax.tree.leaves(expected), strict=True)
+    for (path, ours), theirs in pairs:
+        assert ours.dtype == theirs.dtype, path
+        message = str(path)
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance, err_msg=message)
 
 
 def test_a_program_may_be_part_of_another():

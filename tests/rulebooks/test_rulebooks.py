@@ -25,7 +25,7 @@ from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.predictions.moments import as_value
 from moment_calculus.rulebooks import RULEBOOKS, propagation_of
 from moment_calculus.values import cross_covariance
-from moment_calculus.values.propagation import RuleBook, replaceable
+from moment_calculus.values.propagation import RuleBook, register_replaceable
 from pyro_moments import Moments, propagate
 
 MEAN = torch.tensor([0.4, -0.7, 1.1], dtype=torch.float64)
@@ -205,7 +205,7 @@ def test_unknown_operations_are_refused_with_the_candidates():
 
 
 def test_operations_that_ask_for_a_rule_can_be_named():
-    name = replaceable("of_this_test")
+    name = register_replaceable("of_this_test")
     book = RuleBook("mine", operations={name: torch.mul})
     assert propagation_of("full", book).replacement(name) is torch.mul
     assert propagation_of("full", "exact").replacement(name) is None

@@ -136,7 +136,7 @@ def test_differences_of_neighbours_are_not_taken_as_independent(propagation):
     assert not value.batch_independent
     assert not value.independent
     weights = np.array([1.0, *[0.2] * (SIZE - 2), 0.8]) ** 2  # of Σ (z_t − 0.8 z_{t−1})
-    if propagation.full:
+    if propagation.has_full_covariance:
         np.testing.assert_allclose(reduce_sum(value, [0]).variance, VARIANCE @ weights[::-1])
         return
     with pytest.raises(UnsupportedMoments, match="elements of the batch"):

@@ -42,7 +42,7 @@ def reason_of(value: Gaussian) -> str:
         return APPROXIMATE
     sources = value.step.inputs
     if (
-        not value.propagation.full
+        not value.propagation.has_full_covariance
         and value.step.assumes_independence
         and not all(x.independent for x in sources)
     ):

@@ -62,7 +62,7 @@ from moment_calculus.values.covariances import (
     shifted,
 )
 from moment_calculus.values.elementwise import with_rule_book
-from moment_calculus.values.propagation import replaceable
+from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import broadcast_shape, overlap, rows_scaled
 from moment_calculus.values.step import OfOneSource
 
@@ -250,7 +250,7 @@ def multiply_branchwise(left: Value, right: Value) -> Gaussian:
     return multiply_gaussians(left, right)
 
 
-PRODUCT = replaceable("product")
+PRODUCT = register_replaceable("product")
 
 
 def multiply_gaussians(left: Gaussian, right: Gaussian) -> Gaussian:

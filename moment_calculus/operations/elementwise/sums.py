@@ -113,7 +113,7 @@ def add_values(left: Value, right: Value) -> Gaussian:
     total = try_add(left.gaussian(), right.gaussian())
     if total is not None:
         return total
-    if left.propagation.full:
+    if left.propagation.has_full_covariance:
         return raise_dependence_error("sum", left, right)
     shared = ", ".join(sorted(overlap(left, right)))
     warn_user(
@@ -198,10 +198,12 @@ def is_dense(left: Gaussian, right: Gaussian, shared: bool) -> bool:
     # In diagonal mode a softmax or a chain propagates its covariance, unless the other
     # operand has dropped its own.
     if left.has_covariance or right.has_covariance:
-        return left.propagation.full or not (_has_dropped(left) or _has_dropped(right))
+        return left.propagation.has_full_covariance or not (
+            _has_dropped(left) or _has_dropped(right)
+        )
     if left.axis is None:
         return False  # scalars: their variance is all there is
-    return shared and left.propagation.full and left.origin is not right.origin
+    return shared and left.propagation.has_full_covariance and left.origin is not right.origin
 
 
 def _has_dropped(value: Gaussian) -> bool:

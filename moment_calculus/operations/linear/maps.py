@@ -37,10 +37,10 @@ from moment_calculus.operations.shapes.reshaping import broadcast, flattened, re
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import ancestors, as_vector, branches_of
-from moment_calculus.values.propagation import replaceable
+from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import overlap
 
-LINEAR = replaceable("linear")
+LINEAR = register_replaceable("linear")
 
 
 def check_no_shared_sites(operands: str, random: Sequence[Gaussian]) -> None:
@@ -99,7 +99,7 @@ def features_of(x: Gaussian) -> Gaussian:
     sites_are_independent = (p.step.inputs or p.independent for p in ancestors(x))
     keeps_features = x.independent or (x.batch_independent and all(sites_are_independent))
     if not keeps_features and x.shape[-1] > 1:
-        if x.propagation.full and (vector := as_vector(x)) is not None:
+        if x.propagation.has_full_covariance and (vector := as_vector(x)) is not None:
             return vector
         warn_dropped(x, "a linear map over an axis of the batch")
     return with_trailing_features(x)
@@ -346,7 +346,7 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
         Spread(
             namespace(mean).broadcast_to(noise.variance, tuple(mean.shape)),
             joint,
-            propagation.full,
+            propagation.has_full_covariance,
         ),
         step,
         ties=row_ties if one_row else Ties.ALL,
@@ -370,7 +370,7 @@ def _random(*operands: Any) -> tuple[Gaussian, ...]:
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = features_of(x)
     mean_w, noisy = mean_of(w), bool(_random(w, b))
-    propagates = x.propagation.full or (x.has_covariance and not noisy)
+    propagates = x.propagation.has_full_covariance or (x.has_covariance and not noisy)
     noise = _noise(x, x.variance + squared(x.mean), w, b)
     matrix_per_row = (
         mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w

@@ -163,7 +163,7 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
 
 def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
     """Return the value with features on its trailing axis, if full mode knows them."""
-    if not value.propagation.full or len(value.shape) - 1 not in axes:
+    if not value.propagation.has_full_covariance or len(value.shape) - 1 not in axes:
         return None
     return as_vector(value)
 

@@ -39,7 +39,7 @@ def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
     if x.shape[-1] < FEW:
         warn_of_masks(value.gaussian(), "a normalisation")
     step = Normalised.of(x, eps, centred)
-    spread = Spread(step.variance, step.covariance, x.propagation.full)
+    spread = Spread(step.variance, step.covariance, x.propagation.has_full_covariance)
     return Gaussian(step.mean, spread, step, propagation=x.propagation)
 
 
@@ -170,7 +170,7 @@ class Normalised(Step):
     @property
     def assumes_independence(self) -> bool:  # type: ignore[override]
         """Whether the features enter as independent, in diagonal mode."""
-        return not self.inputs[0].propagation.full
+        return not self.inputs[0].propagation.has_full_covariance
 
     def covariance(self) -> Array:
         """Return the covariance of the result."""

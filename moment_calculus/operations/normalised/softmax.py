@@ -67,7 +67,7 @@ class LogitsStep(Step):
     @property
     def assumes_independence(self) -> bool:  # type: ignore[override]
         """Whether the logits enter as independent, in diagonal mode."""
-        return not self.inputs[0].propagation.full
+        return not self.inputs[0].propagation.has_full_covariance
 
     def through(self, place: int, cross: Array) -> Array:
         """Multiply the covariance of the logits by the Jacobian."""

@@ -142,7 +142,7 @@ def concatenate(values: Sequence[Any], axis: int) -> Gaussian:
     variance = _concat([part.variance for part in parts], axis)
     return Gaussian(
         _concat([part.mean for part in parts], axis),
-        Spread(variance, joint, dense and live[0].propagation.full),
+        Spread(variance, joint, dense and live[0].propagation.has_full_covariance),
         _Joined(tuple(parts), axis) if along else _Stacked(tuple(parts), axis, features),
         axis=features,
         ties=Ties.ALL if shared else strongest_ties(parts),
@@ -196,7 +196,7 @@ def _block(left: Gaussian, right: Gaussian, known: Callable) -> Array:
         raise UnsupportedMoments(
             "concatenation of values whose joint moments are not known",
             sites=left.sites & right.sites,
-            remedy=(full if left.propagation.full else diagonal) + OR_DRAW,
+            remedy=(full if left.propagation.has_full_covariance else diagonal) + OR_DRAW,
         )
     return _wide(cross, left, right)
 

@@ -239,7 +239,7 @@ def gather(value: Any, indices: Array, axis: int) -> Any:
     if not isinstance(value, Gaussian):
         return select(value)
     if value.axis is not None and axis == len(value.shape) + value.axis:
-        full, ties = value.propagation.full, max(value.ties, Ties.FEATURES)
+        full, ties = value.propagation.has_full_covariance, max(value.ties, Ties.FEATURES)
         step = _GatheredFeatures(value, select, indices)
         return moved(step, value.axis, dense=full, joint=True, ties=ties)
     if value.axis is not None and may_lose_dependence(value):

@@ -205,7 +205,7 @@ def with_trailing_features(value: Gaussian) -> Gaussian:
 
 def may_lose_dependence(value: Gaussian) -> bool:
     """Whether a change of the feature axis may lose a covariance that full mode propagates."""
-    return value.propagation.full and not value.independent
+    return value.propagation.has_full_covariance and not value.independent
 
 
 def warn_dropped(value: Gaussian, what: str) -> None:

@@ -301,7 +301,7 @@ def _expanded(value: Gaussian, shape: tuple[int, ...], axis: int | None) -> Gaus
     return moved(
         step,
         axis,
-        dense=value.has_covariance if step.identity else value.propagation.full,
+        dense=value.has_covariance if step.identity else value.propagation.has_full_covariance,
         joint=not step.identity or axis is not None,
         ties=ties if len(set(sizes)) == 1 else Ties.ALL,
     )

@@ -196,7 +196,7 @@ def index_features(value: Gaussian, key: Any, *, distinct: bool = False) -> Gaus
     support = support_of_index(value, key) if len(value.shape) == 1 else None
     if is_integer(key) or (not is_basic(key) and not rank_of(key)):
         return moved(_OneFeature(value, key), None, ties=value.ties, support=support)
-    repeats = not distinct and value.propagation.full
+    repeats = not distinct and value.propagation.has_full_covariance
     return moved(
         _IndexedFeatures(value, key),
         -1,

@@ -90,7 +90,7 @@ class _Convolved(Step):
 
     @property
     def assumes_independence(self) -> bool:  # type: ignore[override]
-        return isinstance(self.x, Gaussian) and not self.x.propagation.full
+        return isinstance(self.x, Gaussian) and not self.x.propagation.has_full_covariance
 
     def variance(self) -> Array:
         parts = []
@@ -105,7 +105,7 @@ class _Convolved(Step):
 
     def carries_covariance(self) -> bool:
         """Whether full mode propagates an exact covariance between channels."""
-        if not isinstance(self.x, Gaussian) or not self.x.propagation.full:
+        if not isinstance(self.x, Gaussian) or not self.x.propagation.has_full_covariance:
             return False
         if not self.x.independent:
             warn_user(

@@ -63,7 +63,7 @@ def _function(value: Value) -> tuple[Any, Any]:
 
 def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaussian:
     warn_of_masks(value, "the largest entry of windows")
-    if value.has_covariance and value.propagation.full:
+    if value.has_covariance and value.propagation.has_full_covariance:
         warn_dropped(value, "the largest entry of windows")
     masks = _masks(value, windows, padding or [(0, 0)] * len(value.shape))
     if not np.logical_or.reduce(masks).all():

@@ -212,7 +212,7 @@ def _over_batch(
     covariance = None
     if value.has_covariance and independent:
         covariance = lambda: kernel(value.covariance, _covariance_windows(value, windows))  # noqa: E731
-    elif value.has_covariance and value.propagation.full:
+    elif value.has_covariance and value.propagation.has_full_covariance:
         warn_dropped(value, "a sum over windows of positions")
     ties = Ties.FEATURES if independent and windows.disjoint else Ties.ALL
     spread = Spread(positive_part(variance), covariance)

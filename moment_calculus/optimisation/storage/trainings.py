@@ -310,7 +310,7 @@ class Checkpoint:
 
         def write(course: Course, kept: Any) -> None:
             tree = {
-                "parameters": self.parameters(trainer.keep() if kept is None else kept),
+                "parameters": self.parameters(trainer.snapshot() if kept is None else kept),
                 "course": course_to_dict(course),
                 "trainer": trainer.state(),
                 "kept": kept,

@@ -12,6 +12,7 @@ import pytest
 from jax.example_libraries import optimizers
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models
 
 KEY = jax.random.key(0)
@@ -114,15 +115,14 @@ def test_vmap_over_seeds_and_over_an_ensemble():
     """Parameters of several guides at once, with a step each."""
     x, y = models.data()
     svi = SVI(models.network, DVIGuide(), DeterministicELBO())
-    states = jax.jit(jax.vmap(lambda key: svi.init(key, x, y)))(jax.random.split(KEY, 3))
-    together, losses = jax.jit(jax.vmap(lambda state: svi.update(state, x, y)))(states)
-    one_of = jax.jit(lambda states, member: jax.tree.map(lambda part: part[member], states))
-    update = jax.jit(svi.update)
+    states = by_numpy(jax.vmap(lambda key: svi.init(key, x, y)))(jax.random.split(KEY, 3))
+    together, losses = by_numpy(jax.vmap(lambda state: svi.update(state, x, y)))(states)
+    update = by_numpy(lambda state: svi.update(state, x, y))
     for member in range(3):
-        _, loss = update(one_of(states, member), x, y)
+        _, loss = update(jax.tree.map(lambda part, member=member: part[member], states))
         assert loss == pytest.approx(float(losses[member]), rel=1e-5)
     assert len({float(loss) for loss in losses}) == 3
-    assert jax.jit(svi.get_params)(together)["last_bias_auto_loc"].shape == (3, 1)
+    assert svi.get_params(together)["last_bias_auto_loc"].shape == (3, 1)
 
 
 def test_mutable_state_is_carried():

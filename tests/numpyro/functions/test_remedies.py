@@ -12,11 +12,14 @@ import numpyro.distributions as dist
 import pytest
 
 from numpyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments, predict
-from numpyro_moments.sites.traces import bind
-from tests.oracles.numpyro_samples import perturbed
 
 X = jnp.linspace(-1.0, 1.0, 12).reshape(4, 3)
 Y = jnp.linspace(0.2, 0.8, 4)
+PARAMS = {
+    f"{site}_auto_{part}": jnp.full(4, value)
+    for site in "ab"
+    for part, value in (("loc", 0.3), ("scale", 0.1))
+}
 
 
 def regression(likelihood):
@@ -86,10 +89,8 @@ CASES = [case for case in CASES if case not in KNOWN]
 
 
 def evaluated(model, **options):
-    guide = DVIGuide(model)
-    params = perturbed(guide)
-    elbo = DeterministicELBO(**options)
-    return jax.eval_shape(lambda: elbo.loss(jax.random.key(0), params, model, guide))
+    elbo, guide = DeterministicELBO(**options), DVIGuide(model)
+    return jax.eval_shape(lambda: elbo.loss(jax.random.key(0), PARAMS, model, guide))
 
 
 def refused(model, **options):
@@ -125,11 +126,8 @@ def test_what_is_positive_is_not_to_be_made_positive():
 
 def test_predictions_name_the_line_of_the_site():
     model = regression(lambda a, b: dist.Exponential(1 + b))
-    guide = DVIGuide()
-    bind(guide, model)
-    params = perturbed(guide)
     with pytest.raises(UnsupportedMoments) as raised:
-        jax.eval_shape(lambda: predict(model, guide, params)["obs"].mean)
+        jax.eval_shape(lambda: predict(model, DVIGuide(model), PARAMS)["obs"].mean)
     assert raised.value.cause.startswith("site 'obs'")
     assert "test_remedies.py" in raised.value.location
 

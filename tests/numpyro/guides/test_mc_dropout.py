@@ -23,6 +23,7 @@ from numpyro_moments import (
     fit,
     predict,
 )
+from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import evaluated
 
 P, K = 0.4, 0.6
@@ -98,12 +99,18 @@ def predicted(model, guide, params):
 def test_training(name):
     model, options = TRAININGS[name]
     guide = MCDropoutGuide(p=P, **options)
-    result = SVI(model, guide, DeterministicELBO()).run(KEY, 40, X, Y, progress_bar=False)
-    assert result.losses[-1] < result.losses[0]
+    svi = SVI(model, guide, DeterministicELBO())
+    state, losses = evaluated(lambda key: svi.init(key, X, Y), KEY), []
+    update = by_numpy(lambda state: svi.update(state, X, Y))
+    for _ in range(5):
+        state, loss = update(state)
+        losses.append(loss)
+    params = svi.get_params(state)
+    assert losses[-1] < losses[0]
     assert len(guide.masked) == 2
     assert set(guide.masked.values()) == {P}
-    assert predicted(model, guide, result.params)[0].shape == (10,)
-    learnt = [value for name, value in result.params.items() if name.endswith("_auto_p")]
+    assert predicted(model, guide, params)[0].shape == (10,)
+    learnt = [value for name, value in params.items() if name.endswith("_auto_p")]
     assert len(learnt) == (2 if options.get("learn_p") else 0)
     assert all(0 < value < 1 and abs(value - P) > 1e-4 for value in learnt)
 

@@ -100,19 +100,18 @@ def test_counts():
     check_frequencies(draws, probabilities[:6])
 
 
-@pytest.mark.parametrize("name", ["StudentT", "Poisson"])
-def test_uncertainty_against_quadrature(name):
-    found = answers(UNCERTAINTY, lambda *moments: of_case(name, *moments), *MOMENTS)
-    uncertainty.check_uncertainty(name, found)
+def test_uncertainty_against_quadrature():
+    found = answers(UNCERTAINTY, lambda *moments: of_case("StudentT", *moments), *MOMENTS)
+    uncertainty.check_uncertainty("StudentT", found)
 
 
 def test_single_precision():
     with jax.enable_x64(False):
         moments = (np.float32(part) for part in MOMENTS)
-        found = answers(UNCERTAINTY, lambda *moments: of_case("Poisson", *moments), *moments)
+        found = answers(UNCERTAINTY, lambda *moments: of_case("Binomial", *moments), *moments)
         ends = found.credible_interval(uncertainty.MASS)
         assert found.entropy.dtype == ends[0].dtype == jnp.float32
-        uncertainty.check_uncertainty("Poisson", found, rtol=1e-4)
+        uncertainty.check_uncertainty("Binomial", found, rtol=1e-4)
 
 
 def test_a_gaussian_prediction_has_the_shape_of_the_site_and_closed_forms():

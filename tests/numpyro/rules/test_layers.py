@@ -1,4 +1,4 @@
-"""Dropout, attention, gated units and embeddings of random values."""
+"""Dropout and attention of random values; every file of rules is registered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy import special
 
 from moment_calculus.errors import UnsupportedMoments
 from numpyro_moments import Moments, propagate, rules
@@ -55,26 +54,6 @@ def test_self_attention_is_refused(name):
         propagate(ATTENTION[name], INPUT)
     assert refusal.value.sites == ("input 0",)
     assert refusal.value.remedy
-
-
-def test_attention_with_certain_queries_and_keys_is_a_linear_map():
-    shares = special.softmax(MEAN @ MEAN.T, -1)
-    found = propagate(lambda x: jax.nn.softmax(MEAN @ MEAN.T) @ x, INPUT)
-    assert_allclose(found.mean, shares @ MEAN, rtol=1e-5)
-    assert_allclose(found.variance, shares**2 @ MEAN**2, rtol=1e-5)
-
-
-def test_gated_linear_unit_is_a_product():
-    found = propagate_traced(jax.nn.glu, INPUT)
-    by_hand = propagate_traced(lambda x: x[:, :2] * jax.nn.sigmoid(x[:, 2:]), INPUT)
-    assert_allclose(found.mean, by_hand.mean, rtol=1e-6)
-    assert_allclose(found.variance, by_hand.variance, rtol=1e-6)
-
-
-def test_embedding_takes_rows():
-    found = propagate(lambda table: jnp.take(table, np.array([0, 2, 2]), axis=0), INPUT)
-    assert_allclose(found.mean, MEAN[[0, 2, 2]], rtol=1e-6)
-    assert_allclose(found.variance, MEAN[[0, 2, 2]] ** 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", FOLDERS)

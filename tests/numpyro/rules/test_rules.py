@@ -25,7 +25,7 @@ def inputs_of(case) -> list:
     inputs = []
     for operand, arrays in case.grouped(case.example()):
         mean, *spread = map(np.asarray, arrays)
-        if operand.kind == "correlated" and case.propagation.full:
+        if operand.kind == "correlated" and case.propagation.has_full_covariance:
             inputs.append(Moments(mean, covariance=spread[0] @ spread[0].mT))
         else:
             inputs.append(Moments(mean, variance=spread[0] ** 2) if operand.random else mean)
@@ -35,7 +35,7 @@ def inputs_of(case) -> list:
 @functools.cache
 def with_full_covariances() -> dict[str, Moments]:
     """Moments of all rows with full covariances, by one program: each by itself takes longer."""
-    rows = [case for case in LAYERS if case.propagation.full]
+    rows = [case for case in LAYERS if case.propagation.has_full_covariance]
 
     def program(inputs):
         return {
@@ -47,7 +47,7 @@ def with_full_covariances() -> dict[str, Moments]:
 
 
 def moments_of(case) -> Moments:
-    if case.propagation.full:
+    if case.propagation.has_full_covariance:
         return with_full_covariances()[case.name]
     return propagate(FUNCTIONS[case.name], *inputs_of(case), covariance="diagonal")
 

@@ -189,3 +189,15 @@ def test_auxiliary_sites_of_a_guide_count_as_in_trace_elbo():
     y = torch.tensor(0.3)
     expected = DeterministicELBO().loss(model, direct, y)
     assert DeterministicELBO().loss(model, guide, y) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_site_named_like_an_auxiliary_site_stays_apart():
+    def model(y, first, second):
+        total = pyro.sample(first, dist.Normal(0.0, 1.0)) + pyro.sample(second, dist.Normal(0, 2))
+        pyro.sample("obs", dist.Normal(total, 0.5), obs=y)
+
+    def loss(*names):
+        guide = AutoNormal(model, init_loc_fn=at_ones)
+        return DeterministicELBO().loss(model, guide, torch.tensor(0.7), *names)
+
+    assert loss("w", "w_aux") == pytest.approx(loss("w", "v"))

@@ -17,6 +17,8 @@ from pyro.infer.autoguide import (
 )
 
 from pyro_moments import DeterministicELBO, DVIGuide, fit
+from pyro_moments.fitting.parameters import Parameters
+from pyro_moments.response.evaluation_context import FixedParameters
 from pyro_moments.response.linear_response import linear_response
 from tests.pyro.response.models import COUNTS, X, Y, counts, groups, regression
 
@@ -103,3 +105,12 @@ def test_refusals():
     params = {name: value[:2] if value.dim() else value for name, value in result.params.items()}
     with pytest.raises(ValueError, match="has the shape"):
         linear_response(counts, guide, X, COUNTS, params=params)
+
+
+def test_programs_without_parameters_have_a_context():
+    fixed = FixedParameters(Parameters.from_run(lambda: None), {}, ())
+    with fixed():
+        assert fixed.as_tensor([1]).tolist() == [1.0]
+    assert fixed.device == torch.empty(0).device
+    assert not fixed.has_float64
+    assert not fixed.vector.size

@@ -1,4 +1,4 @@
-"""Register likelihoods of classes for the distributions of a framework."""
+"""Register a framework's Categorical, Multinomial and OrderedLogistic likelihoods."""
 
 from __future__ import annotations
 
@@ -31,45 +31,48 @@ class ClassLikelihoods:
 
     tables: LikelihoodTables
     logits: Callable[[Any], Gaussian]  # of a Categorical or Multinomial with random parameters
-    has_moments: Callable[[Any], bool]  # whether a parameter is random
-    index: Callable[[Any], Array]  # classes as integers
-    noise: Callable[[Gaussian, tuple[int, ...]], Array]  # standard normal draws like logits
-    categorical: Callable[[Array], Any]  # from probabilities to the distribution
+    has_random_parameters: Callable[[Any], bool]  # whether a parameter is random
+    class_index: Callable[[Any], Array]  # classes as integers
+    # Standard normal draws like logits.
+    standard_normal: Callable[[Gaussian, tuple[int, ...]], Array]
+    make_categorical: Callable[[Array], Any]  # from probabilities to the distribution
 
-    def serve_categorical(self, *kinds: type) -> None:
-        """Register classes of categorical distributions."""
+    def register_categorical(self, *kinds: type) -> None:
+        """Register distribution types as categorical."""
         self.tables.expected.register(*kinds)(self.log_prob)
-        self.tables.tempered.register(*kinds)(self.tempered)
-        self.tables.predictive_moments(*kinds, marginal=self._marginal)(self._predictive)
+        self.tables.tempered.register(*kinds)(self.tempered_log_prob)
+        self.tables.predictive_moments(*kinds, marginal=self._marginal)(self._predictive_moments)
 
-    def serve_multinomial(self, *kinds: type) -> None:
-        """Register classes of multinomial distributions."""
+    def register_multinomial(self, *kinds: type) -> None:
+        """Register distribution types as multinomial."""
         self.tables.expected.register(*kinds)(self._log_prob_of_counts)
         self.tables.tempered.register(*kinds)(self._tempered_of_counts)
 
-    def serve_ordered(self, *kinds: type) -> None:
-        """Register classes of ordered logistic distributions."""
+    def register_ordered(self, *kinds: type) -> None:
+        """Register distribution types as ordered logistic."""
         self.tables.expected.register(*kinds)(
-            lambda fn, value: ordered_logistic(self.index(value), *self._ordered(fn))
+            lambda fn, value: ordered_logistic(
+                self.class_index(value), *self._predictor_and_cutpoints(fn)
+            )
         )
         self.tables.tempered.register(*kinds)(
             lambda fn, value, power: tempered_ordered_logistic(
-                power, self.index(value), *self._ordered(fn)
+                power, self.class_index(value), *self._predictor_and_cutpoints(fn)
             )
         )
         self.tables.predictive_moments(*kinds, marginal=self._ordered_marginal)(
-            lambda fn: self._one_hot(*ordered_probabilities(*self._ordered(fn)))
+            lambda fn: self._one_hot(*ordered_probabilities(*self._predictor_and_cutpoints(fn)))
         )
 
     def log_prob(self, fn: Any, value: Any) -> Array:
-        """Return E[log p] of the observed class."""
+        """Return E_q[log p] of the observed class."""
         logits = self.logits(fn)
-        return self._rule(logits).log_prob(self.index(value), logits)
+        return self._rule(logits).log_prob(self.class_index(value), logits)
 
-    def tempered(self, fn: Any, value: Any, power: Any) -> Array:
-        """Return (1/a) log E[pᵃ] of the observed class."""
+    def tempered_log_prob(self, fn: Any, value: Any, power: Any) -> Array:
+        """Return (1/a) log E_q[pᵃ] of the observed class, a = ``power``."""
         logits = self.logits(fn)
-        return self._rule(logits).tempered(power, self.index(value), logits)
+        return self._rule(logits).tempered(power, self.class_index(value), logits)
 
     def _log_prob_of_counts(self, fn: Any, value: Any) -> Array:
         logits = self.logits(fn)
@@ -80,20 +83,20 @@ class ClassLikelihoods:
         return self._rule(logits).tempered_of_counts(power, value, logits)
 
     def _rule(self, logits: Gaussian) -> ClassRule:
-        return class_rule(logits, partial(self.noise, logits))
+        return class_rule(logits, partial(self.standard_normal, logits))
 
-    def _predictive(self, fn: Any) -> tuple:
-        if not self.has_moments(fn):
+    def _predictive_moments(self, fn: Any) -> tuple:
+        if not self.has_random_parameters(fn):
             return self._one_hot(fn.probs, namespace(fn.probs).zeros_like(fn.probs))
         logits = self.logits(fn)
         return self._one_hot(*predictive_rule(logits).probabilities(logits))
 
-    def _one_hot(self, mean: Array, epistemic: Array) -> tuple:
+    def _one_hot(self, mean: Array, epistemic_variance: Array) -> tuple:
         """Return predictive moments of the one-hot outcome of random probabilities."""
-        return *one_hot_moments(mean, epistemic), self.categorical(mean)
+        return *one_hot_moments(mean, epistemic_variance), self.make_categorical(mean)
 
     def _marginal(self, name: str, fn: Any) -> ClassMarginal:
-        if not self.has_moments(fn):
+        if not self.has_random_parameters(fn):
             return ClassMarginal(
                 name,
                 "Categorical",
@@ -109,7 +112,7 @@ class ClassLikelihoods:
             mean_quantile=partial(rule.quantiles, logits),
         )
 
-    def _ordered(self, fn: Any) -> tuple[Any, Any]:
+    def _predictor_and_cutpoints(self, fn: Any) -> tuple[Any, Any]:
         return self.tables.unwrap(fn.predictor), self.tables.unwrap(fn.cutpoints)
 
     def _ordered_marginal(self, name: str, fn: Any) -> ClassMarginal:
@@ -117,13 +120,13 @@ class ClassLikelihoods:
             name,
             "OrderedLogistic",
             ordered=True,
-            expected_entropy=partial(ordered_entropy, *self._ordered(fn)),
-            mean_quantile=partial(quantile_of_ordered, *self._ordered(fn)),
+            expected_entropy=partial(ordered_entropy, *self._predictor_and_cutpoints(fn)),
+            mean_quantile=partial(quantile_of_ordered, *self._predictor_and_cutpoints(fn)),
         )
 
 
-def no_logits(probs: Any, softmax: str) -> UnsupportedMoments:
-    """Return the error for random probabilities that are no ``softmax``, by its name."""
+def missing_logits_error(probs: Any, softmax: str) -> UnsupportedMoments:
+    """Return the error for random probabilities that are not a softmax's output."""
     return UnsupportedMoments(
         "a Categorical with random parameters needs logits, or a softmax of them, not other "
         "probabilities",
