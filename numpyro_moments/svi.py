@@ -24,7 +24,7 @@ class SVI(numpyro.infer.SVI):
     Args:
         model: NumPyro model.
         guide: NumPyro guide.
-        *optim_and_loss: an optimiser, a loss, or both in this order.
+        *optim_and_loss: an optimiser and a loss, at most one each, in any order.
         optim: optimiser, of NumPyro, JAX or Optax; by default Adam with learning rate
             0.01.
         loss: an ELBO; by default ``DeterministicELBO()``.
@@ -54,10 +54,10 @@ class SVI(numpyro.infer.SVI):
                 optim = argument
             else:
                 raise TypeError(
-                    f"SVI got {type(argument).__name__} where it takes an optimiser and a loss, "
-                    "each once"
+                    "SVI takes at most one optimiser and one loss; "
+                    f"{type(argument).__name__} was unexpected"
                 )
-        bind(guide, model)
+        bind(guide, model)  # a DVIGuide() may have been made without a model
         optim = Adam(DEFAULT_LEARNING_RATE) if optim is None else optim
         super().__init__(model, guide, optim, loss or DeterministicELBO(), **static_kwargs)
 

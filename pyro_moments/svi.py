@@ -24,7 +24,7 @@ class SVI(pyro.infer.SVI):
     Args:
         model: Pyro model.
         guide: Pyro guide.
-        *optim_and_loss: an optimiser, a loss, or both in this order.
+        *optim_and_loss: an optimiser and a loss, at most one each, in any order.
         optim: optimiser; by default Adam with learning rate 0.01.
         loss: an ELBO, or a callable as in Pyro; by default ``DeterministicELBO()``.
         **options: passed to :class:`pyro.infer.SVI`.
@@ -52,9 +52,9 @@ class SVI(pyro.infer.SVI):
                 loss = argument
             else:
                 raise TypeError(
-                    f"SVI got {type(argument).__name__} where it takes an optimiser of "
-                    "pyro.optim and a loss, each once"
+                    "SVI takes at most one optimiser of pyro.optim and one loss; "
+                    f"{type(argument).__name__} was unexpected"
                 )
-        bind(guide, model)
+        bind(guide, model)  # a DVIGuide() may have been made without a model
         optim = optim or Adam({"lr": DEFAULT_LEARNING_RATE})
         super().__init__(model, guide, optim, loss or DeterministicELBO(), **options)

@@ -24,6 +24,8 @@ import pyro
 import pytest
 import torch
 
+from tests.fitting.models import HOSTS, fresh
+
 torch.set_num_threads(1)
 
 
@@ -64,6 +66,12 @@ def _module_generators_start_anew(request):
             bits.state = _STATES.setdefault(key, bits.state)
         elif isinstance(generator, torch.Generator):
             generator.set_state(_STATES.setdefault(key, generator.get_state()))
+
+
+@pytest.fixture(params=HOSTS)
+def host(request):
+    """Each framework, without parameters of other tests."""
+    return fresh(request.param)
 
 
 @pytest.fixture

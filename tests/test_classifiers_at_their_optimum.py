@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
+from pathlib import Path
+
 import numpy as np
-import numpyro
-import numpyro.distributions as jax_dist
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -15,8 +13,8 @@ from pyro.nn import PyroModule, PyroSample
 from sklearn.datasets import load_wine
 from torch import nn
 
-import numpyro_moments
 import pyro_moments
+from tests.checks.marks import slow
 
 HIDDEN, DRAWS = 8, 2000
 
@@ -60,36 +58,6 @@ def in_pyro(objective, truth, **options):
     return result.loss, float(drawn), shares.numpy(), by_draws.numpy()
 
 
-def network(x, y=None):
-    for name, shape in (("first", (13, HIDDEN)), ("last", (HIDDEN, 3))):
-        prior = jax_dist.Normal(0.0, 1.0)
-        weight = numpyro.sample(f"{name}.weight", prior.expand(shape).to_event(2))
-        bias = numpyro.sample(f"{name}.bias", prior.expand(shape[1:]).to_event(1))
-        x = x @ weight + bias
-        x = jax.nn.relu(x) if name == "first" else x
-    with numpyro.plate("rows", len(x)):
-        return numpyro.sample("obs", jax_dist.Categorical(logits=x), obs=y)
-
-
-def in_numpyro(objective, truth, **options):
-    x, y = map(jnp.asarray, wine())
-    guide, loss = numpyro_moments.DVIGuide(), getattr(numpyro_moments, objective)(**options)
-    result = numpyro_moments.fit(
-        network, guide, x, y, objective=loss, method="lbfgs", steps=400, progress_bar=False
-    )
-    drawn = getattr(numpyro_moments, objective)(
-        propagation="sampled", num_particles=DRAWS, **truth
-    ).loss(jax.random.key(1), result.params, network, result.guide, x, y)
-    predict, start = numpyro_moments.predict, (network, result.guide, result.params, x)
-    sampled = {"propagation": "sampled", "num_particles": DRAWS, "rng_key": jax.random.key(2)}
-    return (
-        result.loss,
-        float(drawn),
-        *(np.asarray(one["obs"].probs) for one in (predict(*start), predict(*start, **sampled))),
-    )
-
-
-@pytest.mark.parametrize("host", [in_pyro, pytest.param(in_numpyro, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("objective", "truth", "options"),
     [
@@ -101,9 +69,57 @@ def in_numpyro(objective, truth, **options):
         pytest.param("BBAlphaELBO", {"alpha": 1.0}, {"alpha": 1.0}, marks=pytest.mark.slow),
     ],
 )
-def test_the_loss_of_a_classifier_is_that_of_draws(host, objective, truth, options):
+def test_the_loss_of_a_classifier_is_that_of_draws(objective, truth, options):
     """Within 5 % at the optimum; the second-order expansion stated 31 where 531 was true."""
-    stated, drawn, shares, by_draws = host(objective, truth, **options)
+    stated, drawn, shares, by_draws = in_pyro(objective, truth, **options)
     assert stated > 0
     assert abs(stated - drawn) < max(0.05 * drawn, 3.0)
     assert np.sqrt(np.mean((shares - by_draws) ** 2)) < 0.005 + 0.5 / DRAWS**0.5
+
+
+NAMES = [
+    "regression",
+    "heteroscedastic",
+    "robust",
+    "logistic",
+    "ordinal",
+    "softmax",
+    "Poisson",
+    "hierarchical",
+    "residual",
+    "layer norm",
+    "two heads",
+    "local latents",
+]
+STEPS = {"pyro": 60, "numpyro": 100}
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "benchmarks")
+    import model_accuracy
+
+    return model_accuracy
+
+
+# Losses of the other models are compared between the frameworks, and likelihoods with draws in
+# fitting/test_losses_at_the_optimum.py.
+FAST = ("regression", "heteroscedastic", "ordinal", "hierarchical", "local latents")
+SLOW = [("pyro", name) for name in ("residual", "layer norm", "two heads")]
+SLOW += [("numpyro", name) for name in ("layer norm", "local latents")]
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [*(("pyro", name) for name in FAST), *(slow(*row) for row in SLOW)]
+)
+def test_elbo_agrees_with_samples(benchmark, host, name):
+    model, data = benchmark.models(host)[name]
+    module = benchmark.hosts.load(host)
+    row = benchmark.compare(module, name, model, data, samples=300, steps=STEPS[host])
+    assert row.agrees, row
+    assert row.standard_error < 0.02 * abs(row.sampled), "too few samples to tell"
+
+
+@pytest.mark.parametrize("host", STEPS)
+def test_names_are_complete(benchmark, host):
+    assert sorted(benchmark.models(host)) == sorted(NAMES)

@@ -9,9 +9,8 @@ import pytest
 from tests.checks.activations import ACTIVATION
 from tests.checks.general import GENERAL, check_oracle
 from tests.mutants.activations import MOMENTS, PAIRS
-from tests.mutants.layers import LAYER_MUTANTS
+from tests.mutants.layers import LAYER_MUTANTS, TEMPERED_MUTANTS
 from tests.mutants.likelihoods import DIVERGENCE_MUTANTS, LIKELIHOOD_MUTANTS
-from tests.mutants.tempered import TEMPERED_MUTANTS
 from tests.mutants.windows import WINDOW_MUTANTS
 
 MUTANTS = [

@@ -15,7 +15,9 @@ from scipy import stats
 import numpyro_moments
 import pyro_moments
 from tests.cases.hosts import models
+from tests.cases.hosts.full_rank import HOSTS, KINDS, posterior
 from tests.checks.jaxprs import by_numpy
+from tests.golden import losses
 
 PRIORS = {
     "Gamma": (2.0, 1.0),
@@ -116,3 +118,96 @@ def test_a_log_normal_of_random_width_has_no_variance(host, package):
     aleatoric, epistemic = map(np.asarray, predicted(host, package))
     assert aleatoric == np.inf
     assert not np.isnan(epistemic)
+
+
+FUNCTIONS = {
+    "sum": (lambda x: x.sum(0), lambda x: x.sum(0)),
+    "whole sum": (torch.sum, jnp.sum),
+    "product": (lambda x: x.prod(-1), lambda x: x.prod(-1)),
+    "mean": (lambda x: x.mean(-1), lambda x: x.mean(-1)),
+    "cumulative sum": (lambda x: x.cumsum(0), lambda x: x.cumsum(0)),
+    "softmax": (lambda x: torch.softmax(x, -1), jax.nn.softmax),
+    "logsumexp": (lambda x: torch.logsumexp(x, 0), partial(jax.nn.logsumexp, axis=0)),
+    "chain": (lambda x: torch.exp(2 * torch.tanh(x) + 1), lambda x: jnp.exp(2 * jnp.tanh(x) + 1)),
+    "gate": (lambda x: x * torch.sigmoid(x + 1), lambda x: x * jax.nn.sigmoid(x + 1)),
+    "linear": (
+        lambda x: x @ torch.ones(x.shape[-1], 2) + 1,
+        lambda x: x @ jnp.ones((x.shape[-1], 2)) + 1,
+    ),
+    "columns": (lambda x: x.T @ torch.ones(len(x), 2), lambda x: x.T @ jnp.ones((len(x), 2))),
+    "flip": (lambda x: x.flip(0), lambda x: x[::-1]),
+    "concatenation": (lambda x: torch.cat([x, x]), lambda x: jnp.concatenate([x, x])),
+    "none of some": (lambda x: x[:, :0].sum(-1), lambda x: x[:, :0].sum(-1)),
+}
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_nothing(name, shape):
+    hosts = (pyro_moments, torch.zeros), (numpyro_moments, jnp.zeros)
+    for (host, zeros), function in zip(hosts, FUNCTIONS[name], strict=True):
+        plain = function(zeros(shape))
+        for spread in (
+            {"variance": zeros(shape)},
+            {"covariance": zeros((*shape, shape[-1]))},
+        ):
+            moments = host.propagate(function, host.Moments(zeros(shape), **spread))
+            np.testing.assert_array_equal(moments.mean, plain)  # NaN for a mean over nothing
+            np.testing.assert_array_equal(moments.variance, 0 * np.zeros(plain.shape))
+
+
+def regression(observe, outputs):
+    def model(host, x, y):
+        weight = models.weights(host, "a_weight", models.INPUTS, outputs)
+        scale = host.sample("b_scale", host.dist.LogNormal(0.0, 0.5))
+        out = host.np.tanh(x @ weight)
+        host.sample("obs", observe(host.dist, out, scale).to_event(1), obs=y)
+
+    return model
+
+
+LIKELIHOODS = {
+    "Normal": (lambda d, f, s: d.Normal(f[:, 0], s), 1, float),
+    "StudentT": (lambda d, f, s: d.StudentT(4.0, f[:, 0], s), 1, float),
+    "Categorical": (lambda d, f, s: d.Categorical(logits=f * s, validate_args=False), 3, int),
+    "Gamma": (lambda d, f, s: d.Gamma(s, 2.0 + f[:, 0]), 1, float),
+}
+
+
+def model_without_rows(name):
+    observe, outputs, kind = LIKELIHOODS[name]
+    data = {"x": np.zeros((0, models.INPUTS)), "y": np.zeros(0, dtype=kind)}
+    return regression(observe, outputs), data, outputs
+
+
+def parameter(name, shape):
+    """Locations of 0.3 and 0.2; scales whose softplus is log 2."""
+    if "scales." in name or name.endswith("_auto_scale"):
+        return np.zeros(shape)
+    return np.full(shape, 0.3 if "weight" in name else 0.2)
+
+
+@pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_no_rows_leave_the_divergence_alone(name):
+    """The KL divergence of the weights and of the logarithm of the scale, in closed form."""
+    model, data, outputs = model_without_rows(name)
+    size, scale = models.INPUTS * outputs, np.log(2.0)
+    ratio = scale**2 * models.INPUTS  # of the variances
+    weight = 0.5 * size * (ratio + 0.3**2 * models.INPUTS - 1 - np.log(ratio))
+    noise = 0.5 * ((scale**2 + 0.2**2) / 0.25 - 1 - np.log(scale**2 / 0.25))
+    cell = losses.Cell(
+        model, ["x", "y"], "DVIGuide", ("DeterministicELBO", {}), parameter, data, predicted=False
+    )
+    for numbers in (losses.in_pyro(cell), losses.in_numpyro(cell, by_numpy)):
+        assert numbers["loss"] == pytest.approx(weight + noise, rel=1e-6)
+        assert all(np.isfinite(np.asarray(number)).all() for number in numbers.values())
+
+
+@pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
+@pytest.mark.parametrize("name", ["Normal", "Categorical"])
+def test_no_rows_under_a_full_rank_guide(name):
+    model, data, outputs = model_without_rows(name)
+    parts = posterior(models.INPUTS * outputs + 1)
+    values = [loss(model, KINDS[0], parts, *data.values()).item() for loss in HOSTS.values()]
+    assert values[0] == pytest.approx(values[1], rel=1e-9)

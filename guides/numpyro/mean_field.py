@@ -29,7 +29,7 @@ from moment_calculus.numerics.private_apis import is_traced
 
 
 class DVIGuide(AutoGuide):
-    """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
+    """Mean-field Gaussian guide for deterministic variational inference (DVI).
 
     It differs from ``AutoNormal`` in three ways: the model may be given later
     (``DVIGuide()`` is bound by the package's ``SVI``, or by ``bind``); the default
@@ -82,10 +82,9 @@ class DVIGuide(AutoGuide):
             self.model = model
 
     def restore(self, params: Mapping[str, Any]) -> None:
-        """Treat the sites that have parameters as the latent ones, unless the sites are known.
+        """Treat only sites with a trained parameter as latent, unless sites are known.
 
-        A guide that meets a model without observations cannot tell them from latent
-        sites.
+        Without observations a guide cannot tell observed sites from latent ones.
 
         Args:
             params: trained parameters, from ``svi.get_params``.
@@ -143,7 +142,7 @@ class DVIGuide(AutoGuide):
         return run
 
     def _inspect_model(self, model: Callable, run: ModelTrace, args: tuple, kwargs: dict) -> None:
-        """Learn more about the model than its latent sites; subclasses override this."""
+        """Hook for subclasses: inspect the model beyond its latent sites."""
 
     def _is_kept(self, site: dict) -> bool:
         """Return False for latent sites without parameters: they were observed."""

@@ -303,7 +303,7 @@ class MCDropoutGuide(FixedSettings, DVIGuide):
     def _quantiles(self, site: LatentSite, quantiles: Sequence[float]) -> torch.Tensor:
         if self._has_scale(site.name):
             return super()._quantiles(site, quantiles)
-        posterior: Any = self._posterior(site, *self._parameters_of(site.name))
+        posterior: Any = self._posterior(site, *self._current_parameters(site.name))
         shape = posterior.batch_shape + posterior.event_shape
         options = {"dtype": posterior.mean.dtype, "device": posterior.mean.device}
         levels = torch.as_tensor(quantiles, **options).reshape((-1,) + (1,) * len(shape))

@@ -185,7 +185,7 @@ def _noise(fn: Any, like: torch.Tensor) -> torch.Tensor:
 
 
 class DVIGuide(AutoGuide):
-    """Mean-field Gaussian guide whose sites are the model's own, ready for analytic moments.
+    """Mean-field Gaussian guide for deterministic variational inference (DVI).
 
     It differs from ``AutoNormal`` in two ways: a site is one Normal (or its transform to
     the site's support) instead of an auxiliary Normal and a Delta, and the model may be
@@ -220,7 +220,7 @@ class DVIGuide(AutoGuide):
         super().__init__(model, create_plates=create_plates)
         self.init_loc_fn, self.init_scale = init_loc_fn, scale
         self._sites: tuple[LatentSite, ...] | None = None
-        # arguments of load_state_dict, kept until the first call
+        # arguments of load_state_dict, until the first call
         self._pending_state: tuple[Mapping[str, Any], tuple, dict] | None = None
         self._trained_names: tuple[str, ...] | None = None  # names of trained parameters
 
@@ -236,7 +236,8 @@ class DVIGuide(AutoGuide):
     def __getstate__(self) -> dict:
         """Pickle the parameters, not the model: it is bound again on first use."""
         state = self.__dict__.copy()
-        state["_model"], state["master"] = (None,), None
+        state["_model"] = (None,)
+        state["master"] = None  # Pyro's weak reference to a parent guide
         return state
 
     def __setstate__(self, state: dict) -> None:
@@ -250,7 +251,17 @@ class DVIGuide(AutoGuide):
                 f"{name}() has not met a model yet: pass {name}(model), "
                 "call guide.bind(model), or evaluate an ELBO first"
             )
-        model = self.model
+        nodes = self._trace_prototype(self.model, args, kwargs)
+        check_fixed_supports(self.model, nodes, args, kwargs)
+        self._inspect_model(self.model, nodes, args, kwargs)
+        sites = tuple(self._add_parameters(name, site) for name, site in nodes.items())
+        self._load_pending_state()
+        self._sites = sites
+        self._prototype_frames = OrderedDict(self._prototype_frames)
+        self.prototype_trace = None  # free the data it refers to
+
+    def _trace_prototype(self, model: Callable, args: tuple, kwargs: dict) -> dict[str, dict]:
+        """Run the model from initial values; return its latent sites by name."""
         self._model = (InitMessenger(self._initial_value)(model),)
         try:
             super()._setup_prototype(*args, **kwargs)
@@ -258,26 +269,21 @@ class DVIGuide(AutoGuide):
             self._model = (model,)
         self.locs, self.scales = PyroModule(), PyroModule()
         trace: Any = self.prototype_trace
-        nodes = {
-            n: site for n, site in trace.iter_stochastic_nodes() if self._has_saved_parameters(n)
-        }
-        check_fixed_supports(model, nodes, args, kwargs)
-        self._inspect_model(model, nodes, args, kwargs)
-        sites = tuple(self._add_parameters(name, site) for name, site in nodes.items())
+        return {name: site for name, site in trace.iter_stochastic_nodes() if self._is_latent(name)}
+
+    def _load_pending_state(self) -> None:
         if self._pending_state is not None:
-            state, options, named = self._pending_state
-            super().load_state_dict(state, *options, **named)
-        self._sites, self._pending_state = sites, None
-        self._prototype_frames = OrderedDict(self._prototype_frames)
-        self.prototype_trace = None  # it holds the data
+            state, args, kwargs = self._pending_state
+            super().load_state_dict(state, *args, **kwargs)
+        self._pending_state = None
 
     def _inspect_model(
         self, model: Callable, sites: dict[str, dict], args: tuple, kwargs: dict
     ) -> None:
-        """Learn more about the model than its latent sites; subclasses override this."""
+        """Hook for subclasses: inspect the model beyond its latent sites."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Load parameters that :meth:`state_dict` gave, also into a guide that met no model yet.
+        """Load parameters from :meth:`state_dict`, also before the guide has a model.
 
         Such a guide has no parameters before its first call; it loads these then, and
         treats the sites that have parameters as the latent ones.
@@ -297,25 +303,20 @@ class DVIGuide(AutoGuide):
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     def _initial_value(self, site: dict) -> Any:
-        """Return a site's initial value, or a draw if it was observed in training."""
-        return (
-            self.init_loc_fn(site)
-            if self._has_saved_parameters(site["name"])
-            else site["fn"].sample()
-        )
+        """Return a latent site's initial value; draw sites that training observed."""
+        return self.init_loc_fn(site) if self._is_latent(site["name"]) else site["fn"].sample()
 
     def restore(self, parameters: Iterable[str]) -> None:
-        """Treat the sites that have parameters as the latent ones, unless the sites are known.
+        """Treat only sites with a trained parameter as latent, unless sites are known.
 
-        A guide that meets a model without observations cannot tell them from latent
-        sites.
+        Without observations a guide cannot tell observed sites from latent ones.
 
         Args:
             parameters: names of trained parameters, as in Pyro's parameter store.
         """
         self._trained_names = tuple(parameters) if self._sites is None else None
 
-    def _has_saved_parameters(self, site: str) -> bool:
+    def _is_latent(self, site: str) -> bool:
         if self._trained_names is not None:
             return any(f".{name}".endswith(f".locs.{site}") for name in self._trained_names)
         return self._pending_state is None or f"locs.{site}_unconstrained" in self._pending_state[0]
@@ -351,7 +352,7 @@ class DVIGuide(AutoGuide):
                 for plate in site.plates:
                     stack.enter_context(plates[plate])
                 result[site.name] = pyro.sample(
-                    site.name, self._posterior(site, *self._parameters_of(site.name))
+                    site.name, self._posterior(site, *self._current_parameters(site.name))
                 )
         return result
 
@@ -369,21 +370,21 @@ class DVIGuide(AutoGuide):
             plates.
         """
         return {
-            site.name: self._posterior(site, *self._site_parameters(site.name, params))
+            site.name: self._posterior(site, *self._parameters_from(site.name, params))
             for site in self._known_sites()
         }
 
-    def _site_parameters(self, site: str, params: Mapping[str, torch.Tensor] | None) -> tuple:
+    def _parameters_from(self, site: str, params: Mapping[str, torch.Tensor] | None) -> tuple:
         if params is None:
-            return self._parameters_of(site)
-        ends = {f".{name}": value for name, value in params.items()}
+            return self._current_parameters(site)
+        value_by_suffix = {f".{name}": value for name, value in params.items()}
         return tuple(
-            next(value for name, value in ends.items() if name.endswith(f".{part}"))
-            for part in self._parameter_names(site)
+            next(value for key, value in value_by_suffix.items() if key.endswith(f".{name}"))
+            for name in self._parameter_names(site)
         )
 
     def _parameter_names(self, site: str) -> tuple[str, ...]:
-        """Return the names of a site's parameters, each after its module."""
+        """Return the dotted names of a site's parameters."""
         return f"locs.{site}", f"scales.{site}"
 
     def _posterior(
@@ -394,7 +395,7 @@ class DVIGuide(AutoGuide):
             return base
         return OnSupport(base, biject_to(site.support).with_cache()).with_support(site.support)
 
-    def _parameters_of(self, site: str) -> tuple[Any, ...]:
+    def _current_parameters(self, site: str) -> tuple[Any, ...]:
         return tuple(attrgetter(name)(self) for name in self._parameter_names(site))
 
     @torch.no_grad()
@@ -414,7 +415,7 @@ class DVIGuide(AutoGuide):
     def median(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
         """Return posterior medians by site name; arguments are ignored, as in Pyro's guides."""
         return {
-            site.name: biject_to(site.support)(self._parameters_of(site.name)[0].clone())
+            site.name: biject_to(site.support)(self._current_parameters(site.name)[0].clone())
             for site in self._known_sites()
         }
 
@@ -444,7 +445,7 @@ class DVIGuide(AutoGuide):
 
     def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the locations and standard deviations of a site's components."""
-        loc, scale = self._parameters_of(site)
+        loc, scale = self._current_parameters(site)
         return loc, scale
 
     def _known_sites(self) -> tuple[LatentSite, ...]:

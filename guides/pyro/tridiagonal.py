@@ -206,7 +206,7 @@ class TridiagonalGuide(FixedSettings, DVIGuide):
         return tridiagonal.summarise_group(sites, parts, rho)
 
     def _marginal(self, site: str) -> tuple[torch.Tensor, torch.Tensor]:
-        loc, spread, *_ = self._parameters_of(site)
+        loc, spread, *_ = self._current_parameters(site)
         return loc, self._design.scale(site, loc, spread).abs()
 
 

@@ -1,9 +1,9 @@
-"""Posteriors as the frameworks give them, and a trained guide with its model and data."""
+"""Adapters of posteriors, and a fitted model for comparisons with chains and diagnoses."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
@@ -30,18 +30,18 @@ LINEAR_RESPONSE = "linear response"
 DRAWS = 1000  # draws of predictions for distances, and of guides for leave-one-out
 MOMENT_DRAWS = 10_000  # draws of guides whose moments are not known
 MAX_PREDICTIONS = 2**24  # largest number of predictions of all draws in memory at once
-CLOSE = 1e-4  # relative difference up to which coordinates count as the same
-REFUSALS = (ValueError, UnsupportedMoments)
+COORDINATE_TOLERANCE = 1e-4  # relative difference up to which coordinates count as the same
+RESPONSE_ERRORS = (ValueError, UnsupportedMoments)
 
 
 class Posterior(ABC):
     """A guide, a linear response or finished chains, with a model and its arguments."""
 
     framework: str
-    guide: Any  # None unless it is a guide
+    guide: Any  # None for chains and linear responses
 
     @abstractmethod
-    def running(self) -> AbstractContextManager:
+    def model_context(self) -> AbstractContextManager:
         """Return a context in which the model runs with the trained parameters."""
 
     @abstractmethod
@@ -53,12 +53,12 @@ class Posterior(ABC):
         """Return a random generator for resampling."""
 
     @abstractmethod
-    def model(self, first: Arrays, batch_size: int | None = None) -> ModelWithDraws:
-        """Return the model; ``first`` is one draw of each latent site."""
+    def model(self, example_draw: Arrays, batch_size: int | None = None) -> ModelWithDraws:
+        """Return the model; ``example_draw`` is one draw of each latent site."""
 
     @abstractmethod
     def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> ModelWithDraws:
-        """Return a model of :meth:`model` with other arguments."""
+        """Return the model with other arguments."""
 
     @abstractmethod
     def problem(self, objective: Any) -> Problem:
@@ -69,7 +69,7 @@ class Posterior(ABC):
         """Compute the linear response, or raise ValueError or UnsupportedMoments."""
 
     @abstractmethod
-    def same_for(self, other: Any) -> Posterior:
+    def with_approximation(self, other: Any) -> Posterior:
         """Return a linear response, or chains, with the same model and arguments."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Posterior(ABC):
         """Draw ``count`` times from the prediction of a site."""
 
 
-def no_posterior(posterior: object, framework: str) -> TypeError:
+def posterior_type_error(posterior: object, framework: str) -> TypeError:
     """Return the error for an object of which no posterior draws can be made."""
     return TypeError(
         f"posterior is a trained guide, what fit returned, a LinearResponse or an MCMC of "
@@ -89,7 +89,7 @@ def no_posterior(posterior: object, framework: str) -> TypeError:
     )
 
 
-def chains_not_run() -> ValueError:
+def missing_chains_error() -> ValueError:
     """Return the error for an MCMC object that has no draws yet."""
     return ValueError("the MCMC has no draws: call its run(...) first")
 
@@ -100,22 +100,22 @@ def convert(
     importance_weights: bool,
     num_prior_samples: int,
     predictions: tuple | Mapping[str, Any] | None,
-    names: tuple[Mapping | None, Mapping | None],  # the options ``dims`` and ``coords``
+    dims: Mapping | None,
+    coords: Mapping | None,
     batch_size: int | None,
 ) -> Any:
     """Return an ``InferenceData``; arguments as of ``to_inference_data``."""
     count = checked_count(num_samples)
     draws = posterior.draws(proposal_count(count) if importance_weights else count)
     generator = posterior.generator() if importance_weights else None
-    with posterior.running():
+    with posterior.model_context():
         model = posterior.model(draws.first, batch_size)
         if generator is not None:
             draws = resample(draws, model.log_joint, generator, count)
-        other = None
+        prediction_model = None
         if predictions is not None:
-            other = posterior.with_arguments(model, *split_arguments(predictions))
-        dims, coords = (part or {} for part in names)
-        options = ConversionOptions(num_prior_samples, other, dims, coords)
+            prediction_model = posterior.with_arguments(model, *split_arguments(predictions))
+        options = ConversionOptions(num_prior_samples, prediction_model, dims or {}, coords or {})
         return build_inference_data(model, draws, options)
 
 
@@ -137,15 +137,15 @@ class FittedModel:
         if isinstance(fit, Fit):
             self.seconds["fit"], self.by_draws = sum(fit.seconds.values()), fit.by_draws
         self.posterior, self.test, self._objective = posterior, test, objective
-        self.framework, self.source = posterior.framework, type(posterior.guide).__name__
+        self.framework, self.approximation = posterior.framework, type(posterior.guide).__name__
         self.notes: list[str] = []
-        self.refusal: Exception | None = None  # why there is no linear response
+        self.response_error: Exception | None = None  # why there is no linear response
         self._draws: dict[str, Draws] = {}
 
     @cached_property
     def model(self) -> ModelWithDraws:
         """Return the model with the data."""
-        return self.posterior.model(self.draws(self.source).first)
+        return self.posterior.model(self.cached_draws(self.approximation).first)
 
     @cached_property
     def test_model(self) -> ModelWithDraws:
@@ -163,51 +163,58 @@ class FittedModel:
         """Return the linear response, or why there is none."""
         try:
             return self.posterior.linear_response(self._problem, TOLERANCE)
-        except REFUSALS as error:
-            self.refusal = error
+        except RESPONSE_ERRORS as error:
+            self.response_error = error
             return str(error)
 
     @property
-    def sources(self) -> list[str]:
+    def approximations(self) -> list[str]:
         """Return the names of the approximations: guide, and linear response if any."""
-        return [self.source] if isinstance(self.response, str) else [self.source, LINEAR_RESPONSE]
+        has_response = not isinstance(self.response, str)
+        return [self.approximation, LINEAR_RESPONSE] if has_response else [self.approximation]
 
-    def draw(self, source: str, count: int) -> Draws:
+    def new_draws(self, approximation: str, count: int) -> Draws:
         """Draw ``count`` times from the guide or from its linear response."""
-        if source == self.source:
+        if approximation == self.approximation:
             return self.posterior.draws(count)
-        return self.posterior.same_for(self.response).draws(count)
+        return self.posterior.with_approximation(self.response).draws(count)
 
-    def draws(self, source: str) -> Draws:
+    def cached_draws(self, approximation: str) -> Draws:
         """Return draws of an approximation, the same ones at each call."""
-        if source not in self._draws:
-            self._draws[source] = self.draw(source, DRAWS)
-        return self._draws[source]
+        if approximation not in self._draws:
+            self._draws[approximation] = self.new_draws(approximation, DRAWS)
+        return self._draws[approximation]
 
     @property
     def latent(self) -> list[str]:
         """Return the names of the latent sites."""
-        return [*self.draws(self.source).values]
+        return [*self.cached_draws(self.approximation).values]
 
     def check_density(self) -> None:
         """Raise ValueError if the density is random; note what NUTS cannot match."""
-        first = self.draws(self.source).first
-        twice = {name: np.stack([value, value]) for name, value in first.items()}
-        with self.posterior.running():
-            one, other = self.model.log_joint(twice)
+        example_draw = self.cached_draws(self.approximation).first
+        twice = {name: np.stack([value, value]) for name, value in example_draw.items()}
+        with self.posterior.model_context():
+            first, second = self.model.log_joint(twice)
             improper = self.model.improper
-        if one != other:
+        if first != second:
             raise ValueError(
                 "two evaluations of the model's log density at one draw differ: it draws random "
                 f"numbers that belong to no site, such as masks of dropout. {self.framework}'s "
                 "NUTS would keep those of one draw, and sample another model; make them sites, or "
                 "switch the layers to evaluation"
             )
+        self._note_dropout_prior()
+        self._note_improper_priors(improper)
+
+    def _note_dropout_prior(self) -> None:
         if reason := getattr(self.posterior.guide, "why_no_prior", ""):
             self.notes.append(
-                f"{self.source} {reason}: what it says of single weights has no counterpart in "
-                "NUTS, which draws no masks and has the model's own priors; compare predictions"
+                f"{self.approximation} {reason}: what it says of single weights has no counterpart "
+                "in NUTS, which draws no masks and has the model's own priors; compare predictions"
             )
+
+    def _note_improper_priors(self, improper: Collection[str]) -> None:
         if improper:
             self.notes.append(
                 f"the priors of {', '.join(map(repr, improper))} are improper: NUTS is a reference "
@@ -216,51 +223,52 @@ class FittedModel:
 
     def log_joint(self, values: Arrays) -> np.ndarray:
         """Return log p(latent sites, observations) of flat draws, [draws]."""
-        with self.posterior.running():
+        with self.posterior.model_context():
             return self.model.log_joint(values)
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
         """Transform draws by site from their supports to the unconstrained space."""
-        with self.posterior.running():
+        with self.posterior.model_context():
             return self.model.unconstrained(values)
 
     @property
     def observed(self) -> Arrays:
         """Return values of the observed sites that have one."""
-        with self.posterior.running():
+        with self.posterior.model_context():
             return self.model.observed
 
     @property
     def held_out(self) -> Arrays:
         """Return values of the observed sites among the arguments for predictions."""
-        with self.posterior.running():
+        with self.posterior.model_context():
             return self.test_model.observed
 
     def masked(self, held_out: bool) -> Mapping[str, int]:
         """Return the number of masked elements by observed site."""
-        with self.posterior.running():
+        with self.posterior.model_context():
             return (self.test_model if held_out else self.model).masked
 
-    def container(self, draws: Draws) -> Any:
+    def inference_data(self, draws: Draws) -> Any:
         """Return an ``InferenceData`` of draws, without the prior."""
-        with self.posterior.running():
+        with self.posterior.model_context():
             return build_inference_data(self.model, draws, ConversionOptions())
 
-    def coordinates(self, source: str) -> Coordinates:
-        """Return moments of an approximation on the chains' unconstrained space."""
+    def coordinates(self, approximation: str) -> Coordinates:
+        """Return an approximation's moments in the chains' unconstrained coordinates."""
         try:
-            return self._exact_coordinates(source)
-        except REFUSALS as error:
-            note = f"moments of {source} are those of {MOMENT_DRAWS} draws: {error}"
-            self.notes.append(note)
-        values = self.draw(source, MOMENT_DRAWS).values
+            return self._exact_coordinates(approximation)
+        except RESPONSE_ERRORS as error:
+            note = f"moments of {approximation} are those of {MOMENT_DRAWS} draws: {error}"
+            if note not in self.notes:
+                self.notes.append(note)
+        values = self.new_draws(approximation, MOMENT_DRAWS).values
         return Coordinates.of_draws(self.unconstrained(values))
 
-    def _exact_coordinates(self, source: str) -> Coordinates:
+    def _exact_coordinates(self, approximation: str) -> Coordinates:
         latents = {latent.name: latent for latent in self._problem.latents}
         self._check_coordinates(latents)
         locs = {name: latent.loc for name, latent in latents.items()}
-        if source == self.source:
+        if approximation == self.approximation:
             return Coordinates(locs, {name: latent.scale for name, latent in latents.items()})
         response = self.response
         assert not isinstance(response, str)
@@ -275,26 +283,27 @@ class FittedModel:
         }
         for name, values in self.unconstrained(on_support).items():
             loc = latents[name].loc
-            if values.shape != loc.shape or not np.allclose(values, loc, rtol=CLOSE, atol=CLOSE):
+            tolerance = COORDINATE_TOLERANCE
+            if values.shape != loc.shape or not np.allclose(values, loc, tolerance, tolerance):
                 raise ValueError(f"the guide has other coordinates of '{name}' than the chains")
 
-    def predictions(self, source: str) -> dict[str, PredictedSite]:
+    def predictions(self, approximation: str) -> dict[str, PredictedSite]:
         """Return the predictions of an approximation by observed site."""
-        if source == self.source:
+        if approximation == self.approximation:
             sites = self.posterior.predict(self.test)
         else:
             assert not isinstance(self.response, str)
             sites = self.response.predict(*(self.test or ()))
         return {name: site for name, site in sites.items() if isinstance(site, PredictedSite)}
 
-    def prediction_draws(self, source: str) -> dict[str, PredictionDraws]:
+    def prediction_draws(self, approximation: str) -> dict[str, PredictionDraws]:
         """Return mean, variance and draws of each prediction of an approximation."""
-        predictions = self.predictions(source)
+        predictions = self.predictions(approximation)
         return {name: self._prediction(site, DRAWS) for name, site in predictions.items()}
 
     def mixtures(self, draws: Draws, most: int) -> tuple[Draws, Mapping[str, SampledSite]]:
         """Return predictions by all draws, thinned to ``most`` numbers in all."""
-        with self.posterior.running():
+        with self.posterior.model_context():
             size = sum(int(np.prod(site.shape)) for site in self.test_model.sites.values())
             thinned = draws.thinned(max(2, most // max(1, size)))
             return thinned, self.test_model.mixtures(thinned.flat)
@@ -304,15 +313,16 @@ class FittedModel:
         thinned, sites = self.mixtures(chains, MAX_PREDICTIONS)
         means = {name: np.asarray(site.parts.mean, np.float64) for name, site in sites.items()}
         by_chain = thinned.by_chain(means)
+        # Twice the draws: the distance between their halves shows the Monte Carlo error.
         return {
             name: self._prediction(site, 2 * DRAWS, by_chain[name]) for name, site in sites.items()
         }
 
     def _prediction(
-        self, site: PredictedSite, count: int, each_mean: np.ndarray | None = None
+        self, site: PredictedSite, count: int, means_by_chain: np.ndarray | None = None
     ) -> PredictionDraws:
         mean, variance = (np.asarray(part, np.float64) for part in (site.mean, site.variance))
         draws = self.posterior.sample(site, count)
-        # The mean of classes is a vector of probabilities, of which draws are none.
+        # The mean of a class is a probability vector, which single draws are not.
         outcomes = draws if draws.shape[1:] == tuple(site.mean.shape) else None
-        return PredictionDraws(mean, variance, outcomes, each_mean)
+        return PredictionDraws(mean, variance, outcomes, means_by_chain)

@@ -16,7 +16,7 @@ from moment_calculus.functions.base import Rescaled
 from moment_calculus.functions.combinators import Bounds, Knots, Scaled, merge_knots
 from moment_calculus.functions.families.elementary import Exp, infinite_where_capped
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.distributions import surprisal_of_log
+from moment_calculus.numerics.distributions import entropy_term_from_log
 from moment_calculus.numerics.quadrature import (
     POINTS,
     even_nodes,
@@ -405,7 +405,7 @@ def expected_surprisal(log_prob: Callable[..., Array], value: Array, *arguments:
     # All counts share their nodes: the sum is smooth in the parameters, even where a
     # single term is sharper than the nodes are close.
     return expectation(
-        lambda value, *points: surprisal_of_log(log_prob(value, *points)), value, *arguments
+        lambda value, *points: entropy_term_from_log(log_prob(value, *points)), value, *arguments
     )
 
 

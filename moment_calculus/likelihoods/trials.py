@@ -30,7 +30,7 @@ from moment_calculus.likelihoods.links import (
 from moment_calculus.likelihoods.location_scale import difference
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array
-from moment_calculus.numerics.distributions import surprisal
+from moment_calculus.numerics.distributions import entropy_term
 from moment_calculus.numerics.special import (
     expit,
     gammaln,
@@ -235,7 +235,7 @@ def ordered_entropy(predictor: Any, cutpoints: Array) -> Array:
     shares = class_probability_functions(cutpoints)
     knots = tuple(cutpoints[..., i] for i in range(cutpoints.shape[-1]))
     return expectation(
-        lambda f: sum(surprisal(share(f)) for share in shares), predictor, knots=knots
+        lambda f: sum(entropy_term(share(f)) for share in shares), predictor, knots=knots
     )
 
 

@@ -38,9 +38,9 @@ class Univariate:
 
     # From a distribution to a function of points of its random parameters, which returns
     # the distribution with these, and to the random parameters.
-    as_function: Callable[[Any], tuple[Callable[..., Any], list[Value]]]
+    parametrise: Callable[[Any], tuple[Callable[..., Any], list[Value]]]
     # From a function of arrays of a shape to one of arrays [nodes, ..., *shape].
-    over_nodes: Callable[[Callable[..., Array], tuple[int, ...]], Callable[..., Array]]
+    vectorise: Callable[[Callable[..., Array], tuple[int, ...]], Callable[..., Array]]
     certain: Callable[[Any], Any]  # the distribution if no parameter is random, else None
     support: Callable[[Any], Any]  # its ends may be random
     is_random: Callable[[Any], bool]  # of the end of a support
@@ -135,16 +135,16 @@ class Univariate:
 
     def _answer(self, fn: Any, question: Question) -> tuple[Callable[..., Array], list[Value]]:
         """Return the answer as a function of the random parameters, and these."""
-        distribution_at, arguments = self.as_function(fn)
+        distribution_at, arguments = self.parametrise(fn)
         shapes = [argument.shape for argument in arguments] or [tuple(fn.batch_shape)]
         shape = broadcast_shape(*shapes)
-        return self.over_nodes(lambda *at: question(distribution_at(*at)), shape), arguments
+        return self.vectorise(lambda *at: question(distribution_at(*at)), shape), arguments
 
     def _of_value(
         self, fn: Any, value: Any, question: Callable[[Any, Array], Array], *shapes: tuple[int, ...]
     ) -> tuple[Callable[..., Array], list[Value]]:
         """Return a function of an observation and the random parameters, and these."""
-        distribution_at, arguments = self.as_function(fn)
+        distribution_at, arguments = self.parametrise(fn)
         shapes = tuple(value.shape), *shapes, *(argument.shape for argument in arguments)
 
         def answer(value: Array, *at: Array) -> Array:
@@ -152,7 +152,7 @@ class Univariate:
 
         if not arguments:  # all is certain: there are no nodes
             return answer, []
-        return self.over_nodes(answer, broadcast_shape(*shapes)), arguments
+        return self.vectorise(answer, broadcast_shape(*shapes)), arguments
 
     def _knots(self, fn: Any, value: Any) -> tuple[Any, ...]:
         """Return where links bend (zero), and densities (the observation)."""

@@ -13,12 +13,12 @@ from moment_calculus.numerics.execution import fold, while_loop
 from moment_calculus.numerics.quadrature import POINTS, legendre
 from moment_calculus.numerics.special import constants, expit, namespace, ndtri
 
-FURTHEST = 1e30  # larger moments do not tell where the quantiles are
-WIDER = 4.0  # factor by which a bracket grows
-ROUNDS = 500  # most rounds of widening and halving a bracket
-LEFT, RIGHT, HALVING, FAILED = 0, 1, 2, 3  # phases of a search
+MAX_MOMENT = 1e30  # larger moments do not tell where the quantiles are
+BRACKET_GROWTH = 4.0  # factor by which a bracket grows
+MAX_SEARCH_ROUNDS = 500  # most rounds of widening and halving a bracket
+LEFT, RIGHT, BISECTING, FAILED = 0, 1, 2, 3  # phases of a search
 MAX_ELEMENTS = 2**13  # most elements in a round
-MAX_ROUND = 32  # most counts in a round
+MAX_COUNTS_PER_ROUND = 32  # most counts in a round
 MAX_COUNTS = 2**22
 
 
@@ -27,42 +27,43 @@ def normal_quantile(mean: Array, variance: Array, levels: Array) -> Array:
     return mean + variance**0.5 * ndtri(levels)
 
 
-def inverse(
+def invert_increasing(
     increasing: Callable[[Array], Array],
     levels: Array,
     centre: Array,
-    width: Array,
+    half_width: Array,
     bounds: tuple[Any, Any] = (-math.inf, math.inf),
     slack: Array | float = -1.0,
 ) -> Array:
     """Return where an increasing function takes the values ``levels``; NaN where it is NaN.
 
-    A bracket around ``centre`` with half ``width`` is widened, then halved until the
+    A bracket around ``centre`` of half-width ``half_width`` is widened, then halved until the
     function is within ``slack`` of the levels, by default as far as its precision goes.
     """
     xp = namespace(levels)
-    centre = xp.where(xp.abs(centre) < FURTHEST, centre, xp.zeros_like(centre))
-    width = xp.where((width < FURTHEST) & (width > 0), width, xp.ones_like(width))
+    centre = xp.where(xp.abs(centre) < MAX_MOMENT, centre, xp.zeros_like(centre))
+    is_usable = (half_width < MAX_MOMENT) & (half_width > 0)
+    half_width = xp.where(is_usable, half_width, xp.ones_like(half_width))
     lower, upper = (xp.zeros_like(centre) + bound for bound in bounds)
 
-    # The function is called at this one place only, to save JAX's compile time.
+    # The function is called only here, to save JAX's compile time.
     def step(search: _Search) -> _Search:
-        x = xp.minimum(xp.maximum(search.place(xp, centre), lower), upper)
-        return search.narrowed(xp, x, increasing(x) - levels, slack, (x <= lower, x >= upper))
+        x = xp.minimum(xp.maximum(search.next_point(xp, centre), lower), upper)
+        return search.update(xp, x, increasing(x) - levels, slack, (x <= lower, x >= upper))
 
     zero = xp.zeros_like(centre)
-    start = _Search(zero, zero, -width, zero, constants(0.0, centre))
-    found = while_loop(lambda search: search.is_open(xp), step, start)
-    return xp.where(found.phase == FAILED, math.nan, found.middle())
+    start = _Search(zero, zero, -half_width, zero, constants(0.0, centre))
+    search = while_loop(lambda state: state.is_open(xp), step, start)
+    return xp.where(search.phase == FAILED, math.nan, search.middle())
 
 
 class _Search(NamedTuple):
-    """A search for a bracket: for its lower end, then the upper; then it is halved."""
+    """State of a bracket search: the lower end first, then the upper, then bisection."""
 
     low: Array
     high: Array
-    step: Array  # from the centre to the next place
-    phase: Array  # LEFT, RIGHT, HALVING or FAILED
+    step: Array  # from the centre to the next point
+    phase: Array  # LEFT, RIGHT, BISECTING or FAILED
     rounds: Array
 
     def middle(self) -> Array:
@@ -72,28 +73,28 @@ class _Search(NamedTuple):
         """Return whether any bracket is incomplete or wide, with rounds left."""
         size = xp.maximum(xp.abs(self.low), xp.abs(self.high))
         wide = self.high - self.low > 4 * float(xp.finfo(size.dtype).eps) * size
-        busy = (self.phase < HALVING) | ((self.phase == HALVING) & wide)
-        return xp.any(busy) & (self.rounds < ROUNDS)
+        busy = (self.phase < BISECTING) | ((self.phase == BISECTING) & wide)
+        return xp.any(busy) & (self.rounds < MAX_SEARCH_ROUNDS)
 
-    def place(self, xp: Any, centre: Array) -> Array:
+    def next_point(self, xp: Any, centre: Array) -> Array:
         """Return where to evaluate the function next."""
-        return xp.where(self.phase < HALVING, centre + self.step, self.middle())
+        return xp.where(self.phase < BISECTING, centre + self.step, self.middle())
 
-    def narrowed(
+    def update(
         self, xp: Any, x: Array, excess: Array, slack: Array | float, at_bounds: tuple
     ) -> _Search:
-        """Return the search after the function's ``excess`` over the levels at x is known."""
+        """Return the next state, given the function's excess over the levels at x."""
         below, above = (excess < 0) | at_bounds[0], (excess >= 0) | at_bounds[1]
         left, right = self.phase == LEFT, self.phase == RIGHT
-        halving = self.phase == HALVING
+        bisecting = self.phase == BISECTING
         got_low, got_high = left & below, right & above
-        close = halving & (xp.abs(excess) <= slack)
+        close = bisecting & (xp.abs(excess) <= slack)
         failed = xp.isnan(excess) & ~at_bounds[0] & ~at_bounds[1]
         phase = xp.where(got_low | got_high, self.phase + 1, self.phase)
-        wider = xp.where(left | right, WIDER * self.step, self.step)
+        wider = xp.where(left | right, BRACKET_GROWTH * self.step, self.step)
         return _Search(
-            xp.where(got_low | (halving & below) | close, x, self.low),
-            xp.where(got_high | (halving & ~below) | close, x, self.high),
+            xp.where(got_low | (bisecting & below) | close, x, self.low),
+            xp.where(got_high | (bisecting & ~below) | close, x, self.high),
             xp.where(got_low, xp.abs(self.step), wider),
             xp.where(failed, FAILED + 0 * phase, phase),
             self.rounds + 1,
@@ -111,25 +112,25 @@ def count_quantile(
 
     ``probability`` maps counts [counts, *shape] to probabilities. Where rounding keeps
     their sum below a level, the result is the bound of Cantelli's inequality. The work is
-    proportional to the largest count; the result is NaN beyond four millions, or where a
+    proportional to the largest count; the result is NaN beyond four million, or where a
     probability is NaN.
     """
     xp = namespace(levels)
     first, last = bounds
     size = counts_per_round(tuple(levels.shape))
-    ramp = constants(np.arange(size).reshape((-1,) + (1,) * levels.ndim), levels)
+    offsets = constants(np.arange(size).reshape((-1,) + (1,) * levels.ndim), levels)
     bound = 1 + xp.floor(mean + (variance * levels / (1 - levels)) ** 0.5)
     limit = xp.minimum(bound, last + xp.zeros_like(bound))
     is_finite = xp.isfinite(mean + variance)
 
     def condition(state: tuple) -> Array:
         start, _, quantile = state
-        open_ = is_finite & xp.isnan(quantile) & (start <= limit) & (start - first < MAX_COUNTS)
-        return xp.any(open_)
+        is_pending = is_finite & xp.isnan(quantile) & (start <= limit)
+        return xp.any(is_pending & (start - first < MAX_COUNTS))
 
     def body(state: tuple) -> tuple:
         start, total, quantile = state
-        counts = start + ramp
+        counts = start + offsets
         # A count beyond the largest is replaced by the largest, which comes before it.
         within = xp.minimum(counts + 0 * levels, last + 0 * levels)
         sums = total + xp.cumulative_sum(probability(within), axis=0)
@@ -141,8 +142,8 @@ def count_quantile(
     zero = 0 * levels
     state = (constants(float(first), levels), zero, zero + math.nan)
     start, total, quantile = while_loop(condition, body, state)
-    short = xp.isnan(quantile) & (start > limit) & ~xp.isnan(total)
-    return xp.where(short, limit, quantile)
+    is_exhausted = xp.isnan(quantile) & (start > limit) & ~xp.isnan(total)
+    return xp.where(is_exhausted, limit, quantile)
 
 
 def count_cumulative(
@@ -152,20 +153,20 @@ def count_cumulative(
 
     ``probability`` maps counts [counts, *shape] to probabilities. The work is
     proportional to the largest value; the result is NaN where a value is, or exceeds four
-    millions but not the bound.
+    million but not the bound.
     """
     xp = namespace(values)
     first, last = float(bounds[0]), bounds[1] + xp.zeros_like(values)
-    summed, many = (values >= first) & (values < last), values - first >= MAX_COUNTS
-    top = xp.where(summed & ~many, xp.floor(values), first - 1)
+    is_inside, is_too_large = (values >= first) & (values < last), values - first >= MAX_COUNTS
+    top = xp.where(is_inside & ~is_too_large, xp.floor(values), first - 1)
     size = counts_per_round(tuple(values.shape))
-    ramp = constants(np.arange(size).reshape((-1,) + (1,) * values.ndim), values)
+    offsets = constants(np.arange(size).reshape((-1,) + (1,) * values.ndim), values)
 
     def condition(state: tuple) -> Array:
         return xp.any(state[0] <= top)
 
     def body(state: tuple) -> tuple:
-        counts = state[0] + ramp + xp.zeros_like(values)
+        counts = state[0] + offsets + xp.zeros_like(values)
         probabilities = probability(xp.minimum(counts, last))
         return state[0] + size, state[1] + xp.sum(
             xp.where(counts <= top, probabilities, 0.0), axis=0
@@ -174,16 +175,16 @@ def count_cumulative(
     start = constants(first, values), xp.zeros_like(values)
     _, total = while_loop(condition, body, start)
     cumulative = xp.where(values >= last, 1.0, xp.clip(total, max=1.0))
-    return xp.where(xp.isnan(values) | (summed & many), math.nan, cumulative)
+    return xp.where(xp.isnan(values) | (is_inside & is_too_large), math.nan, cumulative)
 
 
 def counts_per_round(shape: tuple[int, ...]) -> int:
     """Return how many counts are evaluated together for elements of a shape."""
-    return min(max(MAX_ELEMENTS // max(math.prod(shape), 1), 1), MAX_ROUND)
+    return min(max(MAX_ELEMENTS // max(math.prod(shape), 1), 1), MAX_COUNTS_PER_ROUND)
 
 
 def class_quantile(probabilities: Array, levels: Array) -> Array:
-    """Return the first classes, as floats, whose summed probabilities reach levels."""
+    """Return the first classes (as floats) whose cumulative probability reaches the levels."""
     xp = namespace(probabilities)
     sums = xp.cumulative_sum(probabilities, axis=-1)[..., :-1]
     return xp.sum(xp.astype(sums < levels[..., None], probabilities.dtype), axis=-1)
@@ -203,10 +204,10 @@ def empirical_quantile(values: Array, levels: np.ndarray) -> Array:
     xp, count = namespace(values), values.shape[0]
     ordered = xp.sort(values, axis=0)
     # Hazen's rule: the i-th of n points is the quantile at (i − ½)/n.
-    places = np.clip(levels * count - 0.5, 0, count - 1)
-    low = np.floor(places).astype(int)
+    positions = np.clip(levels * count - 0.5, 0, count - 1)
+    low = np.floor(positions).astype(int)
     high = np.minimum(low + 1, count - 1)
-    share = constants((places - low).reshape((-1,) + (1,) * (values.ndim - 1)), values)
+    share = constants((positions - low).reshape((-1,) + (1,) * (values.ndim - 1)), values)
     lower, upper = (xp.stack([ordered[i, ...] for i in part]) for part in (low, high))
     return lower + share * (upper - lower)
 
@@ -215,20 +216,20 @@ def empirical_quantile(values: Array, levels: np.ndarray) -> Array:
 # Entropies, from probabilities or from densities
 
 
-VALUES = 2**9  # values of a density that are computed together
+MAX_DENSITY_VALUES = 2**9  # values of a density that are computed together
 MASS_TOLERANCE = 1e-4  # error of the mass from which on the panels do not resolve a density
 TAIL_MASS = 1e-4  # largest mass left at the end of a sum
 TAIL_TERM = 1e-9  # largest −p log p times the count there
 
 
-def surprisal(probability: Array) -> Array:
+def entropy_term(probability: Array) -> Array:
     """Return −p log p in nats, zero where p is not positive; NaN stays."""
     xp = namespace(probability)
-    nothing = probability <= 0
-    return xp.where(nothing, 0.0, -probability * xp.log(xp.where(nothing, 1.0, probability)))
+    is_zero = probability <= 0
+    return xp.where(is_zero, 0.0, -probability * xp.log(xp.where(is_zero, 1.0, probability)))
 
 
-def surprisal_of_log(log_probability: Array) -> Array:
+def entropy_term_from_log(log_probability: Array) -> Array:
     """Return −p log p from log p, zero where the logarithm is −∞ or NaN."""
     xp = namespace(log_probability)
     is_positive = log_probability > -math.inf
@@ -238,12 +239,12 @@ def surprisal_of_log(log_probability: Array) -> Array:
 
 def class_entropy(probabilities: Array) -> Array:
     """Return the entropy in nats of probabilities [..., classes]."""
-    return namespace(probabilities).sum(surprisal(probabilities), axis=-1)
+    return namespace(probabilities).sum(entropy_term(probabilities), axis=-1)
 
 
 def binary_entropy(probability: Array) -> Array:
     """Return the entropy in nats of an event with a probability [...]."""
-    return surprisal(probability) + surprisal(1 - probability)
+    return entropy_term(probability) + entropy_term(1 - probability)
 
 
 def density_entropy(
@@ -253,47 +254,47 @@ def density_entropy(
 ) -> Array:
     """Return −∫ p log p [*shape] in nats, by Gauss-Legendre on panels between ``edges``.
 
-    All of the mass is between the edges [edges, *shape], at most a tenth of it between
-    two of them. ``log_density`` maps values [values, *shape] to log densities. The result
-    is NaN where the mass is wrong by 1e-4: the density is narrower than the panels, or
-    has jumps or atoms.
+    All mass must lie between the first and last of ``edges`` [edges, *shape], at most a
+    tenth of it between neighbours. ``log_density`` maps values [values, *shape] to log
+    densities. The result is NaN where the mass is wrong by 1e-4: the density is narrower
+    than the panels, or has jumps or atoms.
     """
     xp = namespace(edges)
-    edges, stretched = _coordinates(xp.sort(edges, axis=0), bounds)
+    edges, to_values = _coordinates(xp.sort(edges, axis=0), bounds)
     shape = tuple(edges.shape[1:])
-    size = max(VALUES // (POINTS * max(math.prod(shape), 1)), 1)
+    size = max(MAX_DENSITY_VALUES // (POINTS * max(math.prod(shape), 1)), 1)
     size = min(size, edges.shape[0] - 1)
     empty = -(edges.shape[0] - 1) % size  # empty panels at the end make all groups equally large
     edges = xp.concat([edges, *[edges[-1:, ...]] * empty], axis=0)
     low, high = (xp.reshape(part, (-1, size, *shape)) for part in (edges[:-1, ...], edges[1:, ...]))
-    places, weights = (
+    nodes, weights = (
         constants(part.reshape((-1, 1) + (1,) * len(shape)), edges) for part in legendre(POINTS)
     )
 
     def body(total: Array, ends: tuple[Array, Array]) -> Array:
         half = (ends[1] - ends[0]) / 2
-        points = ends[0] + half * (1 + places)
-        values, slopes = stretched(points)
+        points = ends[0] + half * (1 + nodes)
+        values, jacobian = to_values(points)
         flat = xp.reshape(values, (POINTS * size, *shape))
         log_p = xp.reshape(log_density(flat), points.shape)
         # panels without width have no mass, whatever the density is
         log_p = xp.where(half > 0, xp.astype(log_p, half.dtype, copy=False), -math.inf)
-        mass = half * weights * slopes
-        parts = (xp.exp(log_p), surprisal_of_log(log_p))
+        mass = half * weights * jacobian
+        parts = (xp.exp(log_p), entropy_term_from_log(log_p))
         return total + xp.stack([xp.sum(mass * part, axis=(0, 1)) for part in parts])
 
     mass, entropy = fold(body, (low, high), xp.stack([0 * edges[0, ...]] * 2))
     return xp.where(xp.abs(mass - 1) < MASS_TOLERANCE, entropy, math.nan)
 
 
-Stretched = Callable[[Array], tuple[Array, Array]]
+CoordinateMap = Callable[[Array], tuple[Array, Array]]
 
 
-def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, Stretched]:
-    """Return edges in smooth coordinates, and the map from these to values and slopes."""
-    # Tails become exponential, and densities that are infinite at a bound too: c + w sinh
-    # t without bounds, b ± w exp t from one bound b, the logistic function of t between
-    # two bounds.
+def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, CoordinateMap]:
+    """Return edges in smooth coordinates, and the map to values and their derivative."""
+    # In these coordinates tails, and densities infinite at a bound, decay exponentially: the
+    # values are c + w sinh t without bounds, b ± w exp t from one bound b, and the logistic
+    # function of t between two bounds.
     xp, (low, high) = namespace(edges), bounds
     is_low, is_high = (not isinstance(end, int | float) or math.isfinite(end) for end in bounds)
     centre = edges[edges.shape[0] // 2, ...]
@@ -325,12 +326,12 @@ def _coordinates(edges: Array, bounds: tuple[Any, Any]) -> tuple[Array, Stretche
     return xp.asinh((edges - centre) / width), hyperbolic
 
 
-def _distance(places: Array, bound: Any) -> Array:
-    """Return the distance of places from a bound, kept positive despite rounding."""
-    xp = namespace(places)
-    info, bound = xp.finfo(places.dtype), bound + 0 * places
+def _distance(points: Array, bound: Any) -> Array:
+    """Return the distance of points from a bound, kept positive despite rounding."""
+    xp = namespace(points)
+    info, bound = xp.finfo(points.dtype), bound + 0 * points
     least = 4 * float(info.eps) * xp.abs(bound) + float(info.smallest_normal)
-    return xp.maximum(xp.abs(places - bound), least)
+    return xp.maximum(xp.abs(points - bound), least)
 
 
 def sum_over_counts(
@@ -339,7 +340,7 @@ def sum_over_counts(
     variance: Array,
     bounds: tuple[Any, Any] = (0, math.inf),
 ) -> Array:
-    """Return Σ t(k) [*shape] over all counts k, of terms that vanish with their probabilities.
+    """Return Σ t(k) [*shape] over counts k, for terms that vanish where p(k) does.
 
     ``terms`` maps counts [counts, *shape] to their probabilities and terms. The sum ends
     at the bound of Cantelli's inequality for 1e-4, or earlier where the rest is
@@ -349,28 +350,28 @@ def sum_over_counts(
     xp = namespace(mean)
     first, last = bounds
     size = counts_per_round(tuple(mean.shape))
-    ramp = constants(np.arange(size).reshape((-1,) + (1,) * mean.ndim), mean)
+    offsets = constants(np.arange(size).reshape((-1,) + (1,) * mean.ndim), mean)
     last = last + 0 * mean
     limit = xp.minimum(1 + xp.floor(mean + (variance / TAIL_MASS) ** 0.5), last)
     is_finite = xp.isfinite(mean + variance)
 
     def condition(state: tuple) -> Array:
-        start, _, _, going = state
-        return xp.any(going) & (start - first < MAX_COUNTS)
+        start, _, _, is_active = state
+        return xp.any(is_active) & (start - first < MAX_COUNTS)
 
     def body(state: tuple) -> tuple:
-        start, mass, total, going = state
-        counts = start + ramp
+        start, mass, total, is_active = state
+        counts = start + offsets
         probability, term = terms(xp.minimum(counts + 0 * mean, last))
         inside = counts <= last
         mass = mass + xp.sum(xp.where(inside, probability, 0.0), axis=0)
         term = xp.where(inside, term, 0.0)
-        rest = surprisal(probability[-1, ...]) * counts[-1, ...]
+        rest = entropy_term(probability[-1, ...]) * counts[-1, ...]
         ends = (counts[-1, ...] > mean) & (1 - mass < TAIL_MASS) & (rest < TAIL_TERM)
         ends = ends | (counts[-1, ...] >= limit) | xp.isnan(mass)
-        return start + size, mass, total + xp.sum(term, axis=0), going & ~ends
+        return start + size, mass, total + xp.sum(term, axis=0), is_active & ~ends
 
     zero = 0 * mean
     state = (constants(float(first), mean), zero, zero, is_finite)
-    _, mass, total, going = while_loop(condition, body, state)
-    return xp.where(is_finite & ~going & ~xp.isnan(mass), total, math.nan)
+    _, mass, total, is_active = while_loop(condition, body, state)
+    return xp.where(is_finite & ~is_active & ~xp.isnan(mass), total, math.nan)

@@ -24,7 +24,7 @@ from moment_calculus.optimisation.rounds import (
     initial_outcome,
     with_defaults,
 )
-from moment_calculus.optimisation.training import Bar
+from moment_calculus.optimisation.training import ProgressBar
 
 MAX_DENSE_PARAMETERS = 1000  # largest number of parameters for the dense Hessian
 
@@ -218,7 +218,7 @@ class Minimiser:
     terms_at: Callable[[np.ndarray], dict[str, float]]  # by site, of the ELBO
     score_at: Callable[[np.ndarray], float]  # held-out log-likelihood
 
-    def advance(self, course: Course, steps: int, bar: Bar) -> None:
+    def advance(self, course: Course, steps: int, bar: ProgressBar) -> None:
         """Continue to a number of steps."""
         minimise = METHODS[self.method]
         report = lambda loss: bar.report(1, loss)  # noqa: E731
@@ -247,7 +247,7 @@ class Minimiser:
         """Return what each site contributes to the ELBO."""
         return self.terms_at(self.outcome.place)
 
-    def score(self) -> float:
+    def held_out_log_likelihood(self) -> float:
         """Return the held-out log-likelihood."""
         return self.score_at(self.outcome.place)
 
@@ -255,7 +255,7 @@ class Minimiser:
         """Return a copy of the parameters."""
         return self.outcome.place.copy()
 
-    def revert(self, snapshot: np.ndarray) -> None:
+    def load_snapshot(self, snapshot: np.ndarray) -> None:
         """Restore parameters that :meth:`snapshot` returned."""
         self.outcome.place = snapshot
 
@@ -263,7 +263,7 @@ class Minimiser:
         """Return all that the next steps depend on."""
         return {"place": self.outcome.place, "begun": self.outcome.first_full_step}
 
-    def restore(self, state: Any) -> None:
+    def load_state(self, state: Any) -> None:
         """Continue from a state."""
         self.outcome.place = np.asarray(state["place"])
         self.outcome.first_full_step = state["begun"]

@@ -19,7 +19,7 @@ from moment_calculus.optimisation.batches import (
 )
 from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.optimisation.training import Plan, Progress
+from moment_calculus.optimisation.training import Progress, TrainingPlan
 from moment_calculus.optimisation.weighting import WarmUp, parse_warm_up
 
 STEPS = {"adam": 2000, "lbfgs": 5000, "newton": 500}
@@ -171,9 +171,9 @@ class Options:
             return source.loader.rows
         return source.rows if isinstance(source, ShuffledBatches) else None
 
-    def plan(self, source: AllData) -> Plan:
-        """Return what is done between the stretches."""
-        return Plan(
+    def plan(self, source: AllData) -> TrainingPlan:
+        """Return the limits of a training, and what happens between its stretches."""
+        return TrainingPlan(
             self.number_of_steps(source),
             self.stretch,
             self.tolerance if self.method == "adam" else None,

@@ -19,10 +19,10 @@ from moment_calculus.numerics.distributions import (
     count_cumulative,
     count_quantile,
     density_entropy,
-    inverse,
+    entropy_term_from_log,
+    invert_increasing,
     normal_quantile,
     sum_over_counts,
-    surprisal_of_log,
 )
 from moment_calculus.numerics.quadrature import adaptive_integral
 from moment_calculus.numerics.special import constants, namespace, ndtr, safe_scale
@@ -198,7 +198,7 @@ class ContinuousMarginal(Marginal):
         xp = namespace(moments.mean)
         broadcast, centre, width = xp.broadcast_arrays(levels, moments.mean, moments.variance**0.5)
         try:
-            return inverse(self.cumulative, broadcast, centre, width, self.bounds, slack)
+            return invert_increasing(self.cumulative, broadcast, centre, width, self.bounds, slack)
         except NotImplementedError:
             raise no_quantiles(self.name, self.family) from None
 
@@ -260,7 +260,7 @@ class CountMarginal(Marginal):
     def _log(self, counts: Array) -> tuple[Array, Array]:
         """Return the predictive probabilities p of counts, and −p log p."""
         log_p = self.log_prob(counts)
-        return namespace(log_p).exp(log_p), surprisal_of_log(log_p)
+        return namespace(log_p).exp(log_p), entropy_term_from_log(log_p)
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """Return the entropy by summation over the counts."""
@@ -270,8 +270,8 @@ class CountMarginal(Marginal):
         """Return the mutual information by sums of −p log p minus its expectation."""
 
         def terms(counts: Array) -> tuple[Array, Array]:
-            probability, surprisal = self._log(counts)
-            return probability, surprisal - self.expected_surprisal(counts)
+            probability, entropy_term = self._log(counts)
+            return probability, entropy_term - self.expected_surprisal(counts)
 
         result = sum_over_counts(terms, moments.mean, moments.variance, self.bounds)
         return positive_part(result)

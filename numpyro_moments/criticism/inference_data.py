@@ -84,8 +84,8 @@ def to_inference_data(
     keys = Keys(of_draws, of_model, key)
     source = posterior_of(posterior, model, data, named, params, keys)
     how = num_samples, importance_weights, num_prior_samples, predictions
-    with source.running():
-        return convert(source, *how, (dims, coords), batch_size)
+    with source.model_context():
+        return convert(source, *how, dims, coords, batch_size)
 
 
 def loo(

@@ -14,7 +14,11 @@ from numpyro import handlers
 from numpyro.infer import MCMC
 
 from moment_calculus.criticism.draws import Draws
-from moment_calculus.criticism.fitted_model import Posterior, chains_not_run, no_posterior
+from moment_calculus.criticism.fitted_model import (
+    Posterior,
+    missing_chains_error,
+    posterior_type_error,
+)
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.site import checked_count
@@ -64,7 +68,7 @@ class NumPyroPosterior(Posterior):
 
     framework = "NumPyro"
 
-    def running(self) -> Any:
+    def model_context(self) -> Any:
         """Return a context with the precision of the trained parameters."""
         return self.precision()
 
@@ -77,11 +81,11 @@ class NumPyroPosterior(Posterior):
         seed = jax.random.bits(jax.random.fold_in(self.keys.draws, 0), [4])
         return np.random.default_rng(np.asarray(seed))
 
-    def model(self, first: Any, batch_size: int | None = None) -> NumPyroModel:
+    def model(self, example_draw: Any, batch_size: int | None = None) -> NumPyroModel:
         """Return the model with its arguments."""
         model, _, args, named, params = self.program
         how = self.precision, self.keys.model, batch_size
-        return NumPyroModel(model, args, named, params, first, *how)
+        return NumPyroModel(model, args, named, params, example_draw, *how)
 
     def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> NumPyroModel:
         """Return the model with other arguments."""
@@ -96,7 +100,7 @@ class NumPyroPosterior(Posterior):
         """Compute the linear response."""
         return LinearResponse(problem, tolerance)
 
-    def same_for(self, other: Any) -> NumPyroPosterior:
+    def with_approximation(self, other: Any) -> NumPyroPosterior:
         """Return a linear response, or chains, with the same model and arguments."""
         model, _, args, named, params = self.program
         return posterior_of(other, model, args, named, params, self.keys.of_response())
@@ -126,7 +130,7 @@ def posterior_of(
     if isinstance(posterior, MCMC):
         return _of_chains(posterior, program, keys)
     if not callable(posterior):
-        raise no_posterior(posterior, "NumPyro")
+        raise posterior_type_error(posterior, "NumPyro")
     if params is None:
         raise ValueError(
             "a guide takes its trained parameters: params=result.params, or pass what fit returned"
@@ -185,7 +189,7 @@ def _without_density(program: Program, key: Any) -> str:
 
 def _of_chains(chains: MCMC, program: Program, keys: Keys) -> NumPyroPosterior:
     if chains.last_state is None:
-        raise chains_not_run()
+        raise missing_chains_error()
     draws = lambda count, key: _chain_draws(chains, program)  # noqa: E731
     return NumPyroPosterior(program, Precision.of(chains.get_samples()), keys, draws)
 

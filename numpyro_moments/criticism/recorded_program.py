@@ -50,17 +50,17 @@ class Recorder(Interpreter):
     these.
     """
 
-    def __init__(self, rules: Mapping[str, Any], outputs: Sequence[str] = ()) -> None:
-        super().__init__(rules, outputs)
+    def __init__(self, rules: Mapping[str, Any], output_sites: Sequence[str] = ()) -> None:
+        super().__init__(rules, output_sites)
         self.notes: list[Note] = []
         self.frames: list[Frame] = []  # of the whole program, then of calls
         self.operands: Sequence[Any] = ()
         self.results: list[Any] = []
         self._open: list[Frame | None] = []
 
-    def run(self, program: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+    def run_closed(self, program: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a program, and keep what draws of the same program need."""
-        self.operands, self.results = operands, super().run(program, operands)
+        self.operands, self.results = operands, super().run_closed(program, operands)
         return self.results
 
     def arrays(self) -> Any:
@@ -73,11 +73,11 @@ class Recorder(Interpreter):
         for frame, consts in zip(self.frames, constants, strict=True):
             frame.consts = consts
 
-    def within(self, live: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    def run_live(self, live: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate the whole program, or a program that is part of another."""
         self._open.append(self._entered(live, consts))
         try:
-            return super().within(live, consts, operands)
+            return super().run_live(live, consts, operands)
         finally:
             self._open.pop()
 
@@ -96,7 +96,7 @@ class Recorder(Interpreter):
         self.frames.append(frame)
         return frame
 
-    def noted(self, equation: Any, results: Sequence[Any]) -> None:
+    def record(self, equation: Any, results: Sequence[Any]) -> None:
         """Record results; a function of JAX replaces its inner records of the same values."""
         frame = self._open[-1]
         if frame is None or (place := frame.place(equation)) is None:
@@ -176,7 +176,7 @@ class Replay:
             return [self.draws[name](equation, operands)]
         if (inner := frame.inner.get(place)) is not None:
             return self.run(inner, inner.consts, operands)
-        if self.recorder.holds_own(equation):
+        if self.recorder.has_local_rule(equation):
             inner = _inside(equation)
             return self.run(inner, inner.consts, operands)
         return apply_equation(equation, operands)

@@ -91,7 +91,7 @@ def compare_with_nuts(
         chains.run(of_chains, *data, extra_fields=[*STATISTICS], **named)
         return chains
 
-    with posterior.running():
+    with posterior.model_context():
         return compare(fitted_model, reference, MCMC, run)
 
 
@@ -153,7 +153,7 @@ def diagnose(
     """
     key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
     posterior = posterior_of(guide, model, data, named, params, Keys.of(key))
-    with posterior.running():
+    with posterior.model_context():
         result = run_checks(FittedModel(posterior, guide, objective, held_out), num_samples)
     if verbose:
         print(result)

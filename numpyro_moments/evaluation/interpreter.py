@@ -1,7 +1,7 @@
-"""Evaluate a jaxpr with moments: a moment rule serves each equation with random operands.
+"""Evaluate a jaxpr with moments: moment rules evaluate equations with random operands.
 
-JAX traces a program once; the jaxpr lists its primitives. Equations whose operands are
-certain are evaluated as they are.
+JAX traces a program once; the jaxpr lists its primitives. Equations without
+random operands are evaluated as they are.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from numpyro_moments.evaluation import user_line
 from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
 
 
-class KnownNumbers:
-    """Certain arrays of one known number: rules recognise functions by constants."""
+class ConstantNumbers:
+    """Arrays known to hold one number; rules recognise functions by such constants."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, float]] = {}  # array, kept alive for its id, and number
 
-    def copy(self) -> KnownNumbers:
+    def copy(self) -> ConstantNumbers:
         """Return a copy, to which numbers can be added separately."""
-        numbers = KnownNumbers()
+        numbers = ConstantNumbers()
         numbers._known = dict(self._known)
         return numbers
 
-    def follow(self, source: Any, result: Any) -> None:
-        """Note that a certain result holds the number of its source, if that is known."""
-        number = self.simplified(source)
+    def propagate(self, source: Any, result: Any) -> None:
+        """Note that a result holds the number of its source, if that is known."""
+        number = self.number_of(source)
         if isinstance(number, int | float):
             self._known[id(result)] = result, number
 
-    def simplified(self, operand: Any) -> Any:
+    def number_of(self, operand: Any) -> Any:
         """Return the known number that an operand holds, else the operand."""
         if id(operand) in self._known:
             return self._known[id(operand)][1]
-        return operand if is_random(operand) else _simplified(operand)
+        return operand if is_random(operand) else _as_number(operand)
 
 
-def _simplified(operand: Any) -> Any:
+def _as_number(operand: Any) -> Any:
     known = isinstance(operand, np.ndarray | np.generic | jax.Array)
     if not known or is_traced(operand) or np.ndim(operand):
         return operand
@@ -61,7 +61,7 @@ def _simplified(operand: Any) -> Any:
 
 
 # Primitives that change the shape or dtype of a known number, which stays known.
-_KEEPS_NUMBERS = frozenset(
+_SHAPE_PRIMITIVES = frozenset(
     "broadcast_in_dim convert_element_type copy reshape squeeze stop_gradient".split()
 )
 
@@ -72,51 +72,53 @@ class Interpreter:
     """Evaluates jaxprs with moments."""
 
     def __init__(
-        self, rules: Mapping[str, Callable] | None = None, outputs: Sequence[str] = ()
+        self, rules: Mapping[str, Callable] | None = None, output_sites: Sequence[str] = ()
     ) -> None:
-        self.own = frozenset(rules or {})  # primitives with rules of this program only
+        self.local_rules = frozenset(rules or {})  # primitives with rules of this program only
         self.rules = {**RULES, **(rules or {})}
-        self.outputs = outputs  # the site of each output, or an empty string; for messages
-        self.numbers = KnownNumbers()
+        self.output_sites = output_sites  # of each output, or an empty string; for messages
+        self.numbers = ConstantNumbers()
         self.calls: list[Any] = []  # enclosing equations, the outermost first
         self.program: Jaxpr | None = None  # the program that runs, without dead code
 
     @contextlib.contextmanager
-    def inside(self) -> Iterator[None]:
-        """Evaluate the body of a JAX loop; its traced values must not be kept."""
+    def loop_body(self) -> Iterator[None]:
+        """Isolate known numbers in a JAX loop body; its traced values must not escape."""
         outer, self.numbers = self.numbers, self.numbers.copy()
         try:
             yield
         finally:
             self.numbers = outer
 
-    def holds_own(self, equation: Any) -> bool:
+    def has_local_rule(self, equation: Any) -> bool:
         """Return whether an equation, or one inside, has a rule of this program only."""
-        if not self.own or equation.primitive.name in self.own:
-            return bool(self.own)
+        if not self.local_rules:
+            return False
+        if equation.primitive.name in self.local_rules:
+            return True
         programs = programs_inside(equation)
-        return any(self.holds_own(inner) for program in programs for inner in program.eqns)
+        return any(self.has_local_rule(inner) for program in programs for inner in program.eqns)
 
-    def run(self, program: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+    def run_closed(self, program: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
         """Evaluate a closed jaxpr: return an array or a random value for each output."""
-        return self.evaluate(program.jaxpr, program.consts, operands)
+        return self.run_open(program.jaxpr, program.consts, operands)
 
-    def evaluate(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    def run_open(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate an open jaxpr with its constants."""
-        return list(map(resolved, self.inline(jaxpr, consts, operands)))
+        return list(map(resolved, self.run_inline(jaxpr, consts, operands)))
 
-    def inline(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-        """Evaluate an open jaxpr inside another; parts of composites stay parts."""
+    def run_inline(self, jaxpr: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+        """Evaluate an open jaxpr inside another; keep unresolved parts of composites."""
         live = without_dead_code(jaxpr)
         if not self.calls:
             self.program = live
-        return self.within(live, consts, operands)
+        return self.run_live(live, consts, operands)
 
-    def within(self, live: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    def run_live(self, live: Jaxpr, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Evaluate an open jaxpr without dead code."""
         return _Frame(self, live, consts, operands).evaluate()
 
-    def noted(self, equation: Any, results: Sequence[Any]) -> None:
+    def record(self, equation: Any, results: Sequence[Any]) -> None:
         """Do nothing; a subclass records the results of an equation on random operands."""
 
 
@@ -131,29 +133,30 @@ class _Frame:
     def evaluate(self) -> list[Any]:
         for equation in self.jaxpr.eqns:
             operands = [self._read(operand) for operand in equation.invars]
-            own = self.interpreter.holds_own(equation)
-            if any(map(is_random, operands)) and not own and _is_empty(*equation.outvars):
-                results = [_nothing(output) for output in equation.outvars]
-            elif any(map(is_random, operands)) or own:
-                results = self._random(equation, operands)
-                self.interpreter.noted(equation, results)
+            has_local_rule = self.interpreter.has_local_rule(equation)
+            has_moments = any(map(is_random, operands))
+            if has_moments and not has_local_rule and _is_empty(*equation.outvars):
+                results = [_empty_array(output) for output in equation.outvars]
+            elif has_moments or has_local_rule:
+                results = self._evaluate_moments(equation, operands)
+                self.interpreter.record(equation, results)
             else:
-                results = self._certain(equation, operands)
+                results = self._evaluate_plain(equation, operands)
             self.values.update(zip(equation.outvars, results, strict=True))
         return [self._read(output) for output in self.jaxpr.outvars]
 
     def _read(self, variable: Any) -> Any:
         value = read(variable, self.values)
-        return _nothing(variable) if is_random(value) and _is_empty(variable) else value
+        return _empty_array(variable) if is_random(value) and _is_empty(variable) else value
 
-    def _certain(self, equation: Any, operands: list[Any]) -> list[Any]:
-        with _concretely(equation, operands):
+    def _evaluate_plain(self, equation: Any, operands: list[Any]) -> list[Any]:
+        with _constant_folding(equation, operands):
             results = apply_equation(equation, operands)
-        if equation.primitive.name in _KEEPS_NUMBERS and operands:
-            self.interpreter.numbers.follow(operands[0], results[0])
+        if equation.primitive.name in _SHAPE_PRIMITIVES and operands:
+            self.interpreter.numbers.propagate(operands[0], results[0])
         return results
 
-    def _random(self, equation: Any, operands: list[Any]) -> list[Any]:
+    def _evaluate_moments(self, equation: Any, operands: list[Any]) -> list[Any]:
         result = self._located(equation, lambda: self._apply(equation, operands), operands)
         return list(result) if equation.primitive.multiple_results else [result]
 
@@ -169,26 +172,28 @@ class _Frame:
     def _apply(self, equation: Any, operands: list[Any]) -> Any:
         name = equation.primitive.name
         if name in PROGRAMS:
-            return self._program(PROGRAMS[name], equation, operands)
+            return self._call_program(PROGRAMS[name], equation, operands)
         rule = self.interpreter.rules.get(name)
-        if getattr(rule, "numbers", True) and any(_fits(equation, part) for part in operands):
-            operands = list(map(self.interpreter.numbers.simplified, operands))
-        if name in PARTS and name not in self.interpreter.own:
+        # A rule with ``numbers = False`` wants its constants as arrays.
+        has_result_shape = partial(_has_result_shape, equation)
+        if getattr(rule, "numbers", True) and any(map(has_result_shape, operands)):
+            operands = list(map(self.interpreter.numbers.number_of, operands))
+        if name in PARTS and name not in self.interpreter.local_rules:
             part = PARTS[name](partial(self._plain, equation), *operands, **equation.params)
             if part is not None:
-                return self._for_later(equation, part)
+                return self._defer(equation, part)
         return self._plain(equation, *operands)
 
     def _plain(self, equation: Any, *operands: Any) -> Any:
-        """Apply the moment rule of an equation to values, not parts of composites."""
+        """Apply an equation's moment rule to resolved operands."""
         operands = tuple(map(resolved, operands))
         rule = self.interpreter.rules.get(equation.primitive.name)
         if rule is None:
             raise _no_rule(equation.primitive.name, operands)
         return rule(*operands, **equation.params)
 
-    def _for_later(self, equation: Any, result: Any) -> Any:
-        """Return a part of a composite, whose value is computed as at its equation."""
+    def _defer(self, equation: Any, result: Any) -> Any:
+        """Defer a composite's part; its errors name this equation's line."""
         if not isinstance(result, Symbolic):
             return result
         calls = list(self.interpreter.calls)
@@ -202,7 +207,7 @@ class _Frame:
 
         return result.wrap_fallback(compute)
 
-    def _program(self, rule: Callable, equation: Any, operands: list[Any]) -> Any:
+    def _call_program(self, rule: Callable, equation: Any, operands: list[Any]) -> Any:
         if equation.primitive.name not in INLINED:
             operands = list(map(resolved, operands))
         self.interpreter.calls.append(equation)
@@ -213,16 +218,16 @@ class _Frame:
 
 
 def _is_empty(*variables: Any) -> bool:
-    """Return whether there are variables, all without elements."""
+    """Return whether all variables are empty arrays (and there is one)."""
     return bool(variables) and all(variable.aval.size == 0 for variable in variables)
 
 
-def _nothing(variable: Any) -> jax.Array:
+def _empty_array(variable: Any) -> jax.Array:
     return jnp.zeros(variable.aval.shape, variable.aval.dtype)
 
 
-def _concretely(equation: Any, operands: list[Any]) -> Any:
-    """Return a context that computes small constants at trace time."""
+def _constant_folding(equation: Any, operands: list[Any]) -> Any:
+    """Return a context that evaluates small constants at trace time."""
     unknown = any(is_traced(operand) for operand in operands)
     small = all(map(_is_small, (*equation.invars, *equation.outvars)))
     if unknown or not small or not operands:
@@ -232,12 +237,12 @@ def _concretely(equation: Any, operands: list[Any]) -> Any:
 
 def _is_small(part: Any) -> bool:
     """Return whether a variable is a number or an index array."""
-    # Rules must know whether an index takes an element twice.
+    # Rules must see whether an index array repeats an element.
     index = not jnp.issubdtype(part.aval.dtype, jnp.inexact) and part.aval.size <= _LARGEST_INDEX
     return index or part.aval.size <= 1
 
 
-def _fits(equation: Any, operand: Any) -> bool:
+def _has_result_shape(equation: Any, operand: Any) -> bool:
     """Return whether a random operand has the shape of the result."""
     shapes = (output.aval.shape for output in equation.outvars)
     return is_random(operand) and all(operand.shape == shape for shape in shapes)

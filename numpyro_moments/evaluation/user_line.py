@@ -51,7 +51,7 @@ def located(
         _name(equation, calls),
         _where(equation, calls),
         sites,
-        fed_by(calls[0] if calls else equation, interpreter.program, interpreter.outputs),
+        fed_by(calls[0] if calls else equation, interpreter.program, interpreter.output_sites),
     )
 
 

@@ -30,17 +30,17 @@ from moment_calculus.optimisation.options import LEARNING_RATE, STRETCH, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.rounds import cached, initial_outcome
 from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest, fitted
-from moment_calculus.optimisation.training import Progress, Trainer, last_line
+from moment_calculus.optimisation.training import Progress, Trainer, write_below_bar
 from moment_calculus.optimisation.weighting import PlateScaling
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.gradients import GradientTrainer
 from numpyro_moments.fitting.problem import Problem, in_jax, is_array, trained_loss_by_draws
 from numpyro_moments.fitting.storing import (
-    Streaming,
+    PriorReplacement,
     arrays_in,
-    joint_density,
+    density_text,
     stored_training,
-    streaming,
+    with_prior,
 )
 from numpyro_moments.svi import SVI
 
@@ -201,7 +201,7 @@ def fit_with(
     with jax.enable_x64(True) if options.float64 else contextlib.nullcontext():
         started = time.perf_counter()
         source = options.source(in_jax(data), in_jax(named), _rows, _of_batch, None)
-        streamed_model = streaming(model, options.prior, source)
+        streamed_model = with_prior(model, options.prior, source)
         problem, states = _begun(options, streamed_model, guide, objective, source, params)
         fits = [
             _fitted(options, problem, source, part, started)
@@ -210,7 +210,7 @@ def fit_with(
         best = min(fits, key=lambda fit: fit.rank)
         if options.by_draws:
             best.by_draws = trained_loss_by_draws(problem, source, options, best, _rows)
-            last_line(str(best.by_draws), options.progress_bar)
+            write_below_bar(str(best.by_draws), options.progress_bar)
             warn_if_off(best.by_draws)
         return best
 
@@ -253,7 +253,7 @@ def _fitted(
 
     def checkpoint() -> Checkpoint:
         args, kwargs = first_arguments(source)
-        is_streamed = isinstance(model, Streaming)
+        is_streamed = isinstance(model, PriorReplacement)
         unstreamed = model.fn if is_streamed else model
         return Checkpoint.of_fit(
             options,
@@ -262,7 +262,7 @@ def _fitted(
             stored_training(unstreamed, guide, args, kwargs),
             lambda kept: arrays_in(named(kept)),
             digest=_digest,
-            density=functools.partial(joint_density, unstreamed, args, kwargs),
+            density=functools.partial(density_text, unstreamed, args, kwargs),
             prior=_digest(model.arrays) if is_streamed else None,
             float64=bool(jax.config.read("jax_enable_x64")),
             shuffles_globally=False,

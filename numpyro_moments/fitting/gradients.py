@@ -20,7 +20,7 @@ from moment_calculus.optimisation.batches import (
 )
 from moment_calculus.optimisation.curvature import step_off_saddle
 from moment_calculus.optimisation.outcome import Course
-from moment_calculus.optimisation.training import Bar
+from moment_calculus.optimisation.training import ProgressBar
 from moment_calculus.optimisation.weighting import WarmUp
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.problem import Problem, Static, apart
@@ -52,7 +52,7 @@ class GradientTrainer:
         if not isinstance(self.source, LoaderBatches):
             self._run  # noqa: B018
 
-    def advance(self, course: Course, steps: int, bar: Bar) -> None:
+    def advance(self, course: Course, steps: int, bar: ProgressBar) -> None:
         """Train up to a number of steps."""
         while course.steps < steps and not course.reason:
             count = min(steps - course.steps, self.stretch)
@@ -214,7 +214,7 @@ class GradientTrainer:
         params, mutable = self._tree(self.snapshot())
         return self.problem.terms(params, mutable, data, self.source.size)
 
-    def score(self) -> float:
+    def held_out_log_likelihood(self) -> float:
         """Return the best restart's held-out log-likelihood, and choose it."""
         score = jax.vmap(self.problem.score) if self.several else self.problem.score
         found = np.atleast_1d(np.asarray(score(*self._trained()), np.float64))
@@ -228,9 +228,9 @@ class GradientTrainer:
         leaves = jax.tree.leaves(self._trained())
         return [leaf[self._chosen] for leaf in leaves] if self.several else leaves
 
-    def revert(self, kept: list[Any]) -> None:
-        """Return to kept parameters."""
-        self._final = kept
+    def load_snapshot(self, snapshot: list[Any]) -> None:
+        """Return to the parameters of a snapshot."""
+        self._final = snapshot
 
     def state(self) -> Any:
         """Return all that the next steps depend on."""
@@ -240,7 +240,7 @@ class GradientTrainer:
             "source": self.source.state(),
         }
 
-    def restore(self, state: Any) -> None:
+    def load_state(self, state: Any) -> None:
         """Continue from a state."""
         leaves, structure = jax.tree.flatten(self._state)
         saved = [_like(leaf, part) for leaf, part in zip(leaves, state["svi"], strict=True)]

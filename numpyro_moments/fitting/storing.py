@@ -1,4 +1,4 @@
-"""Write trained parameters to a file, read them, and use them as a prior."""
+"""Save trained parameters to a file, load them, and use them as a prior."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from numpyro_moments.fitting.problem import is_array
 from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import bind
 
+# versions written into the header
 PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")
 
 
@@ -47,11 +48,11 @@ def save(
     and shapes. Nothing in it is executed when it is loaded.
 
     Args:
-        path: the file; one that exists is replaced at once, and never left half written.
+        path: the file; an existing one is replaced atomically.
         model: the model.
         guide: the trained guide.
-        *data: arguments of model and guide, as in training; the model is run on them
-            once, to know its sites.
+        *data: arguments of model and guide, as in training; the model is run on them, to
+            know its sites.
         **named: likewise, by name.
         params: parameters by name, from ``fit`` or ``svi.get_params``.
 
@@ -72,7 +73,7 @@ def save(
 def load(
     path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
 ) -> Fit:
-    """Read trained parameters from a file of :func:`save`, or of a checkpoint of :func:`fit`.
+    """Load trained parameters from a file of :func:`save` or a checkpoint of :func:`fit`.
 
     Args:
         path: the file.
@@ -80,26 +81,28 @@ def load(
         guide: a guide of the same class, and with the same settings where the posterior
             has some beside its parameters (``p`` and ``noise`` of ``MCDropoutGuide``); it
             may be a new one.
-        *data: arguments of model and guide: new inputs suffice for ``DVIGuide``, others
-            need the observations, as they take what is not observed for latent.
+        *data: arguments of model and guide: new inputs suffice for ``DVIGuide``; other
+            guides also need the observations, because they treat unobserved sites as
+            latent.
         **named: likewise, by name.
 
     Returns:
-        A fit with the guide and its parameters; of a checkpoint also the losses so far.
+        A fit with the guide and its parameters; for a checkpoint also its losses.
 
     Raises:
         FileNotFoundError: if there is no file.
-        StoredFileError: if it is truncated, damaged, foreign, of a newer version, of
-            another host, guide or model; the message names the cause and the remedy.
+        StoredFileError: if it is truncated, damaged, of another kind, of a newer version,
+            or from another framework, guide or model; the message names the cause and the
+            remedy.
 
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
     """
-    tree = stored_training(model, guide, data, named).read(path, is_checkpoint=False)
+    tree = stored_training(model, guide, data, named).read(path, require_checkpoint=False)
     arrays = {name: stored_array(part) for name, part in tree["parameters"].items()}
     bind(guide, model, arrays)
-    double = any(part.dtype == np.float64 for part in arrays.values())
-    with jax.enable_x64(True) if double else contextlib.nullcontext():
+    use_float64 = any(part.dtype == np.float64 for part in arrays.values())
+    with jax.enable_x64(True) if use_float64 else contextlib.nullcontext():
         made = parameters_of(model, guide, data, named)
         check_parameters(path, arrays, arrays_in(made))
         params = _filled(made, arrays)
@@ -112,26 +115,26 @@ def load(
 
 
 def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
-    """Return what reads and writes files of a model and a guide."""
+    """Return the reader and writer of a model and guide's files."""
     signature = signature_of(sampled_sites(model, data, named), without_wrappers)
     return StoredTraining("numpyro_moments", PACKAGES, guide, signature, _to_array)
 
 
 def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, dict]:
-    """Return the ``sample`` sites of a model, from an abstract run."""
-    trace = _abstract_trace(_started(model), data, named)
+    """Return a model's ``sample`` sites, from an abstract run."""
+    trace = _abstract_trace(_initialised(model), data, named)
     return {name: site for name, site in trace.items() if site["type"] == "sample"}
 
 
-def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
+def density_text(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
     """Return a model's log density at a fixed start, as text."""
     with handlers.block():
-        trace = handlers.trace(_started(model)).get_trace(*data, **named)
+        trace = handlers.trace(_initialised(model)).get_trace(*data, **named)
     sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
     return density_as_text(sites, observed)
 
 
-def _started(model: Callable) -> Callable:
+def _initialised(model: Callable) -> Callable:
     """Return a model whose latent sites start at the same values in every run."""
 
     def start(site: dict) -> Any:
@@ -175,15 +178,15 @@ def parameters_of(
 
 def _abstract_trace(program: Callable, data: tuple, named: dict[str, Any]) -> dict[str, dict]:
     """Return the sites of a program that is traced without numbers."""
-    found: dict[str, dict] = {}
+    sites: dict[str, dict] = {}
 
     def run() -> int:
         with handlers.block():
-            found.update(handlers.trace(program).get_trace(*data, **named))
+            sites.update(handlers.trace(program).get_trace(*data, **named))
         return 0
 
     jax.eval_shape(run)
-    return found
+    return sites
 
 
 def stored_array(array: np.ndarray) -> jax.Array:
@@ -196,8 +199,8 @@ def _to_array(leaf: Any) -> np.ndarray | None:
     return np.asarray(leaf) if isinstance(leaf, jax.Array | np.ndarray) else None
 
 
-class Streaming(Messenger):
-    """Handler that gives latent sites other priors by name."""
+class PriorReplacement(Messenger):
+    """Handler that replaces the priors of latent sites by name."""
 
     def __init__(self, fn: Callable, priors: dict[str, Any]) -> None:
         super().__init__(fn)
@@ -214,8 +217,10 @@ class Streaming(Messenger):
             msg["fn"] = self.priors[msg["name"]]
 
 
-def streaming(model: Callable, prior: Fit | None, source: AllData) -> Callable:
-    """Return a model with an earlier posterior as prior, but for local sites."""
+def with_prior(model: Callable, prior: Fit | None, source: AllData) -> Callable:
+    """Return the model with an earlier posterior as the prior of its global sites."""
     if prior is None:
         return model
-    return Streaming(model, priors_from_fit(sampled_sites(model, *first_arguments(source)), prior))
+    return PriorReplacement(
+        model, priors_from_fit(sampled_sites(model, *first_arguments(source)), prior)
+    )

@@ -52,7 +52,7 @@ _BINARY = dist.BernoulliLogits, dist.BernoulliProbs
 
 def draw_observations(fn: Any, key: jax.Array, count: int, shape: tuple[int, ...]) -> jax.Array:
     """Draw parameters, and an observation for each: [count, *shape]."""
-    distribution_at, arguments = _as_function(fn)
+    distribution_at, arguments = _parametrise(fn)
     keys = iter(jax.random.split(key, 3))  # of at most two Gaussians, and of the observation
 
     def noise(shape: tuple[int, ...]) -> jax.Array:
@@ -66,7 +66,7 @@ def draw_observations(fn: Any, key: jax.Array, count: int, shape: tuple[int, ...
     return jax.vmap(observation)(jax.random.split(next(keys), count), *points)
 
 
-def _over_nodes(function: Callable[..., Any], shape: tuple[int, ...]) -> Callable[..., jax.Array]:
+def _vectorise(function: Callable[..., Any], shape: tuple[int, ...]) -> Callable[..., jax.Array]:
     """Return a function of arrays that is mapped over the axes of nodes before a shape."""
 
     # The distribution gets one node at a time, and so the shapes that it was made for.
@@ -82,17 +82,18 @@ def _over_nodes(function: Callable[..., Any], shape: tuple[int, ...]) -> Callabl
     return mapped
 
 
-def _as_function(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """Return the distribution by its random parameters, and these."""
+def _parametrise(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a function from random parameters to the distribution, and the parameters."""
     arguments, distribution_at = replaced(fn)
     check_univariate(fn, arguments)
     check_unconstrained(
-        fn, constrained_values(fn), _is_real, link_names="jnp.exp(h) or jax.nn.sigmoid(h)"
+        fn, constrained_values(fn), _may_be_unbounded, link_names="jnp.exp(h) or jax.nn.sigmoid(h)"
     )
     return distribution_at, arguments
 
 
-def _is_real(constraint: Any) -> bool:
+def _may_be_unbounded(constraint: Any) -> bool:
+    """Return whether a constraint allows any real number, or cannot be checked."""
     if constraints.is_dependent(constraint) or constraint.event_dim:
         return True
     if any(hasattr(bound, "shape") for bound in jax.tree.leaves(constraint, is_leaf=is_random)):
@@ -116,8 +117,8 @@ def _double(value: Any) -> Any:
 
 
 UNIVARIATE = Univariate(
-    as_function=_as_function,
-    over_nodes=_over_nodes,
+    parametrise=_parametrise,
+    vectorise=_vectorise,
     certain=lambda fn: None if has_moments(fn) else restored(fn),
     support=lambda fn: placeholder(fn).support,
     is_random=is_random,

@@ -40,7 +40,7 @@ _CALLS = {
 }
 
 
-class Mixed(Exception):
+class RowsMixedError(Exception):
     """Raised if an operation may let rows depend on each other."""
 
 
@@ -52,14 +52,14 @@ def called(equation: Any) -> ClosedJaxpr | None:
 
 
 def axes_after(equation: Any, axes: Axes) -> list[int | None]:
-    """Return the axis of the rows in each result; raise Mixed if rows may depend on each other."""
+    """Return the axis of the rows in each result; raise RowsMixedError if rows mix."""
     if all(axis is None for axis in axes):
         return [None] * len(equation.outvars)
     if (program := called(equation)) is not None:
         return _through(program.jaxpr, axes)
     rule = _RULES.get(equation.primitive.name)
     if rule is None:
-        raise Mixed(equation.primitive.name)
+        raise RowsMixedError(equation.primitive.name)
     return [rule(equation, axes)] * len(equation.outvars)
 
 
@@ -79,7 +79,7 @@ def _only(axes: Axes) -> int:
     """Return the axis of the rows if it is the same in all operands that have rows; else raise."""
     found = {axis for axis in axes if axis is not None}
     if len(found) > 1:
-        raise Mixed("operands with rows along different axes")
+        raise RowsMixedError("operands with rows along different axes")
     return found.pop()
 
 
@@ -96,7 +96,7 @@ def _reshape(equation: Any, axes: Axes) -> int:
         leading = math.prod(after[:place]) == math.prod(before[:axis])
         if leading and size == before[axis] and equation.params["dimensions"] is None:
             return place
-    raise Mixed("reshape")
+    raise RowsMixedError("reshape")
 
 
 def _squeeze(equation: Any, axes: Axes) -> int:
@@ -166,7 +166,7 @@ def _gather(equation: Any, axes: Axes) -> int:
     """Return the axis of the rows if each row has indices of its own."""
     numbers, (taken, indices) = equation.params["dimension_numbers"], axes
     if indices is not None or taken not in numbers.operand_batching_dims:
-        raise Mixed("gather")
+        raise RowsMixedError("gather")
     place = numbers.operand_batching_dims.index(taken)
     batch = numbers.start_indices_batching_dims[place]
     rank = len(equation.outvars[0].aval.shape)
@@ -179,7 +179,7 @@ def _size(equation: Any, axis: int) -> int:
 
 def _unless(mixes: bool, place: int) -> int:
     if mixes:
-        raise Mixed("rows")
+        raise RowsMixedError("rows")
     return place
 
 

@@ -108,7 +108,7 @@ def propagate(
     ]
     shapes = [jax.ShapeDtypeStruct(value.shape, value.mean.dtype) for value in values]
     jaxpr, outputs = jax.make_jaxpr(program, return_shape=True)(*shapes)
-    results = Interpreter().run(jaxpr, values)
+    results = Interpreter().run_closed(jaxpr, values)
     return jax.tree.unflatten(jax.tree.structure(outputs), map(_result, results))
 
 

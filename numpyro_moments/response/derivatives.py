@@ -229,7 +229,7 @@ class PerturbedLoss:
         def loss(flat: jax.Array, numbers: Any) -> jax.Array:
             svi = copy.copy(self._loss.svi)
             svi.model, svi.guide = self._changed(svi.model, svi.guide, numbers)
-            changed = FlatLoss(svi, self._loss.key, self._loss.data, self._loss.named)
+            changed = FlatLoss(svi, self._loss.key, self._loss.args, self._loss.kwargs)
             return changed.loss(self._unravel(flat), self._loss.key)
 
         def mixed_derivative(flat: jax.Array, row: jax.Array) -> Any:

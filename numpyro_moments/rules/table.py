@@ -15,7 +15,7 @@ from moment_calculus.values.propagation import FunctionRegistry
 RULES: dict[str, Callable] = {}
 # Rules of programs are called with interpreter, equation and operands, and return lists.
 PROGRAMS: FunctionRegistry[str] = FunctionRegistry()
-# Programs that are evaluated once, by ``interpreter.inline``: composites are recognised
+# Programs that are evaluated once, by ``interpreter.run_inline``: composites are recognised
 # across their border.
 INLINED: set[str] = set()
 # Called with the moment rule (of the operands alone), the operands and, by keyword, the

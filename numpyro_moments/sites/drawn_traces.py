@@ -18,7 +18,7 @@ from guides.numpyro.mc_dropout import DroppedWeight
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.objectives.data import DataPlates
 from moment_calculus.values.propagation import Propagation
-from numpyro_moments.particles.evaluation import Evaluation, certain, drawn, evaluated
+from numpyro_moments.particles.evaluation import Evaluation, draw_operand, evaluate, require_array
 from numpyro_moments.particles.undrawn import (
     Rows,
     Undrawn,
@@ -27,7 +27,7 @@ from numpyro_moments.particles.undrawn import (
     normal_site_p,
 )
 from numpyro_moments.sites.messenger import LatentVectors, model_site
-from numpyro_moments.sites.random_watch import refuse_silent_draws
+from numpyro_moments.sites.random_watch import check_no_silent_draws
 from numpyro_moments.sites.terms import (
     dropout_posterior,
     gaussian_base,
@@ -110,10 +110,10 @@ def drawn_traces(
     program = model, guide, args, kwargs, parameters
     traced = trace_sites(*program, key, messengers, parts_of)
     if drawing.is_mean:
-        refuse_silent_draws(traced.jaxpr.jaxpr, traced.certain_outputs(drawing.predicting))
+        check_no_silent_draws(traced.jaxpr.jaxpr, traced.certain_outputs(drawing.predicting))
     dims = _data_dims(drawing, traced.sites[1])
 
-    def consumed(evaluation: Evaluation) -> Any:
+    def consume_evaluation(evaluation: Evaluation) -> Any:
         outputs = traced.parts(evaluation.run(traced.jaxpr, traced.keys))
         sites = (
             {name: _settled({**sites[name]}, part, dims) for name, part in parts.items()}
@@ -126,7 +126,7 @@ def drawn_traces(
             traces = _with_moments(traces, moments)
         return consume(traces)
 
-    return evaluated(consumed, drawing.is_mean, not drawing.predicting)
+    return evaluate(consume_evaluation, drawing.is_mean, not drawing.predicting)
 
 
 def _part(key: Any, name: str, fn: dist.Normal) -> jax.Array:
@@ -176,13 +176,13 @@ def _settled(site: dict, parts: dict, dims: set[int] | None) -> dict:
 
 def _array(part: Any) -> Any:
     """Return the array of a part, which is drawn if necessary; rows may have their own noise."""
-    part = drawn(part)
+    part = draw_operand(part)
     return part.array if isinstance(part, Rows) else part
 
 
 def _terms(terms: Any, dims: set[int] | None) -> jax.Array:
     """Return a site's log-density; raise SharedDrawNeeded if rows with own noise are no data."""
-    terms = drawn(terms)
+    terms = draw_operand(terms)
     if not isinstance(terms, Rows):
         return terms
     if dims is not None and terms.axis - terms.array.ndim not in dims:
@@ -199,4 +199,4 @@ def _moments(part: Any) -> Any:
     if isinstance(part, Undrawn) and not part.moves:
         # The terms of a masked site do not need its value.
         return part.loc if isinstance(part.site, MaskedSite) else part.site.moments()
-    return certain(part) if _is_special(part) else part
+    return require_array(part) if _is_special(part) else part

@@ -1,4 +1,4 @@
-"""Find random numbers outside a model's sites: some have moments, others raise."""
+"""Find random numbers drawn outside sites: uniform noise gets moments, others raise."""
 
 from __future__ import annotations
 
@@ -25,54 +25,55 @@ from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation, new_primit
 from numpyro_moments.evaluation.user_line import line_of
 from numpyro_moments.rules.programs.calls import function_of_jax
 
-_MARK = "key of a site"
+# checkpoint_name is an identity primitive with a label, visible in the jaxpr.
+_KEY_LABEL = "key of a site"
 
 
-class Declared(Messenger):
+class KeyMarker(Messenger):
     """Marks the keys that draw sites, subsamples and initial values of parameters."""
 
     def __init__(self, fn: Callable) -> None:
         super().__init__(fn)
-        self.parameters = 0  # number of parameters that are being made
+        self.open_params = 0  # number of param statements being processed
 
     def process_message(self, msg: Any) -> None:
         """Mark the key of a message, and note the user's line of a site for later errors."""
         if msg["type"] in ("sample", "deterministic"):
             msg["line"] = calling_line()
         if msg["type"] in ("sample", "plate") and msg["kwargs"].get("rng_key") is not None:
-            msg["kwargs"]["rng_key"] = checkpoint_name(msg["kwargs"]["rng_key"], _MARK)
-        elif msg["type"] == "prng_key" and self.parameters and msg["value"] is not None:
-            msg["value"] = checkpoint_name(msg["value"], _MARK)
-        self.parameters += msg["type"] == "param"
+            msg["kwargs"]["rng_key"] = checkpoint_name(msg["kwargs"]["rng_key"], _KEY_LABEL)
+        elif msg["type"] == "prng_key" and self.open_params and msg["value"] is not None:
+            msg["value"] = checkpoint_name(msg["value"], _KEY_LABEL)
+        self.open_params += msg["type"] == "param"
 
     def postprocess_message(self, msg: Any) -> None:
         """Note that a parameter has been made."""
-        self.parameters -= msg["type"] == "param"
+        self.open_params -= msg["type"] == "param"
 
 
-def refuse_silent_draws(program: Any, outputs: Collection[int]) -> None:
+def check_no_silent_draws(program: Any, outputs: Collection[int]) -> None:
     """Raise if outputs depend on a program's key other than through sites.
 
     ``program`` is an open jaxpr whose first input is the model's key; ``outputs`` are the
     indices of the outputs that must not be random, given the sites.
     """
-    wanted = [place in outputs for place in range(len(program.outvars))]
-    live, used = restricted(_cut(program), wanted)
+    is_output = [index in outputs for index in range(len(program.outvars))]
+    live, used = restricted(_cut_site_keys(program), is_output)
     if used[0]:
         culprit = _first_draw(live, live.invars[0])
-        place = line_of(culprit)
+        line = line_of(culprit)
         name = str(culprit.params.get("name", culprit.primitive.name)).strip("_")
-        where = f"{place[0]}:{place[1]}" if place else "unknown"
+        where = f"{line[0]}:{line[1]}" if line else "unknown"
         raise randomness_outside_sites(f"jax.random.{name}", where, framework="NumPyro")
 
 
-def _cut(program: Jaxpr) -> Jaxpr:
+def _cut_site_keys(program: Jaxpr) -> Jaxpr:
     return program.replace(eqns=[_cut_equation(equation) for equation in program.eqns])
 
 
 def is_marked(equation: Any) -> bool:
     """Return whether an equation marks the key of a site."""
-    return equation.primitive.name == "name" and equation.params["name"] == _MARK
+    return equation.primitive.name == "name" and equation.params["name"] == _KEY_LABEL
 
 
 def _cut_equation(equation: Any) -> Any:
@@ -80,16 +81,18 @@ def _cut_equation(equation: Any) -> Any:
         return equation.replace(invars=[])
     if not any(programs_inside(equation)):
         return equation
-    return equation.replace(params={k: _inside(v, _cut) for k, v in equation.params.items()})
+    return equation.replace(
+        params={k: _map_programs(v, _cut_site_keys) for k, v in equation.params.items()}
+    )
 
 
-def _inside(part: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+def _map_programs(part: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     if isinstance(part, Jaxpr):
         return change(part)
     if isinstance(part, ClosedJaxpr):
         return part.replace(jaxpr=change(part.jaxpr))
     if type(part) in (tuple, list):  # e.g. the branches of a condition, but no named tuples
-        return type(part)(_inside(item, change) for item in part)
+        return type(part)(_map_programs(item, change) for item in part)
     return part
 
 
@@ -99,56 +102,60 @@ def _first_draw(program: Jaxpr, key: Any) -> Any:
     for equation in program.eqns:
         if any(not is_constant(v) and v in reached for v in equation.invars):
             reached.update(equation.outvars)
-            if draws(equation):
+            if draws_bits(equation):
                 return equation
-    return program.eqns[-1]
+    return program.eqns[-1]  # the key itself, or what is made of it, is an output
 
 
-def draws(equation: Any) -> bool:
+def draws_bits(equation: Any) -> bool:
     """Return whether an equation, or a program inside it, makes random bits."""
     inner = programs_inside(equation)
-    return "bits" in equation.primitive.name or any(draws(e) for jaxpr in inner for e in jaxpr.eqns)
+    return "bits" in equation.primitive.name or any(
+        draws_bits(e) for jaxpr in inner for e in jaxpr.eqns
+    )
 
 
 noise_p = new_primitive("noise", lambda *, shape, dtype, **_: shaped(shape, dtype))
-_CALLS = frozenset("jit closed_call core_call remat2 custom_jvp_call custom_vjp_call".split())
-_LARGEST = 2**16  # elements; no key is computed from larger arrays
+_CALL_PRIMITIVES = frozenset(
+    "jit closed_call core_call remat2 custom_jvp_call custom_vjp_call".split()
+)
+_MAX_KEY_ELEMENTS = 2**16  # elements; no key is computed from larger arrays
 
 
 class _UnknownKey(Exception):
     """Raised if a key depends on more than the model's key and constants."""
 
 
-class _Known(NamedTuple):
-    """A value from which a key is computed."""
+class _KeyValue(NamedTuple):
+    """A concrete value from which keys are computed."""
 
     value: Any
-    drawn: bool  # whether it depends on the model's key
+    uses_key: bool  # whether it depends on the model's key
 
 
-class _Scope:
+class _LazyValues:
     """The values of a program, computed when they are needed."""
 
-    def __init__(self, program: Jaxpr, inputs: Sequence[Callable[[], _Known]]) -> None:
+    def __init__(self, program: Jaxpr, inputs: Sequence[Callable[[], _KeyValue]]) -> None:
         variables = (*program.constvars, *program.invars)
-        self.known = dict(zip(variables, inputs, strict=True))
+        self._thunks = dict(zip(variables, inputs, strict=True))
         for equation in program.eqns:
             results = functools.cache(functools.partial(self._results, equation))
-            for place, variable in enumerate(equation.outvars):
-                self.known[variable] = functools.partial(_one_of, results, place)
+            for index, variable in enumerate(equation.outvars):
+                self._thunks[variable] = functools.partial(_one_of, results, index)
 
-    def value(self, variable: Any) -> _Known:
+    def value(self, variable: Any) -> _KeyValue:
         """Return a value; raise _UnknownKey if it depends on more than the model's key."""
         if is_constant(variable):
-            return _Known(variable.val, False)
-        return self.known[variable]()
+            return _KeyValue(variable.val, False)
+        return self._thunks[variable]()
 
-    def thunks(self, variables: Sequence[Any]) -> list[Callable[[], _Known]]:
+    def thunks(self, variables: Sequence[Any]) -> list[Callable[[], _KeyValue]]:
         """Return functions that compute values when they are called."""
         return [functools.partial(self.value, variable) for variable in variables]
 
-    def _results(self, equation: Any) -> list[_Known]:
-        small = all(output.aval.size <= _LARGEST for output in equation.outvars)
+    def _results(self, equation: Any) -> list[_KeyValue]:
+        small = all(output.aval.size <= _MAX_KEY_ELEMENTS for output in equation.outvars)
         if is_marked(equation) or equation.effects or not small:
             raise _UnknownKey
         if (inner := _program_of(equation)) is not None:
@@ -158,72 +165,72 @@ class _Scope:
             raise _UnknownKey
         operands = list(map(self.value, equation.invars))
         results = apply_equation(equation, [operand.value for operand in operands])
-        drawn = any(operand.drawn for operand in operands)
-        return [_Known(part, drawn) for part in results]
+        uses_key = any(operand.uses_key for operand in operands)
+        return [_KeyValue(result, uses_key) for result in results]
 
 
-def _one_of(results: Callable[[], list[_Known]], place: int) -> _Known:
-    return results()[place]
+def _one_of(results: Callable[[], list[_KeyValue]], index: int) -> _KeyValue:
+    return results()[index]
 
 
 def _program_of(equation: Any) -> tuple[Jaxpr, Sequence[Any]] | None:
-    """Return the program that a call evaluates once, and its constants; None if it is no call."""
-    if equation.primitive.name not in _CALLS:
+    """Return a call's program and constants, or None if the equation is not a call."""
+    if equation.primitive.name not in _CALL_PRIMITIVES:
         return None
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     return getattr(program, "jaxpr", program), getattr(program, "consts", ())
 
 
-def _constant(value: Any) -> _Known:
+def _constant(value: Any) -> _KeyValue:
     if is_traced(value):
         raise _UnknownKey
-    return _Known(value, False)
+    return _KeyValue(value, False)
 
 
-def _scope(program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Callable]) -> _Scope:
-    return _Scope(program, [*(functools.partial(_constant, c) for c in consts), *inputs])
+def _scope(program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Callable]) -> _LazyValues:
+    return _LazyValues(program, [*(functools.partial(_constant, c) for c in consts), *inputs])
 
 
-class _Rewriter:
+class _NoiseRewriter:
     """Replaces uniform random numbers by the primitive ``noise``, also in inner programs."""
 
     def __init__(self) -> None:
-        self.names: dict[Any, str] = {}  # by keys, shape and dtype
-        self.drawn_with: dict[bytes, Any] = {}  # keys, shape and dtype by key
+        self.name_by_noise: dict[Any, str] = {}  # by keys, shape and dtype
+        self.noise_by_key: dict[bytes, Any] = {}  # keys, shape and dtype by key
 
-    def program(self, scope: _Scope, program: Jaxpr) -> Jaxpr:
+    def program(self, scope: _LazyValues, program: Jaxpr) -> Jaxpr:
         equations = [self._equation(scope, equation) for equation in program.eqns]
         return program.replace(eqns=equations)
 
-    def _equation(self, scope: _Scope, equation: Any) -> Any:
-        if (inner := _program_of(equation)) is None or not draws(equation):
+    def _equation(self, scope: _LazyValues, equation: Any) -> Any:
+        if (inner := _program_of(equation)) is None or not draws_bits(equation):
             return equation
         if function_of_jax(equation) == "_uniform" and (name := self._name(scope, equation)):
             output = equation.outvars[0].aval
             parameters = {"name": name, "shape": output.shape, "dtype": output.dtype}
             return equation.replace(primitive=noise_p, invars=[], params=parameters)
         program, consts = inner
-        own = _scope(program, consts, scope.thunks(equation.invars))
-        changed = self.program(own, program)
-        place = "jaxpr" if "jaxpr" in equation.params else "call_jaxpr"
-        old = equation.params[place]
+        inner_scope = _scope(program, consts, scope.thunks(equation.invars))
+        changed = self.program(inner_scope, program)
+        key = "jaxpr" if "jaxpr" in equation.params else "call_jaxpr"
+        old = equation.params[key]
         new = old.replace(jaxpr=changed) if isinstance(old, ClosedJaxpr) else changed
-        return equation.replace(params={**equation.params, place: new})
+        return equation.replace(params={**equation.params, key: new})
 
-    def _name(self, scope: _Scope, equation: Any) -> str:
-        """Return the noise's name; empty if it is not known to be noise of its own on (0, 1)."""
+    def _name(self, scope: _LazyValues, equation: Any) -> str:
+        """Return the noise's name, or '' unless it is independent noise on (0, 1)."""
         try:
             key, low, high = map(scope.value, equation.invars)
         except _UnknownKey:
             return ""
-        if not key.drawn or (float(low.value), float(high.value)) != (0.0, 1.0):
+        if not key.uses_key or (float(low.value), float(high.value)) != (0.0, 1.0):
             return ""
         rows, output = _rows(key.value), equation.outvars[0].aval
         noise = (*rows, output.shape, output.dtype)
-        others = [row for row in rows if self.drawn_with.setdefault(row, noise) != noise]
+        others = [row for row in rows if self.noise_by_key.setdefault(row, noise) != noise]
         if others or len(set(rows)) < len(rows):
             return ""
-        return self.names.setdefault(noise, noise_name())
+        return self.name_by_noise.setdefault(noise, noise_name())
 
 
 def _rows(keys: Any) -> list[bytes]:
@@ -234,28 +241,34 @@ def _rows(keys: Any) -> list[bytes]:
 
 
 def with_noise(program: ClosedJaxpr, key: Any) -> ClosedJaxpr:
-    """Replace uniform numbers that a program draws with ``key``, its first input, by ``noise``."""
-    if not any(map(draws, program.jaxpr.eqns)):
+    """Replace uniform draws from ``key``, the program's first input, by ``noise``."""
+    if not any(map(draws_bits, program.jaxpr.eqns)):
         return program
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     with jax.ensure_compile_time_eval():
-        own = jax.random.key(0, impl=jax.random.key_impl(key)) if typed else jax.random.PRNGKey(0)
-        inputs = [lambda: _Known(own, True), *[_unknown] * (len(program.jaxpr.invars) - 1)]
+        if typed:
+            concrete_key = jax.random.key(0, impl=jax.random.key_impl(key))
+        else:
+            concrete_key = jax.random.PRNGKey(0)
+        inputs = [
+            lambda: _KeyValue(concrete_key, True),
+            *[_unknown] * (len(program.jaxpr.invars) - 1),
+        ]
         scope = _scope(program.jaxpr, program.consts, inputs)
-        return program.replace(jaxpr=_Rewriter().program(scope, program.jaxpr))
+        return program.replace(jaxpr=_NoiseRewriter().program(scope, program.jaxpr))
 
 
-def _unknown() -> _Known:
+def _unknown() -> _KeyValue:
     raise _UnknownKey
 
 
 def noise_rule(propagation: Propagation) -> Callable:
-    """Return the moment rule of the primitive ``noise``; noise of one name is one value."""
-    known: dict[str, Uniform] = {}
+    """Return the moment rule of ``noise``; equal names share one value."""
+    value_by_name: dict[str, Uniform] = {}
 
     def noise(*, name: str, shape: Any, dtype: Any) -> Uniform:
-        if name not in known:
-            known[name] = Uniform(name, jnp.zeros(shape, dtype), propagation)
-        return known[name]
+        if name not in value_by_name:
+            value_by_name[name] = Uniform(name, jnp.zeros(shape, dtype), propagation)
+        return value_by_name[name]
 
     return noise

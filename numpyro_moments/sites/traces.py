@@ -24,7 +24,12 @@ from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.structure import stripped
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.messenger import MomentMessenger, drawn_density, latent_rule, model_site
-from numpyro_moments.sites.random_watch import Declared, noise_rule, refuse_silent_draws, with_noise
+from numpyro_moments.sites.random_watch import (
+    KeyMarker,
+    check_no_silent_draws,
+    noise_rule,
+    with_noise,
+)
 from numpyro_moments.sites.terms import Site, without_wrappers
 
 
@@ -141,10 +146,10 @@ def moment_traces(
     messengers = partial(MomentMessenger, sample_sites=sample_sites), observing(predicting)
     traced = trace_sites(model, guide, args, kwargs, parameters, key, messengers, site_parts)
     jaxpr = with_noise(traced.jaxpr, traced.keys[0])
-    refuse_silent_draws(jaxpr.jaxpr, traced.certain_outputs(predicting))
+    check_no_silent_draws(jaxpr.jaxpr, traced.certain_outputs(predicting))
     rules = {"latent": latent_rule(propagation), "noise": noise_rule(propagation)}
-    interpreter = evaluator(rules, outputs=_names(traced.shapes))
-    guide_parts, model_parts = traced.parts(interpreter.run(jaxpr, traced.keys))
+    interpreter = evaluator(rules, output_sites=_names(traced.shapes))
+    guide_parts, model_parts = traced.parts(interpreter.run_closed(jaxpr, traced.keys))
     guide_sites, model_sites = (
         {name: {**sites[name], **part} for name, part in parts.items()}
         for sites, parts in zip(traced.sites, (guide_parts, model_parts), strict=True)
@@ -230,7 +235,7 @@ def host_traces(
     mutable = {n: site["value"] for n, site in guide_trace.items() if site["type"] == "mutable"}
     replayed = handlers.replay(handlers.seed(model, model_key), guide_trace)
     substituted = handlers.substitute(replayed, data={**parameters, **mutable})
-    model_trace = traced(model_messenger(Declared(substituted)))
+    model_trace = traced(model_messenger(KeyMarker(substituted)))
     check_model_guide_match(model_trace, guide_trace)
     validate_model(model_trace)
     return _kept(guide_trace), _kept(model_trace)

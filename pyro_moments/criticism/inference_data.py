@@ -78,7 +78,7 @@ def to_inference_data(
     """
     source = posterior_of(posterior, model, data, named)
     how = num_samples, importance_weights, num_prior_samples, predictions
-    return convert(source, *how, (dims, coords), batch_size)
+    return convert(source, *how, dims, coords, batch_size)
 
 
 def loo(

@@ -15,7 +15,11 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.util import prune_subsample_sites
 
 from moment_calculus.criticism.draws import Draws
-from moment_calculus.criticism.fitted_model import Posterior, chains_not_run, no_posterior
+from moment_calculus.criticism.fitted_model import (
+    Posterior,
+    missing_chains_error,
+    posterior_type_error,
+)
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.optimisation.outcome import Fit
@@ -43,7 +47,7 @@ class PyroPosterior(Posterior):
 
     framework = "Pyro"
 
-    def running(self) -> Any:
+    def model_context(self) -> Any:
         """Return a context in which the model runs with the trained parameters."""
         return self.context()
 
@@ -55,10 +59,10 @@ class PyroPosterior(Posterior):
         """Return a generator that continues torch's random numbers."""
         return np.random.default_rng(int(torch.randint(SEED_LIMIT, ())))
 
-    def model(self, first: Any, batch_size: int | None = None) -> PyroModel:
+    def model(self, example_draw: Any, batch_size: int | None = None) -> PyroModel:
         """Return the model with its arguments."""
         args, named = self.context.cast_arguments(self.program.args, self.program.kwargs)
-        return PyroModel(self.program.model, args, named, first, self.device, batch_size)
+        return PyroModel(self.program.model, args, named, example_draw, self.device, batch_size)
 
     def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> PyroModel:
         """Return the model with other arguments."""
@@ -76,7 +80,7 @@ class PyroPosterior(Posterior):
         with problem.precision():
             return LinearResponse(problem, tolerance)
 
-    def same_for(self, other: Any) -> PyroPosterior:
+    def with_approximation(self, other: Any) -> PyroPosterior:
         """Return a linear response, or chains, with the same model and arguments."""
         model, _, args, named, _ = self.program
         return posterior_of(other, model, args, named)
@@ -107,7 +111,7 @@ def posterior_of(
     if isinstance(posterior, Fit):
         return _of_guide(program._replace(guide=posterior.guide), posterior.params)
     if not callable(posterior):
-        raise no_posterior(posterior, "Pyro")
+        raise posterior_type_error(posterior, "Pyro")
     return _of_guide(program, None)
 
 
@@ -191,7 +195,7 @@ def guide_nodes(program: Program) -> dict[str, Any]:
 
 def _of_chains(chains: MCMC, program: Program) -> PyroPosterior:
     if chains._samples is None:
-        raise chains_not_run()
+        raise missing_chains_error()
     samples = chains.get_samples()
     double = _is_double(samples)
     program = _in_precision(program, double)

@@ -27,19 +27,19 @@ from moment_calculus.optimisation.options import LEARNING_RATE, Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.rounds import cached, initial_outcome
 from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest, fitted
-from moment_calculus.optimisation.training import Progress, Trainer, last_line
+from moment_calculus.optimisation.training import Progress, Trainer, write_below_bar
 from moment_calculus.optimisation.weighting import PlateScaling
 from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, TorchOptimiser
 from pyro_moments.fitting.parameters import (
     Parameters,
-    convert_parameters,
     double_precision,
+    parameters_to_float64,
     to_float64,
 )
 from pyro_moments.fitting.problem import GlobalRandomState, Problem, trained_loss_by_draws
-from pyro_moments.fitting.storing import joint_density, stored_training, streaming
+from pyro_moments.fitting.storing import density_text, stored_training, with_prior
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.traces import bind
 
@@ -208,7 +208,7 @@ def fit_with(
             options=options,
             objective=objective or DeterministicELBO(),
             model=model,
-            streamed_model=streaming(model, options.prior, source),
+            streamed_model=with_prior(model, options.prior, source),
             source=source,
             held_out=convert(options.held_out_arguments),
             scheduler=scheduler,
@@ -218,7 +218,7 @@ def fit_with(
         if options.by_draws:
             problem = task.problem(result.guide, kl_warm_up=False)
             result.by_draws = trained_loss_by_draws(problem, source, options, result, _rows)
-            last_line(str(result.by_draws), options.progress_bar)
+            write_below_bar(str(result.by_draws), options.progress_bar)
             warn_if_off(result.by_draws)
         return result
 
@@ -246,14 +246,14 @@ class FitTask:
         bind(guide, self.streamed_model)
         problem = self.problem(guide, kl_warm_up=self.options.warm_up is not None)
         if self.options.float64:
-            convert_parameters(lambda: problem.unweighted_loss(first_arguments(self.source)))
+            parameters_to_float64(lambda: problem.unweighted_loss(first_arguments(self.source)))
         if self.options.method == "adam":
             steps = _steps(self.options, self.scheduler)
             trainer = GradientTrainer(problem, self.source, self.options.warm_up, steps)
             fit = self._fitted(problem, trainer, Course(), lambda kept: kept)
             return fit, trainer.parameters
         minimiser, parameters = _minimiser(self.options, problem, self.source)
-        at_vector = parameters.copies_at_vector
+        at_vector = parameters.load_vector_and_copy
         return self._fitted(problem, minimiser, minimiser.outcome, at_vector), parameters
 
     def problem(self, guide: Callable, *, kl_warm_up: bool) -> Problem:
@@ -288,7 +288,7 @@ class FitTask:
                 stored_training(self.model, problem.guide, data, named),
                 parameters,
                 digest=_digest,
-                density=functools.partial(joint_density, self.model, data, named),
+                density=functools.partial(density_text, self.model, data, named),
                 prior=None if prior is None else _digest(prior.params),
                 float64=torch.get_default_dtype() is torch.float64,
                 shuffles_globally=True,
@@ -340,7 +340,7 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
         initial_outcome(objective, parameters.vector()),
         options.method,
         options.tolerance,
-        at_parameters(parameters.detached),
+        at_parameters(parameters.constrained_copies),
         at_parameters(lambda: problem.terms(data, None)),
         at_parameters(problem.score),
     )
@@ -363,7 +363,7 @@ def best_of(task: FitTask, guide: Callable) -> Fit:
     for _ in range(task.options.restarts):
         with pyro.get_param_store().scope():
             fit, parameters = task.train_guide(_copied(guide))
-            fits.append((fit, parameters.copies()))
+            fits.append((fit, parameters.unconstrained_copies()))
         module.load_state_dict(initial)
     fit, copies = min(fits, key=lambda pair: pair[0].rank)
     Parameters.from_run(lambda: task.unweighted_loss(guide)).load(copies)

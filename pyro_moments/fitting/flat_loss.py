@@ -98,7 +98,7 @@ def _shapes(vector: torch.Tensor) -> Iterator[torch.Size]:
         waiting += following
 
 
-class Curvature:
+class Hessian:
     """The Hessian of a loss at the current parameters [n].
 
     The graph of the gradient is kept for the last place, because many products are
@@ -148,7 +148,7 @@ class FlatLoss:
             slopes = torch.autograd.grad(loss, leaves, materialize_grads=True)
             return loss.item(), np.concatenate([as_array(slope) for slope in slopes])
 
-        hessian = Curvature(self.smooth_loss, leaves)
+        hessian = Hessian(self.smooth_loss, leaves)
 
         def curvature(vector: np.ndarray) -> np.ndarray:
             self.parameters.set_vector(vector)
@@ -158,7 +158,7 @@ class FlatLoss:
             self.parameters.set_vector(vector)
             return hessian.product(direction)
 
-        named = self.scales
+        named = self.locations_by_scale
         scales = [
             np.full(leaf.numel(), name in named) for name, leaf in self.parameters.leaves.items()
         ]
@@ -173,8 +173,8 @@ class FlatLoss:
         )
 
     @property
-    def scales(self) -> dict[str, str]:
-        """Return the names of scale parameters, with those of their locations."""
+    def locations_by_scale(self) -> dict[str, str]:
+        """Return the location parameter's name by scale parameter."""
         names = self.parameters.leaves.keys()
         pairs = {name: _location_of(name, names) for name in names}
         return {
@@ -191,7 +191,7 @@ class FlatLoss:
         with torch.enable_grad():
             values = self.parameters.values()
             units = {name: torch.ones_like(leaf) for name, leaf in self.parameters.leaves.items()}
-            for name, location in self.scales.items():
+            for name, location in self.locations_by_scale.items():
                 (rate,) = torch.autograd.grad(values[name].sum(), self.parameters.leaves[name])
                 units |= {location: values[name].detach(), name: values[name].detach() / rate}
         return np.concatenate([as_array(unit) for unit in units.values()])

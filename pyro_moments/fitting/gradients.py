@@ -14,11 +14,11 @@ from pyro.optim.lr_scheduler import PyroLRScheduler
 from moment_calculus.optimisation.batches import AllData, Arguments, Exhausted, first_arguments
 from moment_calculus.optimisation.curvature import step_off_saddle
 from moment_calculus.optimisation.outcome import INVALID, Course
-from moment_calculus.optimisation.training import Bar
+from moment_calculus.optimisation.training import ProgressBar
 from moment_calculus.optimisation.weighting import WarmUp
 from pyro_moments._host import tree_map
 from pyro_moments.fitting.flat_loss import flat_loss
-from pyro_moments.fitting.parameters import Parameters, unconstrained
+from pyro_moments.fitting.parameters import Parameters, unconstrained_parameters
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
 
 
@@ -109,7 +109,7 @@ class GradientTrainer:
         self.parameters = Parameters({}, {})
         self._last: Arguments | None = None
 
-    def advance(self, course: Course, steps: int, bar: Bar) -> None:
+    def advance(self, course: Course, steps: int, bar: ProgressBar) -> None:
         """Train up to a number of steps, or until data or parameters end it."""
         while course.steps < steps:
             try:
@@ -131,7 +131,7 @@ class GradientTrainer:
         weight = None if self.warm_up is None else self.warm_up.weight(step)
         with poutine.trace(param_only=True) as capture:
             loss = self.problem.loss_and_grads(data, self.source.size, weight)
-        leaves = unconstrained(capture)
+        leaves = unconstrained_parameters(capture)
         if not leaves:
             raise ValueError("model and guide have no parameters: there is nothing to train")
         if any(self.parameters.leaves.get(name) is not leaf for name, leaf in leaves.items()):
@@ -160,7 +160,7 @@ class GradientTrainer:
 
     def values(self) -> dict[str, Any]:
         """Return the parameters by name."""
-        return self.parameters.detached()
+        return self.parameters.constrained_copies()
 
     def terms(self) -> dict[str, float]:
         """Return the terms of the ELBO by site, on the last mini-batch."""
@@ -168,28 +168,28 @@ class GradientTrainer:
             return {}
         return self.problem.terms(self._last, self.source.size)
 
-    def score(self) -> float:
+    def held_out_log_likelihood(self) -> float:
         """Return the held-out log-likelihood."""
         return self.problem.score()
 
     def snapshot(self) -> dict[str, torch.Tensor]:
         """Return copies of the unconstrained parameters."""
-        return self.parameters.copies()
+        return self.parameters.unconstrained_copies()
 
-    def revert(self, kept: dict[str, torch.Tensor]) -> None:
+    def load_snapshot(self, snapshot: dict[str, torch.Tensor]) -> None:
         """Return to parameters that :meth:`snapshot` has copied."""
-        self.parameters.load(kept)
+        self.parameters.load(snapshot)
 
     def state(self) -> Any:
         """Return all that the next steps depend on."""
         return {
-            "parameters": self.parameters.copies(),
+            "parameters": self.parameters.unconstrained_copies(),
             "optimiser": self.steps.state(),
             "random": GlobalRandomState().get(),
             "source": self.source.state(),
         }
 
-    def restore(self, state: Any) -> None:
+    def load_state(self, state: Any) -> None:
         """Continue from a state."""
         first = first_arguments(self.source)
         self.parameters = Parameters.from_run(lambda: self.problem.unweighted_loss(first))

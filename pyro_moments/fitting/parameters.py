@@ -1,4 +1,4 @@
-"""The parameters that an evaluation uses, as Pyro stores them, and their precision."""
+"""Collect, copy and convert the parameters that an evaluation uses in Pyro."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch.distributions import transform_to
 from pyro_moments._host import tree_map
 
 
-def unconstrained(capture: Any) -> dict[str, torch.Tensor]:
-    """Return unconstrained parameters by name, of ``trace(param_only=True)``."""
-    values = {name: site["value"] for name, site in capture.trace.nodes.items()}
+def unconstrained_parameters(tracer: Any) -> dict[str, torch.Tensor]:
+    """Return unconstrained parameters by name, from a ``trace(param_only=True)``."""
+    values = {name: site["value"] for name, site in tracer.trace.nodes.items()}
     return {
         name: value.unconstrained() if hasattr(value, "unconstrained") else value
         for name, value in values.items()
@@ -27,7 +27,7 @@ def unconstrained(capture: Any) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Unconstrained parameters, which stay where Pyro keeps them."""
+    """References to Pyro's unconstrained parameters, with their constraints."""
 
     leaves: dict[str, torch.Tensor]
     constraints: dict[str, Any]  # by name; parameters without one are real
@@ -35,21 +35,21 @@ class Parameters:
     @classmethod
     def from_run(cls, evaluate: Callable[[], Any]) -> Parameters:
         """Return the parameters that an evaluation uses."""
-        with poutine.trace(param_only=True) as capture:
+        with poutine.trace(param_only=True) as tracer:
             evaluate()
-        return cls.from_trace(capture)
+        return cls.from_trace(tracer)
 
     @classmethod
-    def from_trace(cls, capture: Any) -> Parameters:
+    def from_trace(cls, tracer: Any) -> Parameters:
         """Return the parameters of a ``poutine.trace(param_only=True)``."""
-        leaves = unconstrained(capture)  # before get_state, which drops what this needs
+        leaves = unconstrained_parameters(tracer)  # before get_state, which drops what this needs
         stored = pyro.get_param_store().get_state()["constraints"]
-        local = {  # of modules whose parameters Pyro does not store
+        module_constraints = {  # of modules whose parameters Pyro does not store
             name: site["kwargs"]["constraint"]
-            for name, site in capture.trace.nodes.items()
+            for name, site in tracer.trace.nodes.items()
             if "constraint" in site["kwargs"]
         }
-        return cls(leaves, {**local, **stored})
+        return cls(leaves, {**module_constraints, **stored})
 
     def values(self) -> dict[str, torch.Tensor]:
         """Return the constrained values, differentiable."""
@@ -58,7 +58,7 @@ class Parameters:
             for name, leaf in self.leaves.items()
         }
 
-    def detached(self) -> dict[str, torch.Tensor]:
+    def constrained_copies(self) -> dict[str, torch.Tensor]:
         """Return copies of the constrained values."""
         return {name: value.detach().clone() for name, value in self.values().items()}
 
@@ -70,20 +70,20 @@ class Parameters:
             for name, value in self.values().items()
         )
 
-    def copies(self) -> dict[str, torch.Tensor]:
+    def unconstrained_copies(self) -> dict[str, torch.Tensor]:
         """Return copies of the unconstrained parameters."""
         return {name: leaf.detach().clone() for name, leaf in self.leaves.items()}
 
     @torch.no_grad()
     def load(self, copies: dict[str, Any]) -> None:
-        """Set the parameters to what :meth:`copies` returns, as tensors or arrays."""
+        """Set the parameters to what :meth:`unconstrained_copies` returns, as tensors or arrays."""
         for name, leaf in self.leaves.items():
             leaf.copy_(torch.as_tensor(copies[name]))
 
-    def copies_at_vector(self, vector: np.ndarray) -> dict[str, torch.Tensor]:
-        """Move to a place, and return copies of the unconstrained parameters there."""
+    def load_vector_and_copy(self, vector: np.ndarray) -> dict[str, torch.Tensor]:
+        """Set the parameters to a vector, and return unconstrained copies of them."""
         self.set_vector(vector)
-        return self.copies()
+        return self.unconstrained_copies()
 
     @torch.no_grad()
     def replace_data(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -93,6 +93,7 @@ class Parameters:
 
     def vector(self) -> np.ndarray:
         """Return all parameters as one vector."""
+        # concatenate needs at least one array
         return np.concatenate([np.zeros(0), *map(as_array, self.leaves.values())])
 
     @torch.no_grad()
@@ -101,9 +102,9 @@ class Parameters:
         start = 0
         for leaf in self.leaves.values():
             part = vector[start : start + leaf.numel()].reshape(tuple(leaf.shape))
-            moved = torch.as_tensor(part).to(leaf)
-            if not torch.equal(moved, leaf):  # else graphs stay valid
-                leaf.copy_(moved)
+            new_value = torch.as_tensor(part).to(leaf)
+            if not torch.equal(new_value, leaf):  # a copy invalidates autograd's graphs
+                leaf.copy_(new_value)
             start += leaf.numel()
 
 
@@ -126,30 +127,29 @@ def double_precision() -> Iterator[None]:
 def to_float64(data: Any) -> Any:
     """Return floating-point tensors as float64, also inside tuples and dictionaries."""
 
-    def of(part: Any) -> Any:
+    def convert(part: Any) -> Any:
         floating = isinstance(part, torch.Tensor) and part.is_floating_point()
         return part.double() if floating else part
 
-    return tree_map(of, data)
+    return tree_map(convert, data)
 
 
-def convert_parameters(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Turn the parameters that an evaluation uses into float64; return them with their old data.
-
-    Single precision may end an evaluation before it has used all of them, so it is
-    repeated.
-    """
-    single, failure = [torch.empty(0)], None
+def parameters_to_float64(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Convert an evaluation's parameters to float64; return them with their old data."""
     changed: list[tuple[torch.Tensor, torch.Tensor]] = []
-    while single:
+    # An evaluation may fail on mixed dtypes before it has used all parameters, so it is
+    # repeated until none is float32.
+    while True:
         failure = None
-        with poutine.trace(param_only=True) as capture:
+        with poutine.trace(param_only=True) as tracer:
             try:
                 evaluate()
             except Exception as error:
                 failure = error
-        leaves = unconstrained(capture).values()
+        leaves = unconstrained_parameters(tracer).values()
         single = [leaf for leaf in leaves if leaf.dtype is torch.float32]
+        if not single:
+            break
         for leaf in single:
             changed.append((leaf, leaf.data))
             leaf.data = leaf.data.double()
@@ -160,13 +160,13 @@ def convert_parameters(evaluate: Callable[[], Any]) -> list[tuple[torch.Tensor, 
 
 
 def restore_parameters(changed: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Restore the old data of parameters that :func:`convert_parameters` has changed."""
+    """Restore the old data of parameters that :func:`parameters_to_float64` has changed."""
     for leaf, data in changed:
         leaf.data = data
 
 
 def has_float64(guide: Any) -> bool:
-    """Return whether a guide, or the store if it is no module, is in float64."""
+    """Return whether a guide's parameters are float64 (the store's, for a function)."""
     is_module = isinstance(guide, torch.nn.Module)
     leaves: Any = guide.parameters() if is_module else pyro.get_param_store().values()
     return any(leaf.dtype is torch.float64 for leaf in leaves)

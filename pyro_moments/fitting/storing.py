@@ -1,4 +1,4 @@
-"""Write trained parameters to a file, read them, and use them as a prior."""
+"""Save trained parameters to a file, load them, and use them as a prior."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ from moment_calculus.optimisation.storage.trainings import (
 from moment_calculus.optimisation.weighting import priors_from_fit
 from pyro_moments.fitting.parameters import (
     Parameters,
-    convert_parameters,
     double_precision,
     has_float64,
+    parameters_to_float64,
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import bind
 
+# versions written into the header
 PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")
 
 
@@ -50,29 +51,29 @@ def save(
     and shapes. Nothing in it is executed when it is loaded.
 
     Args:
-        path: the file; one that exists is replaced at once, and never left half written.
+        path: the file; an existing one is replaced atomically.
         model: the model.
         guide: the trained guide.
-        *data: arguments of model and guide, as in training; the model is run on them
-            once, to know its sites.
+        *data: arguments of model and guide, as in training; the model is run on them, to
+            know its sites.
         **named: likewise, by name.
 
     Example:
         >>> save("network.safetensors", model, guide, x, y)  # doctest: +SKIP
     """
-    double = has_float64(guide)
-    data, named = (to_float64(data), to_float64(named)) if double else (data, named)
-    with double_precision() if double else contextlib.nullcontext():
+    use_float64 = has_float64(guide)
+    data, named = (to_float64(data), to_float64(named)) if use_float64 else (data, named)
+    with double_precision() if use_float64 else contextlib.nullcontext():
         with random_state_restored(), torch.no_grad():
             parameters = Parameters.from_run(lambda: _run(model, guide, data, named))
         training = stored_training(model, guide, data, named)
-    training.write(path, {"parameters": parameters.copies()}, {})
+    training.write(path, {"parameters": parameters.unconstrained_copies()}, {})
 
 
 def load(
     path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
 ) -> Fit:
-    """Read trained parameters from a file of :func:`save`, or of a checkpoint of :func:`fit`.
+    """Load trained parameters from a file of :func:`save` or a checkpoint of :func:`fit`.
 
     Pyro stores parameters by name: guides of the same class share them, and those of the
     file replace those in the store, unless ``pyro.clear_param_store()`` is called in
@@ -84,62 +85,64 @@ def load(
         guide: a guide of the same class, and with the same settings where the posterior
             has some beside its parameters (``p`` and ``noise`` of ``MCDropoutGuide``); it
             may be a new one.
-        *data: arguments of model and guide: new inputs suffice for ``DVIGuide``, others
-            need the observations, as they take what is not observed for latent.
+        *data: arguments of model and guide: new inputs suffice for ``DVIGuide``; other
+            guides also need the observations, because they treat unobserved sites as
+            latent.
         **named: likewise, by name.
 
     Returns:
-        A fit with the guide and its parameters; of a checkpoint also the losses so far.
+        A fit with the guide and its parameters; for a checkpoint also its losses.
 
     Raises:
         FileNotFoundError: if there is no file.
-        StoredFileError: if it is truncated, damaged, foreign, of a newer version, of
-            another host, guide or model; the message names the cause and the remedy.
+        StoredFileError: if it is truncated, damaged, of another kind, of a newer version,
+            or from another framework, guide or model; the message names the cause and the
+            remedy.
 
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
     """
-    tree = stored_training(model, guide, data, named).read(path, is_checkpoint=False)
+    tree = stored_training(model, guide, data, named).read(path, require_checkpoint=False)
     arrays = tree["parameters"]
     bind(guide, model)
     if hasattr(guide, "restore"):
         guide.restore(arrays)
-    double = any(array.dtype == np.float64 for array in arrays.values())
-    data, named = (to_float64(data), to_float64(named)) if double else (data, named)
+    use_float64 = any(array.dtype == np.float64 for array in arrays.values())
+    data, named = (to_float64(data), to_float64(named)) if use_float64 else (data, named)
     run = lambda: _run(model, guide, data, named)  # noqa: E731
     with (
         random_state_restored(),
         torch.no_grad(),
-        double_precision() if double else contextlib.nullcontext(),
+        double_precision() if use_float64 else contextlib.nullcontext(),
     ):
-        if double:
-            convert_parameters(run)
+        if use_float64:
+            parameters_to_float64(run)
         parameters = Parameters.from_run(run)
     check_parameters(path, arrays, parameters.leaves)
     parameters.replace_data(arrays)
-    fit = Fit(guide=guide, params=parameters.detached(), seconds={})
+    fit = Fit(guide=guide, params=parameters.constrained_copies(), seconds={})
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
     return fit
 
 
 def _run(model: Callable, guide: Callable, data: tuple, named: dict[str, Any]) -> None:
-    """Run guide and model, which makes their parameters."""
+    """Run guide and model once, which creates their parameters."""
     trace = poutine.trace(guide).get_trace(*data, **named)
     poutine.block(poutine.replay(model, trace=trace), expose_types=["param"])(*data, **named)
 
 
 def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
-    """Return what reads and writes files of a model and a guide."""
+    """Return the reader and writer of a model and guide's files."""
     signature = signature_of(sampled_sites(model, data, named), without_wrappers)
     return StoredTraining("pyro_moments", PACKAGES, guide, signature, _to_array)
 
 
 def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, Any]:
-    """Return the ``sample`` sites of a model, from a run that leaves nothing behind."""
-    started = InitMessenger(_start)(model)
+    """Return a model's ``sample`` sites, from a run without side effects."""
+    initialised_model = InitMessenger(_initial_value)(model)
     with random_state_restored(), torch.no_grad(), poutine.block(), pyro.get_param_store().scope():
-        trace = poutine.trace(started).get_trace(*data, **named)
+        trace = poutine.trace(initialised_model).get_trace(*data, **named)
     return {
         name: site
         for name, site in prune_subsample_sites(trace).nodes.items()
@@ -147,14 +150,14 @@ def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[s
     }
 
 
-def joint_density(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
+def density_text(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
     """Return a model's log density at a fixed start, as text."""
     with random_state_restored(), torch.no_grad():
         torch.manual_seed(0)
         return density_as_text(sampled_sites(model, data, named), observed)
 
 
-def _start(site: dict) -> Any:
+def _initial_value(site: dict) -> Any:
     """Return an initial value in the default precision."""
     if site["fn"].support.is_discrete:
         return site["fn"].sample()
@@ -168,8 +171,8 @@ def _to_array(leaf: Any) -> np.ndarray | None:
     return leaf if isinstance(leaf, np.ndarray) else None
 
 
-class Streaming(Messenger):
-    """Handler that gives latent sites other priors by name."""
+class PriorReplacement(Messenger):
+    """Handler that replaces the priors of latent sites by name."""
 
     def __init__(self, priors: dict[str, Any]) -> None:
         super().__init__()
@@ -180,8 +183,10 @@ class Streaming(Messenger):
             msg["fn"] = self.priors[msg["name"]]
 
 
-def streaming(model: Callable, prior: Fit | None, source: AllData) -> Callable:
-    """Return a model with an earlier posterior as prior, but for local sites."""
+def with_prior(model: Callable, prior: Fit | None, source: AllData) -> Callable:
+    """Return the model with an earlier posterior as the prior of its global sites."""
     if prior is None:
         return model
-    return Streaming(priors_from_fit(sampled_sites(model, *first_arguments(source)), prior))(model)
+    return PriorReplacement(priors_from_fit(sampled_sites(model, *first_arguments(source)), prior))(
+        model
+    )

@@ -46,7 +46,7 @@ from pyro_moments.likelihoods.structure import (
 
 def draw_observations(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
     """Draw parameters, and an observation for each: [count, *shape]."""
-    distribution_at, arguments = _as_function(fn)
+    distribution_at, arguments = _parametrise(fn)
     device = random_tensors(fn)[0].device
 
     def noise(shape: tuple[int, ...]) -> torch.Tensor:
@@ -60,13 +60,15 @@ def draw_observations(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
     return ExpandedDistribution(distribution_at(*points), torch.Size((count, *shape))).sample()
 
 
-def _as_function(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """Return the distribution by its random parameters, and these."""
+def _parametrise(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a function from random parameters to the distribution, and the parameters."""
     tensors = random_tensors(fn)
     arguments = [unwrap(tensor) for tensor in tensors]
     check_univariate(fn, arguments)
     parameters = ((name, unwrap(tensor), kind) for name, tensor, kind in constrained_tensors(fn))
-    check_unconstrained(fn, parameters, _is_real, link_names="torch.exp(h) or torch.sigmoid(h)")
+    check_unconstrained(
+        fn, parameters, _may_be_unbounded, link_names="torch.exp(h) or torch.sigmoid(h)"
+    )
 
     def distribution_at(*points: torch.Tensor) -> Any:
         shape = torch.broadcast_shapes(fn.batch_shape, *(point.shape for point in points))
@@ -76,7 +78,8 @@ def _as_function(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
     return distribution_at, arguments
 
 
-def _is_real(constraint: Any) -> bool:
+def _may_be_unbounded(constraint: Any) -> bool:
+    """Return whether a constraint allows any real number, or cannot be checked."""
     bounds = vars(constraint).values()
     if constraints.is_dependent(constraint) or any(isinstance(b, torch.Tensor) for b in bounds):
         return True
@@ -90,8 +93,8 @@ def _double(value: Any) -> Any:
 
 
 UNIVARIATE = Univariate(
-    as_function=_as_function,
-    over_nodes=lambda function, shape: function,  # torch's distributions broadcast
+    parametrise=_parametrise,
+    vectorise=lambda function, shape: function,  # torch's distributions broadcast
     certain=lambda fn: None if has_moments(fn) else fn,
     support=lambda fn: fn.support,
     is_random=lambda part: isinstance(part, MomentTensor),

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.values.propagation import Table
+from moment_calculus.values.propagation import FunctionRegistry
 from pyro_moments.rules.table import named
 
 Tensor = torch.Tensor
 Rule = Callable[..., int | None]
-RULES: Table[Callable] = Table()
+RULES: FunctionRegistry[Callable] = FunctionRegistry()
 """From operands, tensors or :class:`WithRowAxis`, to the axis in the result; None: rows mix."""
 
 

@@ -84,7 +84,7 @@ def unconstrained_values(
     parameters: Parameters, params: Mapping[str, Any] | None
 ) -> dict[str, torch.Tensor]:
     """Return unconstrained values by name, from ``params`` or the current parameters."""
-    current = parameters.copies()
+    current = parameters.unconstrained_copies()
     if params is None:
         return current
     if params.keys() != current.keys():

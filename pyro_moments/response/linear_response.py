@@ -40,9 +40,9 @@ from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import FlatLoss, flat_loss, uncompiled
 from pyro_moments.fitting.parameters import (
     as_array,
-    convert_parameters,
     double_precision,
     has_float64,
+    parameters_to_float64,
     restore_parameters,
     to_float64,
 )
@@ -380,7 +380,7 @@ def _problem(
     """Return the problem at parameters; the precision of the parameters stays as it was."""
     data, named = arguments
     first = lambda: elbo.differentiable_loss(model, guide, *data, **named)  # noqa: E731
-    changed = convert_parameters(first) if double else []
+    changed = parameters_to_float64(first) if double else []
     try:
         loss = flat_loss(elbo, model, guide, data, named)
         copies = unconstrained_values(loss.parameters, params)

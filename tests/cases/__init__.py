@@ -5,9 +5,8 @@ plain function by themselves, so that no formula is written twice.
 """
 
 from tests.cases.activations import ACTIVATIONS
-from tests.cases.divergences import DIVERGENCES
 from tests.cases.layers import LAYERS
-from tests.cases.likelihoods import LIKELIHOODS
+from tests.cases.likelihoods import DIVERGENCES, LIKELIHOODS
 from tests.cases.tempered import TEMPERED
 from tests.cases.windows import WINDOWS
 

@@ -6,9 +6,11 @@ from pyro.distributions import GammaPoisson
 from torch import distributions
 
 from moment_calculus import likelihoods
-from tests.cases.likelihood_functions import (
+from tests.cases.operand_kinds import Operand
+from tests.cases.row_functions import (
     density,
     exp,
+    likelihood,
     log_geometric,
     log_multivariate,
     log_ordered,
@@ -21,8 +23,6 @@ from tests.cases.likelihood_functions import (
     softplus,
     times,
 )
-from tests.cases.operand_kinds import Operand
-from tests.cases.row_functions import likelihood
 
 DATA = Operand((3,), "certain")
 POSITIVE = Operand((3,), "positive")
@@ -49,6 +49,19 @@ CONTINUOUS = [
             distributions.LogNormal, lambda out: {"loc": out[..., 0], "scale": exp(out[..., 1])}
         ),
         extremes=False,
+    ),
+    *(
+        likelihood(
+            f"log_normal_{link.__name__}_scale",
+            (POSITIVE, HEADS),
+            lambda y, out, link=link: likelihoods.log_normal(y, part(out, 0), link(part(out, 1))),
+            density(
+                distributions.LogNormal,
+                lambda out, link=link: {"loc": out[..., 0], "scale": link(out[..., 1])},
+            ),
+            extremes=False,
+        )
+        for link in (softplus, sigmoid)
     ),
     likelihood(
         "normal_nonlinear_heads",

@@ -11,24 +11,27 @@ from moment_calculus import likelihoods
 from moment_calculus.likelihoods.families import FAMILIES
 from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
 from moment_calculus.numerics.special import constants, namespace
-from tests.cases.likelihood_functions import (
+from tests.cases.operand_kinds import Operand
+from tests.cases.row_functions import (
     ROOT,
     classes,
     cut_points,
     density,
     exp,
+    likelihood,
     log_geometric,
     log_multivariate,
+    log_normal_density,
     log_ordered,
     log_probit,
     ndtr,
     part,
+    plain_heads,
+    shifted_exp,
     sigmoid,
     softplus,
     times,
 )
-from tests.cases.operand_kinds import Operand
-from tests.cases.row_functions import likelihood, log_normal_density, plain_heads, shifted_exp
 
 POWER = 0.5
 DATA = Operand((3,), "certain")

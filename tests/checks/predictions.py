@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import numpy as np
+import pytest
+
+from moment_calculus.errors import UnsupportedMoments
 
 LEVELS = np.array([0.01, 0.2, 0.5, 0.9, 0.999])
 
@@ -69,3 +76,21 @@ def check_distribution_function(cdf, value, draws):
     assert (abs((draws <= np.asarray(value)).mean(0) - below) < 5 * error).all()
     for end, expected in ((-np.inf, 0.0), (np.inf, 1.0), (np.nan, np.nan)):
         np.testing.assert_array_equal(cdf(0 * value + end), np.full(below.shape, expected))
+
+
+class Refusal(NamedTuple):
+    """A program, and what its refusal has to say: cause, latent sites, remedy."""
+
+    run: Callable[[], Any]
+    cause: str
+    remedy: str
+    sites: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Run the program and read its refusal."""
+        with pytest.raises(UnsupportedMoments) as raised:
+            self.run()
+        message = str(raised.value)
+        assert re.search(self.cause, message), message
+        assert re.search(self.remedy, message.partition("remedy: ")[2]), message
+        assert raised.value.sites == tuple(sorted(self.sites))

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.stats
 from scipy.special import expit, logsumexp, xlogy
 
-from tests.cases.hosts.likelihoods import CUTS
+from tests.cases.hosts.sites_and_likelihoods import CUTS
 
 MEAN, VARIANCE = np.array([-0.8, 0.3, 1.1]), np.array([0.3, 0.9, 0.05])
 Z = np.linspace(-9.0, 9.0, 361)  # the trapezoidal rule is exact to rounding

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions
@@ -38,8 +37,3 @@ def predicted(host, family, *parameters, kind="Prediction", **named):
     return getattr(MODULES[host], kind)(
         "y", getattr(PREDICTIVE_RULES[host], family)(*arrays, **by_name)
     )
-
-
-def in_double():
-    """A context of double precision in JAX; tensors take the precision of NumPy's arrays."""
-    return jax.enable_x64(True)

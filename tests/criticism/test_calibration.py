@@ -10,16 +10,11 @@ from scipy.integrate import quad
 from moment_calculus.criticism.calibration.calibration import normal_crps
 from numpyro_moments import calibration as of_numpyro
 from pyro_moments import Calibration, UnsupportedMoments, calibration
-from tests.criticism.predicted import LOC, SCALE, SIZE, in_double, predicted
+from tests.criticism.predicted import ARRAYS, LOC, SCALE, SIZE, predicted
 
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 LAW = scipy.stats.norm(LOC, SCALE)
 MASSES = (0.5, 0.8, 0.9, 0.95)
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    with in_double():
-        yield
 
 
 # Of one observation in each of as many equally probable intervals: no chance is in it.
@@ -45,6 +40,8 @@ def test_scores_of_normal_predictions(host, dtype):
     close = {"rtol": 1e-5 if dtype == np.float32 else 1e-12}
     np.testing.assert_allclose(found.pit, LAW.cdf(y), atol=1e-6 if dtype == np.float32 else 1e-12)
     np.testing.assert_allclose(found.log_score, LAW.logpdf(y).mean(), **close)
+    several = ARRAYS[host](np.stack([y, y]).astype(dtype))  # log_prob broadcasts
+    np.testing.assert_allclose(found.prediction.log_prob(several).mean(), found.log_score, **close)
     np.testing.assert_allclose(found.rmse, np.sqrt(((y - LOC) ** 2).mean()), **close)
     width, deviation = found.sharpness(0.8)
     np.testing.assert_allclose(width, (LAW.ppf(0.9) - LAW.ppf(0.1)).mean(), **close)

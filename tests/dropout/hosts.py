@@ -19,7 +19,7 @@ from numpyro_moments.objectives.elbo import elbo_terms
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.traces import moment_traces
 from tests.cases.hosts import models
-from tests.checks.general import QUICK
+from tests.checks.jaxprs import by_numpy
 
 X = np.random.default_rng(0).normal(size=(6, 3))
 Y = np.sin(X[:, 0])
@@ -83,6 +83,6 @@ def in_numpyro(model: Any = network, **options: Any) -> tuple[Any, dict, dict, A
         found = numpyro_moments.predict(bound, guide, params, data[0])["obs"]
         return terms, {"mean": found.mean, "epistemic_variance": found.epistemic_variance}
 
-    terms, moments = jax.jit(evaluate, compiler_options=QUICK)(params)
+    terms, moments = by_numpy(evaluate)(params)
     terms = {name: float(term) for name, term in terms.items()}
     return guide, params, terms, SimpleNamespace(**moments)

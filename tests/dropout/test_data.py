@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import jax
 import numpy as np
 import pytest
 
@@ -21,19 +20,16 @@ from moment_calculus.values import cross_covariance
 from tests.dropout import hosts
 from tests.dropout.hosts import PRIOR, SCALE, in_numpyro, in_pyro, value_of
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [
+    pytest.mark.filterwarnings("error"),
+    pytest.mark.usefixtures("double_precision", "double_precision_in_jax"),
+]
 P = 0.3
 FLOW = propagation_of("full", "exact")
 X = np.random.default_rng(2).normal(size=(3, 2))
 M = np.random.default_rng(3).normal(size=(2, 2))
 WIDE = np.random.default_rng(4).normal(size=(2, 2))
 HOSTS = {"pyro": in_pyro, "numpyro": in_numpyro}
-
-
-@pytest.fixture
-def doubles(double_precision):
-    with jax.enable_x64(True):
-        yield
 
 
 def layer():
@@ -122,7 +118,7 @@ def run(monkeypatch, host, model, x, y):
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_row_beside_the_mean_of_all(host, doubles, monkeypatch):
+def test_a_row_beside_the_mean_of_all(host, monkeypatch):
     """Over all masks of all rows."""
     found = run(monkeypatch, host, model_of(lambda h: (h + h.mean(0))[:, 0], 2), X[:2], np.zeros(2))
     masks = np.array(list(itertools.product((0, 1), repeat=4))).reshape(-1, 2, 2)
@@ -136,7 +132,7 @@ def test_a_row_beside_the_mean_of_all(host, doubles, monkeypatch):
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("plates", [(2,), ()])
-def test_rows_that_are_no_data_are_refused(host, plates, doubles, monkeypatch):
+def test_rows_that_are_no_data_are_refused(host, plates, monkeypatch):
     """A datum has one mask, which rows of it would share."""
     model = model_of(lambda h: h.reshape(2, 2, 2).mean(1)[:, 0], *plates)
     where = "'obs' in plate 'data' of 2 elements" if plates else r"'obs' in no plate, of shape \(2"

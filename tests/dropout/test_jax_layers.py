@@ -23,7 +23,7 @@ from numpyro_moments import (
     UnsupportedMoments,
     predict,
 )
-from tests.checks.general import QUICK
+from tests.checks.jaxprs import by_numpy
 
 P, K = 0.3, 0.7
 R = P / K
@@ -54,7 +54,7 @@ def predicted(model, site, loc, scale, **options):
         found = predict(model, DVIGuide(), params, **options)["obs"]
         return found.mean, found.epistemic_variance
 
-    return jax.jit(run, compiler_options=QUICK)(params)
+    return by_numpy(run)(params)
 
 
 def variance(function, **options):
@@ -129,32 +129,6 @@ def test_of_a_random_value(name, covariance):
     own = 0.64 * ((X @ A) ** 2 if covariance == "full" else X**2 @ A**2)
     noise = R * (0.64 + 0.25) * (X**2 @ A**2)
     np.testing.assert_allclose(found, own + noise, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "activation"),
-    [("flax", jax.nn.relu), ("equinox", jax.nn.relu), ("where", jnp.tanh),
-     ("mask of numbers", jax.nn.relu), ("negated", jax.nn.silu)],
-)  # fmt: skip
-def test_a_function_of_a_layer(name, activation):
-    """Over all masks, and over w: h = x w, then dropout, an activation and a map."""
-
-    def model(y=None):
-        w = numpyro.sample("w", dist.Normal(0.0, 1.0))
-        with numpyro.plate("data", 4):
-            mean = activation(SPELLINGS[name](X * w)) @ A
-            numpyro.sample("obs", dist.Normal(mean, 1.0), obs=y)
-
-    found_mean, found = predicted(model, "w", 0.5, 0.8)
-    points, weights = np.polynomial.hermite_e.hermegauss(180)
-    masks = np.array(list(itertools.product((0, 1), repeat=3)))
-    chances = np.prod(np.where(masks, K, P), axis=1)[:, None] * weights / weights.sum()
-    h = X * (0.5 + 0.8 * points[:, None, None])
-    f = activation(masks[:, None, None] / K * h) @ A
-    mean = np.einsum("mn,mnb->b", chances, f)
-    np.testing.assert_allclose(found_mean, mean, rtol=2e-3, atol=2e-3)
-    spread = np.einsum("mn,mnb->b", chances, (f - mean) ** 2)
-    np.testing.assert_allclose(found, spread, rtol=5e-3)
 
 
 def test_shared_noise():
@@ -239,26 +213,6 @@ def test_refusals(name):
         variance(function)
     assert "test_jax_layers.py" in raised.value.location
     assert raised.value.remedy
-
-
-class Network(linen.Module):
-    train: bool = True
-
-    @linen.compact
-    def __call__(self, x):
-        x = linen.Dropout(0.2, deterministic=not self.train)(x)
-        h = linen.relu(linen.Dense(20)(x))
-        return linen.Dense(1)(linen.Dropout(0.5, deterministic=not self.train)(h))[:, 0]
-
-
-def test_a_network_against_its_masks():
-    net = Network()
-    variables = net.init({"params": KEY, "dropout": KEY}, X)
-    draw = jax.jit(jax.vmap(lambda k: net.apply(variables, X, rngs={"dropout": k})))
-    f = draw(random.split(KEY, 20_000))
-    mean, found = variance(lambda: net.apply(variables, X, rngs={"dropout": key()}))
-    assert (abs(mean - f.mean(0)) < 4 * f.std(0) / len(f) ** 0.5 + 0.03 * f.std(0)).all()
-    np.testing.assert_allclose(found, f.var(0), rtol=0.1)
 
 
 @pytest.mark.parametrize("guide", [DVIGuide, MCDropoutGuide])

@@ -19,8 +19,9 @@ from moment_calculus.errors import ApproximationWarning, UnsupportedMoments
 from numpyro_moments.objectives.elbo import elbo_terms
 from numpyro_moments.sites.traces import moment_traces
 from tests.cases.hosts import models
-from tests.checks.general import QUICK
+from tests.checks.jaxprs import by_numpy
 
+pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 P, K, DRAWS = 0.3, 0.7, 200_000
 X, Y = np.linspace(-1.0, 1.0, 4), np.array([1.0, 0.0, 2.0, 1.0])
 MEAN, SCALE = np.array([0.7, -0.3]), np.array([0.4, 0.3])
@@ -84,16 +85,10 @@ def in_numpyro(program):
             term = elbo_terms(traces)["obs"]
         return term, numpyro_moments.predict(program, guide, {})["obs"].mean
 
-    return map(np.asarray, jax.jit(run, compiler_options=QUICK)())
+    return map(np.asarray, by_numpy(run)())
 
 
 RUNS = {"pyro": (models.PYRO, in_pyro), "numpyro": (models.NUMPYRO, in_numpyro)}
-
-
-@pytest.fixture(autouse=True)
-def _doubles(double_precision):
-    with jax.enable_x64(True):
-        yield
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -90,39 +90,6 @@ def test_of_channels(name, random):
     assert torch.equal(drawn, drawn[(slice(None), *own)].expand_as(drawn))  # which have one mask
 
 
-ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "gelu": F.gelu, "exp": torch.exp}
-
-
-def outcomes(function, mean, factor):
-    """Moments of a function of kept and dropped inputs: a sum over masks, a product rule for x."""
-    points, weights = np.polynomial.hermite_e.hermegauss(200)
-    z = torch.tensor(points)[:, None, None]
-    x = mean + z * factor  # one standard normal number drives all
-    total, chances = [], []
-    for bits in itertools.product((0, 1), repeat=mean.shape[-1]):
-        total.append(function(x * torch.tensor(bits) / (1 - P)))
-        chance = (1 - P) ** sum(bits) * P ** (len(bits) - sum(bits))
-        chances.append(chance * torch.tensor(weights / weights.sum()))
-    values, chances = torch.cat(total), torch.cat(chances)
-    centre = torch.tensordot(chances, values, 1)
-    deviations = values - centre
-    return centre, torch.einsum("n,nbi,nbj->bij", chances, deviations, deviations)
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_function_of_a_layer(name, dtype):
-    """An activation straight after dropout, and a map of it."""
-    mean, factor = X.double(), 0.1 * torch.linspace(1.0, 2.0, 3).double()
-    weight = A.double()
-    expected = outcomes(lambda y: ACTIVATIONS[name](y) @ weight.T, mean, factor)
-    covariance = (factor[:, None] * factor).expand(2, 3, 3)
-    given = Moments(mean.to(dtype), covariance=covariance.to(dtype))
-    found = moments(lambda x: ACTIVATIONS[name](nn.Dropout(P)(x)) @ weight.T.to(dtype), given)
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours.double(), theirs, rtol=2e-3, atol=2e-3)
-
-
 def test_a_function_of_channels():
     """The elements of a channel are kept or dropped together."""
     x = IMAGE[:, :, 0]
@@ -130,18 +97,6 @@ def test_a_function_of_channels():
     kept = torch.exp(x / (1 - P)).mean(-1)
     torch.testing.assert_close(found.mean, (1 - P) * kept + P)
     torch.testing.assert_close(found.variance, P * (1 - P) * (kept - 1) ** 2)
-
-
-def test_gradients_of_a_function_of_a_layer():
-    mean = X.double().clone().requires_grad_()
-    variance = V.double().clone().requires_grad_()
-
-    def total(mean, variance):
-        net = lambda x: torch.tanh(F.dropout(x, P)) @ A.double().T  # noqa: E731
-        found = propagate(net, Moments(mean, variance=variance), covariance="full")
-        return found.mean.sum() + found.covariance.sum()
-
-    assert torch.autograd.gradcheck(total, (mean, variance))
 
 
 def test_shared_noise_is_dependent():

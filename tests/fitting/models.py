@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as numpyro_dist
+import numpyro.infer.autoguide
 import pyro
 import pyro.distributions as pyro_dist
+import pyro.infer.autoguide
 import torch
 
 import numpyro_moments
@@ -31,13 +33,15 @@ class Host:
         package: the front end.
         language: the host.
         dist: its distributions.
-        array: makes an array.
+        np: its arrays.
+        handlers: its effect handlers.
     """
 
-    def __init__(self, name, package, language, dist, array):
-        self.name, self.package, self.array = name, package, array
-        self.language, self.dist = language, dist
-        self.x, self.y = array(X), array(Y)
+    def __init__(self, name, package, language, dist, np, handlers):
+        self.name, self.package, self.np, self.handlers = name, package, np, handlers
+        self.language, self.dist, self.autoguide = language, dist, language.infer.autoguide
+        self.array = np.tensor if name == "pyro" else np.asarray
+        self.x, self.y = self.array(X), self.array(Y)
 
     def regression(self, x, y=None):
         """Coefficients under a plate of the rows."""
@@ -71,8 +75,8 @@ class Host:
 
 
 HOSTS = {
-    "numpyro": Host("numpyro", numpyro_moments, numpyro, numpyro_dist, jnp.asarray),
-    "pyro": Host("pyro", pyro_moments, pyro, pyro_dist, torch.tensor),
+    "numpyro": Host("numpyro", numpyro_moments, numpyro, numpyro_dist, jnp, numpyro.handlers),
+    "pyro": Host("pyro", pyro_moments, pyro, pyro_dist, torch, pyro.poutine),
 }
 
 

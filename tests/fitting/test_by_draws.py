@@ -156,7 +156,7 @@ OPTIONS = [{"batch_size": 16}, {"float64": True}, {"restarts": 2}]
 
 @pytest.mark.parametrize(
     ("host", "options"),
-    [*(("pyro", options) for options in OPTIONS), ("numpyro", {"restarts": 2})],
+    [("pyro", options) for options in OPTIONS],
     indirect=["host"],
 )
 def test_mini_batches_precisions_and_restarts(host, options):
@@ -219,6 +219,7 @@ def test_a_resumed_and_a_streaming_fit(host, tmp_path):
         assert abs(fit.by_draws.value - fit.loss) < 4 * fit.by_draws.standard_error
 
 
+@IN_PYRO
 def test_subsamples_that_the_model_draws_contradict_nothing(host):
     """Every loss is of other rows, far apart where nothing is trained yet."""
 
@@ -243,6 +244,7 @@ def test_the_last_mini_batch_of_a_loader_is_taken_and_none_more(host):
     assert len([*source]) == 1
 
 
+@IN_PYRO
 def test_random_states_stay_as_they_were(host):
     states = []
     for by_draws in (True, False):

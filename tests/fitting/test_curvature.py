@@ -28,7 +28,7 @@ class Jax:
 
     def __init__(self):
         self.traces = 0
-        self.curvature = jax_loss.Curvature(self.slope)
+        self.curvature = jax_loss.Hessian(self.slope)
 
     def slope(self, place):
         self.traces += 1
@@ -49,7 +49,7 @@ class Torch:
         self.losses, self.exponential = 0, exponential
         for leaf in self.leaves:
             leaf.requires_grad_()
-        self.curvature = torch_loss.Curvature(self.loss, self.leaves)
+        self.curvature = torch_loss.Hessian(self.loss, self.leaves)
 
     def loss(self):
         self.losses += 1
@@ -78,8 +78,8 @@ def host(request):
 
 @pytest.mark.parametrize("together", [1, 2, 3, SIZE, 100])
 def test_the_hessian_is_exact_however_many_products_are_made_together(host, together, monkeypatch):
-    monkeypatch.setattr(jax_loss.Curvature, "_bytes", lambda self: 1)
-    monkeypatch.setattr(jax_loss, "BATCH_ROOM", together)
+    monkeypatch.setattr(jax_loss.Hessian, "_bytes", lambda self: 1)
+    monkeypatch.setattr(jax_loss, "MAX_BATCH_BYTES", together)
     monkeypatch.setattr(torch_loss, "BATCH_ROOM", SIZE * together)  # its largest step has as many
     for place in (PLACE, OTHER):
         np.testing.assert_allclose(host.dense(place), hessian(place), rtol=1e-12)
@@ -146,5 +146,5 @@ def test_torch_makes_large_steps_one_by_one(monkeypatch):
 def test_parameters_that_the_slope_does_not_depend_on_have_rows_of_zeros(room, monkeypatch):
     monkeypatch.setattr(torch_loss, "BATCH_ROOM", room)
     leaves = [torch.ones(size, dtype=torch.float64, requires_grad=True) for size in (2, 3)]
-    found = torch_loss.Curvature(lambda: (leaves[0] ** 3 / 6).sum() + leaves[1].sum(), leaves)
+    found = torch_loss.Hessian(lambda: (leaves[0] ** 3 / 6).sum() + leaves[1].sum(), leaves)
     np.testing.assert_allclose(found.dense(), np.diag([1.0, 1, 0, 0, 0]))

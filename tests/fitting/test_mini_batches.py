@@ -54,6 +54,7 @@ def test_a_loader_equals_a_loop_by_hand_in_numpyro():
         np.testing.assert_array_equal(fit.params[name], value)
 
 
+@IN_PYRO
 def test_what_is_observed_counts_as_much_as_all_rows(host):
     """The losses of an epoch's mini-batches are those of all data, on average."""
     frozen = {"learning_rate": 0.0, "steps": 3}
@@ -64,6 +65,7 @@ def test_what_is_observed_counts_as_much_as_all_rows(host):
     assert len(set(batches.losses)) == 3
 
 
+@IN_PYRO
 def test_mini_batches_reach_the_posterior_of_all_rows(host):
     exact = host.fit(host.regression, host.x, host.y, method="newton")
     fresh(host.name)
@@ -163,8 +165,7 @@ def bare(host):
 
 
 def scaled(host):
-    handlers = numpyro.handlers if host.name == "numpyro" else pyro.poutine
-    return handlers.scale(host.regression, scale=2.0)
+    return host.handlers.scale(host.regression, scale=2.0)
 
 
 def local(host):
@@ -203,6 +204,7 @@ def test_a_plate_is_named_where_two_are_as_long(host):
     assert np.isfinite(host.fit(model, host.x, y, plate="data", **frozen).loss)
 
 
+@IN_PYRO
 def test_rows_that_fit_scales_are_a_subsample(host):
     """For a power of each datum, too, whose scale is outside of it."""
     options = {"objective": host.package.BBAlphaELBO(0.5), "steps": 3, "batch_size": 32}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pyro.infer.autoguide as pyro_guides
 import pytest
-from numpyro.infer import autoguide as numpyro_guides
 
 from tests.checks.marks import IN_PYRO
 from tests.fitting.models import CURVE, INPUTS, network
@@ -84,14 +82,10 @@ def test_other_guides_of_the_house(host, name):
     assert abs(found.value - found.loss) < 4 * found.standard_error + 0.01 * found.loss
 
 
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [*(("pyro", name) for name in OWN_GUIDES), ("numpyro", "AutoNormal")],
-    indirect=["host"],
-)
+@pytest.mark.parametrize("name", OWN_GUIDES)
+@IN_PYRO
 def test_guides_of_the_host(host, name):
-    module = pyro_guides if host.name == "pyro" else numpyro_guides
-    guide = getattr(module, name)(host.regression)
+    guide = getattr(host.autoguide, name)(host.regression)
     fit = host.package.fit(host.regression, guide, host.x, host.y, steps=40, progress_bar=False)
     found = fit.by_draws
     assert found.note == ""

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import numpyro
-import pyro
 import pytest
 from flax import linen
 from numpyro.contrib.module import flax_module, random_flax_module
@@ -123,11 +121,10 @@ def test_parameters_of_modules_are_saved_too(tmp_path):
 
 def test_the_hosts_own_guides_are_saved(host, tmp_path):
     """They need the observations, as they take what is not observed for latent."""
-    module = numpyro.infer.autoguide if host.name == "numpyro" else pyro.infer.autoguide
     path = tmp_path / "trained.safetensors"
-    fit = saved(host, path, guide=module.AutoNormal(host.regression))
+    fit = saved(host, path, guide=host.autoguide.AutoNormal(host.regression))
     fresh(host.name)
-    guide = module.AutoNormal(host.regression)
+    guide = host.autoguide.AutoNormal(host.regression)
     loaded = host.package.load(path, host.regression, guide, host.x, host.y)
     for name, value in fit.params.items():
         np.testing.assert_array_equal(np.asarray(loaded.params[name]), np.asarray(value))
@@ -179,10 +176,11 @@ def test_another_model_is_refused(host, path, name):
 
 
 def test_another_guide_or_host_is_refused(host, path):
-    module = numpyro.infer.autoguide if host.name == "numpyro" else pyro.infer.autoguide
     error = host.package.StoredFileError
     with pytest.raises(error, match="parameters of a DVIGuide, and the guide is a AutoNormal"):
-        host.package.load(path, host.regression, module.AutoNormal(host.regression), host.x, host.y)
+        host.package.load(
+            path, host.regression, host.autoguide.AutoNormal(host.regression), host.x, host.y
+        )
     (foreign,) = (HOSTS[name] for name in HOSTS if name != host.name)
     with pytest.raises(error, match=f"was written by {host.package.__name__}, not by"):
         foreign.package.load(path, foreign.regression, foreign.package.DVIGuide(), foreign.x)

@@ -73,6 +73,7 @@ def test_the_kl_divergence_warms_up(host):
     assert terms[0] == pytest.approx(terms[1], rel=1e-5), "terms carry no weight of the KL"
 
 
+@IN_PYRO
 def test_options_may_be_passed_as_one_object(host):
     module = {"numpyro": numpyro_fit, "pyro": pyro_fit}[host.name]
     options = Options(steps=3, learning_rate=0.1, by_draws=False)
@@ -158,7 +159,11 @@ def test_the_optimisers_and_schedules_of_the_hosts(host, name, tmp_path):
     np.testing.assert_array_equal(host.location(resumed), host.location(whole))
 
 
-@pytest.mark.parametrize("method", ["adam", "lbfgs"])
+@pytest.mark.parametrize(
+    ("host", "method"),
+    [("pyro", "adam"), ("pyro", "lbfgs"), ("numpyro", "lbfgs")],
+    indirect=["host"],
+)
 def test_the_best_of_several_restarts_is_kept(host, method):
     """From starts of which one cannot be left, as the network's output is zero there."""
     language, dist = host.language, host.dist
@@ -181,6 +186,7 @@ def test_the_best_of_several_restarts_is_kept(host, method):
             host.package.fit(two_modes, guide, host.y**2, restarts=2)
 
 
+@IN_PYRO
 def test_restarts_differ_and_the_store_keeps_one(host):
     """Of 3 restarts of 1 step each the lowest loss is kept, in Pyro without traces of the rest."""
     fit = host.fit(host.regression, host.x, host.y, restarts=3, steps=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +12,7 @@ from moment_calculus.functions.pairs import mehler
 from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import ACTIVATIONS, activation
 from moment_calculus.numerics.arrays import outer
-from tests.checks.general import QUICK
+from tests.checks.jaxprs import by_numpy
 
 ORDER = 24
 PAIRS = [("tanh", "tanh"), ("sigmoid", "softplus"), ("softsign", "tanh")]
@@ -95,7 +93,7 @@ def _with_gradients(rule, arrays, weights, framework):
     with jax.enable_x64(True):
         leaves = tuple(map(jnp.asarray, arrays))
 
-        @partial(jax.jit, compiler_options=QUICK)
+        @by_numpy
         def both(leaves):
             value, back = jax.vjp(lambda parts: rule(*parts), leaves)
             return value, *back(jnp.asarray(weights))[0]

@@ -79,42 +79,6 @@ def test_steps_are_exact():
     np.testing.assert_allclose(result[:, 0, 1], true, rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_hermite_coefficients(name):
-    mixture, function = FUNCTIONS[name]
-    for mean, scale in ((0.3, 0.2), (-1.0, 1.0), (2.0, 3.0)):
-        ours = mixture.hermite(np.array([mean]), np.array([scale**2]), 10)
-        true = oracles.hermite_coefficients(on_numpy(function), mean, scale, (0.0,), 10)
-        np.testing.assert_allclose(np.concatenate(ours), true, atol=2e-8 * max(1, scale))
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_gradients(name):
-    mixture = FUNCTIONS[name][0]
-    generator = torch.Generator().manual_seed(3)
-    factor = torch.randn(2, 3, 2, generator=generator, dtype=torch.double).requires_grad_()
-    mean = torch.randn(2, 3, generator=generator, dtype=torch.double).requires_grad_()
-
-    def function(location, root):
-        off = 1 - torch.eye(3, dtype=torch.double)
-        return matrices(mixture, location, root @ root.mT) * off
-
-    assert torch.autograd.gradcheck(function, (mean, factor))
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_finite_for_extreme_arguments_in_single_precision(name):
-    ratios, scales = torch.tensor([-1e4, -8, 0, 8, 1e4]), torch.tensor([1e-6, 1e-3, 1, 1e3])
-    ratio, scale = (part.reshape(-1) for part in torch.meshgrid(ratios, scales, indexing="ij"))
-    for rho in (-1.0, -0.9, 0.9, 1.0):
-        shared = torch.where(torch.eye(20) > 0, torch.ones(()), torch.tensor(rho))
-        mean = (ratio * scale).requires_grad_()
-        covariance = (scale[:, None] * scale * shared).requires_grad_()
-        result = matrices(FUNCTIONS[name][0], mean, covariance)
-        gradients = torch.autograd.grad(result.sum(), (mean, covariance))
-        assert all(bool(part.isfinite().all()) for part in (result, *gradients))
-
-
 def test_mixed_covariance_is_the_slope_of_the_rectifiers():
     generator = np.random.default_rng(4)
     a, b = generator.uniform(-5, 5, (2, 300))

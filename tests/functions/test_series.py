@@ -10,17 +10,6 @@ from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.mehler import Operand, elementwise_product, function_covariance
 from moment_calculus.functions.table import Integrated, LeakyReLU, activation
 from moment_calculus.numerics import normal
-from tests.oracles import adaptive as oracle
-
-
-def cross_expectation(function, mean, covariance, nodes=400):
-    """E[f(x) f(y)] by nested Gauss–Hermite, for smooth functions."""
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes // 5)
-    weights = weights / weights.sum()
-    root = np.linalg.cholesky(covariance)
-    x = mean[0] + root[0, 0] * points[:, None]
-    y = mean[1] + root[1, 0] * points[:, None] + root[1, 1] * points
-    return float(np.sum(weights[:, None] * weights * function(x) * function(y)))
 
 
 def sigmoid(x):
@@ -168,14 +157,3 @@ def test_extreme_arguments_stay_finite_in_single_precision():
         result = pairs.covariance(Integrated(torch.tanh), mean, covariance)
         gradients = torch.autograd.grad(result.sum(), (mean, covariance))
         assert all(bool(part.isfinite().all()) for part in (result, *gradients))
-
-
-@pytest.mark.parametrize("name", ["sigmoid", "tanh"])
-@pytest.mark.parametrize("rho", [-0.8, 0.1, 0.9])
-def test_series_for_the_logistic_family(name, rho):
-    function = activation(name)
-    mean, covariance = np.array([0.3, -0.5]), 0.36 * np.array([[1, rho], [rho, 1]])
-    first = [oracle.expectation(lambda x: float(function(np.asarray(x))), m, 0.36) for m in mean]
-    expected = cross_expectation(function, mean, covariance) - first[0] * first[1]
-    result = pairs.covariance(function, mean, covariance)
-    assert abs(result[0, 1] - expected) < 1e-7 * function.moments(mean, 0.36 * np.ones(2))[1].max()

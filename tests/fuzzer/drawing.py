@@ -32,10 +32,6 @@ def matrix_only(rng: np.random.Generator, shape: Shape) -> Arguments:
     return {} if len(shape) == 2 else None
 
 
-def vector_only(rng: np.random.Generator, shape: Shape) -> Arguments:
-    return {} if len(shape) == 1 else None
-
-
 def number(rng: np.random.Generator, *_: Shape) -> Arguments:
     return {"number": float(array(rng, ()))}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 import torch
@@ -15,13 +14,8 @@ from tests.fuzzer.operations import OPERATIONS
 from tests.fuzzer.programs import generate, generate_with_dropout
 from tests.fuzzer.regressions import REGRESSIONS, Regression
 
+pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 HOSTS = {"torch": torch_host(), "jax": jax_host(by_numpy)}
-
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    with jax.enable_x64(True):
-        yield
 
 
 @pytest.mark.parametrize(

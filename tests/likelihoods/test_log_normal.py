@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 import torch
 
-from tests.checks.general import QUICK
+from tests.checks.jaxprs import by_numpy
 from tests.response.models import HOSTS, doubles, fresh
 
 DRAWS = 20_000
@@ -20,7 +19,7 @@ def asked(host, predict, questions):
     """Answers of the prediction of a site; in NumPyro by one compiled program."""
     with doubles(host):
         if host.name == "numpyro":
-            return jax.jit(lambda: questions(predict()), compiler_options=QUICK)()
+            return by_numpy(lambda: questions(predict()))()
         return questions(predict())
 
 
@@ -29,8 +28,11 @@ def predicted(name, link, questions, deviation=0.3):
     host = fresh(name)
     dist, sample = host.dist, host.language.sample
     softplus = jax.nn.softplus if name == "numpyro" else torch.nn.functional.softplus
-    exp = jnp.exp if name == "numpyro" else torch.exp
-    function = {"exp": lambda s: exp(0.5 * s), "softplus": softplus, "certain": lambda s: 0.7}[link]
+    function = {
+        "exp": lambda s: host.np.exp(0.5 * s),
+        "softplus": softplus,
+        "certain": lambda s: 0.7,
+    }[link]
 
     def guide():
         sample("a", dist.Normal(host.array(0.4), deviation))

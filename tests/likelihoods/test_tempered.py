@@ -13,7 +13,7 @@ from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 from tests import cases
-from tests.cases.likelihood_functions import exp
+from tests.cases.row_functions import exp
 from tests.checks.general import GENERAL, check_oracle, meetings
 from tests.oracles import quadrature as oracles
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from moment_calculus.numerics.arrays import diagonal_matrix
+from functools import partial
+
+from moment_calculus import likelihoods
+from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
+from moment_calculus.likelihoods.rates import tempered_poisson
+from moment_calculus.numerics.arrays import diagonal, diagonal_matrix
+from moment_calculus.numerics.special import constants
 from moment_calculus.operations.elementwise import products, sums
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.unary import scale_shift
@@ -14,7 +20,8 @@ from moment_calculus.operations.shapes.indexing import gather, index
 from moment_calculus.operations.shapes.moves import permute
 from moment_calculus.values import Gaussian, Spread
 from tests.cases.layers import chequered, first_or_last
-from tests.cases.row_functions import fixed
+from tests.cases.row_functions import exp, fixed, times
+from tests.cases.tempered import POWER, SCALES
 from tests.checks.general import (
     check_batch_invariance,
     check_corners,
@@ -209,4 +216,42 @@ LAYER_MUTANTS = [
         "gather",
         lambda x: without_covariance(gather(x, first_or_last(x.mean), 1)),
     ),
+]
+
+
+def of_vector(y, f, power=POWER, kept=lambda covariance: covariance):
+    """The row's own rule, but for what is changed."""
+    scale = constants(SCALES, f.mean)
+    return log_mean_of_normal_powers(y - f.mean, kept(f.joint_covariance()), scale, power) / power
+
+
+def variances(covariance):
+    return diagonal_matrix(diagonal(covariance))
+
+
+TEMPERED_MUTANTS = [
+    wrong_rule("power lost", check_oracle, "tempered_normal", likelihoods.normal_log_predictive),
+    wrong_rule("expectation", check_oracle, "tempered_normal", likelihoods.normal),
+    wrong_rule(
+        "variance not tempered",
+        check_oracle,
+        "tempered_normal",
+        lambda y, f, s: likelihoods.normal_log_predictive(y, f, s * POWER**-0.5),
+    ),
+    wrong_rule(
+        "variances only",
+        check_oracle,
+        "tempered_dependent_normals",
+        partial(of_vector, kept=variances),
+    ),
+    wrong_rule(
+        "power of one", check_oracle, "tempered_dependent_normals", partial(of_vector, power=1.0)
+    ),
+    wrong_rule(
+        "power outside",
+        check_oracle,
+        "tempered_poisson",
+        lambda y, f: POWER * tempered_poisson(1.0, y, times(exp(f), 2.0)),
+    ),
+    wrong_rule("mean alone", check_oracle, "tempered_factor", lambda f: f.mean),
 ]

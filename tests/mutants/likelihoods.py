@@ -16,8 +16,7 @@ from moment_calculus.numerics.special import logsumexp
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.values import Gaussian, Spread
-from tests.cases.likelihood_functions import exp, part, sigmoid
-from tests.cases.row_functions import ALPHA, BETA, SET, halved_exp
+from tests.cases.row_functions import ALPHA, BETA, SET, exp, halved_exp, part, sigmoid
 from tests.checks.general import (
     check_batch_invariance,
     check_corners,

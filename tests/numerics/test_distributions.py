@@ -19,9 +19,9 @@ from moment_calculus.numerics.distributions import (
     count_quantile,
     density_entropy,
     empirical_quantile,
-    inverse,
+    entropy_term_from_log,
+    invert_increasing,
     sum_over_counts,
-    surprisal_of_log,
 )
 from moment_calculus.numerics.quadrature import low_discrepancy
 from moment_calculus.numerics.special import ndtr
@@ -35,7 +35,7 @@ CONTINUOUS = [scipy.stats.cauchy(2.0), scipy.stats.norm(1e5, 1e-3), scipy.stats.
 @pytest.mark.parametrize("start", [(0.0, 1.0), (np.nan, np.inf), (1e200, 1e200), (3.0, 0.0)])
 def test_inverse_of_a_distribution_function(fn, start):
     centre, width = (np.full(4, number) for number in start)
-    found = inverse(fn.cdf, LEVELS, centre, width, fn.support())
+    found = invert_increasing(fn.cdf, LEVELS, centre, width, fn.support())
     np.testing.assert_allclose(found, fn.ppf(LEVELS), rtol=1e-9)
 
 
@@ -43,14 +43,16 @@ def test_inverse_of_a_distribution_function(fn, start):
 def test_inverse_in_every_framework(xp):
     with jax.enable_x64(True):
         parts = (xp(part) for part in (LEVELS, np.zeros(4), np.ones(4)))
-        found = np.asarray(inverse(lambda x: ndtr((x - 3) / 0.1), *parts))
+        found = np.asarray(invert_increasing(lambda x: ndtr((x - 3) / 0.1), *parts))
     np.testing.assert_allclose(found, scipy.stats.norm(3, 0.1).ppf(LEVELS))
 
 
 def test_what_is_not_known_or_not_reached():
-    unknown = inverse(lambda x: np.nan * x, LEVELS, np.zeros(4), np.ones(4), (0.0, np.inf))
+    unknown = invert_increasing(
+        lambda x: np.nan * x, LEVELS, np.zeros(4), np.ones(4), (0.0, np.inf)
+    )
     assert np.isnan(unknown).all()
-    bounded = inverse(lambda x: 0.5 + 0 * x, LEVELS, np.zeros(4), np.ones(4), (-1.0, 2.0))
+    bounded = invert_increasing(lambda x: 0.5 + 0 * x, LEVELS, np.zeros(4), np.ones(4), (-1.0, 2.0))
     np.testing.assert_allclose(bounded, [-1.0, -1.0, 2.0, 2.0], atol=1e-12)
 
 
@@ -148,11 +150,11 @@ def test_counts(law, bounds):
     def terms(counts):
         assert (counts <= bounds[1]).all()
         log_p = law.logpmf(counts)
-        return np.exp(log_p), surprisal_of_log(log_p)
+        return np.exp(log_p), entropy_term_from_log(log_p)
 
     found = sum_over_counts(terms, law.mean(), law.var(), bounds)
     counts = np.arange(4000.0)[:, None]
-    exact = surprisal_of_log(law.logpmf(counts)).sum(0)
+    exact = entropy_term_from_log(law.logpmf(counts)).sum(0)
     np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-12)
 
 
@@ -164,7 +166,7 @@ def test_counts_without_moments_have_no_total():
 def test_what_cannot_happen_adds_nothing():
     np.testing.assert_array_equal(binary_entropy(np.array([0.0, 1.0])), 0.0)
     np.testing.assert_array_equal(class_entropy(np.array([[1.0, 0.0], [0.0, 1.0]])), 0.0)
-    np.testing.assert_array_equal(surprisal_of_log(np.array([-np.inf, 0.0, -1e4])), 0.0)
+    np.testing.assert_array_equal(entropy_term_from_log(np.array([-np.inf, 0.0, -1e4])), 0.0)
     assert np.isnan(binary_entropy(np.array(np.nan)))
 
 
@@ -194,6 +196,6 @@ def test_inversion_may_stop_early():
         return scipy.stats.norm.cdf(x)
 
     levels = np.array([1e-6, 0.3, 0.999])
-    found = inverse(cumulative, levels, 0 * levels, 0 * levels + 1, slack=0.1 * levels)
+    found = invert_increasing(cumulative, levels, 0 * levels, 0 * levels + 1, slack=0.1 * levels)
     np.testing.assert_allclose(scipy.stats.norm.cdf(found), levels, rtol=0.1001)
     assert len(calls) < 25

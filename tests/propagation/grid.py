@@ -9,9 +9,7 @@ from types import SimpleNamespace
 
 import jax
 import numpy as np
-import numpyro.infer.autoguide
 import pyro.infer.autoguide
-import torch
 
 from tests.checks.jaxprs import by_numpy
 from tests.propagation.oracle import (
@@ -41,8 +39,7 @@ def linear(host):
 
     def model(x, y):
         bias = host.language.sample("bias", host.dist.Normal(0.0, 1.0))
-        prior = host.dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1)
-        loc = x @ host.language.sample("weight", prior) + bias
+        loc = x @ host.weight() + bias
         with host.language.plate("data", len(x)):
             host.language.sample("obs", host.dist.Normal(loc, NOISE), obs=y)
 
@@ -51,14 +48,13 @@ def linear(host):
 
 def network(host):
     """3-5-1, tanh."""
-    tanh = jax.numpy.tanh if host.name == "numpyro" else torch.tanh
 
     def model(x, y):
         def weight(name, *shape):
             prior = host.dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape))
             return host.language.sample(name, prior)
 
-        hidden = tanh(x @ weight("a", INPUTS, HIDDEN) + weight("b", HIDDEN))
+        hidden = host.np.tanh(x @ weight("a", INPUTS, HIDDEN) + weight("b", HIDDEN))
         loc = (hidden @ weight("c", HIDDEN, 1) + weight("d", 1))[:, 0]
         with host.language.plate("data", len(x)):
             host.language.sample("obs", host.dist.Normal(loc, NOISE), obs=y)
@@ -91,7 +87,6 @@ def by_hand(host, sites, slopes):
 
 def guide_of(host, name, model):
     """A guide of the table for the linear model, and its parameters."""
-    automatic = (numpyro if host.name == "numpyro" else pyro).infer.autoguide
     if name == "hand-written":
         parts = {f"{site}.{part}": host.array(value) for site, part, value in _parts()}
         return by_hand(host, SITES, {"weight": SLOPE}), parts
@@ -104,12 +99,12 @@ def guide_of(host, name, model):
             start = {site: host.array(loc) for site, (loc, _) in SITES.items()}
             options = {"init_loc_fn": pyro.infer.autoguide.init_to_value(values=start)}
         params = {prefix + part: host.array(value) for part, value in values.items()}
-        return automatic.AutoMultivariateNormal(model, **options), params
+        return host.autoguide.AutoMultivariateNormal(model, **options), params
     params = {
         key.replace("DVIGuide", name): value for key, value in mean_field(host, **SITES).items()
     }
     if name == "AutoNormal":
-        return automatic.AutoNormal(model), params
+        return host.autoguide.AutoNormal(model), params
     if name == "TridiagonalGuide":
         del params[next(key for key in params if "scale" in key and "weight" in key)]
         names = {"numpyro": "weight_auto_{}", "pyro": "TridiagonalGuide.{}s.weight"}[host.name]
@@ -125,7 +120,6 @@ def guide_of(host, name, model):
 
 def network_guide(host, name, model):
     """A guide of the table for the network, as it begins."""
-    automatic = (numpyro if host.name == "numpyro" else pyro).infer.autoguide
     if name == "hand-written":
         shapes = {"a": (INPUTS, HIDDEN), "b": (HIDDEN,), "c": (HIDDEN, 1), "d": (1,)}
         random = np.random.default_rng(5)
@@ -134,7 +128,7 @@ def network_guide(host, name, model):
             for site, shape in shapes.items()
         }
         return by_hand(host, sites, {})
-    package = host.package if hasattr(host.package, name) else automatic
+    package = host.package if hasattr(host.package, name) else host.autoguide
     return getattr(package, name)(model)
 
 

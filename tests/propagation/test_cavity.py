@@ -7,13 +7,11 @@ import numpyro.infer.autoguide
 import pyro.infer.autoguide
 import pytest
 import torch
-from numpyro import handlers
 from scipy.stats import norm
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.fitting.models import HOSTS, fresh
-from tests.propagation.losses import losses, near
-from tests.propagation.oracle import cavity_by_quadrature
+from tests.fitting.models import fresh
+from tests.propagation.oracle import cavity_by_quadrature, losses, near
 from tests.response.models import doubles
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")
@@ -25,11 +23,6 @@ LOC, SCALE = 0.4, 0.7
 ALPHAS = pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 
 
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
-
-
 def regression(host, size=None, **around):
     """One weight, rows in one plate; the host's ``scale`` or ``mask`` around the observations."""
 
@@ -39,7 +32,7 @@ def regression(host, size=None, **around):
         with plate(host, size or len(y), len(y)):
             observe = lambda: host.language.sample("obs", fn, obs=y)  # noqa: E731
             for kind, value in around.items():
-                wrap = getattr(handlers if host.name == "numpyro" else pyro.poutine, kind)
+                wrap = getattr(host.handlers, kind)
                 observe = wrap(observe, **{kind: value})
             observe()
 

@@ -12,18 +12,12 @@ import pytest
 import torch
 
 from tests.checks.jaxprs import by_numpy
-from tests.fitting.models import HOSTS, fresh
 from tests.response.models import doubles, mean_field
 
 DRAWS = 2000
 rng = np.random.default_rng(0)
 X = rng.normal(size=(5, 3))
 WEIGHT = rng.normal(size=3), np.array([0.5, 0.3, 0.8])
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def plain(host, f, y):
@@ -59,8 +53,7 @@ LIKELIHOODS = {
 
 def model_of(host, likelihood):
     def model(x, y=None):
-        prior = host.dist.Normal(0.0, 1.0).expand([3]).to_event(1)
-        f = host.language.deterministic("f", x @ host.language.sample("weight", prior))
+        f = host.language.deterministic("f", x @ host.weight())
         likelihood(host, f, y)
 
     return model

@@ -8,9 +8,8 @@ import pyro.infer.autoguide
 import pytest
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.fitting.models import HOSTS, fresh
-from tests.propagation.losses import losses, near
-from tests.propagation.oracle import renyi_bound
+from tests.checks.marks import IN_PYRO
+from tests.propagation.oracle import losses, near, renyi_bound
 
 NOISE, ROWS, INPUTS, BATCH = 0.6, 6, 3, 2
 rng = np.random.default_rng(0)
@@ -24,15 +23,9 @@ SUBSAMPLED = "plate 'data' around site 'obs' is subsampled, but not around every
 ORDERS = pytest.mark.parametrize("alpha", [0.0, 0.5, 2.0])
 
 
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
-
-
 def regression(host, size=ROWS, subsample=ROWS):
     def model(x, y):
-        prior = host.dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1)
-        weight = host.language.sample("weight", prior)
+        weight = host.weight()
         with host.language.plate("data", size, subsample_size=subsample):
             host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
 
@@ -93,7 +86,11 @@ def by_elements(alpha, y):
     return [renyi_bound(alpha, one, part[None], NOISE, [0.5 * part], spread) for part in y]
 
 
-@ORDERS
+@pytest.mark.parametrize(
+    ("host", "alpha"),
+    [*(("pyro", order) for order in (0.0, 0.5, 2.0)), ("numpyro", 0.5)],
+    indirect=["host"],
+)
 def test_a_subsample_of_the_plate_around_all_scales_the_bound(host, alpha):
     """As in NumPyro; with the scale inside the power, as in Pyro, it is another value."""
     model, guide = local(host, ROWS, BATCH)
@@ -120,6 +117,7 @@ def test_subsamples_with_global_sites_are_refused_with_a_remedy(host):
         losses(host, host.package.RenyiELBO(0.5), model, SITES, X[:BATCH], Y[:BATCH])
 
 
+@IN_PYRO
 def test_the_mini_batches_of_fit_are_subsamples(host):
     """Of a plain plate, too, which ``fit`` scales: the factor is no power of the user's."""
     renyi = host.package.RenyiELBO(0.5)

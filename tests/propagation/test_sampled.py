@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.fitting.models import HOSTS, fresh
-from tests.propagation.losses import losses, near
+from tests.propagation.oracle import losses, near
 
 NOISE, ROWS, INPUTS, DRAWS = 0.6, 6, 3, 300
 rng = np.random.default_rng(0)
@@ -15,11 +14,6 @@ Y = rng.normal(size=ROWS)
 PAIRS = np.array([1, 0, 3, 2, 5, 4])
 ORDER = np.array([1, 0, 2, 3, 5, 4])
 WEIGHT = np.array([0.4, -1.0, 0.7]), np.array([0.5, 0.3, 0.8])
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def recurrent(x, weight):
@@ -52,8 +46,7 @@ PROGRAMS = {
 
 def model_of(host, program):
     def model(x, y):
-        prior = host.dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1)
-        weight = host.language.sample("weight", prior)
+        weight = host.weight()
         with host.language.plate("data", len(y)):
             host.language.sample("obs", host.dist.Normal(program(x, weight), NOISE), obs=y)
 

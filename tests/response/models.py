@@ -6,7 +6,6 @@ import warnings
 
 import jax
 import numpy as np
-import torch
 
 from pyro_moments.fitting.parameters import double_precision
 from tests.fitting.models import HOSTS, fresh
@@ -23,10 +22,9 @@ def doubles(host):
 def generalised(host, regression):
     """A regression of the oracle as a model of x and y."""
     dist = host.dist
-    exp = jax.numpy.exp if host.name == "numpyro" else torch.exp
     likelihoods = {
         "normal": lambda f: dist.Normal(f, NOISE),
-        "poisson": lambda f: dist.Poisson(exp(f)),
+        "poisson": lambda f: dist.Poisson(host.np.exp(f)),
         "bernoulli": lambda f: dist.Bernoulli(logits=f),
     }
 

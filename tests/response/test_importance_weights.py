@@ -12,17 +12,12 @@ import torch
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.response.response import Response
 from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
-from tests.criticism.containers.programs import HOSTS, doubles, fresh
+from tests.criticism.containers.programs import doubles, fresh
 from tests.response.eight_schools import SIGMA, Y, exact, schools
 
 MEAN, COVARIANCE, TAU, TAU_SD = exact()
 EFFECT_SD = np.sqrt(np.diag(COVARIANCE))
 ERROR = 0.08  # five standard errors of a deviation by 6000 draws' worth, with kurtosis up to 6
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 @cache
@@ -88,16 +83,6 @@ def test_weighted_draws_are_of_the_posterior_and_plain_ones_too_wide(host):
     np.testing.assert_allclose(deviation / EFFECT_SD, 1, atol=1.5 * ERROR)
     assert "% effective" in posterior.attrs["importance_weights"]
     assert "log_q" not in container.sample_stats
-
-
-def test_both_hosts_have_the_same_moments():
-    found = []
-    for name in HOSTS:
-        host = fresh(name)
-        with doubles(host):
-            response = fitted(name)[-1]
-            found.append(np.asarray(response.moments(effects, importance_weights=True).covariance))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
 
 
 @IN_PYRO

@@ -7,15 +7,10 @@ import pytest
 
 from moment_calculus.response.errors import NarrowerVarianceWarning, NotAnOptimum
 from tests.checks.marks import IN_PYRO
-from tests.response.models import HOSTS, doubles, fresh, generalised, mean_field, response
+from tests.response.models import doubles, generalised, mean_field, response
 from tests.response.oracle import NOISE, regression
 
 ROWS, WIDTH = 8, 3.0
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 @IN_PYRO
@@ -215,7 +210,6 @@ def test_locations_that_are_no_parameters_of_their_own_are_warned_of(host):
 
 @IN_PYRO
 def test_intervals_of_mixed_coordinates_are_refused(host):
-    infer = __import__(f"{host.name}.infer.autoguide", fromlist=["AutoDelta"])
     counts = np.array([5.0, 3.0, 4.0])
     name = {"numpyro": "shares_auto_loc", "pyro": "AutoDelta.shares"}[host.name]
 
@@ -225,17 +219,12 @@ def test_intervals_of_mixed_coordinates_are_refused(host):
 
     with doubles(host):
         params = {name: host.array((counts + 1) / (counts + 1).sum())}
-        guide, objective = infer.AutoDelta(model), trace_elbo(host)
+        guide, objective = host.autoguide.AutoDelta(model), host.language.infer.Trace_ELBO()
         found = host.package.linear_response(
             model, guide, host.array(counts), params=params, objective=objective
         )
     with pytest.raises(ValueError, match=r"'shares' are mixed on its support.*sample"):
         found.interval(0.9)
-
-
-def trace_elbo(host):
-    """Of point estimates, where nothing is drawn."""
-    return __import__(f"{host.name}.infer", fromlist=["Trace_ELBO"]).Trace_ELBO()
 
 
 def test_foreign_parameters_are_refused(host):
@@ -259,6 +248,7 @@ def test_foreign_parameters_are_refused(host):
         host.package.linear_response(model, host.package.DVIGuide(), x, y, params=[1])
 
 
+@IN_PYRO
 def test_functions_that_moments_do_not_propagate_through_are_left_to_draws(host):
     known = regression("normal")
     sites = {"weight": known.fitted()}

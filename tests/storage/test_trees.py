@@ -132,7 +132,7 @@ def test_containers_of_libraries_are_stored_as_plain_ones(tmp_path):
     training = StoredTraining("pyro_moments", ["numpy"], object(), {}, to_array)
     state = Pair(np.float64(1.5), OrderedDict(a=[np.int64(2), Pair(None, ())]))
     training.write(tmp_path / "a", {"parameters": {}, "trainer": state}, {})
-    found = training.read(tmp_path / "a", is_checkpoint=False)["trainer"]
+    found = training.read(tmp_path / "a", require_checkpoint=False)["trainer"]
     same(found, (1.5, {"a": [2, (None, ())]}))
 
 

@@ -10,15 +10,20 @@ import pytest
 import torch
 
 from guides.families import tridiagonal
-from tests.checks.general import QUICK
+from moment_calculus.operations.elementwise.sums import add, subtract
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear.maps import linear
+from moment_calculus.operations.linear.matrices import einsum, matmul
+from moment_calculus.operations.linear.reductions import reduce_mean, reduce_sum
+from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.moves import swap_last
+from moment_calculus.operations.shapes.reshaping import reshape
+from tests.checks.jaxprs import by_numpy
 from tests.tridiagonal.dense import correlations, covariance, log_density
+from tests.tridiagonal.test_maps import LINEAR, MATRIX, RHO, ROWS, TAU, array, in_jax, site
 
 RHOS = [0.0, 1e-9, 0.1, -0.3, 0.45, -0.45, 0.4999, -0.499999]
 SIZES = [1, 2, 3, 64, 65, 200]
-
-
-def array(value):
-    return torch.tensor(np.asarray(value, float))
 
 
 def chain(size, seed=0):
@@ -121,7 +126,7 @@ def test_torch_and_jax_agree_with_slopes_and_curvatures():
 
     with jax.enable_x64(True):
         program = jax.vmap(lambda rho: of(jnp.asarray, jax.grad, rho))
-        theirs = jax.jit(program, compiler_options=QUICK)(jnp.asarray(RHOS))
+        theirs = by_numpy(program)(jnp.asarray(RHOS))
     for place, rho in enumerate(RHOS):
         for ours, other in zip(of(torch.tensor, torch.func.grad, array(rho)), theirs, strict=True):
             np.testing.assert_allclose(other[place], ours, rtol=1e-9, atol=1e-9)
@@ -133,7 +138,7 @@ def test_gradients_in_single_precision_are_finite(size):
     loc, scale, values = (jnp.asarray(part, jnp.float32) for part in chain(size))
     slope = jax.grad(lambda rho: tridiagonal.log_density(values[0], loc, scale, rho))
     rhos = jnp.asarray([0.0, 0.1, 0.3, 0.499], jnp.float32)
-    assert np.isfinite(jax.jit(jax.vmap(slope), compiler_options=QUICK)(rhos)).all()
+    assert np.isfinite(by_numpy(jax.vmap(slope))(rhos)).all()
 
 
 @pytest.mark.parametrize("rho", [0.5, -0.5, 0.4999999])
@@ -160,3 +165,76 @@ def test_the_bound_is_where_the_least_eigenvalue_vanishes():
     for size in (2, 3, 10):
         least = np.linalg.eigvalsh(correlations(size, tridiagonal.bound(size)))[0]
         assert least == pytest.approx(0, abs=1e-12)
+
+
+def _centred(weight):
+    return subtract(weight, reduce_mean(weight, [1], keepdims=True))
+
+
+def _spelled_out(weight):
+    """Centred with a mean that loses its axis and gets it back, as jax.numpy does it."""
+    return subtract(weight, reshape(reduce_mean(weight, [1]), (5, 1)))
+
+
+def _in_halves(weight, x):
+    """Σ_i x_i W_ji by two products of halves."""
+    halves = (slice(2), slice(2, 4))
+    return add(*(matmul(x[:, h], swap_last(index(weight, (slice(None), h)))) for h in halves))
+
+
+OF_WHOLE = {
+    "all elements": (lambda w, x: reduce_sum(w), lambda i: i.sum()),
+    "rows, then columns": (lambda w, x: reduce_sum(reduce_sum(w, [0]), [0]), lambda i: i.sum()),
+    "mean": (lambda w, x: reduce_mean(scale_shift(w, -0.3, 0.1)), lambda i: -0.3 * i.mean()),
+    "centred": (lambda w, x: _centred(w), lambda i: i - i.mean(1, keepdims=True)),
+    "sum of centred": (
+        lambda w, x: matmul(_centred(w), x[0]),
+        lambda i: (i - i.mean(1, keepdims=True)) @ ROWS[0],
+    ),
+    "sum of centred by another mean": (
+        lambda w, x: matmul(_spelled_out(w), x[0]),
+        lambda i: (i - i.mean(1, keepdims=True)) @ ROWS[0],
+    ),
+    "halves": (_in_halves, lambda i: ROWS @ i.T),
+    "sum of halves": (
+        lambda w, x: reduce_sum(_in_halves(w, x), [1]),
+        lambda i: (ROWS @ i.T).sum(1),
+    ),
+    "sum of outputs": (
+        lambda w, x: reduce_sum(scale_shift(linear(x, w), -0.3, 0.1), [1]),
+        lambda i: -0.3 * (ROWS @ i.T).sum(1),
+    ),
+    "outputs through another map": (
+        lambda w, x: linear(index(linear(x, w), (slice(None), slice(1, 5))), x),
+        lambda i: (ROWS @ i.T)[:, 1:] @ ROWS.T,
+    ),
+    "einsum": (lambda w, x: einsum("ni,oi->n", x, w), lambda i: (ROWS @ i.T).sum(1)),
+}
+
+
+@pytest.mark.parametrize("case", OF_WHOLE)
+@pytest.mark.parametrize("flow", ["full", "diagonal"])
+def test_linear_maps_of_a_whole_matrix_keep_its_chain(case, flow):
+    """Sums over both axes, centring, products in parts and their sums are exact in either mode."""
+    program, of = OF_WHOLE[case]
+    found = program(site("w", MATRIX, flow), array(ROWS)).gaussian()
+    jacobian = np.stack([of(unit).reshape(-1) for unit in np.eye(20).reshape(20, 5, 4)], axis=1)
+    own = jacobian @ covariance(TAU * MATRIX.reshape(-1), RHO) @ jacobian.T
+    np.testing.assert_allclose(np.asarray(found.variance).reshape(-1), np.diagonal(own), rtol=1e-10)
+
+
+@pytest.mark.parametrize("flow", ["full", "diagonal"])
+def test_jax_agrees_with_torch(flow):
+    """Means and variances of maps of rows and of the whole matrix, in one program."""
+
+    def moments(array):
+        values = [
+            program(site("w", MATRIX, flow, array=array), array(ROWS)).gaussian()
+            for program, _ in (LINEAR | OF_WHOLE).values()
+        ]
+        return [part for value in values for part in (value.mean, value.variance)]
+
+    with jax.enable_x64(True):
+        theirs = by_numpy(lambda: moments(in_jax))()
+    for ours, other in zip(moments(array), theirs, strict=True):
+        np.testing.assert_allclose(other, ours, rtol=1e-10, atol=1e-14)

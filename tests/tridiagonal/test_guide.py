@@ -15,19 +15,15 @@ import torch
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.response.errors import NarrowerVarianceWarning
-from tests.checks.general import QUICK
-from tests.fitting.models import HOSTS, fresh
-from tests.propagation.losses import losses
+from tests.checks.jaxprs import by_numpy
+from tests.checks.marks import IN_PYRO
+from tests.fitting.models import fresh
+from tests.propagation.oracle import losses
 from tests.response.models import doubles
 from tests.tridiagonal.dense import correlations, covariance
 
 NOISE, TAU, RHO = 0.5, 0.3, 0.45
 MEAN = np.array([0.8, -0.5, 0.9, 0.4, -0.7])
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def name_of(host, site, role):
@@ -51,14 +47,13 @@ def regression(host, size=5):
 
 def network(host):
     """3-4-1 with weights as of torch's layers."""
-    tanh = jax.numpy.tanh if host.name == "numpyro" else torch.tanh
 
     def model(x, y=None):
         def draw(name, *shape):
             prior = host.dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape))
             return host.language.sample(name, prior)
 
-        hidden = tanh(x @ draw("first", 4, 3).T + draw("shift", 4))
+        hidden = host.np.tanh(x @ draw("first", 4, 3).T + draw("shift", 4))
         scale = host.language.sample("scale", host.dist.LogNormal(-1.0, 0.1))
         loc = (hidden @ draw("last", 4, 1))[:, 0] + draw("level")
         with host.language.plate("data", len(x)):
@@ -83,7 +78,7 @@ def variances(host, model, guide, params, x, **options):
         found = host.package.predict(model, guide, *params, x, **options)
         return {name: part.variance for name, part in found.items()}
 
-    return jax.jit(predict, compiler_options=QUICK)() if params else predict()
+    return by_numpy(predict)() if params else predict()
 
 
 @pytest.mark.parametrize("scales", ["proportional", "free"])
@@ -108,7 +103,11 @@ def test_the_bound_of_a_tridiagonal_posterior_is_the_evidence(host, scales, flow
     assert -loss == pytest.approx(evidence, abs=1e-8)
 
 
-@pytest.mark.parametrize("flow", ["full", "diagonal"])
+@pytest.mark.parametrize(
+    ("host", "flow"),
+    [("pyro", "full"), ("pyro", "diagonal"), ("numpyro", "full")],
+    indirect=["host"],
+)
 def test_predictions_of_linear_maps_of_a_matrix_keep_its_chain(host, flow):
     """In the words of each host."""
     language, einsum = host.language, torch.einsum if host.name == "pyro" else jax.numpy.einsum
@@ -138,7 +137,11 @@ def test_predictions_of_linear_maps_of_a_matrix_keep_its_chain(host, flow):
             assert float(found[name]) == pytest.approx(expected, rel=1e-6), name
 
 
-@pytest.mark.parametrize("scales", ["proportional", "free"])
+@pytest.mark.parametrize(
+    ("host", "scales"),
+    [("pyro", "proportional"), ("pyro", "free"), ("numpyro", "free")],
+    indirect=["host"],
+)
 def test_draws_quantiles_and_summary_are_those_of_the_chain(host, scales):
     guide = host.package.TridiagonalGuide(scales=scales, correlation=0.4, init_scale=0.2)
     params = started(host, network(host), guide, host.x, host.y)
@@ -167,6 +170,7 @@ def test_draws_quantiles_and_summary_are_those_of_the_chain(host, scales):
         assert summary["first"].tau == pytest.approx(0.2)
 
 
+@IN_PYRO
 def test_groups_share_their_parameters(host):
     groups = {"in": ["first", "shift"], "out": ["last"]}
     guide = host.package.TridiagonalGuide(groups=groups, scales="proportional")
@@ -181,6 +185,7 @@ def test_groups_share_their_parameters(host):
     assert sum("tau" in name for name in names) == 2
 
 
+@IN_PYRO
 def test_the_baseline_has_no_correlation(host):
     guide = host.package.TridiagonalGuide(correlation=0.0, learn_correlation=False)
     params = started(host, network(host), guide, host.x, host.y)
@@ -189,6 +194,7 @@ def test_the_baseline_has_no_correlation(host):
     assert guide.summary(*params)["first"].rho == 0
 
 
+@IN_PYRO
 def test_means_that_are_zero_begin_elsewhere(host):
     """A standard deviation of zero has no density."""
     start = {"numpyro": "numpyro", "pyro": "pyro.infer.autoguide"}[host.name]
@@ -256,6 +262,7 @@ def test_files_and_copies_keep_the_chain(host, tmp_path):
             host.package.load(path, model, host.package.TridiagonalGuide(**options), host.x)
 
 
+@IN_PYRO
 def test_linear_response_of_free_scales_is_the_exact_posterior(host):
     x = np.random.default_rng(0).normal(size=(20, 5))
     y = x @ MEAN
@@ -273,6 +280,7 @@ def test_linear_response_of_free_scales_is_the_exact_posterior(host):
         np.testing.assert_allclose(found.covariance("weight"), exact, rtol=1e-6, atol=1e-9)
 
 
+@IN_PYRO
 def test_a_chain_is_no_prior_of_new_data(host):
     guide = host.package.TridiagonalGuide()
     options = {"steps": 2, "progress_bar": False}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -163,21 +162,21 @@ def test_a_product_meets_the_curvature_of_a_function(name):
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
-@pytest.mark.parametrize("host", ["torch", "jax"])
 @pytest.mark.parametrize(
     ("first", "second"),
     [(0, 1), (-1, 0), (slice(0, 1), slice(1, 2)), (slice(0, 2), slice(2, 3)), (1, 1)],
 )
-def test_features_of_a_layer_meet_as_in_its_whole_covariance(covariance, host, first, second):
+def test_features_of_a_layer_meet_as_in_its_whole_covariance(covariance, first, second):
     """What is between two features alone, against the covariance of all of them."""
-    array = torch.as_tensor if host == "torch" else jnp.asarray
     flow, random = propagation_of(covariance, "exact"), np.random.default_rng(0)
 
     def latent(name, *shape):
         mean, variance = random.normal(size=shape), random.uniform(0.1, 0.3, size=shape)
-        return site_value(name, array(mean), array(variance), flow, event_dim=len(shape))
+        return site_value(
+            name, torch.as_tensor(mean), torch.as_tensor(variance), flow, event_dim=len(shape)
+        )
 
-    hidden = apply(ReLU(), linear(array(random.normal(size=(5, 2))), latent("a", 4, 2)))
+    hidden = apply(ReLU(), linear(torch.as_tensor(random.normal(size=(5, 2))), latent("a", 4, 2)))
     output = add(linear(hidden, latent("b", 3, 4)), latent("c", 3)).gaussian()
     left, right = (index(output, (..., key)) for key in (first, second))
     found = cross_covariance(scale_shift(left, -1.0, 2.0), scale_shift(right, 0.5))

@@ -26,7 +26,7 @@ from moment_calculus.criticism.comparison.differences import (
     compare_sites,
 )
 from moment_calculus.criticism.draws import Draws
-from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, REFUSALS, FittedModel
+from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS, FittedModel
 from moment_calculus.criticism.pictures import plot_comparison
 from moment_calculus.criticism.tables import aligned, data_frame
 
@@ -211,27 +211,27 @@ def compare(
         if is_contained:
             chains = chains_of(sampler, latent)
         else:
-            chains = fitted_model.posterior.same_for(sampler).draws(0)
+            chains = fitted_model.posterior.with_approximation(sampler).draws(0)
     if reference is not None:
         clock[CHAINS] = None
     with _timed(clock, LINEAR_RESPONSE):
         if isinstance(fitted_model.response, str):
             fitted_model.notes.append(f"no linear response: {fitted_model.response}")
-    if LINEAR_RESPONSE not in fitted_model.sources:
+    if LINEAR_RESPONSE not in fitted_model.approximations:
         del clock[LINEAR_RESPONSE]
     return _compared(fitted_model, chains, sampler)
 
 
 def _compared(fitted_model: FittedModel, chains: Draws, sampler: Any) -> Comparison:
-    sources, notes = fitted_model.sources, fitted_model.notes
+    sources, notes = fitted_model.approximations, fitted_model.notes
     places = {source: fitted_model.coordinates(source) for source in sources}
-    draws = {**{source: fitted_model.draws(source) for source in sources}, CHAINS: chains}
-    containers = {source: fitted_model.container(part) for source, part in draws.items()}
+    draws = {**{source: fitted_model.cached_draws(source) for source in sources}, CHAINS: chains}
+    containers = {source: fitted_model.inference_data(part) for source, part in draws.items()}
     return Comparison(
         Chains.of(chains),
         compare_sites(
             fitted_model.unconstrained(chains.values),
-            places[fitted_model.source].loc,
+            places[fitted_model.approximation].loc,
             {source: coordinates.scale for source, coordinates in places.items()},
         ),
         _predictive(fitted_model, chains),
@@ -246,9 +246,9 @@ def _compared(fitted_model: FittedModel, chains: Draws, sampler: Any) -> Compari
 def _predictive(fitted_model: FittedModel, chains: Draws) -> tuple[PredictiveComparison, ...]:
     try:
         predictions = {
-            source: fitted_model.prediction_draws(source) for source in fitted_model.sources
+            source: fitted_model.prediction_draws(source) for source in fitted_model.approximations
         }
-    except REFUSALS as error:
+    except RESPONSE_ERRORS as error:
         fitted_model.notes.append(f"no predictions: {error}")
         return ()
     return tuple(

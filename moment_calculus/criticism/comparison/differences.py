@@ -135,7 +135,7 @@ class PredictionDraws:
     variance: np.ndarray
     draws: np.ndarray | None  # of observations, [draws, ...]; None for classes
     # Of chains: means of observations given each draw, [chains, draws, ...].
-    each_mean: np.ndarray | None = None
+    means_by_chain: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,9 @@ class PredictiveComparison:
 
 def _error(chains: PredictionDraws, scale: np.ndarray) -> float:
     """Return the RMS Monte Carlo error of the mean, in units of ``scale``."""
-    assert chains.each_mean is not None
+    assert chains.means_by_chain is not None
     places = _places(scale.size)
-    some = chains.each_mean.reshape(*chains.each_mean.shape[:2], -1)[..., places]
+    some = chains.means_by_chain.reshape(*chains.means_by_chain.shape[:2], -1)[..., places]
     return float(np.sqrt(np.nanmean((mean_errors(some) / scale.ravel()[places]) ** 2)))
 
 

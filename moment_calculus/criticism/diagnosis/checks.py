@@ -14,7 +14,7 @@ from moment_calculus.criticism.comparison.differences import positive
 from moment_calculus.criticism.diagnosis.findings import Finding, Verdict
 from moment_calculus.criticism.diagnosis.inputs import MAX_ENTRIES, DiagnosisInputs
 from moment_calculus.criticism.draws import Arrays
-from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, REFUSALS
+from moment_calculus.criticism.fitted_model import LINEAR_RESPONSE, RESPONSE_ERRORS
 from moment_calculus.criticism.leave_one_out import most_influential
 from moment_calculus.numerics.pareto import EVEN, ImportanceWeights, largest_reliable_shape
 from moment_calculus.optimisation.outcome import ByDraws
@@ -38,7 +38,7 @@ UNCONFIRMED = (
 
 def advise(inputs: DiagnosisInputs) -> str:
     """Return advice on what is better than the guide."""
-    if LINEAR_RESPONSE not in inputs.fitted_model.sources:
+    if LINEAR_RESPONSE not in inputs.fitted_model.approximations:
         return OTHERS
     weights = inputs.weights(LINEAR_RESPONSE)
     if has_wrong_scales(inputs, LINEAR_RESPONSE):
@@ -65,7 +65,7 @@ def advise_weights(source: str) -> str:
 
 def check_scales(inputs: DiagnosisInputs, source: str) -> Finding | None:
     """Judge whether an approximation's standard deviations are too small or too large."""
-    of_guide = source == inputs.fitted_model.source
+    of_guide = source == inputs.fitted_model.approximation
     name = "standard deviations" if of_guide else f"standard deviations of {source}"
     ratios = scale_ratios(inputs, source)
     if isinstance(ratios, str):
@@ -90,7 +90,7 @@ def check_scales(inputs: DiagnosisInputs, source: str) -> Finding | None:
 def has_wrong_scales(inputs: DiagnosisInputs, source: str, widest: float = WIDE) -> bool:
     """Return whether standard deviations of ``source`` are known to be wrong."""
     # widest: the largest ratio to the right standard deviation that is accepted.
-    ratios = scale_ratios(inputs, source) if source in inputs.fitted_model.sources else ""
+    ratios = scale_ratios(inputs, source) if source in inputs.fitted_model.approximations else ""
     return not isinstance(ratios, str) and any(
         np.nanmin(part) < NARROW or np.nanmax(part) > widest for part in ratios.values()
     )
@@ -124,7 +124,7 @@ def scale_ratios(inputs: DiagnosisInputs, source: str) -> Ratios | str:
     weights add no noise.
     """
     weights, fitted_model = inputs.reliable_weights, inputs.fitted_model
-    best = fitted_model.sources[-1] if weights is None else inputs.best_source
+    best = fitted_model.approximations[-1] if weights is None else inputs.best_source
     if weights is None and isinstance(fitted_model.response, str):
         return fitted_model.response
     if weights is None and source == best:
@@ -134,7 +134,7 @@ def scale_ratios(inputs: DiagnosisInputs, source: str) -> Ratios | str:
         if weights is None:
             return {f"'{site}'": own[site] / right[site] for site in own}
         return _weighted(inputs, (source, own), (best, right), weights)
-    except REFUSALS as error:
+    except RESPONSE_ERRORS as error:
         return str(error)
 
 
@@ -178,7 +178,7 @@ def check_optimum(inputs: DiagnosisInputs) -> Finding:
             Verdict.GOOD,
             "the parameters are an optimum of the ELBO",
         )
-    error = inputs.fitted_model.refusal
+    error = inputs.fitted_model.response_error
     if isinstance(error, NotAnOptimum):
         return Finding(
             name,
@@ -200,7 +200,7 @@ def check_weights(inputs: DiagnosisInputs, source: str) -> Finding:
     if isinstance(weights, str):
         meaning = f"there are no importance weights: {weights}"
         return Finding(name, "none", Verdict.UNKNOWN, meaning)
-    value, of_guide = str(weights), source == inputs.fitted_model.source
+    value, of_guide = str(weights), source == inputs.fitted_model.approximation
     if weights.share > EVEN:
         return Finding(name, value, Verdict.GOOD, "the weights are all but constant")
     if weights.is_reliable and _is_narrow(inputs, source):
@@ -409,16 +409,16 @@ def _distances(inputs: DiagnosisInputs) -> dict[str, np.ndarray] | str:
     count = min(PRIOR_DRAWS, MAX_ENTRIES // max(1, inputs.size))
     if count < FEWEST_PRIOR_DRAWS:
         return f"draws of {inputs.size} coordinates take too much memory"
-    with fitted_model.posterior.running():
+    with fitted_model.posterior.model_context():
         prior = fitted_model.model.prior(count)
     if isinstance(prior, str):
         return prior
     try:
-        posterior = fitted_model.coordinates(fitted_model.sources[-1])
+        posterior = fitted_model.coordinates(fitted_model.approximations[-1])
         prior_draws = fitted_model.unconstrained(
             {site: prior.sites[site] for site in fitted_model.latent}
         )
-    except REFUSALS as error:
+    except RESPONSE_ERRORS as error:
         return str(error)
     return {
         site: _distance(posterior.loc[site], posterior.scale[site], values)

@@ -18,7 +18,7 @@ from moment_calculus.criticism.arviz_access import (
 )
 from moment_calculus.criticism.calibration.replications import p_values
 from moment_calculus.criticism.draws import Draws
-from moment_calculus.criticism.fitted_model import REFUSALS, FittedModel
+from moment_calculus.criticism.fitted_model import RESPONSE_ERRORS, FittedModel
 from moment_calculus.numerics.pareto import ImportanceWeights, smooth_weights
 from moment_calculus.predictions.mixtures import SampledSite
 from moment_calculus.response.response import Response
@@ -38,12 +38,12 @@ class DiagnosisInputs:
     @property
     def size(self) -> int:
         """Return the number of coordinates of the latent sites."""
-        first = self.fitted_model.draws(self.fitted_model.source).first
+        first = self.fitted_model.cached_draws(self.fitted_model.approximation).first
         return sum(part.size for part in first.values())
 
     def _draws(self, source: str) -> Draws:
         """Return draws of the guide or linear response."""
-        return self.fitted_model.draw(source, self._count)
+        return self.fitted_model.new_draws(source, self._count)
 
     def _weights(self, source: str) -> ImportanceWeights | str:
         """Return the importance weights of these draws, or why there are none."""
@@ -60,11 +60,13 @@ class DiagnosisInputs:
         k̂ alone does not decide: a guide that is far too narrow may have the lower one.
         """
         ranks = {}
-        for source in self.fitted_model.sources:
+        for source in self.fitted_model.approximations:
             weights = self.weights(source)
             if isinstance(weights, ImportanceWeights):
                 ranks[source] = bool(weights.is_reliable), float(weights.share)
-        return max(ranks, key=lambda source: ranks[source], default=self.fitted_model.sources[-1])
+        return max(
+            ranks, key=lambda source: ranks[source], default=self.fitted_model.approximations[-1]
+        )
 
     @property
     def reliable_weights(self) -> ImportanceWeights | None:
@@ -78,7 +80,7 @@ class DiagnosisInputs:
         response = self.fitted_model.response
         if not isinstance(response, Response):
             return {}
-        with contextlib.suppress(*REFUSALS):
+        with contextlib.suppress(*RESPONSE_ERRORS):
             ratios = response.narrower()
             return {site: float(np.min(np.asarray(part))) for site, part in ratios.items()}
         return {}
@@ -87,7 +89,7 @@ class DiagnosisInputs:
         """Return an ``InferenceData`` of as many draws as fit into memory."""
         data = sum(value.size for value in self.fitted_model.observed.values())
         draws = self.draws(source).thinned(max(2, MAX_ENTRIES // max(1, data)))
-        return self.fitted_model.container(draws)
+        return self.fitted_model.inference_data(draws)
 
     def leave_one_out(self, site: str) -> tuple[str, Scores] | str:
         """Return the approximation and its scores for a site, or why there are none.
@@ -95,7 +97,7 @@ class DiagnosisInputs:
         Without reliable weights the draws count as draws of the posterior.
         """
         is_weighted = self.reliable_weights is not None
-        source = self.best_source if is_weighted else self.fitted_model.sources[-1]
+        source = self.best_source if is_weighted else self.fitted_model.approximations[-1]
         try:
             return source, self._scores(source, site, is_weighted)
         except ValueError as error:
@@ -114,7 +116,7 @@ class DiagnosisInputs:
     @cached_property
     def mixtures(self) -> Mapping[str, SampledSite]:
         """Return the prediction of each site by all draws of the guide together."""
-        draws = self.fitted_model.draws(self.fitted_model.source)
+        draws = self.fitted_model.cached_draws(self.fitted_model.approximation)
         return self.fitted_model.mixtures(draws, MAX_ENTRIES // 4)[1]
 
     def p_values(self, sites: Sequence[str], statistics: Mapping[str, Any]) -> Any:

@@ -23,7 +23,7 @@ from moment_calculus.likelihoods.classes.rule import ClassRule, LogitRoot, take_
 from moment_calculus.likelihoods.expectations import expectation
 from moment_calculus.likelihoods.links import log_sigmoids
 from moment_calculus.numerics.arrays import Array, positive_part
-from moment_calculus.numerics.distributions import class_entropy, surprisal_of_log
+from moment_calculus.numerics.distributions import class_entropy, entropy_term_from_log
 from moment_calculus.numerics.quadrature import log_mean_exp, nodes
 from moment_calculus.numerics.special import (
     cast_clipped,
@@ -88,7 +88,7 @@ class Pairs(ClassRule):
         mean, variance = log_odds_of_others(logits)
         law = Gaussian(mean, Spread(variance), axis=None, support=logits.support)
         xp = namespace(mean)
-        given = expectation(lambda odds: surprisal_of_log(log_sigmoids(odds)[1]), law)
+        given = expectation(lambda odds: entropy_term_from_log(log_sigmoids(odds)[1]), law)
         shares = self.probabilities(logits)[0]
         return positive_part(class_entropy(shares) - xp.sum(given, axis=-1))
 

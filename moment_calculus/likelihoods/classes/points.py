@@ -21,7 +21,7 @@ from moment_calculus.numerics.arrays import Array, device
 from moment_calculus.numerics.distributions import (
     class_entropy,
     empirical_quantile,
-    surprisal_of_log,
+    entropy_term_from_log,
 )
 from moment_calculus.numerics.execution import in_row_chunks
 from moment_calculus.numerics.quadrature import log_mean_exp
@@ -96,7 +96,7 @@ class PointRule(ClassRule):
         def terms(points: Array) -> Array:
             xp = namespace(points)
             log_p = log_softmax(points, axis=-2)
-            given = xp.mean(xp.sum(surprisal_of_log(log_p), axis=-2), axis=-1)
+            given = xp.mean(xp.sum(entropy_term_from_log(log_p), axis=-2), axis=-1)
             # The same points for both entropies: the difference is negative by rounding
             # only.
             return class_entropy(xp.mean(xp.exp(log_p), axis=-1)) - given

@@ -19,7 +19,7 @@ from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import Course, Fit
 from moment_calculus.optimisation.storage.files import StoredFileError, read, write
 from moment_calculus.optimisation.storage.trees import pack, unpack
-from moment_calculus.optimisation.training import Plan, Trainer, train
+from moment_calculus.optimisation.training import Trainer, TrainingPlan, train
 
 
 def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signature:
@@ -89,18 +89,18 @@ class StoredTraining:
         write(path, header, arrays)
 
     def read(
-        self, path: Any, settings: dict[str, Any] | None = None, is_checkpoint: bool = True
+        self, path: Any, settings: dict[str, Any] | None = None, require_checkpoint: bool = True
     ) -> dict[str, Any]:
         """Return the tree of a file, with NumPy arrays; raise if front end, guide or model differ.
 
-        Settings of None accept any; ``whole`` demands a checkpoint.
+        Settings of None accept any; ``require_checkpoint`` raises unless it is a checkpoint.
         """
         header, arrays = read(path)
         self._check(path, header)
         if settings is not None:
             _check_settings(path, header["settings"], settings)
         tree = unpack(header["tree"], arrays, path=path)
-        _check_tree(path, tree, is_checkpoint)
+        _check_tree(path, tree, require_checkpoint)
         return tree
 
     def _check(self, path: Any, header: dict[str, Any]) -> None:
@@ -138,13 +138,13 @@ def _check_settings(path: Any, stored: dict[str, Any], current: dict[str, Any]) 
             )
 
 
-def _check_tree(path: Any, tree: Any, is_checkpoint: bool) -> None:
+def _check_tree(path: Any, tree: Any, require_checkpoint: bool) -> None:
     if not isinstance(tree, dict) or not isinstance(tree.get("parameters"), dict):
         raise StoredFileError("is no stored training: it has no parameters", path=path)
     for name, array in tree["parameters"].items():
         if not isinstance(array, np.ndarray):
             raise StoredFileError(f"parameter {name!r} is no array", path=path)
-    if is_checkpoint and not {"course", "trainer", "kept"} <= tree.keys():
+    if require_checkpoint and not {"course", "trainer", "kept"} <= tree.keys():
         raise StoredFileError(
             "holds parameters, and no state of a fit to go on from",
             path=path,
@@ -305,7 +305,7 @@ class Checkpoint:
         settings["density"] = density(not isinstance(source, LoaderBatches))
         return cls(Path(options.checkpoint), stored, settings, parameters)
 
-    def train(self, trainer: Trainer, course: Course, plan: Plan) -> None:
+    def train(self, trainer: Trainer, course: Course, plan: TrainingPlan) -> None:
         """Train, starting from the file's state if the file exists."""
 
         def write(course: Course, kept: Any) -> None:
@@ -318,14 +318,14 @@ class Checkpoint:
             self.stored.write(self.path, tree, self.settings)
 
         kept = self._resume(trainer, course) if self.path.exists() else None
-        train(trainer, course, replace(plan, write=write), kept)
+        train(trainer, course, replace(plan, write_checkpoint=write), kept)
 
     def _resume(self, trainer: Trainer, course: Course) -> Any:
         """Restore course and trainer from the file, and return its best parameters."""
         tree = self.stored.read(self.path, self.settings)
         try:
             fill_course_from_dict(course, tree["course"])
-            trainer.restore(tree["trainer"])
+            trainer.load_state(tree["trainer"])
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
             raise StoredFileError(
                 f"holds no state of this fit: {type(error).__name__}: {error}",

@@ -101,7 +101,7 @@ def call(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
     if known is not None:
         return [known]
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-    return interpreter.inline(
+    return interpreter.run_inline(
         getattr(program, "jaxpr", program), getattr(program, "consts", ()), operands
     )
 

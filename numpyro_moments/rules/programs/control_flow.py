@@ -76,12 +76,12 @@ class Loop:
     ) -> tuple[list[Any], list[Any]]:
         """Evaluate a step with given operands."""
         operands = (*constants, *carried, *sliced)
-        results = self.interpreter.evaluate(self.body.jaxpr, self.body.consts, operands)
+        results = self.interpreter.run_open(self.body.jaxpr, self.body.consts, operands)
         return results[: len(self.initial)], results[len(self.initial) :]
 
     def plan(self, carried: list[Any], step: int, length: int) -> Plan | None:
         """Return how ``length`` steps run as one JAX loop; None if that loses."""
-        drawn = any(map(self.interpreter.holds_own, self.body.jaxpr.eqns))
+        drawn = any(map(self.interpreter.has_local_rule, self.body.jaxpr.eqns))
         if drawn or not all(map(_splits, self.slices)):
             return None
         first = self.length - step - length if self.reverse else step
@@ -214,9 +214,9 @@ def cond(interpreter: Any, equation: Any, operands: list[Any]) -> list[Any]:
         )
     if not is_traced(choice):
         chosen = branches[int(np.clip(int(choice), 0, len(branches) - 1))]
-        return interpreter.evaluate(chosen.jaxpr, chosen.consts, inputs)
+        return interpreter.run_open(chosen.jaxpr, chosen.consts, inputs)
     # A choice that is not known: all branches are evaluated, as under jax.vmap.
-    results = [interpreter.evaluate(one.jaxpr, one.consts, inputs) for one in branches]
+    results = [interpreter.run_open(one.jaxpr, one.consts, inputs) for one in branches]
     return [_selected(choice, alternatives) for alternatives in zip(*results, strict=True)]
 
 

@@ -275,7 +275,7 @@ class Plan:
             form.unpack(arrays, whole.sites, whole.propagation) if form else arrays
             for form, arrays, whole in zip(self.rows, sliced, self.slices, strict=True)
         ]
-        with self.loop.interpreter.inside():
+        with self.loop.interpreter.loop_body():
             return self.loop.evaluate(constants, values, rows)
 
     @property

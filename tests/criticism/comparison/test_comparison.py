@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.checks.marks import IN_PYRO
-from tests.criticism.comparison.models import improper, noisy, softplus
-from tests.criticism.comparison.references import chains
+from tests.criticism.comparison.references import chains, improper, noisy, softplus
 from tests.criticism.containers.programs import (
     HOSTS,
     NOISE,
@@ -25,11 +24,6 @@ X = 1.0 + generator.normal(size=(ROWS, 1)) + 0.5 * generator.normal(size=(ROWS, 
 Y = X @ [1.0, -2.0, 0.5] + NOISE * generator.normal(size=ROWS)
 NEW = np.array([[1.0, 0.0, 2.0], [0.3, -1.0, 0.5]])
 MEAN, COVARIANCE = gaussian(X, Y)
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def exact_draws(chains=4, draws=2000):
@@ -182,20 +176,6 @@ def test_wrong_references_are_refused(host):
 
 
 @IN_PYRO
-def test_nuts_runs(host):
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        result = trained(host, line(host), *data)
-        found = host.package.compare_with_nuts(
-            line(host), result, *data, num_warmup=30, num_samples=30, num_chains=1
-        )
-    assert found.chains.shape == (1, 30)
-    assert found.seconds["NUTS"] > 0
-    (site,) = found.sites
-    assert (np.abs(site.difference) < 5 * site.error).all()
-    assert found.reference.get_samples()["weight"].shape == (30, 3)
-
-
 def test_a_random_density_is_refused(host):
     model = noisy(host)
     with doubles(host):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-import numpyro
-import pyro
 import torch
 from scipy import stats
 
@@ -106,13 +104,3 @@ def seeded(host, number):
     """The option that makes other draws."""
     torch.manual_seed(number)
     return {"rng_key": jax.random.key(number)} if host.name == "numpyro" else {}
-
-
-def handlers_of(host):
-    """The host's effect handlers."""
-    return pyro.poutine if host.name == "pyro" else numpyro.handlers
-
-
-def guides_of(host):
-    """The module of the host's own guides."""
-    return pyro.infer.autoguide if host.name == "pyro" else numpyro.infer.autoguide

@@ -109,6 +109,7 @@ def test_nested_plates_events_and_names_that_are_taken(host):
     assert shapes(data.posterior_predictive) == {"obs": drawn(**known)}
 
 
+@IN_PYRO
 def test_observations_that_are_fewer_than_their_plate(host):
     """They are those of every element."""
 
@@ -123,6 +124,7 @@ def test_observations_that_are_fewer_than_their_plate(host):
 
 
 @pytest.mark.parametrize("rows", [1, 10])
+@IN_PYRO
 def test_a_part_of_the_rows_of_a_plate_is_refused(host, rows):
     def model(x, y=None):
         weight = host.weight()
@@ -145,6 +147,7 @@ def test_replicates_are_drawn_in_the_order_of_the_program(host):
     assert abs((second - 10 * first).std() - 0.1) < 0.4 / 800**0.5
 
 
+@IN_PYRO
 def test_draws_of_the_prior(host):
     data = convert(host, guide_of(host), line(host), X, Y, num_prior_samples=2000)
     weight, mean = (data.prior[name].values[0] for name in ("weight", "mean"))

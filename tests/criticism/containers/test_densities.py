@@ -10,27 +10,18 @@ from scipy import stats
 
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
-    HOSTS,
     NOISE,
     X,
     Y,
     convert,
     doubles,
     drawing,
-    fresh,
     gaussian,
-    guides_of,
-    handlers_of,
     local,
     scaled,
 )
 
 LOG_SCALE = (-0.7, 0.2)
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def container(host, guide, model=None, **options):
@@ -61,15 +52,14 @@ def test_of_model_and_guide(host):
 
 def test_masks_and_scales_count_and_factors_too(host):
     kept, power = np.arange(len(Y)) % 3 > 0, 0.25
-    handlers = handlers_of(host)
 
     def model(x, y=None):
         weight = host.weight()
         host.language.factor("pull", -weight[0])
         with (
             host.language.plate("data", len(x)),
-            handlers.mask(mask=host.array(kept)),
-            handlers.scale(scale=power),
+            host.handlers.mask(mask=host.array(kept)),
+            host.handlers.scale(scale=power),
         ):
             host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
 
@@ -134,19 +124,6 @@ def trained_on(host, fit):
             part.data.add_(3.0)
 
 
-@IN_PYRO
-def test_a_fit_has_its_own_parameters(host):
-    """In NumPyro nothing trains in place."""
-    with doubles(host):
-        model, means = scaled(host), []
-        fit = host.fit(model, *map(host.array, (X, Y)), method="newton")
-        for _ in range(2):
-            found = convert(host, fit, model, X, Y, num_samples=400).posterior["weight"]
-            means.append(found.mean(("chain", "draw")))
-            trained_on(host, fit)
-    assert float(abs(means[0] - means[1]).max()) < 0.1
-
-
 @pytest.mark.parametrize(
     ("host", "name"),
     [("pyro", "AutoMultivariateNormal"), ("numpyro", "AutoNormal")],
@@ -156,7 +133,7 @@ def test_of_guides_of_the_hosts(host, name):
     """Their densities are on the sites' supports: importance weights have the evidence."""
     with doubles(host):
         arrays = [host.array(part) for part in (X, Y)]
-        guide = getattr(guides_of(host), name)(scaled(host))
+        guide = getattr(host.autoguide, name)(scaled(host))
         fit = host.package.fit(scaled(host), guide, *arrays, method="lbfgs", by_draws=False)
         data = convert(host, fit, scaled(host), X, Y, num_samples=2000, num_prior_samples=0)
     ratios = (data.sample_stats["lp"] - data.sample_stats["log_q"]).values[0]

@@ -18,15 +18,13 @@ from moment_calculus.criticism.arviz_access import (
     loo_weights,
 )
 from moment_calculus.criticism.comparison.differences import LooComparison
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
-    HOSTS,
     X,
     Y,
     convert,
     doubles,
     drawing,
-    fresh,
     gaussian,
     left_out,
     line,
@@ -35,11 +33,6 @@ from tests.criticism.containers.programs import (
 )
 
 DRAWS = 4000
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def container(host, covariance, count=DRAWS):
@@ -142,11 +135,11 @@ def test_comparisons_and_plots_take_it(host):
     plt.close("all")
 
 
-@IN_PYRO_FIRST
+@IN_PYRO
 def test_draws_without_a_density_are_refused(host):
     for guide, said in (
         (host.package.MCDropoutGuide(), "has no density"),
-        (auto_delta(host), "point estimate"),
+        (host.autoguide.AutoDelta(scaled(host)), "point estimate"),
     ):
         fit = host.package.fit(scaled(host), guide, *rows(host), method="adam", steps=2)
         data = host.package.to_inference_data(
@@ -159,15 +152,6 @@ def test_draws_without_a_density_are_refused(host):
 
 def rows(host):
     return host.array(X.astype(np.float32)), host.array(Y.astype(np.float32))
-
-
-def auto_delta(host):
-    """The host's guide of point estimates."""
-    if host.name == "pyro":
-        from pyro.infer.autoguide import AutoDelta
-    else:
-        from numpyro.infer.autoguide import AutoDelta
-    return AutoDelta(scaled(host))
 
 
 def made(log_p, log_likelihood):

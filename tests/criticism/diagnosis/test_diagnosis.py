@@ -7,7 +7,7 @@ import pytest
 
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from tests.checks.marks import IN_PYRO
-from tests.criticism.containers.programs import HOSTS, doubles, fresh
+from tests.criticism.containers.programs import doubles
 
 generator = np.random.default_rng(2)
 ROWS = 60
@@ -16,11 +16,6 @@ CENTRED -= CENTRED.mean(0)
 APART = CENTRED @ np.linalg.inv(np.linalg.cholesky(CENTRED.T @ CENTRED / ROWS)).T  # uncorrelated
 SHIFTED = np.stack([np.ones(ROWS), 100 + 15 * APART[:, 0]], 1)  # an intercept, nothing centred
 NOISE = 0.5 * generator.normal(size=ROWS)
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return fresh(request.param)
 
 
 def regression(host, noise=0.5):

@@ -14,7 +14,7 @@ from moment_calculus.criticism.diagnosis.checks import check_weights
 from moment_calculus.criticism.diagnosis.findings import Verdict
 from moment_calculus.criticism.diagnosis.inputs import DiagnosisInputs
 from moment_calculus.criticism.draws import Draws
-from tests.criticism.containers.programs import NOISE, X, Y, doubles, fresh, guides_of, scaled
+from tests.criticism.containers.programs import NOISE, X, Y, doubles, fresh, scaled
 from tests.criticism.predicted import predicted
 
 SHOWN = np.arange(len(X)) % 3 != 0
@@ -63,7 +63,7 @@ def test_counts_of_nested_quadratures_are_judged_by_draws(monkeypatch):
     seen = lambda prediction, y: judged.append(prediction) or calibration(drawn, y)  # noqa: E731
     monkeypatch.setattr(diagnosis, "calibration", seen)
     fitted = SimpleNamespace(
-        source="guide",
+        approximation="guide",
         test=None,
         held_out={"y": counts},
         masked=lambda held_out: {},
@@ -75,7 +75,7 @@ def test_counts_of_nested_quadratures_are_judged_by_draws(monkeypatch):
 
 def test_a_point_has_no_spread(host):
     model = scaled(host)
-    found = diagnosed(host, model, Y, guides_of(host).AutoDelta(model), method="newton")
+    found = diagnosed(host, model, Y, host.autoguide.AutoDelta(model), method="newton")
     assert found["standard deviations"].verdict is Verdict.BAD
     assert found["standard deviations"].meaning.startswith("AutoDelta is a point at")
     assert found["k̂ of AutoDelta"].verdict is Verdict.UNKNOWN
@@ -85,10 +85,10 @@ def inputs_of(log_weights, size=3):
     count = len(log_weights)
     draws = Draws("", {"x": np.zeros((1, count))}, log_density=-log_weights[None])
     subject = SimpleNamespace(
-        source="DVIGuide",
-        sources=["DVIGuide"],
-        draw=lambda *_: draws,
-        draws=lambda _: SimpleNamespace(first={"x": np.zeros(size)}),
+        approximation="DVIGuide",
+        approximations=["DVIGuide"],
+        new_draws=lambda *_: draws,
+        cached_draws=lambda _: SimpleNamespace(first={"x": np.zeros(size)}),
         log_joint=lambda _: np.zeros(count),
     )
     return DiagnosisInputs(subject, count)

@@ -53,4 +53,4 @@ def traced(function: Callable, dtype: Any) -> Any:
         inputs = Moments(jnp.asarray(MEAN, dtype), variance=jnp.asarray(VARIANCE, dtype))
         value = as_value(inputs, "h", propagation_of("diagonal", "exact"))
         program = jax.make_jaxpr(function)(jax.ShapeDtypeStruct(MEAN.shape, dtype))
-        return Interpreter().run(program, [value])[0]
+        return Interpreter().run_closed(program, [value])[0]

@@ -20,7 +20,7 @@ from numpyro_moments.evaluation.failure_causes import (
     refuse_infinite_data,
 )
 from tests.checks.jaxprs import by_numpy
-from tests.checks.refusals import Refusal
+from tests.checks.predictions import Refusal
 from tests.numpyro import models
 
 X, Y = models.data()

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 from numpyro_moments import DeterministicELBO, DVIGuide
-from tests.cases.hosts.positive_sites import DATA, FUNCTIONS, LOCATION, PRIORS, SCALE, elbo
+from tests.cases.hosts.sites_and_likelihoods import DATA, FUNCTIONS, LOCATION, PRIORS, SCALE, elbo
 from tests.checks.jaxprs import by_numpy
 
 PARAMETERS = {"s_auto_loc": LOCATION, "s_auto_scale": SCALE}

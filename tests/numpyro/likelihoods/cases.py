@@ -17,7 +17,15 @@ from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.structure import stripped
-from tests.cases.hosts.likelihoods import CLASSES, CONTINUOUS, COUNTS, CUTS, GATE, POSITIVE, shared
+from tests.cases.hosts.sites_and_likelihoods import (
+    CLASSES,
+    CONTINUOUS,
+    COUNTS,
+    CUTS,
+    GATE,
+    POSITIVE,
+    shared,
+)
 
 MEAN, VARIANCE = np.array([-0.8, 0.3, 1.1]), np.array([0.3, 0.9, 0.05])
 
@@ -93,4 +101,4 @@ def distribution(make, *values):
     """The distribution that a program makes of random values, as a front end gets it."""
     shapes = [jax.ShapeDtypeStruct(v.shape, v.gaussian().mean.dtype) for v in values]
     jaxpr, tree = jax.make_jaxpr(lambda *f: stripped(make(*f)), return_shape=True)(*shapes)
-    return jax.tree.unflatten(jax.tree.structure(tree), Interpreter().run(jaxpr, values))
+    return jax.tree.unflatten(jax.tree.structure(tree), Interpreter().run_closed(jaxpr, values))

@@ -97,7 +97,7 @@ def sites_of(row, moments):
         return [stripped(fn) for fn, _, _ in row.sites(*arrays)]
 
     jaxpr, tree = jax.make_jaxpr(program, return_shape=True)(*shapes)
-    fns = jax.tree.unflatten(jax.tree.structure(tree), Interpreter().run(jaxpr, values))
+    fns = jax.tree.unflatten(jax.tree.structure(tree), Interpreter().run_closed(jaxpr, values))
     rest = [parts[1:] for parts in row.sites(*(jnp.zeros(value.shape) for value in values))]
     return [("y", fn, *parts) for fn, parts in zip(fns, rest, strict=True)]
 

@@ -72,9 +72,9 @@ def test_svi_takes_the_arguments_in_either_order():
 
 
 def test_svi_refuses_what_is_neither_optimiser_nor_loss():
-    with pytest.raises(TypeError, match="an optimiser"):
+    with pytest.raises(TypeError, match="at most one optimiser"):
         SVI(models.linear_regression, DVIGuide(), 3)
-    with pytest.raises(TypeError, match="each once"):
+    with pytest.raises(TypeError, match="at most one optimiser"):
         SVI(models.linear_regression, DVIGuide(), DeterministicELBO(), DeterministicELBO())
 
 

@@ -9,7 +9,7 @@ import torch
 from torch.distributions import constraints
 
 from pyro_moments import DeterministicELBO, DVIGuide
-from tests.cases.hosts.positive_sites import DATA, FUNCTIONS, LOCATION, PRIORS, SCALE, elbo
+from tests.cases.hosts.sites_and_likelihoods import DATA, FUNCTIONS, LOCATION, PRIORS, SCALE, elbo
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.distributions import AffineTransform
 
-from tests.cases.hosts import likelihoods as likelihood_cases
+from tests.cases.hosts import sites_and_likelihoods as likelihood_cases
 
 CONTINUOUS = torch.tensor(likelihood_cases.CONTINUOUS)
 POSITIVE = torch.tensor(likelihood_cases.POSITIVE)

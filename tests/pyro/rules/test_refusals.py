@@ -14,7 +14,7 @@ from pyro.nn import PyroModule
 from torch import nn
 
 from pyro_moments import DeterministicELBO, DVIGuide
-from tests.checks.refusals import Refusal
+from tests.checks.predictions import Refusal
 from tests.pyro import models
 
 X, Y = models.data()
