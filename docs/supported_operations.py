@@ -94,7 +94,7 @@ def _spellings(names: Iterable[str]) -> str:
 def _summary(rule: Callable) -> str:
     """First sentence of the rule's docstring, without what it serves."""
     text = " ".join((rule.__doc__ or "").strip().partition("\n\n")[0].split())
-    text = re.sub(r"^Serve ", "", text).replace("``", "`")
+    text = re.sub(r"^(Serve|Moment rule of) ", "", text).replace("``", "`")
     return text[:1].upper() + text[1:]
 
 

@@ -24,7 +24,7 @@ from guides.numpyro.latent_sites import (
     on_support,
     slope_sign,
 )
-from guides.numpyro.scales import PrecompiledNormal, full_like, scale_positive
+from guides.numpyro.scales import FastNormal, full_like, scale_positive
 from moment_calculus.numerics.private_apis import is_traced
 
 
@@ -182,7 +182,7 @@ class DVIGuide(AutoGuide):
         return loc, scale
 
     def _posterior(self, site: LatentSite, loc: jax.Array, scale: Any) -> dist.Distribution:
-        return on_support(PrecompiledNormal(loc, scale).to_event(site.event_dim), site)
+        return on_support(FastNormal(loc, scale).to_event(site.event_dim), site)
 
     def _name(self, site: str, role: str) -> str:
         return f"{site}_{self.prefix}_{role}"

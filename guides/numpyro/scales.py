@@ -1,4 +1,4 @@
-"""Define a constraint of scales and a Normal that cost less time than NumPyro's."""
+"""Faster versions of NumPyro's softplus constraint for scales and of its Normal."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from numpyro.distributions.transforms import SoftplusTransform
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.numerics.special import polynomial
 
-# log(1 + e)/e for 0 ≤ e ≤ 1 as a quotient of polynomials, lowest powers first. Lawson's
-# weighted least squares make the largest relative error, 2e-8, as small as these degrees
-# allow.
-ABOVE = 0.99999998, 0.86719354, 0.123764323
-BELOW = 1.0, 1.36719159, 0.474058918, 0.0310945513
+# log(1 + u)/u for 0 ≤ u ≤ 1 as a quotient of polynomials, lowest powers first. Lawson's
+# weighted least squares minimise the largest relative error, 2e-8 at these degrees.
+NUMERATOR = 0.99999998, 0.86719354, 0.123764323
+DENOMINATOR = 1.0, 1.36719159, 0.474058918, 0.0310945513
 
 
 def full_like(location: Any, scale: float) -> Any:
     """Return an array like ``location`` filled with ``scale``."""
     if isinstance(location, jax.Array) and not _on_one_device(location):
-        return jnp.full_like(location, scale)  # on the same devices
-    # NumPy compiles nothing.
+        return jnp.full_like(location, scale)  # keeps the sharding
+    # NumPy needs no compilation.
     return np.full(jnp.shape(location), scale, jnp.result_type(location))
 
 
@@ -34,28 +33,39 @@ def _on_one_device(location: jax.Array) -> bool:
     return is_traced(location) or len(location.devices()) == 1
 
 
-# measured: ×1.07 (784-400-400-10) to ×1.10 (13-50-2) of a step, JAX 0.10
+# By it a step of training is faster by a factor of 1.07 (network 784-400-400-10) to 1.10
+# (13-50-2), measured with JAX 0.10.
 @jax.custom_jvp
 def softplus(x: jax.Array) -> jax.Array:
     """Return log(1 + eˣ); in float32 by a quotient of polynomials, within 3e-7."""
     if jnp.result_type(x) != jnp.float32:
         return jax.nn.softplus(x)
     # The error is measured for |x| ≤ 80. XLA's own softplus costs as much as a layer's
-    # matrix product. The quotient comes last: XLA computes it once, but sums and products
-    # anew for each element that they are broadcast to.
-    falling = jnp.exp(-jnp.abs(x))
-    above, below = polynomial(ABOVE, falling), polynomial(BELOW, falling)
-    return (jnp.maximum(x, 0) * below + falling * above) / below
+    # matrix product. The division comes last: XLA evaluates it once but recomputes sums
+    # and products per broadcast element.
+    exp_neg_abs = jnp.exp(-jnp.abs(x))
+    numerator = polynomial(NUMERATOR, exp_neg_abs)
+    denominator = polynomial(DENOMINATOR, exp_neg_abs)
+    return (jnp.maximum(x, 0) * denominator + exp_neg_abs * numerator) / denominator
 
 
 @softplus.defjvp
-def _softplus_slope(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+def _softplus_jvp(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
     (x,), (tangent,) = primals, tangents
     return softplus(x), jax.nn.sigmoid(x) * tangent
 
 
+class _ScalePositive(type(constraints.softplus_positive)):  # type: ignore[misc]
+    """Constraint to positive numbers, through softplus."""
+
+
+scale_positive = _ScalePositive()
+
+
 class FastSoftplusTransform(SoftplusTransform):
     """NumPyro's ``SoftplusTransform`` with a faster evaluation of the same function."""
+
+    codomain = scale_positive
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Evaluate the transform."""
@@ -68,35 +78,29 @@ class FastSoftplusTransform(SoftplusTransform):
         return super()._inverse(y)
 
 
-class _ScalePositive(type(constraints.softplus_positive)):  # type: ignore[misc]
-    """Constraint to positive numbers, reached by softplus."""
-
-
-scale_positive = _ScalePositive()
-FastSoftplusTransform.codomain = scale_positive
-
-
 @biject_to.register(scale_positive)
 def _transform(constraint: constraints.Constraint) -> FastSoftplusTransform:
     return FastSoftplusTransform()
 
 
-BLOCK = 4096
+MAX_SHARED_DRAWS = 4096  # numbers that the shared program draws; more are compiled by shape
 
 
-class PrecompiledNormal(dist.Normal):
-    """NumPyro's Normal; small draws without ``jax.jit`` share a compiled program."""
+class FastNormal(dist.Normal):
+    """NumPyro's Normal; small eager draws of all shapes share one compiled program."""
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Return draws [*sample_shape, *batch], the same as those of ``Normal``."""
         shape = (*sample_shape, *self.batch_shape)
+        size = math.prod(shape)
         is_concrete = all(map(_is_concrete, (key, self.loc, self.scale)))
-        if not is_concrete or math.prod(shape) > BLOCK or not jax.threefry_partitionable.value:
+        if not is_concrete or size > MAX_SHARED_DRAWS or not jax.threefry_partitionable.value:
             return super().sample(key, sample_shape)
-        # JAX compiles its generator for every shape, a quarter of a second each, so that
-        # to start a guide took longer than many updates. With jax_threefry_partitionable
-        # the first numbers of a longer array are those of a shorter one.
-        noise = np.asarray(jax.random.normal(key, (BLOCK,)))[: math.prod(shape)].reshape(shape)
+        # JAX compiles its generator for every shape, a quarter of a second each, so
+        # starting a guide took longer than many updates. With jax_threefry_partitionable a
+        # longer array begins with the numbers of a shorter one.
+        shared = np.asarray(jax.random.normal(key, (MAX_SHARED_DRAWS,)))
+        noise = shared[:size].reshape(shape)
         return jnp.asarray(np.asarray(self.loc) + noise * np.asarray(self.scale))
 
 

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.numerics.special import namespace
 from moment_calculus.operations.elementwise.unary import scale_shift
-from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.indexing import index as take
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values import Deferred, Gaussian, Value
@@ -20,28 +18,29 @@ from moment_calculus.values.ancestry import shifted_from
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.spread import broadcast_shape
 
-Random = Value | Composite
+RandomValue = Value | Composite
 
 
 @dataclass(frozen=True, eq=False)
 class RandomParameters:
     """The distinct Gaussians of which the random parameters of one site are functions.
 
-    Several form one vector for each element of the site, because their covariance counts.
-    Gaussians that differ by a constant shift count as one.
+    Several Gaussians are joined into one vector per element of the site, because their
+    covariance matters. Gaussians that differ by a constant shift count as one.
     """
 
-    values: Sequence[Random]  # the random parameters
-    element_axes: Sequence[int]  # trailing axes of each that belong to one element, such as classes
+    values: Sequence[RandomValue]  # the random parameters
+    # Number of trailing axes of each value that form one element, e.g. classes.
+    element_axes: Sequence[int]
 
     @cached_property
     def gaussians(self) -> list[Gaussian]:
         """Return the Gaussian of every parameter."""
-        return [_source_of(value) for value in self.values]
+        return [_gaussian_of(value) for value in self.values]
 
     @cached_property
-    def same_as(self) -> list[int]:
-        """Return the first parameter whose Gaussian is each one's but for a constant."""
+    def representatives(self) -> list[int]:
+        """For each parameter: index of the first with the same Gaussian up to a shift."""
         origins = [
             (id(shifted_from(g)), element_axes)
             for g, element_axes in zip(self.gaussians, self.element_axes, strict=True)
@@ -50,11 +49,11 @@ class RandomParameters:
 
     @property
     def distinct_indices(self) -> list[int]:
-        """Return the places of parameters whose Gaussians are distinct."""
-        return sorted(set(self.same_as))
+        """Indices of the parameters that represent the distinct Gaussians."""
+        return sorted(set(self.representatives))
 
     @property
-    def joint(self) -> bool:
+    def needs_covariance(self) -> bool:
         """Return whether covariances over the last axis of :attr:`mean` are needed."""
         return len(self.distinct_indices) > 1 or self.element_axes[0] > 0
 
@@ -66,14 +65,14 @@ class RandomParameters:
             return means[0]
         xp = namespace(*means)
         pairs = zip(means, self.distinct_indices, strict=True)
-        return xp.concat([self._wide(*pair) for pair in pairs], axis=-1)
+        return xp.concat([self._flattened_mean(*pair) for pair in pairs], axis=-1)
 
-    def _wide(self, mean: Array, position: int) -> Array:
-        xp, event = namespace(mean), self._shape(position)[1]
-        wide = xp.broadcast_to(mean, (*self._batch, *event))
-        return xp.reshape(wide, (*self._batch, math.prod(event)))
+    def _flattened_mean(self, mean: Array, position: int) -> Array:
+        xp, event_shape = namespace(mean), self._batch_and_event_shape(position)[1]
+        broadcast = xp.broadcast_to(mean, (*self._batch, *event_shape))
+        return xp.reshape(broadcast, (*self._batch, math.prod(event_shape)))
 
-    def _shape(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _batch_and_event_shape(self, position: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the batch shape of a Gaussian and the shape of one element."""
         shape = self.gaussians[position].shape
         split = len(shape) - self.element_axes[position]
@@ -82,46 +81,52 @@ class RandomParameters:
     @property
     def _batch(self) -> tuple[int, ...]:
         return broadcast_shape(
-            *(self._shape(position)[0] for position in self.distinct_indices), ()
+            *(self._batch_and_event_shape(position)[0] for position in self.distinct_indices), ()
         )
 
-    def with_moments(self, moments: Moments, name: str) -> list[Random]:
-        """Return the same functions of Gaussians with moments of :attr:`mean`."""
+    def with_gaussian_moments(self, moments: Moments, name: str) -> list[RandomValue]:
+        """Return the parameters recomputed from Gaussians with the given moments."""
         propagation = replace(self.gaussians[0].propagation, covariance="full")
-        whole = as_value(moments, name, propagation)
-        by_index = dict(zip(self.distinct_indices, self._split(whole), strict=True))
-        pairs = enumerate(zip(self.values, self.same_as, strict=True))
+        joint_gaussian = as_value(moments, name, propagation)
+        by_index = dict(zip(self.distinct_indices, self._split(joint_gaussian), strict=True))
         return [
-            _of_source(value, self._shifted(by_index, i, position))
-            for i, (value, position) in pairs
+            _rebuild_from(value, self._shifted_gaussian(by_index, index, representative))
+            for index, (value, representative) in enumerate(
+                zip(self.values, self.representatives, strict=True)
+            )
         ]
 
-    def _split(self, whole: Gaussian) -> list[Gaussian]:
+    def _split(self, joint_gaussian: Gaussian) -> list[Gaussian]:
         """Split the vector into the distinct Gaussians."""
         if len(self.distinct_indices) == 1:
-            return [whole]
-        events = [self._shape(position)[1] for position in self.distinct_indices]
-        ends = np.cumsum([math.prod(event) for event in events])
-        triples = zip(events, [0, *ends[:-1]], ends, strict=True)
-        keys = [slice(start, end) if event else start for event, start, end in triples]
-        shapes = [(*self._batch, *event) for event in events]
-        pairs = zip(keys, shapes, strict=True)
-        return [reshape(index(whole, (..., key)), shape) for key, shape in pairs]
+            return [joint_gaussian]
+        gaussians, start = [], 0
+        for position in self.distinct_indices:
+            event_shape = self._batch_and_event_shape(position)[1]
+            end = start + math.prod(event_shape)
+            key = slice(start, end) if event_shape else start
+            components = take(joint_gaussian, (..., key))
+            gaussians.append(reshape(components, (*self._batch, *event_shape)))
+            start = end
+        return gaussians
 
-    def _shifted(self, by_index: dict[int, Gaussian], at: int, position: int) -> Gaussian:
-        if at == position:
-            return by_index[position]
-        shift = self.gaussians[at].mean - self.gaussians[position].mean
-        return scale_shift(by_index[position], 1.0, shift).gaussian()
+    def _shifted_gaussian(
+        self, gaussians: dict[int, Gaussian], index: int, representative: int
+    ) -> Gaussian:
+        gaussian = gaussians[representative]
+        if index == representative:
+            return gaussian
+        shift = self.gaussians[index].mean - self.gaussians[representative].mean
+        return scale_shift(gaussian, 1.0, shift).gaussian()
 
 
-def _source_of(value: Random) -> Gaussian:
+def _gaussian_of(value: RandomValue) -> Gaussian:
     if isinstance(value, Composite):
         return value.source
     return value.base if isinstance(value, Deferred) else value.gaussian()
 
 
-def _of_source(value: Random, source: Gaussian) -> Random:
+def _rebuild_from(value: RandomValue, source: Gaussian) -> RandomValue:
     if isinstance(value, Composite):
         return type(value)(source)
     return Deferred(source, value.recognised_function) if isinstance(value, Deferred) else source

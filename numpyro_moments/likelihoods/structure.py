@@ -123,16 +123,26 @@ def replaced(fn: Any) -> tuple[list[Any], Callable[..., Any]]:
     precision (where JAX has it) without validation.
     """
     leaves, tree = jax.tree.flatten(stripped(fn), is_leaf=is_random)
+    places = _in_order([n for n, leaf in enumerate(leaves) if is_random(leaf)], leaves, fn)
 
     def given(*arrays: Any) -> Any:
-        points = iter(arrays)
-        filled = [next(points) if is_random(leaf) else _double(leaf) for leaf in leaves]
+        points = dict(zip(places, arrays, strict=True))
+        filled = [points[n] if n in points else _double(leaf) for n, leaf in enumerate(leaves)]
         new = restored(jax.tree.unflatten(tree, filled))
         for part in distributions_in(new):
             part._validate_args = False
         return new
 
-    return [leaf for leaf in leaves if is_random(leaf)], given
+    return [leaves[place] for place in places], given
+
+
+def _in_order(places: list[int], leaves: list[Any], fn: Any) -> list[int]:
+    """Sort places of leaves by the order in which classes declare the parameters."""
+    # NumPyro flattens parameters in the order of a set of names, which the hash seed decides.
+    parts = [(vars(part), _constraints(part)) for part in distributions_in(fn)]
+    attributes = [id(values.get(name)) for values, declared in parts for name in declared]
+    ranks = {key: rank for rank, key in reversed(list(enumerate(attributes)))}
+    return sorted(places, key=lambda place: ranks.get(id(leaves[place]), len(ranks)))
 
 
 def placeholder(fn: Any) -> Any:

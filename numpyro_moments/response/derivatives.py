@@ -151,12 +151,12 @@ class CorrectedPredictions:
         functional = FlatFunctional(means, flat, precision)
         shapes = [part.mean.shape for part in self.parts.values()]
         self.sources = Quantities(functional, shapes, lambda parts: parts)
-        self.joint = [part.joint for part in self.parts.values()]
+        self.joint = [part.needs_covariance for part in self.parts.values()]
 
     def corrected(self, moments: list[Moments]) -> dict[str, Prediction | Moments]:
         """Return predictions, with given moments for sites with random parameters."""
         pairs = zip(self.parts.items(), moments, strict=True)
-        made = {name: part.with_moments(found, name) for (name, part), found in pairs}
+        made = {name: part.with_gaussian_moments(found, name) for (name, part), found in pairs}
         return {
             name: prediction_at(name, {**site, _part(site): _exchanged(site, made.get(name, []))})
             for name, site in self.sites.items()

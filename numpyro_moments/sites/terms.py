@@ -14,7 +14,7 @@ from numpyro.distributions.util import scale_and_mask
 
 from guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
 from guides.numpyro.mc_dropout import DroppedWeight
-from guides.numpyro.scales import PrecompiledNormal
+from guides.numpyro.scales import FastNormal
 from guides.numpyro.tridiagonal import TridiagonalNormal
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
@@ -36,7 +36,7 @@ _ACTIVATIONS = {
 class _Posteriors(Posteriors):
     framework = "NumPyro"
     wrappers, mask = WRAPPERS, dist.MaskedDistribution
-    normals = (dist.Normal, PrecompiledNormal)
+    normals = (dist.Normal, FastNormal)
     chain, dropped, delta = TridiagonalNormal, DroppedWeight, dist.Delta
     full_rank = (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
     transformed = dist.TransformedDistribution

@@ -137,14 +137,17 @@ class CorrectedPredictions:
         self.sources = Quantities(
             FlatFunctional(means, fixed_parameters), shapes, lambda parts: parts
         )
-        self.joint = [part.joint for part in self.parts.values()]
+        self.joint = [part.needs_covariance for part in self.parts.values()]
 
     @torch.no_grad()
     def corrected(self, moments: list[Moments]) -> dict[str, Prediction | Moments]:
         """Return predictions, with given moments for sites with random parameters."""
         by_id: dict[int, MomentTensor] = {}
         for (name, part), part_moments in zip(self.parts.items(), moments, strict=True):
-            tensors, values = _tensors(self.sites[name]), part.with_moments(part_moments, name)
+            tensors, values = (
+                _tensors(self.sites[name]),
+                part.with_gaussian_moments(part_moments, name),
+            )
             pairs = zip(tensors, values, strict=True)
             by_id.update({id(tensor): MomentTensor(value) for tensor, value in pairs})
         return {

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
@@ -28,28 +27,33 @@ from pyro_moments.rules.shapes.moves import axes_of, on_meta
 from pyro_moments.rules.table import moment_rule, named
 
 
+def sites_of(*values: Any) -> frozenset[str]:
+    """Return the sites on which any of some values depends."""
+    return frozenset().union(*(getattr(value, "sites", ()) for value in values))
+
+
 def _require_random(input: Any, *parameters: Any) -> None:
     if not is_value(input):
         raise UnsupportedMoments(
             "a normalisation of a certain value with random parameters",
-            sites=frozenset().union(*(getattr(p, "sites", frozenset()) for p in parameters)),
+            sites=sites_of(*parameters),
             remedy="normalise first and apply weight and bias with * and +" + OR_DRAW,
         )
 
 
-def _scaled(value: Any, weight: Any, bias: Any) -> Value:
+def _affine(value: Any, weight: Any, bias: Any) -> Value:
     value = value if weight is None else multiply(value, weight)
     return value if bias is None else add(value, bias)
 
 
-def _normalised(input: Value, shape: Sequence[int], eps: float, *, centred: bool) -> Value:
+def _normalise_trailing(input: Value, shape: Sequence[int], eps: float, *, centred: bool) -> Value:
     """Normalise over the trailing axes, whose sizes are ``shape``."""
-    shape, own = tuple(shape), tuple(input.shape)
+    shape, input_shape = tuple(shape), tuple(input.shape)
     if len(shape) == 1:
         return normalisation.normalise(input, eps=eps, centred=centred)
-    merged = shapes.reshape(input, (*own[: len(own) - len(shape)], math.prod(shape)))
+    merged = reshape(input, (*input_shape[: len(input_shape) - len(shape)], math.prod(shape)))
     result = normalisation.normalise(merged, eps=eps, centred=centred)
-    return shapes.reshape(result, own)
+    return reshape(result, input_shape)
 
 
 @moment_rule(*named("layer_norm"))
@@ -59,23 +63,23 @@ def layer_norm(
     weight: Any = None,
     bias: Any = None,
     eps: float = 1e-5,
-    cudnn_enable: bool = False,
+    cudnn_enable: bool = False,  # unused, but torch's signature has it
 ) -> Value:
-    """Serve ``F.layer_norm`` and ``nn.LayerNorm``."""
+    """Moment rule of ``F.layer_norm`` and ``nn.LayerNorm``."""
     _require_random(input, weight, bias)
-    F.layer_norm(on_meta(input), tuple(normalized_shape))
-    return _scaled(_normalised(input, normalized_shape, eps, centred=True), weight, bias)
+    F.layer_norm(on_meta(input), tuple(normalized_shape))  # raises torch's own shape errors
+    return _affine(_normalise_trailing(input, normalized_shape, eps, centred=True), weight, bias)
 
 
 @moment_rule(*named("rms_norm"))
 def rms_norm(
     input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
 ) -> Value:
-    """Serve ``F.rms_norm`` and ``nn.RMSNorm``."""
+    """Moment rule of ``F.rms_norm`` and ``nn.RMSNorm``."""
     _require_random(input, weight)
-    F.rms_norm(on_meta(input), tuple(normalized_shape))
+    F.rms_norm(on_meta(input), tuple(normalized_shape))  # raises torch's own shape errors
     eps = torch.finfo(input.gaussian().mean.dtype).eps if eps is None else eps
-    return _scaled(_normalised(input, normalized_shape, eps, centred=False), weight, None)
+    return _affine(_normalise_trailing(input, normalized_shape, eps, centred=False), weight, None)
 
 
 @moment_rule(*named("group_norm"))
@@ -85,22 +89,22 @@ def group_norm(
     weight: Any = None,
     bias: Any = None,
     eps: float = 1e-5,
-    cudnn_enabled: bool = True,
+    cudnn_enabled: bool = True,  # unused, but torch's signature has it
 ) -> Value:
-    """Serve ``F.group_norm`` and ``nn.GroupNorm``."""
+    """Moment rule of ``F.group_norm`` and ``nn.GroupNorm``."""
     _require_random(input, weight, bias)
-    F.group_norm(on_meta(input), num_groups)
-    own = tuple(input.shape)
-    groups = shapes.reshape(input, (own[0], num_groups, math.prod(own[1:]) // num_groups))
-    result = shapes.reshape(normalisation.normalise(groups, eps=eps), own)
-    return _scaled(result, _per_channel(weight, own), _per_channel(bias, own))
+    F.group_norm(on_meta(input), num_groups)  # raises torch's own shape errors
+    input_shape = tuple(input.shape)
+    groups = reshape(input, (input_shape[0], num_groups, math.prod(input_shape[1:]) // num_groups))
+    result = reshape(normalisation.normalise(groups, eps=eps), input_shape)
+    return _affine(result, _per_channel(weight, input_shape), _per_channel(bias, input_shape))
 
 
 def _per_channel(parameter: Any, shape: tuple[int, ...]) -> Any:
     """Return a parameter [channels] aligned with axis 1."""
     if parameter is None or len(shape) == 2:
         return parameter
-    return shapes.reshape(parameter, (shape[1],) + (1,) * (len(shape) - 2))
+    return reshape(parameter, (shape[1],) + (1,) * (len(shape) - 2))
 
 
 @moment_rule(F.batch_norm)
@@ -111,14 +115,14 @@ def batch_norm(
     weight: Any = None,
     bias: Any = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: float = 0.1,  # unused, but torch's signature has it
     eps: float = 1e-5,
 ) -> Value:
-    """Serve ``F.batch_norm`` and ``nn.BatchNorm1d`` to ``3d`` with their running averages."""
+    """Moment rule of ``F.batch_norm`` and ``nn.BatchNorm1d`` to ``3d`` with running averages."""
     if training:
         raise UnsupportedMoments(
             "batch normalisation by statistics of the random batch",
-            sites=frozenset().union(*(getattr(p, "sites", ()) for p in (input, weight, bias))),
+            sites=sites_of(input, weight, bias),
             remedy="call .eval() on the module, so that it uses its running averages, or use "
             "nn.LayerNorm" + OR_DRAW,
         )
@@ -126,34 +130,35 @@ def batch_norm(
     scale = _per_channel((running_var + eps).rsqrt(), shape)
     shift = -_per_channel(running_mean, shape) * scale
     value = scale_shift(input, scale, shift) if is_value(input) else input * scale + shift
-    return _scaled(value, _per_channel(weight, shape), _per_channel(bias, shape))
+    return _affine(value, _per_channel(weight, shape), _per_channel(bias, shape))
 
 
 @moment_rule(*named("logsumexp"), torch.special.logsumexp)
 def logsumexp(input: Value, dim: Any, keepdim: bool = False) -> Any:
-    """Serve ``logsumexp`` over one axis."""
-    result = _along(LogSumExp, input, dim)
+    """Moment rule of ``logsumexp`` over one axis."""
+    result = _apply_along(LogSumExp, input, dim)
     return result if keepdim else reshape(result.gaussian(), on_meta(input).sum(dim).shape)
 
 
 @moment_rule(*named("log_softmax"), torch.special.log_softmax)
 def log_softmax(input: Value, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
-    """Serve ``log_softmax`` and ``nn.LogSoftmax`` over one axis."""
+    """Moment rule of ``log_softmax`` and ``nn.LogSoftmax`` over one axis."""
     _check_dtype(input, dtype)
-    return _along(LogSoftmax, input, dim)
+    return _apply_along(LogSoftmax, input, dim)
 
 
 @moment_rule(*named("softmax"), torch.special.softmax, takes=(LogSoftmax,))
 def softmax(input: Any, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> Any:
-    """Serve ``softmax`` and ``nn.Softmax`` over one axis."""
-    if isinstance(input, LogSoftmax):  # distributions of classes first normalise their logits
-        last = dim is not None and axes_of(input, dim) == (len(input.shape) - 1,)
-        input = input.source if last else input.gaussian()
+    """Moment rule of ``softmax`` and ``nn.Softmax`` over one axis."""
+    if isinstance(input, LogSoftmax):
+        # Distributions of classes normalise their logits first.
+        is_trailing = dim is not None and axes_of(input, dim) == (len(input.shape) - 1,)
+        input = input.source if is_trailing else input.gaussian()
     _check_dtype(input, dtype)
-    return _along(Softmax, input, dim)
+    return _apply_along(Softmax, input, dim)
 
 
-def _along(kind: type[FunctionOfLogits], input: Value, dim: Any) -> Any:
+def _apply_along(kind: type[FunctionOfLogits], input: Value, dim: Any) -> Any:
     axes = () if dim is None else axes_of(input, dim)
     if len(axes) != 1:
         raise UnsupportedMoments(
@@ -183,6 +188,6 @@ def attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Value:
     raise UnsupportedMoments(
         "attention over random values: the joint moments of the scores, which share the weights "
         "of queries and keys, are not known",
-        sites=frozenset().union(*(getattr(p, "sites", ()) for p in (query, key, value))),
+        sites=sites_of(query, key, value),
         remedy="draw the sites of the queries, keys and values by naming them in sample_sites=",
     )

@@ -1,16 +1,17 @@
 """The golden programs have the same values and gradients in both frameworks, to 1e-10.
 
-A seeded sample; ``python -m tests.golden agree`` compares all of them.
+A seeded sample, and among the slow tests every program once; ``python -m tests.golden agree``
+compares all of them.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.golden.agreement import difference, sample
+from tests.golden.agreement import covering, difference, sample
 
-SAMPLE = sample({"random": 10, "table": 60, "activation": 18, "losses": 10})
-LARGER = sample({"random": 40, "table": 400, "activation": 400, "losses": 50})
+SAMPLE = sample({"random": 8, "table": 30, "activation": 10, "losses": 8})
+LARGER = dict.fromkeys([*SAMPLE, *covering(programs=16)])
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,17 @@ def test_errors_are_those_documented(classes, largest, mean_error, variance_erro
         assert np.abs(ours[1] - theirs[1]).max() < variance_error + noise
 
 
+def test_large_correlated_logits_stay_finite_in_single_precision():
+    """Rounding makes the curvature of their logsumexp negative."""
+    generator = np.random.default_rng(0)
+    noise = generator.normal(size=(50, 5, 5))
+    covariance = torch.tensor(6e7 + 1e-2 * noise @ noise.mT, dtype=torch.float32)
+    mean = torch.tensor(generator.normal(0, 3, (50, 5)), dtype=torch.float32)
+    logits = Gaussian(mean, Spread(covariance.diagonal(dim1=-2, dim2=-1), covariance))
+    for part in softmax_moments(logits):
+        assert torch.isfinite(part).all()
+
+
 @pytest.mark.parametrize("flow", ["full", "diagonal"])
 def test_sums_of_sums_of_probabilities_are_certain(flow):
     """A certain map keeps the covariance that a softmax carries in diagonal mode too."""

@@ -1,6 +1,6 @@
 """Piecewise linear functions with any knots, with or without jumps: abs, hardtanh, softshrink.
 
-Around its mean a piecewise linear f is a line plus one-sided rectifiers r = (±(x − k))₊
+Around the mean of x, f is a line plus one-sided rectifiers r = (±(x − k))₊
 that point away from the mean: tails, so that nothing cancels where f is flat at the mean.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,13 +25,34 @@ from moment_calculus.numerics.normal import pdf, rectifier_covariance, tail_mome
 from moment_calculus.numerics.special import constants, namespace, safe_scale
 
 
+class Corner(NamedTuple):
+    """A place where the function bends or jumps."""
+
+    knot: float
+    bend: float  # change of slope
+    jump: float
+
+
+class Tail(NamedTuple):
+    """A corner at t standard deviations from the mean, as a rectifier away from the mean."""
+
+    bend: Any  # change of slope · σ
+    jump: Any
+    side: Any  # 1 where the corner is above the mean, else −1
+    distance: Any  # t
+    density: Any  # φ(t)
+    t0: Any  # tail moments at t
+    t1: Any
+    t2: Any
+
+
 @dataclass(frozen=True)
 class PiecewiseLinear(Activation):
-    """Straight pieces between knots.
+    """A piecewise linear function, given by knots, slopes and jumps.
 
-    In double precision moments have relative errors of 1e-6 while neighbouring knots are
+    In double precision moments have relative errors of 1e-6 if neighbouring knots are
     at least 1e-3 σ apart. Covariances of pairs, sums of rectifier covariances with errors
-    of 4e-9, are as accurate while the knots are at least 0.1 σ apart; else their errors
+    of 4e-9, are as accurate if the knots are at least 0.1 σ apart; else their errors
     are 1e-8 σ_x σ_y.
 
     Args:
@@ -58,16 +79,16 @@ class PiecewiseLinear(Activation):
             )
 
     @property
-    def _corners(self) -> list[tuple[float, float, float]]:
-        """Return knot, change of slope and jump of every corner."""
+    def _corners(self) -> list[Corner]:
+        """Return the corner at every knot."""
         jumps = self.jumps or (0.0,) * len(self.knots)
         bends = [
             after - before for before, after in zip(self.slopes, self.slopes[1:], strict=False)
         ]
-        return list(zip(self.knots, bends, jumps, strict=True))
+        return [Corner(*corner) for corner in zip(self.knots, bends, jumps, strict=True)]
 
     @property
-    def _values(self) -> list[float]:
+    def _left_limits(self) -> list[float]:
         """Return f at the left end of every knot."""
         values = [self.origin]
         for i in range(1, len(self.knots)):
@@ -81,52 +102,56 @@ class PiecewiseLinear(Activation):
         """Bounds of f, from the values at the knots and the outer slopes."""
         if not self.knots:
             return -math.inf, math.inf
-        ends = [
-            value + jump for value, (_, _, jump) in zip(self._values, self._corners, strict=True)
+        right_limits = [
+            value + jump
+            for value, (_, _, jump) in zip(self._left_limits, self._corners, strict=True)
         ]
-        low, high = min(*self._values, *ends), max(*self._values, *ends)
-        falls = self.slopes[0] > 0 or self.slopes[-1] < 0
-        rises = self.slopes[0] < 0 or self.slopes[-1] > 0
-        return (-math.inf if falls else low), (math.inf if rises else high)
+        limits = [*self._left_limits, *right_limits]
+        is_unbounded_below = self.slopes[0] > 0 or self.slopes[-1] < 0
+        is_unbounded_above = self.slopes[0] < 0 or self.slopes[-1] > 0
+        return (
+            -math.inf if is_unbounded_below else min(limits),
+            math.inf if is_unbounded_above else max(limits),
+        )
 
     def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Where the line of a piece takes a value, for every piece that is not flat."""
-        knots, values = (self.knots or (0.0,)), self._values
+        """Return solutions x of f(x) = level on the line of every non-flat piece, with |dx/df|."""
+        knots, values = (self.knots or (0.0,)), self._left_limits
         starts = [(knots[0], values[0], self.slopes[0])]
-        for place, value, slope, (_, _, jump) in zip(
+        for knot, value, slope, (_, _, jump) in zip(
             knots, values, self.slopes[1:], self._corners, strict=False
         ):
-            starts.append((place, value + jump, slope))
+            starts.append((knot, value + jump, slope))
         return tuple((k + (level - y) / s, 1 / abs(s)) for k, y, s in starts if s)
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""
-        return self._line(x)[0]
+        return self._value_and_slope(x)[0]
 
-    def _line(self, x: Array) -> tuple[Array, Array]:
+    def _value_and_slope(self, x: Array) -> tuple[Array, Array]:
         """Return f and its slope at x."""
         xp = namespace(x)
         first = self.knots[0] if self.knots else 0.0
         value, slope = self.origin + self.slopes[0] * (x - first), xp.zeros_like(x) + self.slopes[0]
-        pieces = zip(self._corners, self._values, self.slopes[1:], strict=True)
-        for (knot, _, jump), height, steep in pieces if self.knots else ():
+        pieces = zip(self._corners, self._left_limits, self.slopes[1:], strict=True)
+        for (knot, _, jump), left_limit, piece_slope in pieces if self.knots else ():
             beyond = x > knot
-            value = xp.where(beyond, height + jump + steep * (x - knot), value)
-            slope = xp.where(beyond, xp.zeros_like(x) + steep, slope)
+            value = xp.where(beyond, left_limit + jump + piece_slope * (x - knot), value)
+            slope = xp.where(beyond, xp.zeros_like(x) + piece_slope, slope)
         return value, slope
 
-    def _tails(self, mean: Array, variance: Array) -> list[tuple[Any, ...]]:
-        """Return of every corner bend · σ, jump, ±1, distance t, φ(t) and T0, T1, T2 at t."""
+    def _tails(self, mean: Array, variance: Array) -> list[Tail]:
+        """Return the tail of every corner."""
         if not self.knots:
             return []
         xp, scale = namespace(mean), safe_scale(variance)
         knots = constants(np.reshape(self.knots, (-1, *[1] * len(mean.shape))), mean)
         side = xp.where(knots < mean, -xp.ones_like(mean), xp.ones_like(mean))
         t = side * (knots - mean) / scale
-        reach, first, second = (xp.where(variance > 0, part, 0 * part) for part in tail_moments(t))
+        tails = [xp.where(variance > 0, part, 0 * part) for part in tail_moments(t)]
         density = pdf(t)
         return [
-            (bend * scale, jump, side[i], t[i], density[i], reach[i], first[i], second[i])
+            Tail(bend * scale, jump, *(part[i] for part in (side, t, density, *tails)))
             for i, (_, bend, jump) in enumerate(self._corners)
         ]
 
@@ -135,21 +160,23 @@ class PiecewiseLinear(Activation):
         return in_double(self._moments)(mean, variance)
 
     def _moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        value, slope = self._line(mean)
+        value, slope = self._value_and_slope(mean)
         slope = slope * safe_scale(variance)
         tails = self._tails(mean, variance)
-        shift, total = 0.0 * mean, slope * slope
+        mean_shift, second_moment = 0.0 * mean, slope * slope
         for i, (bend, jump, side, _, density, reach, first, _) in enumerate(tails):
-            shift = shift + bend * first + side * jump * reach
-            total = total + 2 * slope * (bend * side * reach + jump * density)
-            total = total + sum(self._product(tails[j], tails[i], i == j) for j in range(i + 1))
-        spread = namespace(mean).clip(total - shift * shift, min=0.0)
-        return value + shift, namespace(mean).where(variance > 0, spread, 0 * spread)
+            mean_shift = mean_shift + bend * first + side * jump * reach
+            second_moment = second_moment + 2 * slope * (bend * side * reach + jump * density)
+            second_moment = second_moment + sum(
+                self._second_moment_share(tails[j], tails[i], i == j) for j in range(i + 1)
+            )
+        result = namespace(mean).clip(second_moment - mean_shift * mean_shift, min=0.0)
+        return value + mean_shift, namespace(mean).where(variance > 0, result, 0 * result)
 
-    def _product(self, left: Any, right: Any, same: bool) -> Array:
-        """Return two corners' share of the second moment; zero on different sides of μ."""
-        xp = namespace(right[2])
-        ahead = right[2] > 0  # then the right one is the outer one
+    def _second_moment_share(self, left: Tail, right: Tail, same: bool) -> Array:
+        """Return a pair of corners' share of E[f²]; zero on different sides of the mean."""
+        xp = namespace(right.side)
+        ahead = right.side > 0  # then the right one is the outer one
         bend, jump, side, _, _, zeroth, first, second = (
             xp.where(ahead, far, near)
             for near, far in zip(_arrays(left), _arrays(right), strict=True)
@@ -158,18 +185,18 @@ class PiecewiseLinear(Activation):
             xp.where(ahead, near, far)
             for near, far in zip(_arrays(left)[:2], _arrays(right)[:2], strict=True)
         )
-        gap = xp.abs(right[3] - left[3])
+        gap = xp.abs(right.distance - left.distance)
         smooth = inner * bend * (second + gap * first)
         mixed = side * (inner * jump * (first + gap * zeroth) + step * bend * first)
         both = smooth + mixed + step * jump * zeroth
-        return both if same else xp.where(left[2] == right[2], 2 * both, 0 * both)
+        return both if same else xp.where(left.side == right.side, 2 * both, 0 * both)
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Expected derivative, with the density of x at the jumps."""
         return in_double(self._gain)(mean, variance)[0]
 
     def _gain(self, mean: Array, variance: Array) -> tuple[Array]:
-        scale, slope = safe_scale(variance), self._line(mean)[1]
+        scale, slope = safe_scale(variance), self._value_and_slope(mean)[1]
         for bend, jump, side, _, density, reach, *_ in self._tails(mean, variance):
             slope = slope + (side * bend * reach + jump * density) / scale
         return (slope,)
@@ -182,8 +209,8 @@ class PiecewiseLinear(Activation):
         scale = safe_scale(variance)
         coefficients = [scale * self._gain(mean, variance)[0], *([0 * mean] * (order - 1))]
         for knot, bend, jump in self._corners:
-            threshold = (mean - knot) / scale
-            terms = normal_hermite(threshold, pdf(threshold), order)
+            offset = (mean - knot) / scale
+            terms = normal_hermite(offset, pdf(offset), order)
             for n in range(2, order + 1):
                 bent = bend * scale * terms[n - 2] / math.sqrt(n * (n - 1))
                 sign = (-1) ** n
@@ -204,21 +231,21 @@ class PiecewiseLinear(Activation):
     def _pair(self, x: tuple[Array, Array], y: tuple[Array, Array], covariance: Array) -> Array:
         xp = namespace(covariance)
         rho = clipped_correlation(covariance, 1 / safe_scale(x[1]) * (1 / safe_scale(y[1])))
-        line_x, line_y = self._line(x[0])[1], self._line(y[0])[1]
+        line_x, line_y = self._value_and_slope(x[0])[1], self._value_and_slope(y[0])[1]
         total = covariance * (line_x * self._gain(*y)[0] + line_y * self._gain(*x)[0])
         total = total - covariance * line_x * line_y
         if not self.knots:
             return total
         both = list(itertools.product(self._tails(*x), self._tails(*y)))
-        bends = xp.stack([left[0] * right[0] for left, right in both])
-        sides = xp.stack([left[2] * right[2] for left, right in both])
-        near, far = (xp.stack([-pair[i][3] for pair in both]) for i in (0, 1))
+        bends = xp.stack([left.bend * right.bend for left, right in both])
+        sides = xp.stack([left.side * right.side for left, right in both])
+        near, far = (xp.stack([-pair[i].distance for pair in both]) for i in (0, 1))
         return total + xp.sum(bends * rectifier_covariance(near, far, sides * rho), axis=0)
 
 
-def _arrays(tail: tuple[Any, ...]) -> list[Array]:
+def _arrays(tail: Tail) -> list[Array]:
     """Return the parts of a corner, with its jump as an array."""
-    return [tail[0], tail[1] + 0 * tail[0], *tail[2:]]
+    return [tail.bend, tail.jump + 0 * tail.bend, *tail[2:]]
 
 
 def clamp(
@@ -237,12 +264,12 @@ def clamp(
 
 
 def softshrink(threshold: float = 0.5) -> PiecewiseLinear:
-    """Return the function x ∓ λ beyond ±λ, else 0, for λ = ``threshold`` ≥ 0."""
+    """Return x − λ above λ, x + λ below −λ, else 0, for λ = ``threshold`` > 0."""
     return PiecewiseLinear((-threshold, threshold), (1.0, 0.0, 1.0), name="softshrink")
 
 
 def hardshrink(threshold: float = 0.5) -> PiecewiseLinear:
-    """Return the function x beyond ±λ, else 0, for λ = ``threshold`` ≥ 0."""
+    """Return the function x beyond ±λ, else 0, for λ = ``threshold`` > 0."""
     knots, jumps = (-threshold, threshold), (threshold, threshold)
     return PiecewiseLinear(knots, (1.0, 0.0, 1.0), -threshold, jumps, name="hardshrink")
 

@@ -1,10 +1,10 @@
 """Softmax and logsumexp of Gaussian logits, with their covariance with the logits.
 
 The probability of a class is the logistic function of its logit minus the logsumexp of
-the others, which is matched by a Gaussian. This is closer than the pairwise comparisons
-of Shekhovtsov et al. 2018, appendix C.7: largest error of a probability 0.03, not 0.06,
-at logit variances up to 4. Likelihoods of classes use the logits directly, because a
-softmax does not change when its logits are shifted.
+the others, which is approximated by a moment-matched Gaussian. This is closer than the
+pairwise comparisons of Shekhovtsov et al. 2018, appendix C.7: largest error of a
+probability 0.03, not 0.06, at logit variances up to 4. Likelihoods of classes use the
+logits directly, because a softmax does not change when its logits are shifted.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from moment_calculus.operations.normalised.normalisation import trailing_feature
 from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.deferred import Composite
 
-EXCLUDED = -1e9  # a logit whose exponential is zero
-SATURATION = 0.8  # E[max] of two Gaussians grows with σ/√π, not with the variance of the expansion
+MASKED_LOGIT = -1e9  # a logit whose exponential is zero
+# E[max] of two Gaussians grows like σ/√π, not like the variance, as the expansion would.
+SATURATION = 0.8
 
 
 def softmax_value(logits: Gaussian) -> Gaussian:
@@ -40,8 +41,8 @@ def softmax_value(logits: Gaussian) -> Gaussian:
 
     Means are those of :func:`softmax_moments`. The covariance is that of the linear map
     by the expected Jacobian diag(p) − E[p pᵀ], scaled to the variances there; the
-    variance of the sum is removed. In diagonal mode logits enter as independent; the
-    probabilities never do.
+    variance of the sum is removed. In diagonal mode logits are treated as independent,
+    the probabilities are not.
     """
     # Largest errors in norm, measured with up to 30 classes: 0.06, 0.35 and 0.75 of the
     # covariance at logit variances of 0.1, 1 and 4 (on average 0.03, 0.16, 0.35), and
@@ -50,9 +51,9 @@ def softmax_value(logits: Gaussian) -> Gaussian:
     trailing = trailing_features(logits, "a softmax")
     x = _without_infinities(trailing)
     mean, variance = softmax_moments(x)
-    slope = _slope(mean)
-    covariance = _softmax_covariance(slope @ _matrix(x) @ slope, variance)
-    jacobian = slope - covariance
+    at_mean = softmax_jacobian(mean)
+    covariance = _softmax_covariance(at_mean @ _covariance_matrix(x) @ at_mean, variance)
+    jacobian = at_mean - covariance  # E[diag(p) − p pᵀ] = diag(m) − m mᵀ − Cov[p]
     spread = Spread(positive_part(diagonal(covariance)), covariance)
     return Gaussian(mean, spread, LogitsStep((trailing,), jacobian), propagation=x.propagation)
 
@@ -77,33 +78,33 @@ class LogitsStep(Step):
 def _without_infinities(x: Gaussian) -> Gaussian:
     """Replace logits of −∞, with which no arithmetic is possible, by a finite number."""
     spread = Spread(x.variance, (lambda: x.covariance) if x.has_covariance else None)
-    mean = namespace(x.mean).clip(x.mean, min=EXCLUDED)
+    mean = namespace(x.mean).clip(x.mean, min=MASKED_LOGIT)
     return Gaussian(mean, spread, x.step, support=x.support, propagation=x.propagation)
 
 
-def _matrix(x: Gaussian) -> Array:
+def _covariance_matrix(x: Gaussian) -> Array:
     return x.covariance if x.has_covariance else diagonal_matrix(x.variance)
 
 
-def _slope(shares: Array) -> Array:
+def softmax_jacobian(probabilities: Array) -> Array:
     """Return the Jacobian diag(p) − p pᵀ of a softmax with probabilities p."""
-    return diagonal_matrix(shares) - outer(shares, shares)
+    return diagonal_matrix(probabilities) - outer(probabilities, probabilities)
 
 
 def _softmax_covariance(linear: Array, variance: Array) -> Array:
-    """Scale the covariance J C J to given variances, with a certain sum of the classes."""
+    """Scale J C J to the given variances, keeping the sum of probabilities fixed."""
     xp, deviation = namespace(variance), safe_scale(variance)
     scale = deviation / safe_scale(diagonal(linear))
     deviation = xp.where(variance > 0, deviation, xp.zeros_like(deviation))  # masked logits
     total = xp.sum(deviation, axis=-1, keepdims=True)
     share = deviation / xp.where(total > 0, total, xp.ones_like(total))
     # I − s 1ᵀ removes the variance of the sum.
-    balance = identity_like(variance) - share[..., None]
-    return contract(balance, linear * outer(scale, scale))
+    centring = identity_like(variance) - share[..., None]
+    return contract(centring, linear * outer(scale, scale))
 
 
 def logsumexp_value(logits: Gaussian) -> Gaussian:
-    """Return the logsumexp [..., 1] over the trailing axis, to second order; logits may be −∞."""
+    """Return the logsumexp [..., 1] by a saturated second-order expansion; −∞ is allowed."""
     # Largest errors measured with 2 to 30 classes (random means of order 1.5, random
     # covariances): of the mean 0.001, 0.06 and 0.6 at logit variances of 0.1, 1 and 4, of
     # the variance 0.1, 0.5 and 0.3 of itself (on average 0.005, 0.06, 0.1).
@@ -111,19 +112,28 @@ def logsumexp_value(logits: Gaussian) -> Gaussian:
     trailing = trailing_features(logits, "a logsumexp")
     x = _without_infinities(trailing)
     xp = namespace(x.mean)
-    covariance = _matrix(x)
+    covariance = _covariance_matrix(x)
     shares = xp.exp(log_softmax(x.mean))
-    curvature = 0.5 * xp.clip(xp.sum(_slope(shares) * covariance, axis=(-2, -1)), min=0.0)
+    curvature = 0.5 * xp.sum(softmax_jacobian(shares) * covariance, axis=(-2, -1))
     expected = softmax_moments(x)[0]
-    curved = _slope(expected) @ covariance
-    second = 0.5 * xp.clip(xp.sum(curved * curved.mT, axis=(-2, -1)), min=0.0)
-    linear = xp.sum((covariance @ expected[..., None])[..., 0] * expected, axis=-1)
-    variance = xp.clip(linear, min=0.0) + second / (1 + second)
-    approximate = logsumexp(x.mean) + curvature / (1 + SATURATION * curvature) ** 0.5
+    jacobian_covariance = softmax_jacobian(expected) @ covariance
+    product = jacobian_covariance * jacobian_covariance.mT
+    second_order = 0.5 * xp.clip(xp.sum(product, axis=(-2, -1)), min=0.0)
+    first_order = xp.sum((covariance @ expected[..., None])[..., 0] * expected, axis=-1)
+    variance = xp.clip(first_order, min=0.0) + second_order / (1 + second_order)
+    approximate = logsumexp(x.mean) + _saturated(curvature)
     step = LogitsStep((trailing,), expected[..., None, :])
     return Gaussian(
         approximate[..., None], Spread(variance[..., None]), step, propagation=x.propagation
     )
+
+
+def _saturated(curvature: Array) -> Array:
+    """Return half the expected curvature, saturated; rounding may make it negative."""
+    zero = namespace(curvature).zeros_like(curvature)
+    # Not clip, whose gradient JAX halves where the variances are zero.
+    curvature = namespace(curvature).where(curvature < 0, zero, curvature)
+    return curvature / (1 + SATURATION * curvature) ** 0.5
 
 
 def softmax_moments(logits: Gaussian) -> tuple[Array, Array]:
@@ -131,60 +141,64 @@ def softmax_moments(logits: Gaussian) -> tuple[Array, Array]:
     # Largest errors measured (random means and covariances): 0.006 for two classes; for
     # up to ten classes, at logit variances up to 1, 4 and 16, 0.015, 0.035 and 0.1 of a
     # mean and 0.01, 0.02 and 0.06 of a variance.
-    mean, variance = Sigmoid().moments(*against_the_rest(logits))
+    mean, variance = Sigmoid().moments(*log_odds_moments(logits))
     return mean / namespace(mean).sum(mean, axis=-1, keepdims=True), variance
 
 
-def against_the_rest(logits: Gaussian) -> tuple[Array, Array]:
-    """Return mean and variance of each logit minus the logsumexp of the others [..., classes]."""
+def log_odds_moments(logits: Gaussian) -> tuple[Array, Array]:
+    """Return mean and variance of each class's log odds against the rest."""
     xp = namespace(logits.mean)
-    covariance = _matrix(logits)
+    covariance = _covariance_matrix(logits)
     identity = identity_like(logits.mean)
-    others = xp.where(identity > 0, EXCLUDED, logits.mean[..., None, :] + 0 * identity)
+    others = xp.where(
+        identity > 0,
+        MASKED_LOGIT,
+        xp.broadcast_to(logits.mean[..., None, :], (*logits.mean.shape, len(identity))),
+    )
     total = logsumexp(others)
     shares = xp.exp(others - total[..., None])
-    spread = xp.sum(shares * logits.variance[..., None, :], axis=-1)
-    common = xp.sum((shares @ covariance) * shares, axis=-1)
+    mean_variance = xp.sum(shares * logits.variance[..., None, :], axis=-1)
+    shared_variance = xp.sum((shares @ covariance) * shares, axis=-1)
     contrast = identity - shares
     variance = xp.sum((contrast @ covariance) * contrast, axis=-1)
-    curvature = 0.5 * (spread - common)  # of the logsumexp, to second order
-    approximate = total + curvature / (1 + SATURATION * curvature) ** 0.5
+    curvature = 0.5 * (mean_variance - shared_variance)  # of the logsumexp, to second order
+    approximate = total + _saturated(curvature)
     return logits.mean - approximate, xp.clip(variance, min=0.0)
 
 
 class FunctionOfLogits(Composite):
     """Base class of functions of Gaussian logits [..., classes], the source."""
 
-    __slots__ = ("_gaussian", "_moved_from")
-    sums_classes = False  # over an axis that stays with size one
+    __slots__ = ("_gaussian", "_shape_operation")
+    reduces_classes = False  # over an axis that stays with size one
 
     def __init__(self, source: Gaussian) -> None:
         super().__init__(source)
         self._gaussian: Gaussian | None = None
-        self._moved_from: tuple[FunctionOfLogits, Callable[[Any], Any]] | None = None
+        self._shape_operation: tuple[FunctionOfLogits, Callable[[Any], Any]] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the result."""
-        return (*self.source.shape[:-1], 1) if self.sums_classes else self.source.shape
+        return (*self.source.shape[:-1], 1) if self.reduces_classes else self.source.shape
 
     def gaussian(self) -> Any:
         """Return the moments as a value, computed once so that every use is the same value."""
         if self._gaussian is None:
-            if self._moved_from is None:
-                self._gaussian = self._match()
+            if self._shape_operation is None:
+                self._gaussian = self._compute_moments()
             else:
-                whole, move = self._moved_from
-                self._gaussian = move(whole.gaussian())
+                original, move_axes = self._shape_operation
+                self._gaussian = move_axes(original.gaussian())
         return self._gaussian
 
-    def moved(self, move: Callable[[Any], Any]) -> Self:
+    def moved(self, move_axes: Callable[[Any], Any]) -> Self:
         """Apply a shape operation that keeps the trailing axis to the logits and the moments."""
-        result = type(self)(move(self.source))
-        result._moved_from = (self, move)
+        result = type(self)(move_axes(self.source))
+        result._shape_operation = (self, move_axes)
         return result
 
-    def _match(self) -> Any:
+    def _compute_moments(self) -> Any:
         raise NotImplementedError
 
 
@@ -193,14 +207,14 @@ class LogSumExp(FunctionOfLogits):
 
     __slots__ = ()
     name = "logsumexp"
-    sums_classes = True
+    reduces_classes = True
 
     @property
     def at_mean(self) -> Array:
         """The function at the mean of the logits."""
         return logsumexp(self.source.mean)[..., None]
 
-    def _match(self) -> Gaussian:
+    def _compute_moments(self) -> Gaussian:
         return logsumexp_value(self.source)
 
 
@@ -215,7 +229,7 @@ class LogSoftmax(FunctionOfLogits):
         """The function at the mean of the logits."""
         return log_softmax(self.source.mean)
 
-    def _match(self) -> Any:
+    def _compute_moments(self) -> Any:
         logits = trailing_features(self.source, "a log-softmax")
         return subtract(logits, logsumexp_value(logits))
 
@@ -231,7 +245,7 @@ class Softmax(FunctionOfLogits):
         """The function at the mean of the logits."""
         return namespace(self.source.mean).exp(log_softmax(self.source.mean))
 
-    def _match(self) -> Gaussian:
+    def _compute_moments(self) -> Gaussian:
         return softmax_value(self.source)
 
 
@@ -240,12 +254,12 @@ class TotalProbability(FunctionOfLogits):
 
     __slots__ = ()
     name = "sum"  # distributions divide by it to normalise their probabilities
-    sums_classes = True
+    reduces_classes = True
 
     @property
     def at_mean(self) -> Array:
         """The sum at the mean of the logits, one."""
         return namespace(self.source.mean).ones_like(self.source.mean[..., :1])
 
-    def _match(self) -> Gaussian:
+    def _compute_moments(self) -> Gaussian:
         return reduce_sum(softmax_value(self.source), (len(self.source.shape) - 1,), keepdims=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from pyro.infer.autoguide import AutoDiagonalNormal, AutoNormal, AutoNormalMessenger
 
-from pyro_moments import SVI, DependenceWarning, DeterministicELBO, DVIGuide
+from pyro_moments import DependenceWarning, DeterministicELBO, DVIGuide
 from tests.oracles.pyro_samples import trace_elbo, vectorised_trace_elbo
 
 GROUPS, POINTS = 20, 60
@@ -71,27 +71,6 @@ def test_twenty_groups_under_pyros_guides(make_guide):
     model = hierarchy(PRIORS["LogNormal"])
     guide = make_guide(model, init_loc_fn=near_zero, init_scale=0.15)
     assert_equals_trace_elbo(model, guide, GROUP, observations())
-
-
-def test_shrinkage_finds_the_exact_posterior_of_the_centre():
-    """With a known scale the model is Gaussian: the best mean-field means are the exact ones."""
-    y = observations()
-
-    def model(group, y):
-        centre = pyro.sample("centre", dist.Normal(0.0, 2.0))
-        with pyro.plate("groups", GROUPS):
-            mean = pyro.sample("mean", dist.Normal(centre, 0.7))
-        with pyro.plate("data", len(y)):
-            pyro.sample("obs", dist.Normal(mean[group], 0.5), obs=y)
-
-    guide = DVIGuide()
-    svi = SVI(model, guide, optim=pyro.optim.Adam({"lr": 0.05}))
-    for _ in range(300):
-        svi.step(GROUP, y)
-    group_means = y.reshape(-1, GROUPS).mean(0)
-    marginal = 0.7**2 + 0.5**2 / (POINTS // GROUPS)
-    expected = group_means.sum() / marginal / (GROUPS / marginal + 1 / 2.0**2)
-    assert guide.median()["centre"].item() == pytest.approx(expected.item(), abs=2e-3)
 
 
 def test_nested_plates():

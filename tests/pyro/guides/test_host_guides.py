@@ -136,10 +136,10 @@ def test_flows_are_refused_or_drawn_whole():
     assert abs(draws.mean() - expected) < 4 * (error**2 + draws.var() / 4) ** 0.5
 
 
-@pytest.mark.parametrize("make_guide", MEAN_FIELD.values(), ids=MEAN_FIELD)
-def test_mixed_sites_draw_only_what_is_named(make_guide):
+@pytest.mark.parametrize("name", ["AutoDiagonalNormal", "AutoNormalMessenger", "AutoStructured"])
+def test_mixed_sites_draw_only_what_is_named(name):
     x, y = models.data()
-    guide = make_guide(with_noise)
+    guide = MEAN_FIELD[name](with_noise)
     exact = DeterministicELBO().loss(with_noise, guide, x, y)
     elbo = DeterministicELBO(sample_sites=["noise"])
     draws = torch.tensor([elbo.loss(with_noise, guide, x, y) for _ in range(200)])

@@ -9,41 +9,12 @@ import scipy.stats
 import torch
 
 from pyro_moments import Prediction, SampledPrediction, UnsupportedMoments
-from tests.checks.predictions import LEVELS, check_distribution_function, check_levels
-from tests.pyro.likelihoods.cases import CASES, CUTS
+from tests.checks.predictions import check_distribution_function
+from tests.pyro.likelihoods.cases import CUTS
 from tests.pyro.likelihoods.test_likelihoods import MEAN, VARIANCE, latent, points
-from tests.pyro.likelihoods.test_quantiles_and_draws import CONTINUOUS, DISCRETE, below, prediction
+from tests.pyro.likelihoods.test_quantiles_and_draws import prediction
 
 pytestmark = pytest.mark.usefixtures("double_precision")
-
-
-@pytest.mark.parametrize("name", CONTINUOUS)
-def test_of_continuous_distributions(name):
-    torch.manual_seed(0)
-    found = prediction(name)
-    quantiles = found.quantile(LEVELS.tolist())
-    check_levels(found.cdf(quantiles).numpy())
-    value, (f, weights) = found.quantile(0.3) + 0.1, points()
-    certain = CASES[name][0](f)
-    if name == "Gumbel":  # which is a function of a uniform variable, zero far from the mean
-        certain._validate_args = certain.base_dist._validate_args = False
-    exact = (weights * below(certain, value)).sum(0)
-    np.testing.assert_allclose(found.cdf(value), exact, atol=2e-6)
-    check_distribution_function(found.cdf, value, found.sample(20_000).numpy())
-
-
-@pytest.mark.parametrize("name", DISCRETE)
-def test_of_counts(name):
-    torch.manual_seed(0)
-    found, (f, weights) = prediction(name), points()
-    certain = CASES[name][0](f)
-    last = getattr(certain.support, "upper_bound", 1.0 if "Bernoulli" in name else 9.0)
-    counts = torch.arange(int(torch.as_tensor(last).max()) + 1.0)
-    exact = torch.stack([(weights * certain.log_prob(k).exp()).sum(0) for k in counts]).cumsum(0)
-    wide = counts[:, None].expand(len(counts), 3)
-    np.testing.assert_allclose(found.cdf(wide), exact, atol=1e-8)
-    np.testing.assert_allclose(found.cdf(wide + 0.7), exact, atol=1e-8)
-    check_distribution_function(found.cdf, counts[1].expand(3), found.sample(4000).numpy())
 
 
 def test_of_ordered_classes():

@@ -73,29 +73,6 @@ def test_elbo_of_a_linear_model_is_exact(name):
     assert part == pytest.approx(scaled.item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", [n for n in FAMILIES if n != "OrderedLogistic"])
-def test_predictions_obey_the_law_of_total_variance(name):
-    model, guide, x, _ = fitted(FAMILIES[name])
-    prediction = predict(model, guide, x)["obs"]
-    weights = guide.sample_posterior(4000)["w"]
-    samples = FAMILIES[name](weights @ x.T).sample()
-    error = samples.std(0) / math.sqrt(len(samples))
-    assert ((prediction.mean - samples.mean(0)).abs() < 5 * error + 1e-6).all()
-    centred = (samples - samples.mean(0)) ** 2
-    error = centred.std(0) / math.sqrt(len(samples))
-    assert ((prediction.variance - centred.mean(0)).abs() < 6 * error + 1e-6).all()
-    assert (prediction.epistemic_variance > 0).all()
-    assert (prediction.aleatoric_variance > 0).all()
-
-
-def test_trained_counts_predict_their_log_density():
-    """A Poisson's predictive probabilities sum to one."""
-    model, guide, x, _ = fitted(FAMILIES["Poisson"])
-    prediction = predict(model, guide, x)["obs"]
-    mass = prediction.log_prob(torch.arange(200.0)[:, None]).exp().sum(0)
-    assert torch.allclose(mass, torch.ones(len(x)), atol=1e-4)
-
-
 def classifier(x, y=None):
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3, 4]).to_event(2))
     with pyro.plate("data", len(x)):

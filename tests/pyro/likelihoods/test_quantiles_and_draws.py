@@ -22,6 +22,7 @@ from pyro_moments import (
 from pyro_moments.likelihoods.expected import PREDICTIVES
 from tests.checks.predictions import (
     LEVELS,
+    check_distribution_function,
     check_draws,
     check_frequencies,
     check_levels,
@@ -53,7 +54,7 @@ def below(fn, value):
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
-def test_quantiles_and_draws_of_continuous_distributions(name):
+def test_quantiles_cdf_and_draws_of_continuous_distributions(name):
     torch.manual_seed(0)
     found = prediction(name)
     quantiles = found.quantile(LEVELS.tolist())
@@ -63,11 +64,14 @@ def test_quantiles_and_draws_of_continuous_distributions(name):
         certain._validate_args = certain.base_dist._validate_args = False
     mixed = [(weights * below(certain, value)).sum(0) for value in quantiles]
     check_levels(torch.stack(mixed).numpy())
-    check_draws(found.sample(DRAWS).numpy(), quantiles.numpy())
+    np.testing.assert_allclose(found.cdf(quantiles), torch.stack(mixed), atol=2e-6)
+    draws = found.sample(DRAWS).numpy()
+    check_draws(draws, quantiles.numpy())
+    check_distribution_function(found.cdf, found.quantile(0.3) + 0.1, draws)
 
 
 @pytest.mark.parametrize("name", DISCRETE)
-def test_quantiles_and_draws_of_counts(name):
+def test_quantiles_cdf_and_draws_of_counts(name):
     torch.manual_seed(0)
     found = prediction(name)
     f, weights = points()
@@ -75,10 +79,15 @@ def test_quantiles_and_draws_of_counts(name):
     last = getattr(certain.support, "upper_bound", 1.0 if "Bernoulli" in name else 150.0)
     counts = torch.arange(int(torch.as_tensor(last).max()) + 1.0)
     probabilities = torch.stack([(weights * certain.log_prob(k).exp()).sum(0) for k in counts])
-    check_smallest(found.quantile(LEVELS.tolist()).numpy(), probabilities.cumsum(0).numpy())
+    cumulative = probabilities.cumsum(0)
+    check_smallest(found.quantile(LEVELS.tolist()).numpy(), cumulative.numpy())
     draws = found.sample(DRAWS)
     assert draws.shape == (DRAWS, 3)
     check_frequencies(draws.numpy(), probabilities[:6].numpy())
+    wide = counts[:10, None].expand(-1, 3)
+    for shift in (0.0, 0.7):
+        np.testing.assert_allclose(found.cdf(wide + shift), cumulative[:10], atol=1e-8)
+    check_distribution_function(found.cdf, counts[1].expand(3), draws[:4000].numpy())
 
 
 def test_a_gaussian_prediction_is_in_closed_form():

@@ -207,6 +207,7 @@ REFUSED = {
     "threshold": (lambda h: F.softplus(h, 1.0, 5.0), "threshold=5 is not above 19"),
     "celu": (lambda h: F.celu(h, -1.0), "alpha=-1 is not above 0"),
     "softshrink": (lambda h: F.softshrink(h, -1.0), "lambd=-1 is not above 0"),
+    "softshrink at zero": (lambda h: F.softshrink(h, 0.0), "lambd=0 is not above 0"),
     "softplus": (lambda h: F.softplus(h, beta=0.0), "beta=0 is not above 0"),
     "log": (lambda h: torch.log(h), "log of a Gaussian is not defined"),
     "log of relu": (lambda h: torch.log(torch.relu(h)), r"close to zero \(it is ≥ 0\)"),
