@@ -8,7 +8,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import TraceMeanField_ELBO
+from pyro.infer import MCMC, NUTS, TraceMeanField_ELBO
 from scipy import integrate, stats
 
 from pyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal
@@ -75,3 +75,16 @@ def test_pyros_own_elbo_sees_the_same_divergence():
     guide = DVIGuide(init_scale=0.2)
     loss = DeterministicELBO().loss(prior_only, guide)
     assert loss == pytest.approx(TraceMeanField_ELBO().loss(prior_only, guide), rel=1e-5)
+
+
+def test_nuts_samples_the_same_model_and_agrees():
+    x, y = models.data()
+    mcmc = MCMC(NUTS(regression), num_samples=150, warmup_steps=100, disable_progbar=True)
+    mcmc.run(x, y)
+    samples = mcmc.get_samples()["w"]
+    guide = DVIGuide()
+    svi = pyro.infer.SVI(regression, guide, pyro.optim.Adam({"lr": 0.03}), DeterministicELBO())
+    for _ in range(300):
+        svi.step(x, y)
+    difference = (samples.mean(0) - guide.median()["w"]).abs()
+    assert (difference < 5 * samples.std(0) / math.sqrt(30)).all()

@@ -44,6 +44,16 @@ def test_repeated_gradients_are_bitwise_equal(model):
     assert all(torch.isfinite(g).all() for g in gradients[0])
 
 
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_double_precision_runs_throughout(covariance):
+    x, y = (array.double() for array in models.data())
+    guide, elbo = DVIGuide(), DeterministicELBO(covariance=covariance)
+    loss = elbo.differentiable_loss(models.sequential(2), guide, x, y)
+    assert loss.dtype == torch.float64
+    assert all(p.dtype == torch.float64 for p in guide.parameters())
+
+
 def test_svi_takes_the_arguments_in_either_order():
     x, y = models.data()
     adam = pyro.optim.Adam({"lr": 0.01})
@@ -66,3 +76,12 @@ def test_svi_refuses_what_is_neither_optimiser_nor_loss():
         SVI(models.linear_regression, DVIGuide(), 3)
     with pytest.raises(TypeError, match="at most one optimiser"):
         SVI(models.linear_regression, DVIGuide(), DeterministicELBO(), DeterministicELBO())
+
+
+def test_elbo_called_with_model_and_guide_is_a_module():
+    x, y = models.data()
+    elbo = DeterministicELBO()
+    model, guide = models.sequential(), DVIGuide()
+    module = elbo(model, guide)
+    module(x, y).backward()
+    assert all(p.grad is not None for p in guide.parameters())
