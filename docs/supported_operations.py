@@ -12,9 +12,9 @@ from types import ModuleType
 
 import torch
 
-import numpyro_moments.likelihoods
+import numpyro_moments.likelihoods.expected
 import numpyro_moments.rules
-import pyro_moments.likelihoods
+import pyro_moments.likelihoods.expected
 import pyro_moments.rules
 
 FOLDER = Path(__file__).parent
@@ -37,13 +37,16 @@ and RMSNorm, are recognised as what they compute.
 def pages() -> dict[str, str]:
     """Every page by the name of its file."""
     pyro, numpyro = pyro_moments, numpyro_moments
-    programs = {**numpyro.rules.RULES, **numpyro.rules.PROGRAMS}
+    programs = {**numpyro.rules.table.RULES, **numpyro.rules.table.PROGRAMS}
     return {
         "supported_operations.md": page(
-            PYRO, "torch functions", _by_module(pyro.rules.RULES, _torch_name), pyro.likelihoods
+            PYRO,
+            "torch functions",
+            _by_module(pyro.rules.table.RULES, _torch_name),
+            pyro.likelihoods.expected,
         ),
         "supported_operations_numpyro.md": page(
-            NUMPYRO, "JAX primitives", _by_module(programs, str), numpyro.likelihoods
+            NUMPYRO, "JAX primitives", _by_module(programs, str), numpyro.likelihoods.expected
         ),
     }
 
@@ -65,7 +68,7 @@ def _by_module(rules: dict, name: Callable) -> dict[str, dict[Callable, list[str
     """Names of the operations served, by module and rule."""
     found: dict[str, dict[Callable, list[str]]] = {}
     for operation, rule in rules.items():
-        if rule.__module__.endswith(".validation"):
+        if rule.__module__ == "pyro_moments.rules.table":
             continue  # what distributions do to their parameters, not users
         plain = getattr(rule, "__wrapped__", rule)
         found.setdefault(plain.__module__, {}).setdefault(plain, []).append(name(operation))

@@ -39,8 +39,7 @@ from numpyro_moments.fitting.storing import load, save
 from numpyro_moments.likelihoods.expected import expected_log_prob, predictive_moments
 from numpyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from numpyro_moments.objectives.elbo import DeterministicELBO
-from numpyro_moments.prediction.predict import predict
-from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
+from numpyro_moments.prediction.predict import Prediction, SampledPrediction, predict
 from numpyro_moments.prediction.propagate import propagate
 from numpyro_moments.response.linear_response import LinearResponse, linear_response
 from numpyro_moments.rules.table import moment_rule

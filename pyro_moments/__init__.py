@@ -41,8 +41,7 @@ from pyro_moments.fitting.storing import load, save
 from pyro_moments.likelihoods.expected import expected_log_prob, predictive_moments
 from pyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from pyro_moments.objectives.elbo import DeterministicELBO
-from pyro_moments.prediction.predict import Prediction, predict
-from pyro_moments.prediction.prediction import SampledPrediction
+from pyro_moments.prediction.predict import Prediction, SampledPrediction, predict
 from pyro_moments.prediction.propagate import propagate
 from pyro_moments.response.linear_response import LinearResponse, linear_response
 from pyro_moments.rules.table import moment_rule

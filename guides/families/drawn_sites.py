@@ -105,3 +105,13 @@ class MaskedSite(Site):
 
     def _raise_unsupported(self, like: Array) -> Array:
         raise unsupported_operation_error(self.name)  # only maps know which elements share a mask
+
+
+def with_shared_draws(run: Callable[[frozenset[str]], Any]) -> Any:
+    """Return what a run gives, given the sites that need one draw for all rows."""
+    shared_draws: frozenset[str] = frozenset()
+    while True:
+        try:
+            return run(shared_draws)
+        except SharedDrawNeeded as error:
+            shared_draws |= error.sites

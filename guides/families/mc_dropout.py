@@ -127,17 +127,12 @@ def mask_shape(shape: tuple[int, ...], axis: int, noise: str) -> tuple[int, ...]
     return tuple(n if place - len(shape) == axis else 1 for place, n in enumerate(shape))
 
 
-def squared_deviation(loc: Array, p: Any, centre: Any) -> Array:
-    """Return E[(M z − μ)²] of every weight, for M = loc and μ = centre."""
-    deviation = loc - centre
-    return deviation * deviation + variance_ratio(p) * (loc * loc)
-
-
 def normal_divergence(loc: Array, p: Any, prior_mean: Any, prior_variance: Any) -> Array:
     """Return E[(M z − μ)²]/(2λ) of every weight, for the prior mean μ and variance λ."""
     # With a discrete q the KL divergence from the Normal prior is this but for a constant
     # (Gal and Ghahramani 2016; Li and Gal 2017, section 3).
-    return squared_deviation(loc, p, prior_mean) / (2 * prior_variance)
+    deviation = loc - prior_mean
+    return (deviation * deviation + variance_ratio(p) * (loc * loc)) / (2 * prior_variance)
 
 
 def mask_values(loc: Array, p: Any) -> tuple[tuple[Any, Array], tuple[Any, Array]]:

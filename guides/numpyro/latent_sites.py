@@ -17,7 +17,6 @@ from numpyro.infer.util import helpful_support_errors
 from numpyro.ops.provenance import eval_provenance
 
 from guides.families.mean_field import LatentSite, initial_noise_scale, varying_support_error
-from guides.numpyro.scales import FastNormal
 from moment_calculus.errors import UnsupportedMoments
 
 
@@ -150,11 +149,6 @@ def initial_location(site: dict, plate_sizes: dict[str, int]) -> jax.Array:
         if plate_sizes[frame.name] != frame.size:
             location = periodic_repeat(location, plate_sizes[frame.name], frame.dim - event_dim)
     return location
-
-
-def posterior(site: LatentSite, loc: jax.Array, scale: jax.Array) -> dist.Distribution:
-    """Return independent Normals, transformed to the site's support."""
-    return on_support(FastNormal(loc, scale).to_event(site.event_dim), site)
 
 
 def on_support(base: dist.Distribution, site: LatentSite) -> dist.Distribution:

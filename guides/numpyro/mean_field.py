@@ -21,10 +21,10 @@ from guides.numpyro.latent_sites import (
     check_fixed_supports,
     init_to_network,
     is_latent,
-    posterior,
+    on_support,
     slope_sign,
 )
-from guides.numpyro.scales import full_like, scale_positive
+from guides.numpyro.scales import FastNormal, full_like, scale_positive
 from moment_calculus.numerics.private_apis import is_traced
 
 
@@ -81,10 +81,6 @@ class DVIGuide(AutoGuide):
         if self.model is None:
             self.model = model
 
-    @property
-    def _class_name(self) -> str:
-        return type(self).__name__
-
     def restore(self, params: Mapping[str, Any]) -> None:
         """Treat only sites with a trained parameter as latent, unless sites are known.
 
@@ -119,19 +115,20 @@ class DVIGuide(AutoGuide):
         """Return whether the parameters have no values yet."""
         if self._sites is None:
             return True
-        names = [self._parameter_name(site, "loc") for site in self._sites[:1]]
+        names = [self._name(site.name, "loc") for site in self._sites[:1]]
         return any(numpyro.param(name) is None for name in names)
 
     def _run_model(self, *args: Any, **kwargs: Any) -> ModelTrace:
+        kind = type(self).__name__
         if self.model is None:
             raise RuntimeError(
-                f"{self._class_name}() has not met a model yet: pass {self._class_name}(model), "
+                f"{kind}() has not met a model yet: pass {kind}(model), "
                 "call guide.bind(model), or use numpyro_moments.SVI, which binds it"
             )
         key = numpyro.prng_key()
         if key is None:
             raise RuntimeError(
-                f"{self._class_name} needs a random key for its initial locations: call it inside "
+                f"{kind} needs a random key for its initial locations: call it inside "
                 "numpyro.handlers.seed, or start with svi.init"
             )
         with handlers.block():  # outer handlers must not see the sites of this run
@@ -172,12 +169,12 @@ class DVIGuide(AutoGuide):
     def _declare(self, site: LatentSite, initial: Callable[[str], jax.Array]) -> tuple[Any, ...]:
         """Declare loc and scale; ``initial`` runs the model if they have no values."""
         loc = numpyro.param(
-            self._parameter_name(site, "loc"),
+            self._name(site.name, "loc"),
             lambda key: initial(site.name),
             event_dim=site.event_dim,
         )
         scale = numpyro.param(
-            self._parameter_name(site, "scale"),
+            self._name(site.name, "scale"),
             lambda key: full_like(initial(site.name), self.init_scale),
             constraint=self.scale_constraint,
             event_dim=site.event_dim,
@@ -185,10 +182,7 @@ class DVIGuide(AutoGuide):
         return loc, scale
 
     def _posterior(self, site: LatentSite, loc: jax.Array, scale: Any) -> dist.Distribution:
-        return posterior(site, loc, scale)
-
-    def _parameter_name(self, site: LatentSite, role: str) -> str:
-        return self._name(site.name, role)
+        return on_support(FastNormal(loc, scale).to_event(site.event_dim), site)
 
     def _name(self, site: str, role: str) -> str:
         return f"{site}_{self.prefix}_{role}"
@@ -196,8 +190,8 @@ class DVIGuide(AutoGuide):
     def _known_sites(self) -> tuple[LatentSite, ...]:
         if self._sites is None:
             raise RuntimeError(
-                f"{self._class_name} does not know the model's latent sites yet: call svi.init or "
-                "svi.run first"
+                f"{type(self).__name__} does not know the model's latent sites yet: call svi.init "
+                "or svi.run first"
             )
         return self._sites
 
@@ -206,8 +200,8 @@ class DVIGuide(AutoGuide):
         return [
             (
                 site,
-                params[self._parameter_name(site, "loc")],
-                params[self._parameter_name(site, "scale")],
+                params[self._name(site.name, "loc")],
+                params[self._name(site.name, "scale")],
             )
             for site in self._known_sites()
         ]

@@ -22,8 +22,7 @@ from guides.families.mc_dropout import (
     prior_scale,
 )
 from guides.families.mean_field import FixedSettings, LatentSite
-from guides.pyro.mean_field import DVIGuide
-from guides.pyro.supports import init_to_network, is_real
+from guides.pyro.mean_field import DVIGuide, init_to_network, is_real
 
 
 def _functions(*names: str) -> set[Callable]:

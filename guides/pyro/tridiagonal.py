@@ -25,8 +25,7 @@ from guides.families.tridiagonal import (
     chain_order,
 )
 from guides.pyro.mc_dropout import weights_of
-from guides.pyro.mean_field import DVIGuide
-from guides.pyro.supports import OnSupport, init_to_network, is_real
+from guides.pyro.mean_field import DVIGuide, OnSupport, init_to_network, is_real
 
 
 class TridiagonalNormal(TridiagonalNormalBase, TorchDistribution):

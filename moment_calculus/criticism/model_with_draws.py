@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from moment_calculus.criticism import arviz_access
 from moment_calculus.criticism.draws import Arrays, Draws
 from moment_calculus.errors import warn_user
 from moment_calculus.predictions.mixtures import SampledSite
+from moment_calculus.response.problem import count_masked
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,59 @@ class ModelWithDraws(Protocol):
         Args:
             values: by latent site, [draws, ...].
         """
+
+
+class SitesOfFirstRun:
+    """What a model tells of its sites after a run with one draw of each latent site."""
+
+    latent: Arrays  # the draw
+
+    @property
+    def first_sites(self) -> Mapping[str, Any]:
+        """Return the sites of the run, without factors."""
+        raise NotImplementedError
+
+    @property
+    def observed(self) -> Arrays:
+        """Return the values of the observed sites."""
+        raise NotImplementedError
+
+    @cached_property
+    def sites(self) -> dict[str, SiteAxes]:
+        """Return the sites by name, with the plates of their axes."""
+        missing = [name for name in self.latent if name not in self.first_sites]
+        samples = {n: site for n, site in self.first_sites.items() if site["type"] == "sample"}
+        latent = [name for name, site in samples.items() if not site["is_observed"]]
+        undrawn = [name for name in latent if name not in self.latent]
+        if missing or (undrawn and self.observed):
+            raise other_latent_sites(missing, undrawn)
+        return {name: self.axes(name, site) for name, site in self.first_sites.items()}
+
+    @property
+    def masked(self) -> dict[str, int]:
+        """Return how many elements a mask hides, for each observed site that has such."""
+        sites = {name: self.first_sites[name] for name in self.observed}
+        counts = {name: count_masked(s["fn"], s.get("mask")) for name, s in sites.items()}
+        return {name: count for name, count in counts.items() if count}
+
+    def prior(self, count: int) -> PriorDraws | str:
+        """Return ``count`` draws of the prior, or the reason why there are none."""
+        try:
+            draws = self.draws_of_prior(count)
+        except NotImplementedError as error:
+            return no_prior_draws(str(error))
+        return PriorDraws(
+            {name: value for name, value in draws.items() if name not in self.observed},
+            {name: value for name, value in draws.items() if name in self.observed},
+        )
+
+    def axes(self, name: str, site: Any) -> SiteAxes:
+        """Return the axes of a site."""
+        raise NotImplementedError
+
+    def draws_of_prior(self, count: int) -> Arrays:
+        """Return the values of all sites in runs without observations, [count, ...] by name."""
+        raise NotImplementedError
 
 
 def constant_data(

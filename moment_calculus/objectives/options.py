@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Collection
@@ -23,6 +24,7 @@ class Expectations:
     propagation_kind: str  # one of PROPAGATIONS
     propagation: Propagation
     sample_sites: frozenset[str]
+    num_particles: int
 
     @property
     def draws(self) -> bool:
@@ -34,6 +36,16 @@ class Expectations:
     def in_closed_form(self) -> bool:
         """Return whether expectations are computed from moments alone."""
         return self.propagation_kind == "analytic" and not self.draws
+
+    def by_draws(self, count: int) -> Any:
+        """Return the same objective with latent sites that are drawn.
+
+        Args:
+            count: number of particles.
+        """
+        drawn = copy.copy(self)
+        drawn.propagation_kind, drawn.num_particles = "sampled", count
+        return drawn
 
 
 class AlphaEnergy(Expectations):

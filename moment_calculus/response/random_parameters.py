@@ -11,7 +11,7 @@ from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index as take
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.predictions.moments import Moments, as_value
+from moment_calculus.predictions.site import Moments, as_value
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import shifted_from
 from moment_calculus.values.deferred import Composite

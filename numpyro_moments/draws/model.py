@@ -12,32 +12,88 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.distributions import ImproperUniform, biject_to
+from numpyro.primitives import Messenger
 
 from moment_calculus.criticism.draws import Arrays
 from moment_calculus.criticism.model_with_draws import (
     Evaluation,
-    PriorDraws,
     SiteAxes,
+    SitesOfFirstRun,
     as_array,
     constant_data,
-    no_prior_draws,
-    other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.problem import count_masked, plate_axes, unknown_site
-from numpyro_moments.draws.sites import (
-    Whole,
-    check_observed_whole,
-    is_observed,
-    log_density,
-    whole_value,
-)
+from moment_calculus.response.problem import plate_axes, unknown_site
 from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.likelihoods.structure import restored
-from numpyro_moments.prediction.predict import of_particles
-from numpyro_moments.prediction.prediction import SampledPrediction
+from numpyro_moments.prediction.predict import SampledPrediction, of_particles
 from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import is_factor, observing
+
+TERMS = 256  # terms of a log density that are summed in the precision of the draws
+
+
+def is_latent_draw(site: dict) -> bool:
+    """Return whether a site of a guide is one of the model's, not an auxiliary one."""
+    is_sample = site["type"] == "sample" and not site["is_observed"]
+    return is_sample and not site["infer"].get("is_auxiliary")
+
+
+def log_density(trace: dict) -> jax.Array:
+    """Return the log density of all sites, with scales and masks, as partial sums [parts]."""
+    # To be added in double precision: over 10⁵ data, single precision loses hundredths of
+    # nats.
+    sites = [site for site in trace.values() if site["type"] == "sample"]
+    return jnp.concatenate([jnp.zeros(1), *map(_partial_sums, sites)])
+
+
+def _partial_sums(site: dict) -> jax.Array:
+    known = (site["intermediates"],) if site["intermediates"] else ()
+    density = site["fn"].log_prob(site["value"], *known)
+    flat = jnp.ravel(density if site["scale"] is None else site["scale"] * density)
+    return jnp.pad(flat, (0, -len(flat) % TERMS)).reshape(-1, TERMS).sum(-1)
+
+
+class Whole(Messenger):
+    """Gives plates all their elements if the model takes a subsample; also a context."""
+
+    def __init__(self, fn: Callable | None = None) -> None:
+        super().__init__(fn)
+        self.enlarged: dict[str, tuple[int, int]] = {}  # sizes of subsample and plate
+
+    def process_message(self, msg: Any) -> None:
+        """Take all elements of a plate."""
+        if msg["type"] == "plate":
+            size, part = msg["args"]
+            if part is not None and part != size:
+                self.enlarged[msg["name"]] = part, size
+            msg["args"], msg["value"] = (size, size), jnp.arange(size)
+
+
+def whole_value(site: dict) -> jax.Array:
+    """Return the value of a site, broadcast to the shape of its distribution."""
+    value = jnp.asarray(site["value"])
+    if site["type"] != "sample":
+        return value
+    batch = value.shape[: value.ndim - len(site["fn"].event_shape)]
+    shape = jnp.broadcast_shapes(site["fn"].batch_shape, batch)
+    return jnp.broadcast_to(value, shape + value.shape[len(batch) :])
+
+
+def check_observed_whole(enlarged: Mapping[str, tuple[int, int]], trace: dict) -> None:
+    """Raise ValueError if observations are of a part of a plate only."""
+    for site in filter(is_observed, trace.values()) if enlarged else ():
+        shape, event = jnp.shape(site["value"]), len(site["fn"].event_shape)
+        for name in plate_axes(site).keys() & enlarged.keys():
+            dim, size = plate_axes(site)[name]
+            if len(shape) < event - dim or shape[dim - event] != size:
+                raise part_of_plate(name, *enlarged[name], f"in site '{site['name']}'")
+
+
+def is_observed(site: dict) -> bool:
+    """Return whether a site is observed, and no factor."""
+    return site["type"] == "sample" and site["is_observed"] and not is_factor(site)
+
 
 NUMBERS_PER_BATCH = 2**24  # numbers that are computed together, over all draws
 
@@ -77,7 +133,7 @@ class Each:
 
 
 @dataclass(frozen=True)
-class NumPyroModel:
+class NumPyroModel(SitesOfFirstRun):
     """A model with its arguments, which runs with draws of its latent sites."""
 
     model: Callable
@@ -105,7 +161,7 @@ class NumPyroModel:
         return trace
 
     @cached_property
-    def _first(self) -> dict[str, dict]:
+    def first_sites(self) -> dict[str, dict]:
         """Return the sites that ArviZ's containers hold, of a run with one draw."""
         with self.precision(), handlers.block():
             trace = self._trace(self.key, self.latent)
@@ -115,23 +171,8 @@ class NumPyroModel:
             if _is_told(site)
         }
 
-    @cached_property
-    def sites(self) -> dict[str, SiteAxes]:
-        """Return the axes of all sites, with the plates that they belong to."""
-        missing = [name for name in self.latent if name not in self._first]
-        drawn = [name for name, site in self._first.items() if self._is_open(name, site)]
-        if missing or (drawn and self._observes):
-            raise other_latent_sites(missing, drawn)
-        return {name: self._axes(name, site) for name, site in self._first.items()}
-
-    def _is_open(self, name: str, site: dict) -> bool:
-        return site["type"] == "sample" and not site["is_observed"] and name not in self.latent
-
-    @property
-    def _observes(self) -> bool:
-        return any(is_observed(site) for site in self._first.values())
-
-    def _axes(self, name: str, site: dict) -> SiteAxes:
+    def axes(self, name: str, site: Any) -> SiteAxes:
+        """Return the axes of a site."""
         shape, sample = jnp.shape(site["value"]), site["type"] == "sample"
         event = len(site["fn"].event_shape) if sample else 0
         plates = {plate: (dim - event, size) for plate, (dim, size) in plate_axes(site).items()}
@@ -141,7 +182,7 @@ class NumPyroModel:
     @cached_property
     def observed(self) -> dict[str, np.ndarray]:
         """Return the values of the observed sites, by name."""
-        found = _values(self._first, is_observed)
+        found = _values(self.first_sites, is_observed)
         return {name: np.asarray(value) for name, value in found.items()}
 
     @cached_property
@@ -216,20 +257,13 @@ class NumPyroModel:
     @property
     def improper(self) -> list[str]:
         """Return the names of latent sites with an improper prior."""
-        priors = {name: without_wrappers(self._first[name]["fn"]) for name in self.latent}
+        priors = {name: without_wrappers(self.first_sites[name]["fn"]) for name in self.latent}
         return [name for name, prior in priors.items() if isinstance(prior, ImproperUniform)]
-
-    @property
-    def masked(self) -> dict[str, int]:
-        """Return the number of masked elements of each observed site that has some."""
-        observed = (site for site in self._first.values() if is_observed(site))
-        found = {site["name"]: count_masked(site["fn"]) for site in observed}
-        return {name: count for name, count in found.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
         """Return draws on the unconstrained space, of draws on the supports."""
         with self.precision():
-            supports = {name: self._first[name]["fn"].support for name in values}
+            supports = {name: self.first_sites[name]["fn"].support for name in values}
             return {
                 name: np.asarray(biject_to(supports[name]).inv(jnp.asarray(value)), np.float64)
                 for name, value in values.items()
@@ -247,21 +281,13 @@ class NumPyroModel:
             found = jax.jit(jax.vmap(each))({name: jnp.asarray(v) for name, v in values.items()})
             return {name: SampledPrediction(name, of_particles(fn)) for name, fn in found.items()}
 
-    def prior(self, count: int) -> PriorDraws | str:
-        """Return ``count`` draws of the prior, or the reason why there are none."""
+    def draws_of_prior(self, count: int) -> Arrays:
+        """Return the values of all sites in runs without observations."""
 
         def drawn(values: Mapping[str, Any], key: Any) -> dict[str, Any]:
             return _values(self._trace(key, values, handlers.uncondition), _is_told)
 
-        try:
-            found = self._each("prior", drawn, {}, count)
-        except NotImplementedError as error:
-            return no_prior_draws(str(error))
-        observed = {name for name, site in self._first.items() if is_observed(site)}
-        return PriorDraws(
-            {name: value for name, value in found.items() if name not in observed},
-            {name: value for name, value in found.items() if name in observed},
-        )
+        return self._each("prior", drawn, {}, count)
 
     @cached_property
     def _each(self) -> Each:

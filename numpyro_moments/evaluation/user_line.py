@@ -81,7 +81,7 @@ def fed_by(equation: Any, program: Jaxpr | None, outputs: Sequence[str]) -> tupl
     reached = set(equation.outvars)
     start = next((i for i, other in enumerate(program.eqns) if other is equation), None)
     for other in program.eqns[start:] if start is not None else ():
-        if not reached.isdisjoint(_variables(other.invars)):
+        if any(not is_constant(operand) and operand in reached for operand in other.invars):
             reached.update(other.outvars)
     found = [
         name
@@ -89,7 +89,3 @@ def fed_by(equation: Any, program: Jaxpr | None, outputs: Sequence[str]) -> tupl
         if not is_constant(variable) and variable in reached
     ]
     return tuple(dict.fromkeys(filter(None, found)))
-
-
-def _variables(operands: Sequence[Any]) -> Iterator[Any]:
-    return (operand for operand in operands if not is_constant(operand))

@@ -82,13 +82,10 @@ class GradientTrainer:
                 course.stop(False, str(end))
                 break
             arrays, rest = apart(self._last)
-            weight, batch = self._weight(step), self.source.size
-            self._state, loss = self._one(self._state, arrays, rest, batch, weight)
+            weight = None if self.warm_up is None else self.warm_up.weight(step)
+            self._state, loss = self._one(self._state, arrays, rest, self.source.size, weight)
             found.append(loss)
         return np.asarray(found, np.float64).reshape(len(found), -1)
-
-    def _weight(self, step: int) -> Any:
-        return None if self.warm_up is None else self.warm_up.weight(step)
 
     @cached_property
     def _one(self) -> Any:
@@ -147,7 +144,10 @@ class GradientTrainer:
         if type(self.source) is not AllData or not closed or self._state.mutable_state is not None:
             return False
         params, _ = self._trained()
-        parts = [params] if not self.several else _unstacked(params, self.restarts)
+        parts = [params]
+        if self.several:
+            take = lambda part: jax.tree.map(lambda leaf: leaf[part], params)  # noqa: E731
+            parts = list(map(take, range(self.restarts)))
         lower = [self._beside(part) for part in parts]
         if all(part is None for part in lower):
             return False
@@ -247,10 +247,6 @@ class GradientTrainer:
         self._state = jax.tree.unflatten(structure, saved)
         self._losses = [np.asarray(state["losses"])]
         self.source.restore(state["source"])
-
-
-def _unstacked(tree: Any, count: int) -> list[Any]:
-    return [jax.tree.map(lambda leaf: leaf[part], tree) for part in range(count)]  # noqa: B023
 
 
 def _plain(leaf: Any) -> Any:

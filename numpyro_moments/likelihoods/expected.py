@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from numpyro import distributions as dist
+from numpyro.distributions import constraints
 from numpyro.distributions.util import sum_rightmost
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
+from moment_calculus import likelihoods
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.likelihoods.classes import check_classes_last
+from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
+from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import (
+    FAMILIES,
+    Family,
     LikelihoodTables,
     no_expected_log_prob,
 )
@@ -24,15 +33,101 @@ from moment_calculus.likelihoods.joint_powers import (
     power_mean,
     power_mean_of_data,
 )
+from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
+from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.likelihoods.structure import (
+    constrained_values,
     has_moments,
     placeholder,
     random_leaves,
+    replaced,
     restored,
 )
-from numpyro_moments.likelihoods.univariate import UNIVARIATE
 from numpyro_moments.rules.table import is_random
+
+_BINARY = dist.BernoulliLogits, dist.BernoulliProbs
+
+
+def draw_observations(fn: Any, key: jax.Array, count: int, shape: tuple[int, ...]) -> jax.Array:
+    """Draw parameters, and an observation for each: [count, *shape]."""
+    distribution_at, arguments = _parametrise(fn)
+    keys = iter(jax.random.split(key, 3))  # of at most two Gaussians, and of the observation
+
+    def noise(shape: tuple[int, ...]) -> jax.Array:
+        return jax.random.normal(next(keys), shape)
+
+    points = likelihoods.draw_arguments(arguments, count, noise)
+
+    def observation(key: jax.Array, *points: jax.Array) -> jax.Array:
+        return distribution_at(*points).expand(shape).sample(key)
+
+    return jax.vmap(observation)(jax.random.split(next(keys), count), *points)
+
+
+def _vectorise(function: Callable[..., Any], shape: tuple[int, ...]) -> Callable[..., jax.Array]:
+    """Return a function of arrays that is mapped over the axes of nodes before a shape."""
+
+    # The distribution gets one node at a time, and so the shapes that it was made for.
+    def mapped(*arguments: Any) -> jax.Array:
+        if not arguments:
+            return jnp.broadcast_to(function(), shape)
+        wide = np.broadcast_shapes(shape, *(jnp.shape(argument) for argument in arguments))
+        nodes = wide[: len(wide) - len(shape)]
+        flat = [jnp.reshape(jnp.broadcast_to(a, wide), (-1, *shape)) for a in arguments]
+        found = jax.vmap(function)(*flat)
+        return jnp.reshape(jnp.broadcast_to(found, flat[0].shape), (*nodes, *shape))
+
+    return mapped
+
+
+def _parametrise(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a function from random parameters to the distribution, and the parameters."""
+    arguments, distribution_at = replaced(fn)
+    check_univariate(fn, arguments)
+    check_unconstrained(
+        fn, constrained_values(fn), _may_be_unbounded, link_names="jnp.exp(h) or jax.nn.sigmoid(h)"
+    )
+    return distribution_at, arguments
+
+
+def _may_be_unbounded(constraint: Any) -> bool:
+    """Return whether a constraint allows any real number, or cannot be checked."""
+    if constraints.is_dependent(constraint) or constraint.event_dim:
+        return True
+    if any(hasattr(bound, "shape") for bound in jax.tree.leaves(constraint, is_leaf=is_random)):
+        return True
+    return all(bool(constraint(point)) for point in (-1.5, 1.5))
+
+
+def _is_floating(value: Any) -> bool:
+    return jnp.issubdtype(value.dtype, jnp.floating)
+
+
+def _double(value: Any) -> Any:
+    if is_random(value) or isinstance(value, int | float):
+        return value
+    value = jnp.asarray(value)
+    if not _is_floating(value):
+        return value
+    # Nodes are float64 if JAX allows it. In float32 the error is that of NumPyro's
+    # density: 1e-6, relative or absolute, measured over ten families.
+    return value.astype(jax.dtypes.canonicalize_dtype(np.float64))
+
+
+UNIVARIATE = Univariate(
+    parametrise=_parametrise,
+    vectorise=_vectorise,
+    certain=lambda fn: None if has_moments(fn) else restored(fn),
+    support=lambda fn: placeholder(fn).support,
+    is_random=is_random,
+    is_floating=_is_floating,
+    double=_double,
+    binary=_BINARY,
+    trials=(*_BINARY, dist.BinomialLogits, dist.BinomialProbs),
+)
+
 
 NEEDS_RULE = (
     dist.Delta,
@@ -201,3 +296,119 @@ def _of_power(name: str, fn: Any, value: Any, power: Any) -> jax.Array:
 
 tempered = partial(power_mean, observed)
 tempered_jointly = partial(power_mean_of_data, observed)
+
+
+_ODDS = ("logits", "probs")
+
+
+def kinds_of(family: Family) -> list[type]:
+    """Return NumPyro's classes of a family."""
+    ends = [name.capitalize() for name in _ODDS] if family.odds else [""]
+    kinds = [getattr(dist, f"{family.name}{end}", None) for end in ends]
+    return [kind for kind in kinds if kind]
+
+
+def _read(family: Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the parameters in the order of the family, and the given odds by name."""
+    names = [name for name in _ODDS if name in fn.arg_constraints] if family.odds else []
+    parameters = [getattr(fn, name) for name in family.parameters.split()]
+    return parameters, {name: getattr(fn, name) for name in names}
+
+
+for _family in FAMILIES:
+    TABLES.serve(_family, kinds_of(_family), _read)
+TABLES.serve_factor(dist.Delta, "log_density")
+TABLES.serve_factor(dist.Unit, "log_factor")  # of numpyro.factor
+
+
+def _components(name: str, fn: Any) -> Marginal:
+    """Return the marginals of a multivariate Normal, whose components are Normal."""
+
+    def covariances() -> tuple[jax.Array, jax.Array]:
+        noise = _root(fn)
+        return _multivariate_normal_predictive(fn)[-1].covariance_matrix, noise @ noise.mT
+
+    return VectorMarginal(name, type(fn).__name__, covariances)
+
+
+def _root(fn: Any) -> jax.Array:
+    """Return the Cholesky factor of a multivariate Normal's covariance, which is certain."""
+    if not isinstance(fn, dist.LowRankMultivariateNormal):
+        return fn.scale_tril
+    check_certain(cov_factor=fn.cov_factor, cov_diag=fn.cov_diag)
+    return jnp.linalg.cholesky(fn.covariance_matrix)
+
+
+@predictive_moments(dist.MultivariateNormal, dist.LowRankMultivariateNormal, marginal=_components)
+def _multivariate_normal_predictive(fn: Any) -> tuple:
+    root = _root(fn)
+    mean, epistemic, aleatoric, covariance = likelihoods.multivariate_normal_predictive(
+        fn.loc, root
+    )
+    return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance)
+
+
+@expected_log_prob(dist.LowRankMultivariateNormal)
+def _low_rank_normal(fn: Any, value: Any) -> jax.Array:
+    return likelihoods.multivariate_normal(value, fn.loc, _root(fn))
+
+
+@TEMPERED.register(dist.LowRankMultivariateNormal)
+def _tempered_low_rank_normal(fn: Any, value: Any, power: Any) -> jax.Array:
+    return likelihoods.tempered_multivariate_normal(power, value, fn.loc, _root(fn))
+
+
+@expected_log_prob(EmpiricalBayesNormal)
+def _empirical_bayes(fn: EmpiricalBayesNormal, value: Any) -> jax.Array:
+    check_certain(alpha=fn.alpha, beta=fn.beta)
+    moments = value.gaussian()
+    return fn.expected_log_prob(moments.mean, moments.variance)
+
+
+@expected_log_prob(dist.ImproperUniform)
+def _improper_uniform(fn: dist.ImproperUniform, value: Any) -> jax.Array:
+    return jnp.zeros(fn.batch_shape)
+
+
+@TEMPERED.register(dist.ImproperUniform)
+def _tempered_improper_uniform(fn: dist.ImproperUniform, value: Any, power: Any) -> jax.Array:
+    return _improper_uniform(fn, value)
+
+
+def random_logits(fn: Any) -> Gaussian:
+    """Return the Gaussian logits [..., classes] of a Categorical or a Multinomial."""
+    logits, probs = (vars(fn).get(name) for name in ("logits", "probs"))
+    if isinstance(logits, LogSoftmax) or (logits is None and isinstance(probs, Softmax)):
+        logits = (probs if logits is None else logits).source
+    elif is_random(logits):
+        logits = logits.gaussian()
+    else:
+        raise missing_logits_error(probs, "jax.nn.softmax")
+    check_classes_last(logits, type(fn).__name__.removesuffix("Logits").removesuffix("Probs"))
+    return logits
+
+
+def _noise(logits: Gaussian, shape: tuple[int, ...]) -> jax.Array:
+    """Return standard normal draws with a key of the enclosing ``numpyro.handlers.seed``."""
+    key = numpyro.prng_key()
+    if key is None:
+        raise UnsupportedMoments(
+            "categorical='sample' draws logits, and there is no random key",
+            sites=logits.sites,
+            remedy="evaluate inside numpyro.handlers.seed(rng_seed=...), or choose "
+            "categorical='points'",
+        )
+    return jax.random.normal(key, shape, logits.mean.dtype)
+
+
+_CLASSES = ClassLikelihoods(
+    tables=TABLES,
+    logits=random_logits,
+    has_random_parameters=has_moments,
+    class_index=lambda value: jnp.asarray(value, jnp.result_type(int)),
+    standard_normal=_noise,
+    make_categorical=dist.CategoricalProbs,
+)
+_CLASSES.register_categorical(dist.CategoricalLogits, dist.CategoricalProbs)
+_CLASSES.register_multinomial(dist.MultinomialLogits, dist.MultinomialProbs)
+_CLASSES.register_ordered(dist.OrderedLogistic)

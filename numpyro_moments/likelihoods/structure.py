@@ -89,16 +89,6 @@ def _derivations(fn: Any) -> dict[str, Callable[[Any], Any]]:
     return next((DERIVED[kind] for kind in kinds), {})
 
 
-__all__ = [
-    "constrained_values",
-    "has_moments",
-    "is_random",
-    "placeholder",
-    "random_leaves",
-    "replaced",
-]
-
-
 def random_leaves(fn: Any) -> list[Any]:
     """Return all random values inside a distribution or another tree."""
     return [leaf for leaf in jax.tree.leaves(fn, is_leaf=is_random) if is_random(leaf)]

@@ -25,7 +25,7 @@ from moment_calculus.objectives.data import (
 )
 from moment_calculus.objectives.options import AlphaEnergy, RenyiBound
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
-from numpyro_moments.likelihoods import tempered_jointly
+from numpyro_moments.likelihoods.expected import tempered_jointly
 from numpyro_moments.objectives.base import Objective, Program, vectorised
 from numpyro_moments.objectives.elbo import latent_terms
 from numpyro_moments.sites.messenger import model_site

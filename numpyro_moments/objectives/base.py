@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
@@ -42,29 +41,6 @@ class Objective(Expectations, ELBO):
         self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
-
-    def by_draws(self, count: int) -> Any:
-        """Return the same objective with latent sites that are drawn.
-
-        Args:
-            count: number of particles.
-        """
-        drawn = copy.copy(self)
-        drawn.propagation_kind, drawn.num_particles = "sampled", count
-        return drawn
-
-    def particle_terms(self, key: Any, program: Program) -> tuple[tuple[Any, ...], Any]:
-        """Return the arguments of ``energy``: the terms of data and latent sites, and a scale.
-
-        Args:
-            key: for what is drawn.
-            program: model and guide.
-
-        Returns:
-            These arrays, with a leading axis of particles; the new values of the mutable
-            sites.
-        """
-        raise NotImplementedError
 
     def particles(
         self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site
+from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site, with_shared_draws
 from moment_calculus.numerics.arrays import squared
 from moment_calculus.numerics.private_apis import read, without_dead_code
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
@@ -37,12 +37,7 @@ def evaluate(
     consume: Callable[[Evaluation], Any], use_mean: bool = False, use_row_noise: bool = True
 ) -> Any:
     """Return ``consume(evaluation)``; repeat it with shared draws where sites need them."""
-    shared_draws: frozenset[str] = frozenset()
-    while True:
-        try:
-            return consume(Evaluation(shared_draws, use_mean, use_row_noise))
-        except SharedDrawNeeded as error:
-            shared_draws |= error.sites
+    return with_shared_draws(lambda shared: consume(Evaluation(shared, use_mean, use_row_noise)))
 
 
 class Evaluation:

@@ -7,14 +7,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from numpyro import distributions as dist
 from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
+from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.site import (
+    ClosedFormSite,
     Moments,
     at_site,
+    checked_count,
     moments_of_draws,
     moments_of_value,
     summed_log_density,
@@ -22,11 +27,124 @@ from moment_calculus.predictions.site import (
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from numpyro_moments.evaluation.arguments import Precision, checked_key
-from numpyro_moments.likelihoods.structure import distributions_in, restored
-from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
+from numpyro_moments.likelihoods.expected import draw_observations, marginal, moments_and_law
+from numpyro_moments.likelihoods.structure import distributions_in, has_moments, restored
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.terms import WRAPPERS
 from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, is_factor, moment_traces
+
+CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
+
+
+class Prediction(ClosedFormSite):
+    """Predictive distribution of one site, as moments, a log density, quantiles and draws.
+
+    For classes the moments are those of the one-hot outcome: ``mean`` holds the
+    probabilities, ``epistemic_variance`` what of p(1 − p) comes from not knowing the
+    weights. Moments that do not exist are NaN or infinite: a Cauchy or a Student with one
+    degree of freedom or less has no mean, and with two or less infinite
+    ``aleatoric_variance``; it has quantiles.
+
+    Args:
+        name: the site.
+        fn: its distribution, with random parameters.
+
+    Raises:
+        UnsupportedMoments: if there are no predictive moments for the distribution.
+    """
+
+    framework = "NumPyro"
+
+    def __init__(self, name: str, fn: Any) -> None:
+        inner = unwrapped(fn, WRAPPERS)
+        base, has_classes = inner[0], isinstance(inner[0], CLASSES)
+        *parts, law = moments_and_law(name, base)
+        # A mean may be a number, as that of Normal(0.0, scale).
+        parts = [part if hasattr(part, "shape") else jnp.asarray(part) for part in parts]
+        rules = (*parts, law), marginal(name, base)
+        super().__init__(name, fn, inner, *rules, has_classes, Precision.of(parts[0]))
+
+    def sample(self, n: int, key: jax.Array) -> jax.Array:
+        """Draw from the predictive distribution of every element.
+
+        What an element depends on is drawn from the posterior, then the element from the
+        likelihood: exact draws of its own predictive distribution, epistemic and aleatoric
+        together. They are not joint draws of several elements: what two rows share,
+        because one set of weights predicts both, is not in them. For functions of several
+        rows (sums, maxima, paths) draw the weights with NumPyro's ``Predictive``.
+
+        Args:
+            n: how many draws.
+            key: random key.
+
+        Returns:
+            Array [n, ...] of observations.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+            TypeError: if ``key`` is no key.
+            UnsupportedMoments: if the predictive moments are of a rule of your own that
+                returns a log density, not a distribution.
+        """
+        count, key = checked_count(n), checked_key("key", key)
+        with self._context():
+            return self._draws(
+                has_moments(self._base),
+                lambda distribution: restored(distribution).sample(key, (count,)),
+                lambda base, shape: draw_observations(base, key, count, shape),
+            )
+
+
+class SampledPrediction(SampledSite):
+    """Predictive distribution of one site by particles, with the interface of ``Prediction``.
+
+    A mixture with equal weights: ``mean`` is the mean of the particles' means and
+    ``epistemic_variance`` their variance, ``aleatoric_variance`` the mean of the
+    particles' variances. ``log_prob`` is the logarithm of the mean density, of all
+    elements of an event together. Quantiles invert the mixture's own distribution
+    function; ``credible_interval`` is between quantiles of the particles' means, by
+    Hazen's rule, and no wider than these.
+
+    Args:
+        name: the site.
+        fn: its distribution, whose batch shape begins with the particles.
+
+    Raises:
+        ValueError: if the batch shape is empty, or a parameter is random: then there are
+            no particles.
+        UnsupportedMoments: if there are no predictive moments for the distribution.
+    """
+
+    def __init__(self, name: str, fn: Any) -> None:
+        if not fn.batch_shape or has_moments(fn):
+            raise not_of_particles(name, type(fn).__name__, fn.batch_shape)
+        super().__init__(Prediction(name, fn))
+
+    def sample(self, n: int, key: jax.Array) -> jax.Array:
+        """Draw from the predictive distribution.
+
+        A draw is of one particle in all its elements, and so a joint draw of several
+        rows. Every particle has equally many draws, or one more than others, in random
+        order.
+
+        Args:
+            n: how many draws.
+            key: random key.
+
+        Returns:
+            Array [n, ...] of observations.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+            TypeError: if ``key`` is no key.
+        """
+        count, particles = checked_count(n), self.distribution.batch_shape[0]
+        rounds = -(-count // particles)
+        of_drawing, of_order = jax.random.split(checked_key("key", key))
+        with self._context():
+            drawn = restored(self.distribution).sample(of_drawing, (rounds,))
+            drawn = drawn.reshape(rounds * particles, *drawn.shape[2:])
+            return drawn[jax.random.permutation(of_order, len(drawn))[:count]]
 
 
 def predict_by_particles(
@@ -34,13 +152,12 @@ def predict_by_particles(
     is_mean: bool,  # whether the means of the latent sites replace draws
     count: int,
     key: Any,
-    wanted: Callable,  # from traces to the sites that are predicted, by name
 ) -> dict[str, Any]:
     """Return the predictions of a model's sites by draws of its latent sites."""
     kinds: dict[str, str] = {}
 
     def consume(traces: Traces) -> dict[str, Any]:
-        sites = wanted(traces)
+        sites = sites_to_predict(traces)
         kinds.update({name: site["type"] for name, site in sites.items()})
         return {
             name: restored(site["fn"]) if site["type"] == "sample" else site["value"]
@@ -149,7 +266,7 @@ def predict(
             bind(guide, model, params)
             program, is_mean = (model, guide, args, kwargs, params), propagation == "mean"
             key = needed(rng_key, is_mean)
-            return predict_by_particles(program, is_mean, num_particles, key, sites_to_predict)
+            return predict_by_particles(program, is_mean, num_particles, key)
         sites = _predicted_sites(model, guide, params, args, kwargs, how)
         return {name: prediction_at(name, site) for name, site in sites.items()}
 

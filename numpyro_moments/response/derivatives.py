@@ -24,8 +24,7 @@ from moment_calculus.values.deferred import Composite
 from numpyro_moments.evaluation.arguments import Precision
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.likelihoods.structure import constrained_values, random_leaves, stripped
-from numpyro_moments.prediction.predict import prediction_at, sites_to_predict
-from numpyro_moments.prediction.prediction import Prediction
+from numpyro_moments.prediction.predict import Prediction, prediction_at, sites_to_predict
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.terms import WRAPPERS, without_wrappers
 from numpyro_moments.sites.traces import Traces, is_factor
@@ -34,8 +33,12 @@ from numpyro_moments.sites.traces import Traces, is_factor
 class FlatFunctional:
     """A flat vector [d] that depends on the parameters [n]."""
 
-    def __init__(self, at: Callable[[jax.Array], jax.Array], place: Any, precision: Precision):
-        self._at, self._place, self._precision = at, place, precision
+    def __init__(self, tree: Callable[[jax.Array], Any], place: Any, precision: Precision):
+        self._tree, self._place, self._precision = tree, place, precision
+
+    def _at(self, place: jax.Array) -> jax.Array:
+        leaves = jax.tree.leaves(self._tree(place))
+        return jnp.concatenate([jnp.zeros(0), *map(jnp.ravel, leaves)])
 
     @cached_property
     def value(self) -> np.ndarray:
@@ -89,10 +92,7 @@ def expectations(
     shapes = jax.eval_shape(expected, flat)
     leaves, tree = jax.tree.flatten(shapes)
 
-    def at(flat: jax.Array) -> jax.Array:
-        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(expected(flat))])
-
-    functional = FlatFunctional(at, flat, precision)
+    functional = FlatFunctional(expected, flat, precision)
     return Quantities(
         functional, [leaf.shape for leaf in leaves], lambda parts: jax.tree.unflatten(tree, parts)
     )
@@ -141,11 +141,12 @@ class CorrectedPredictions:
     ) -> None:
         self.sites = sites_to_predict(traces(flat))
         self.parts = _random_parameters(self.sites)
-        functional = FlatFunctional(
-            lambda flat: _flat_means(_random_parameters(sites_to_predict(traces(flat)))),
-            flat,
-            precision,
-        )
+
+        def means(flat: jax.Array) -> list[jax.Array]:
+            parts = _random_parameters(sites_to_predict(traces(flat)))
+            return [part.mean for part in parts.values()]
+
+        functional = FlatFunctional(means, flat, precision)
         shapes = [part.mean.shape for part in self.parts.values()]
         self.sources = Quantities(functional, shapes, lambda parts: parts)
         self.joint = [part.needs_covariance for part in self.parts.values()]
@@ -185,10 +186,6 @@ def _random_parameters(sites: dict[str, dict]) -> dict[str, RandomParameters]:
         name: RandomParameters(leaves, [_element_axes(sites[name], leaf) for leaf in leaves])
         for name, leaves in random.items()
     }
-
-
-def _flat_means(parts: dict[str, RandomParameters]) -> jax.Array:
-    return jnp.concatenate([jnp.zeros(0), *(part.mean.ravel() for part in parts.values())])
 
 
 def _element_axes(site: dict, value: Any) -> int:

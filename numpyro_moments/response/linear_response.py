@@ -2,24 +2,289 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
+from numpyro.distributions import biject_to
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
+from guides.numpyro.latent_sites import is_latent
 from moment_calculus.optimisation.batches import Arguments
+from moment_calculus.optimisation.minimiser import check_deterministic
+from moment_calculus.optimisation.rounds import DeterministicLoss
+from moment_calculus.optimisation.storage.trainings import flattened
 from moment_calculus.predictions.site import checked_count
 from moment_calculus.response.inverse_curvature import TOLERANCE
-from moment_calculus.response.problem import check_dictionary
+from moment_calculus.response.problem import (
+    WITHOUT_NOISE,
+    Latent,
+    ParameterArray,
+    Perturbation,
+    Quantities,
+    Quantity,
+    check_dictionary,
+    not_gaussian,
+    parameter_names_error,
+    parameter_shape_error,
+    plate_axes,
+)
 from moment_calculus.response.response import Response
+from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values import Deferred, Gaussian
+from moment_calculus.values.propagation import Propagation
+from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, checked_key
+from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
 from numpyro_moments.fitting.problem import in_jax
-from numpyro_moments.response.problem import NumPyroProblem
+from numpyro_moments.fitting.storing import parameters_of, sampled_sites
+from numpyro_moments.response.derivatives import (
+    CorrectedPredictions,
+    FlatFunctional,
+    PerturbedLoss,
+    data_weights,
+    expectations,
+    prior_shifts,
+)
+from numpyro_moments.rules.table import is_random
+from numpyro_moments.sites.terms import mixes_elements
+from numpyro_moments.sites.traces import is_function_of_sites, moment_traces
 from numpyro_moments.svi import SVI
+
+
+def location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable, Callable]:
+    """Return mean and scale of coordinates, their map to the support, its log-slope.
+
+    The log-slope is the log of the absolute determinant of the map's Jacobian, by element
+    if the map works by element.
+    """
+    if not is_random(value):
+        transform = biject_to(site["fn"].support)
+        loc = transform.inv(value)
+
+        def log_determinant(points: jax.Array) -> jax.Array:
+            return transform.log_abs_det_jacobian(points, transform(points))
+
+        return loc, jnp.zeros_like(loc), transform, log_determinant
+    base = value.base if isinstance(value, Deferred) else value
+    if not isinstance(base, Gaussian):
+        raise not_gaussian(site["name"])
+    to_support = value.function if isinstance(value, Deferred) else lambda points: points
+
+    def log_slope(points: jax.Array) -> jax.Array:
+        return jnp.log(jnp.abs(jax.jvp(to_support, (points,), (jnp.ones_like(points),))[1]))
+
+    return base.mean, jnp.sqrt(base.variance), to_support, log_slope
+
+
+@dataclass(eq=False)
+class NumPyroProblem:
+    """Model, guide and data at trained parameters."""
+
+    svi: SVI  # of model, guide and objective
+    data: tuple  # arguments of model and guide
+    named: Mapping[str, Any]  # their keyword arguments
+    params: dict[str, Any]  # constrained
+    precision: Precision
+
+    def __post_init__(self) -> None:
+        with self.precision():
+            self._check_parameters()
+            state = self.svi.init(
+                jax.random.key(0), *self.data, init_params=self.params, **self.named
+            )
+            if state.mutable_state is not None:
+                raise ValueError(
+                    "mutable state (batch statistics) is no parameter: evaluate the module with "
+                    "its running averages"
+                )
+            self._loss = FlatLoss(self.svi, state.rng_key, self.data, dict(self.named))
+            unconstrained = self.svi.optim.get_params(state.optim_state)
+            self._flat, self._unravel = ravel_pytree(unconstrained)
+            check_deterministic(*self._loss.two_values(unconstrained), WITHOUT_NOISE)
+        self._weights: dict[str | None, Perturbation] = {}
+
+    def _check_parameters(self) -> None:
+        """Raise if parameters are missing or have other shapes than in model and guide."""
+        model, guide = self.svi.model, self.svi.guide
+        known = flattened(parameters_of(model, guide, self.data, dict(self.named)))
+        given = flattened(self.params)
+        # Others may be of auxiliary sites, or of a module that this model does not use.
+        if not known.keys() <= given.keys():
+            raise parameter_names_error(given, known)
+        for name, part in known.items():
+            if np.shape(given[name]) != np.shape(part):
+                raise parameter_shape_error(name, np.shape(given[name]), np.shape(part))
+
+    @cached_property
+    def objective(self) -> DeterministicLoss:
+        """Return the loss of the flat parameters."""
+        with self.precision():
+            found = self._loss.objective(self._flat, self._unravel)
+        return found.within(self.precision)
+
+    @cached_property
+    def parameters(self) -> np.ndarray:
+        """Return the parameters as one vector."""
+        return np.asarray(self._flat, np.float64)
+
+    @cached_property
+    def leaves(self) -> list[ParameterArray]:
+        """Return the parameters in order, each scale with the name of its location."""
+        params, found = self._unravel(self._flat), []
+        pairs = locations_by_scale(params)
+        for name in sorted(params):  # the order in which JAX flattens dictionaries
+            size = sum(int(np.size(part)) for part in jax.tree.leaves(params[name]))
+            found.append(ParameterArray(name, size, pairs.get(name)))
+        return found
+
+    @cached_property
+    def _sites(self) -> dict[str, dict]:
+        with self.precision():
+            return sampled_sites(self.svi.model, self.data, dict(self.named))
+
+    @cached_property
+    def latents(self) -> list[Latent]:
+        """Return the latent sites, in the order of their coordinates."""
+        with self.precision():
+            values = self._values(self._flat)
+            sites = {name: self._sites[name] for name in values}
+            return [self._latent(site, values[name]) for name, site in sites.items()]
+
+    def _latent(self, site: dict, value: Any) -> Latent:
+        loc, scale, to_support, log_slope = location(site, value)
+
+        def within(function: Callable) -> Callable:
+            def computed(points: jax.Array) -> jax.Array:
+                with self.precision():
+                    return function(points)
+
+            return computed
+
+        batch = len(site["fn"].batch_shape)
+        plates = {name: batch + axis for name, (axis, _) in plate_axes(site).items()}
+        return Latent(
+            site["name"],
+            np.asarray(loc, np.float64),
+            np.asarray(jnp.broadcast_to(scale, loc.shape), np.float64),
+            within(to_support),
+            within(log_slope),
+            plates,
+            is_random(value) or not mixes_elements(biject_to(site["fn"].support)),
+        )
+
+    @cached_property
+    def locations(self) -> FlatFunctional:
+        """Return the means of all coordinates."""
+
+        def locs(flat: jax.Array) -> list[jax.Array]:
+            values = self._values(flat).items()
+            return [location(self._sites[name], value)[0] for name, value in values]
+
+        return FlatFunctional(locs, self._flat, self.precision)
+
+    def _values(self, flat: jax.Array) -> dict[str, Any]:
+        """Return the values of the latent sites, from the guide alone."""
+        traces = self.traces(flat, None, self.data, self.named)
+        return {
+            name: traces.guide[name]["value"]
+            for name, site in self._sites.items()
+            if is_latent(site)
+        }
+
+    def traces(
+        self, flat: jax.Array, model: Callable | None, args: tuple, named: Mapping[str, Any]
+    ) -> Any:
+        """Return the traces of the guide and a model, with moments for the latent sites."""
+        params = self.svi.constrain_fn(self._unravel(flat))
+        return moment_traces(
+            model,
+            self.svi.guide,
+            args,
+            dict(named),
+            params,
+            jax.random.key(0),
+            self.propagation,
+            predicting=True,
+        )
+
+    @property
+    def propagation(self) -> Propagation:
+        """Return how randomness flows in the objective."""
+        return getattr(self.svi.loss, "propagation", None) or propagation_of("full", "exact")
+
+    def quantities(self, of: Quantity, args: tuple, named: Mapping[str, Any]) -> Quantities:
+        """Return the expectations of sites, or of a function of sites."""
+        with self.precision():
+            args, named = self._arguments(args, named)
+            run_model = lambda model, flat: self.traces(flat, model, args, named)  # noqa: E731
+            return expectations(of, self.svi.model, run_model, self._flat, self.precision)
+
+    def predictive(self, args: tuple, named: Mapping[str, Any]) -> CorrectedPredictions:
+        """Return what the model observes with other arguments, or with the data."""
+        with self.precision():
+            args, named = self._arguments(args, named)
+            traces = lambda flat: self.traces(flat, self.svi.model, args, named)  # noqa: E731
+            return CorrectedPredictions(traces, self._flat, self.precision)
+
+    def _arguments(self, args: tuple, named: Mapping[str, Any]) -> tuple:
+        return in_jax((args, named)) if args or named else (self.data, self.named)
+
+    def _program(
+        self, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
+    ) -> tuple[NumPyroModel, dict[str, np.ndarray]]:
+        """Return the model with its arguments, and the draws as NumPy arrays."""
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        first = {name: value[0] for name, value in arrays.items()}
+        model, key = self.svi.model, jax.random.key(0)
+        args, named = self._arguments(args, named)
+        program = NumPyroModel(model, args, named, self.params, first, self.precision, key)
+        return program, arrays
+
+    def log_joint(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Return the joint log density of latent draws and observations."""
+        program, arrays = self._program(values, (), {})
+        return program.log_joint(arrays)
+
+    def quantity_of_draws(
+        self, of: Quantity, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
+    ) -> tuple[list[np.ndarray], Callable[[list[Any]], Any]]:
+        """Return a site or function of sites for each draw, and what rebuilds it."""
+        program, arrays = self._program(values, args, named)
+        parts, tree = program.quantity(of, arrays)
+        return parts, lambda found: jax.tree.unflatten(tree, found)
+
+    def weights_of_data(self, datum: str | None) -> Perturbation:
+        """Return the perturbation by weights of the data."""
+        if datum not in self._weights:  # compiled once, for influence and jackknife
+            self._weights[datum] = self._weights_of(datum)
+        return self._weights[datum]
+
+    def _weights_of(self, datum: str | None) -> Perturbation:
+        with self.precision():
+            traces = self.traces(self._flat, None, self.data, self.named)
+            sites = traces.guide.items()
+            guide = {name: site for name, site in sites if not is_function_of_sites(site)}
+            return self._perturbed(data_weights(self._sites, guide, datum))
+
+    def prior_parameters(self) -> Perturbation:
+        """Return the perturbation by shifts of the priors' parameters."""
+        with self.precision():
+            return self._perturbed(prior_shifts(self.svi.model, self._sites, self.data, self.named))
+
+    def _perturbed(self, change: Any) -> PerturbedLoss:
+        return PerturbedLoss(self._loss, self._flat, self._unravel, change, self.precision)
+
+    def array(self, values: np.ndarray) -> jax.Array:
+        """Return numbers as a JAX array in the precision of the parameters."""
+        with self.precision():
+            return jnp.asarray(values, self._flat.dtype)
 
 
 class LinearResponse(Response):

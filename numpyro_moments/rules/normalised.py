@@ -118,18 +118,6 @@ def select(plain: Callable, which: Any, *cases: Any) -> Any:
     return cases[int(which)] if known else _attempt("select", plain, (which, *cases))
 
 
-def _transpose(x: Any, *, permutation: Any) -> Any:
-    return np.transpose(x, permutation)
-
-
-def _reshape(x: Any, *, new_sizes: Any, **_: Any) -> Any:
-    return np.reshape(x, new_sizes)
-
-
-def _squeeze(x: Any, *, dimensions: Any) -> Any:
-    return np.squeeze(x, tuple(map(int, dimensions)))
-
-
 def _broadcast(x: Any, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
     sizes = dict(zip(map(int, broadcast_dimensions), x.shape, strict=True))
     aligned = [sizes.get(axis, 1) for axis in range(len(shape))]
@@ -139,9 +127,9 @@ def _broadcast(x: Any, *, shape: Any, broadcast_dimensions: Any, **_: Any) -> An
 # Primitives that move components, as functions of NumPy.
 MOVES: dict[str, Callable] = {
     "broadcast_in_dim": _broadcast,
-    "reshape": _reshape,
-    "squeeze": _squeeze,
-    "transpose": _transpose,
+    "reshape": lambda x, new_sizes, **_: np.reshape(x, new_sizes),
+    "squeeze": lambda x, dimensions: np.squeeze(x, tuple(map(int, dimensions))),
+    "transpose": lambda x, permutation: np.transpose(x, permutation),
 }
 
 

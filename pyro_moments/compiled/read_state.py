@@ -33,56 +33,38 @@ _LIBRARIES = frozenset("guides moment_calculus numpy pyro pyro_moments scipy tor
 _STANDARD = sys.stdlib_module_names - {"__main__"}
 
 
-class Cell:
-    """A closure's variable as a container."""
+class Computed:
+    """What a function reads by a key, such as a closure's variable, as items of a container."""
 
-    def __init__(self, cell: types.CellType) -> None:
-        self.cell = cell
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self.read = read
 
     def __getitem__(self, key: Any) -> Any:
-        return self.cell.cell_contents
+        return self.read(key)
 
 
-class Length:
-    """The length of a list or dictionary as an item."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __getitem__(self, key: Any) -> int:
-        return len(self.items)
+def _content_of(cell: types.CellType) -> Computed:
+    """Return a closure's variable as an item."""
+    return Computed(lambda _: cell.cell_contents)
 
 
-class Attributes:
-    """Attributes outside ``__dict__`` as items: slots, and those of functions."""
+def _attributes_of(item: Any) -> Computed:
+    """Return attributes outside ``__dict__`` as items: slots, and those of functions."""
 
-    def __init__(self, item: Any) -> None:
-        self.item = item
-
-    def __getitem__(self, key: str) -> Any:
+    def read(key: str) -> Any:
         try:
-            return getattr(self.item, key)
+            return getattr(item, key)
         except AttributeError as error:
             raise LookupError(key) from error
 
-
-class Digest:
-    """A number for the contents of an array or a set, as an item."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __getitem__(self, key: Any) -> int:
-        if isinstance(self.items, np.ndarray):
-            return zlib.crc32(np.ascontiguousarray(self.items).view(np.uint8).data)
-        return hash(frozenset(map(id, self.items)))
+    return Computed(read)
 
 
-class ParameterStore:
-    """Pyro's current store of unconstrained parameters, which may replace its dictionary."""
-
-    def __getitem__(self, name: str) -> Any:
-        return unconstrained_parameter(name)
+def _digest(items: Any) -> int:
+    """Return a number for the contents of an array or a set."""
+    if isinstance(items, np.ndarray):
+        return zlib.crc32(np.ascontiguousarray(items).view(np.uint8).data)
+    return hash(frozenset(map(id, items)))
 
 
 class ReadState:
@@ -97,7 +79,8 @@ class ReadState:
         self.watched: list[Entry] = []
         self.tensors: dict[int, list[Slot]] = {}
         self._seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is used twice
-        store = ParameterStore()
+        # Pyro's store may replace its dictionary.
+        store = Computed(unconstrained_parameter)
         for name in parameters:
             if name in pyro.get_param_store():
                 self._watch(store, name, True)
@@ -159,9 +142,9 @@ class ReadState:
         is_users, cells = not of_library(function), function.__closure__ or ()
         for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
             if _filled(cell):
-                self._watch(Cell(cell), name, is_users)
+                self._watch(_content_of(cell), name, is_users)
         for part in ("__defaults__", "__kwdefaults__", "__code__") if is_users else ():
-            self._watch(Attributes(function), part, is_users)
+            self._watch(_attributes_of(function), part, is_users)
         names = set(_names(function.__code__)) if is_users else set()
         for name in names & function.__globals__.keys():
             self._watch(function.__globals__, name, is_users)
@@ -198,7 +181,7 @@ class ReadState:
         is_users = not of_library(type(item))
         for key in slots_of(type(item)):
             if hasattr(item, key):
-                self._watch(Attributes(item), key, is_users)
+                self._watch(_attributes_of(item), key, is_users)
         self._classes(type(item))
 
     def _attributes(self, item: Any, keys: Any) -> None:
@@ -225,7 +208,11 @@ class ReadState:
 
     def _watch_attribute_count(self, item: Any) -> None:
         """Watch the number of attributes: a new one would hide that of a class."""
-        self.watched.append((Length(vars(item)), "number of attributes", len(vars(item)), False))
+        self._watch_number(len, vars(item), "number of attributes", False)
+
+    def _watch_number(self, read: Callable, items: Any, name: str, is_users: bool) -> None:
+        """Watch the length or the digest of an object."""
+        self.watched.append((Computed(lambda _: read(items)), name, read(items), is_users))
 
     def _property(self, item: property, is_users: bool) -> None:
         self._visit(item.fget, is_users)
@@ -235,17 +222,13 @@ class ReadState:
 
     def _array(self, array: np.ndarray, is_users: bool) -> None:
         if array.nbytes <= WATCHED and array.dtype != object:
-            digest = Digest(array)
-            self.watched.append((digest, "the contents of a NumPy array", digest[None], is_users))
+            self._watch_number(_digest, array, "the contents of a NumPy array", is_users)
 
     def _set(self, items: set, is_users: bool) -> None:
-        digest = Digest(items)
-        self.watched.append((digest, "the contents of a set", digest[None], is_users))
+        self._watch_number(_digest, items, "the contents of a set", is_users)
 
     def _entries(self, items: Any, is_users: bool) -> None:
-        self.watched.append(
-            (Length(items), "the length of a list or dictionary", len(items), is_users)
-        )
+        self._watch_number(len, items, "the length of a list or dictionary", is_users)
         if len(items) <= CROWD:
             for key in list(items) if isinstance(items, Mapping) else range(len(items)):
                 self._watch(items, key, is_users)

@@ -13,15 +13,15 @@ from guides.families import mean_field
 from moment_calculus.criticism.accuracy.accuracy import other_path
 from moment_calculus.criticism.accuracy.layers import RecordedOperation
 from moment_calculus.values.propagation import Propagation
-from pyro_moments._host import call_plainly, shell_like
+from pyro_moments._host import call_plainly, shell_like, tree_leaves, tree_map
 from pyro_moments.evaluation.tensor import (
     METADATA,
     OBSERVER,
     MomentTensor,
     define_operators,
     name_of,
+    user_line,
 )
-from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 from pyro_moments.rules.table import IN_PLACE
 from pyro_moments.sites.messenger import LatentSlice, LatentVector, MomentMessenger
@@ -150,13 +150,8 @@ class Replay:
 
 
 def _plain(argument: Any) -> Any:
-    if isinstance(argument, FollowedDraw):
-        return argument.tensor
-    if type(argument) in (tuple, list):
-        return type(argument)(map(_plain, argument))
-    if type(argument) is dict:
-        return {name: _plain(part) for name, part in argument.items()}
-    return argument
+    """Replace draws in an argument by their tensors."""
+    return tree_map(lambda part: part.tensor if isinstance(part, FollowedDraw) else part, argument)
 
 
 class FollowedDraw(torch.Tensor):
@@ -204,11 +199,7 @@ define_operators(FollowedDraw)
 
 def _first(argument: Any) -> Any:
     """Return the first draw in an argument; None if there is none."""
-    if isinstance(argument, FollowedDraw):
-        return argument
-    if type(argument) in (tuple, list):
-        return next((result for part in argument if (result := _first(part)) is not None), None)
-    return None
+    return next((part for part in tree_leaves(argument) if isinstance(part, FollowedDraw)), None)
 
 
 class ReplayMessenger(MomentMessenger):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
+from pyro.distributions.torch_distribution import MaskedDistribution
+from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.subsample_messenger import SubsampleMessenger
 from pyro.poutine.uncondition_messenger import UnconditionMessenger
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to
@@ -22,33 +26,114 @@ from torch.distributions import biject_to
 from moment_calculus.criticism.draws import Arrays
 from moment_calculus.criticism.model_with_draws import (
     Evaluation,
-    PriorDraws,
     SiteAxes,
+    SitesOfFirstRun,
     as_array,
     constant_data,
-    no_prior_draws,
-    other_latent_sites,
     part_of_plate,
 )
-from moment_calculus.response.problem import count_masked, plate_axes, unknown_site
+from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.response.problem import plate_axes, unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
-from pyro_moments.draws.sites import (
-    check_observed_whole,
-    event_dim_of,
-    is_deterministic_value,
-    is_observed,
-    is_predicted,
-    log_density,
-    log_prob_of,
-    whole_value,
-    without_subsampling,
-)
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
-from pyro_moments.prediction.predict import LeaveUndrawn
-from pyro_moments.prediction.prediction import SampledPrediction
-from pyro_moments.sites.terms import without_wrappers
+from pyro_moments.prediction.predict import LeaveUndrawn, SampledPrediction, is_deterministic
+from pyro_moments.sites.terms import WRAPPERS, without_wrappers
 from pyro_moments.sites.traces import is_factor
+
+
+def is_deterministic_value(site: Any) -> bool:
+    """Return whether a site is deterministic, also if a reparameterisation made it so."""
+    if is_deterministic(site):
+        return True
+    fn = site["fn"]
+    is_masked = isinstance(fn, MaskedDistribution) and fn._mask is False
+    inner = unwrapped(fn, WRAPPERS)[0]
+    return site["is_observed"] and is_masked and isinstance(inner, dist.Delta)
+
+
+def is_predicted(site: Any) -> bool:
+    """Return whether a site is predicted, hence neither deterministic nor a factor."""
+    return not is_deterministic_value(site) and not is_factor(site)
+
+
+def is_observed(site: Any) -> bool:
+    """Return whether a site is observed, and neither deterministic nor a factor."""
+    return site["is_observed"] and is_predicted(site)
+
+
+def event_dim_of(site: Any) -> int:
+    """Return the number of event axes of a site."""
+    event = site["fn"].event_dim
+    # By default all axes of a deterministic site are event axes to Pyro.
+    return 0 if is_deterministic_value(site) and event == site["value"].dim() else event
+
+
+def whole_value(site: Any) -> torch.Tensor:
+    """Return the value of a site, expanded to the shape of its distribution."""
+    value, fn = site["value"], site["fn"]
+    if is_deterministic_value(site):
+        return value
+    shape = torch.broadcast_shapes(fn.batch_shape, value.shape[: value.dim() - fn.event_dim])
+    return value.expand(shape + value.shape[value.dim() - fn.event_dim :])
+
+
+def log_density(sites: Iterable[Any]) -> torch.Tensor:
+    """Return the sum of the log densities of sites, with their scales and masks, in float64."""
+    parts = [
+        log_prob_of(site, site["scale"]).sum(dtype=torch.float64)  # float32 loses nats for 10⁵ data
+        for site in sites
+        if not is_deterministic(site)
+    ]
+    return torch.stack(parts).sum() if parts else torch.zeros((), dtype=torch.float64)
+
+
+def log_prob_of(site: Any, scale: Any = 1.0) -> torch.Tensor:
+    """Return the log density of each element of a site, scaled and masked."""
+    return scale_and_mask(site["fn"].log_prob(site["value"]), scale, site["mask"])
+
+
+SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name
+
+
+@contextlib.contextmanager
+def without_subsampling() -> Iterator[SubsampledPlates]:
+    """Give plates all their elements in a context, which yields those that took a subsample.
+
+    Pyro's handlers can choose the elements of a subsample but not their number, so the
+    method that decides both is replaced.
+    """
+    subsampled: SubsampledPlates = {}
+    subsample = SubsampleMessenger._subsample
+
+    def without_subsample(
+        name: str,
+        size: int | None = None,
+        subsample_size: int | None = None,
+        indices: Any = None,
+        *device: Any,
+    ) -> tuple:
+        if size is None:
+            return subsample(name, size, subsample_size, indices, *device)
+        count = subsample_size if indices is None else len(indices)
+        if count is not None and count != size:
+            subsampled[name] = int(count), int(size)
+        return subsample(name, size, None, None, *device)
+
+    with mock.patch.object(SubsampleMessenger, "_subsample", staticmethod(without_subsample)):
+        yield subsampled
+
+
+def check_observed_whole(subsampled: SubsampledPlates, sites: Mapping[str, Any]) -> None:
+    """Raise ValueError if sites are observed only at a subsample of an enlarged plate."""
+    for name, site in sites.items():
+        value, event = site["value"], site["fn"].event_dim
+        for frame in site["cond_indep_stack"]:
+            if frame.vectorized and frame.name in subsampled:
+                axis = frame.dim - event
+                if value.dim() < -axis or value.shape[axis] != frame.size:
+                    raise part_of_plate(frame.name, *subsampled[frame.name], f"in site '{name}'")
+
 
 NUMBERS_PER_BATCH = 2**24  # numbers that a batch of draws may hold
 Values = Mapping[str, torch.Tensor]
@@ -146,7 +231,7 @@ class DrawObserved(UnconditionMessenger):
 
 
 @dataclass(frozen=True)
-class PyroModel:
+class PyroModel(SitesOfFirstRun):
     """A Pyro model with its arguments and one draw of each latent site."""
 
     model: Callable
@@ -165,7 +250,7 @@ class PyroModel:
         return {name: site for name, site in nodes.items() if site["type"] == "sample"}
 
     @cached_property
-    def _first_sites(self) -> dict[str, Any]:
+    def first_sites(self) -> dict[str, Any]:
         """Run the model with one draw and whole plates, and return its sites without factors."""
         with without_subsampling() as subsampled:
             try:
@@ -182,34 +267,20 @@ class PyroModel:
     def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:
         return {n: torch.as_tensor(value, device=self.device) for n, value in values.items()}
 
-    @cached_property
-    def sites(self) -> dict[str, SiteAxes]:
-        """Return the sites by name, with the plates of their axes."""
-        missing = [name for name in self.latent if name not in self._first_sites]
-        undrawn = [name for name, site in self._first_sites.items() if self._is_undrawn(name, site)]
-        if missing or (undrawn and any(map(is_observed, self._first_sites.values()))):
-            raise other_latent_sites(missing, undrawn)
-        return {name: self._axes(name, site) for name, site in self._first_sites.items()}
-
-    def _is_undrawn(self, name: str, site: Any) -> bool:
-        return not site["is_observed"] and name not in self.latent
-
-    def _axes(self, name: str, site: Any) -> SiteAxes:
+    def axes(self, name: str, site: Any) -> SiteAxes:
+        """Return the axes of a site."""
         shape, is_sample = tuple(whole_value(site).shape), not is_deterministic_value(site)
         event = event_dim_of(site)
         plates = {plate: (dim - event, size) for plate, (dim, size) in plate_axes(site).items()}
         kind = "latent" if name in self.latent else "observed" if is_sample else "deterministic"
         return SiteAxes(name, kind, shape, plates, event if is_sample else 0)
 
-    def _of_kind(self, kind: str) -> list[str]:
-        return [name for name, axes in self.sites.items() if axes.kind == kind]
-
     @cached_property
     def observed(self) -> dict[str, np.ndarray]:
         """Return the values of the observed sites that have one."""
         return {
             name: whole_value(site).detach().cpu().numpy()
-            for name, site in self._first_sites.items()
+            for name, site in self.first_sites.items()
             if is_observed(site)
         }
 
@@ -222,7 +293,8 @@ class PyroModel:
 
     def evaluate(self, values: Arrays) -> Evaluation:
         """Evaluate the model at draws of its latent sites, [draws, ...] by name."""
-        functions, observed = self._of_kind("deterministic"), [*self.observed]
+        kinds, observed = {name: axes.kind for name, axes in self.sites.items()}, [*self.observed]
+        functions = [name for name, kind in kinds.items() if kind == "deterministic"]
 
         def run(values: Mapping[str, torch.Tensor]) -> tuple:
             nodes = self._nodes(values)
@@ -245,14 +317,14 @@ class PyroModel:
         """Return a site, or a function of sites, for each draw: arrays [draws, ...] and their tree.
 
         Of an observed site it is the mean. A function gets the latent and the
-        deterministic sites. The tree is None for a single site.
+        deterministic sites.
         """
         if (
             isinstance(of, str)
             and of not in self.latent
             and not is_deterministic_value(self._site(of))
         ):
-            return [np.asarray(self.mixtures(values)[of].parts.mean)], None
+            return tree_flatten(np.asarray(self.mixtures(values)[of].parts.mean))
 
         def run(values: Mapping[str, torch.Tensor]) -> Any:
             nodes = self._nodes(values, LeaveUndrawn(frozenset(self.latent)))
@@ -262,8 +334,7 @@ class PyroModel:
             result = sites[of] if isinstance(of, str) else of(sites)
             return tree_map(lambda part: torch.as_tensor(part, device=self.device), result)
 
-        parts, tree = tree_flatten(self._map_draws(run, values))
-        return parts, None if isinstance(of, str) else tree
+        return tree_flatten(self._map_draws(run, values))
 
     def _site(self, name: str) -> Any:
         nodes = self._nodes(self._tensors(self.latent), LeaveUndrawn(frozenset(self.latent)))
@@ -274,21 +345,14 @@ class PyroModel:
     @property
     def improper(self) -> list[str]:
         """Return the names of latent sites whose prior is improper."""
-        priors = {name: without_wrappers(self._first_sites[name]["fn"]) for name in self.latent}
+        priors = {name: without_wrappers(self.first_sites[name]["fn"]) for name in self.latent}
         return [name for name, prior in priors.items() if isinstance(prior, dist.ImproperUniform)]
-
-    @property
-    def masked(self) -> dict[str, int]:
-        """Return how many elements a mask hides, for each observed site that has such."""
-        sites = {name: self._first_sites[name] for name in self.observed}
-        counts = {name: count_masked(site["fn"], site["mask"]) for name, site in sites.items()}
-        return {name: count for name, count in counts.items() if count}
 
     def unconstrained(self, values: Arrays) -> dict[str, np.ndarray]:
         """Return draws by site on the unconstrained space, from draws on the supports."""
         draws = {}
         for name, value in self._tensors(values).items():
-            transform = biject_to(self._first_sites[name]["fn"].support)
+            transform = biject_to(self.first_sites[name]["fn"].support)
             draws[name] = transform.inv(value).double().cpu().numpy()
         return draws
 
@@ -322,16 +386,9 @@ class PyroModel:
             values, [name for name in self.sites if name not in self.latent]
         )
 
-    def prior(self, count: int) -> PriorDraws | str:
-        """Return ``count`` draws of the prior, or the reason why there are none."""
-        try:
-            draws = self._values_without_data({}, [*self.sites], count)
-        except NotImplementedError as error:
-            return no_prior_draws(str(error))
-        return PriorDraws(
-            {name: value for name, value in draws.items() if name not in self.observed},
-            {name: value for name, value in draws.items() if name in self.observed},
-        )
+    def draws_of_prior(self, count: int) -> Arrays:
+        """Return the values of all sites in runs without observations."""
+        return self._values_without_data({}, [*self.sites], count)
 
     def _values_without_data(
         self, values: Arrays, names: list[str], count: int | None = None

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from moment_calculus.errors import UnsupportedMoments
+from pyro_moments._host import tree_map
 
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
 _NOTHING = nullcontext()
@@ -42,13 +43,12 @@ def to_float32(argument: Any) -> Any:
 
     Under autocast other layers compute them, and they meet moments of full precision.
     """
-    if isinstance(argument, torch.Tensor):
-        return argument.float() if argument.dtype in _REDUCED else argument
-    if isinstance(argument, tuple | list):
-        return type(argument)(map(to_float32, argument))
-    if isinstance(argument, dict):
-        return {key: to_float32(item) for key, item in argument.items()}
-    return argument
+
+    def cast(part: Any) -> Any:
+        reduced = isinstance(part, torch.Tensor) and part.dtype in _REDUCED
+        return part.float() if reduced else part
+
+    return tree_map(cast, argument)
 
 
 _MIXED = re.compile(r"same dtype|scalar type \w+ but found")
@@ -58,7 +58,8 @@ def mixed_precision_error(error: RuntimeError, parts: dict[str, Any]) -> Unsuppo
     """Return an error that explains torch's about mixed precision; None for others."""
     if not _MIXED.search(str(error)):
         return None
-    floating = {name: part.dtype for name, part in parts.items() if _is_floating(part)}
+    tensors = {name: part for name, part in parts.items() if isinstance(part, torch.Tensor)}
+    floating = {name: part.dtype for name, part in tensors.items() if part.is_floating_point()}
     dtypes = ", ".join(f"{name} is {dtype}" for name, dtype in floating.items())
     return UnsupportedMoments(
         "tensors of different precision meet, and torch does not convert them: "
@@ -67,7 +68,3 @@ def mixed_precision_error(error: RuntimeError, parts: dict[str, Any]) -> Unsuppo
         remedy="convert the data to the dtype of the parameters, e.g. x.float(), or make these in "
         "that of the data: call torch.set_default_dtype(torch.float64) before model and guide",
     )
-
-
-def _is_floating(part: Any) -> bool:
-    return isinstance(part, torch.Tensor) and part.is_floating_point()

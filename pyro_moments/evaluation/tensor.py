@@ -14,17 +14,16 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments, is_library
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import Composite
-from pyro_moments._host import VMAP_FRAME, call_plainly, shell_like
+from pyro_moments._host import VMAP_FRAME, call_plainly, shell_like, tree_leaves, tree_map
 from pyro_moments.evaluation.precision import (
     full_precision,
     is_autocast_on,
     mixed_precision_error,
     to_float32,
 )
-from pyro_moments.evaluation.user_line import user_line
 from pyro_moments.rules.table import IN_PLACE, RULES, VIEWS, MeanCheck
 
 METADATA = {
@@ -201,19 +200,15 @@ def unwrap(argument: Any) -> Any:
     kind = type(argument)
     if kind is MomentTensor:
         if argument.version_ != argument.storage_.version:
-            raise _stale(argument)
+            raise UnsupportedMoments(
+                "this tensor shares its memory with one that was changed in place",
+                sites=argument.value.sites,
+                remedy="use the operation that is not in place, e.g. inplace=False or h = h + 1",
+            )
         return argument.value
     if kind is tuple or kind is list:
         return kind(map(unwrap, argument))
     return argument
-
-
-def _stale(tensor: MomentTensor) -> UnsupportedMoments:
-    return UnsupportedMoments(
-        "this tensor shares its memory with one that was changed in place",
-        sites=tensor.value.sites,
-        remedy="use the operation that is not in place, e.g. inplace=False or h = h + 1",
-    )
 
 
 def wrap(result: Any, storage: Storage | None = None) -> Any:
@@ -227,10 +222,7 @@ def wrap(result: Any, storage: Storage | None = None) -> Any:
 
 def _apply_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
     if any(map(_is_empty, args)) or any(map(_is_empty, kwargs.values())):
-        args, kwargs = (
-            _without_empty(args),
-            {name: _without_empty(part) for name, part in kwargs.items()},
-        )
+        args, kwargs = tree_map(_without_empty, (args, kwargs))
         return func(*args, **kwargs)  # applies a rule if other operands are random
     rule = RULES.get(func)
     if rule is None:
@@ -248,16 +240,13 @@ def _apply_rule(func: Callable, args: tuple, kwargs: dict) -> Any:
         sites = _sites((*args, *kwargs.values()))
         raise refusal.located(name_of(func), user_line(), sites) from None
     except RuntimeError as error:
-        if (mixed := mixed_precision_error(error, _operands(args, kwargs))) is None:
+        numbered = {f"operand {i + 1}": argument for i, argument in enumerate(args)}
+        if (mixed := mixed_precision_error(error, {**numbered, **kwargs})) is None:
             raise
         sites = _sites((*args, *kwargs.values()))
         raise mixed.located(name_of(func), user_line(), sites) from error
     view = func in VIEWS and args and type(args[0]) is MomentTensor
     return wrap(result, args[0].storage_ if view else None)
-
-
-def _operands(args: tuple, kwargs: dict) -> dict[str, Any]:
-    return {**{f"operand {i + 1}": argument for i, argument in enumerate(args)}, **kwargs}
 
 
 def _is_empty(argument: Any) -> bool:
@@ -269,9 +258,7 @@ def _is_empty(argument: Any) -> bool:
 
 
 def _without_empty(argument: Any) -> Any:
-    """Replace random tensors without elements in an argument by plain tensors."""
-    if type(argument) is tuple or type(argument) is list:
-        return type(argument)(map(_without_empty, argument))
+    """Replace a random tensor without elements by a plain tensor."""
     if not _is_empty(argument):
         return argument
     like = _template_tensor(argument.value)
@@ -307,11 +294,8 @@ def name_of(func: Callable) -> str:
 
 
 def _sites(argument: Any) -> frozenset[str]:
-    if isinstance(argument, MomentTensor):
-        return argument.value.sites
-    if isinstance(argument, tuple | list):
-        return frozenset().union(*map(_sites, argument))
-    return frozenset()
+    tensors = (part for part in tree_leaves(argument) if isinstance(part, MomentTensor))
+    return frozenset().union(*(tensor.value.sites for tensor in tensors))
 
 
 def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
@@ -326,3 +310,27 @@ def _no_rule(func: Callable, args: tuple) -> UnsupportedMoments:
         operation=name_of(func),
         location=user_line(),
     )
+
+
+def user_line() -> str:
+    """Return the user's innermost file and line, and the module that runs there."""
+    frames = list(_frames())
+    user = next((frame for frame in frames if not is_library(frame)), None)
+    line = f"{user.f_code.co_filename}:{user.f_lineno}" if user else "unknown"
+    module = next((name for frame in frames if (name := _module_name(frame))), None)
+    return f"{line} in {module}" if module else line
+
+
+def _frames():
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _module_name(frame: FrameType) -> str | None:
+    owner = frame.f_locals.get("self")
+    if not isinstance(owner, torch.nn.Module) or frame.f_code.co_name != "forward":
+        return None
+    label = getattr(owner, "_pyro_name", "")
+    return f"{type(owner).__name__} {label}".strip() + ".forward"

@@ -15,7 +15,7 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
 
-from guides.pyro.supports import init_to_network
+from guides.pyro.mean_field import init_to_network
 from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.storage.trainings import (

@@ -11,9 +11,15 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 from torch import distributions
+from torch.distributions import constraints
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
+from moment_calculus import likelihoods
+from moment_calculus.likelihoods.classes import check_classes_last
+from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
 from moment_calculus.likelihoods.families import (
+    FAMILIES,
+    Family,
     LikelihoodTables,
     no_expected_log_prob,
 )
@@ -24,11 +30,80 @@ from moment_calculus.likelihoods.joint_powers import (
     power_mean,
     power_mean_of_data,
 )
+from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
+from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
+from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
-from pyro_moments.likelihoods.structure import has_moments, random_tensors
-from pyro_moments.likelihoods.univariate import UNIVARIATE
+from pyro_moments.likelihoods.structure import (
+    constrained_tensors,
+    has_moments,
+    random_tensors,
+    with_plain_tensors,
+)
+
+
+def draw_observations(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
+    """Draw parameters, and an observation for each: [count, *shape]."""
+    distribution_at, arguments = _parametrise(fn)
+    device = random_tensors(fn)[0].device
+
+    def noise(shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.randn(shape, dtype=torch.double, device=device)
+
+    def aligned(point: torch.Tensor) -> torch.Tensor:
+        axes = (1,) * (len(shape) - point.dim() + 1)
+        return point.reshape(count, *axes, *point.shape[1:])
+
+    points = map(aligned, likelihoods.draw_arguments(arguments, count, noise))
+    return ExpandedDistribution(distribution_at(*points), torch.Size((count, *shape))).sample()
+
+
+def _parametrise(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a function from random parameters to the distribution, and the parameters."""
+    tensors = random_tensors(fn)
+    arguments = [unwrap(tensor) for tensor in tensors]
+    check_univariate(fn, arguments)
+    parameters = ((name, unwrap(tensor), kind) for name, tensor, kind in constrained_tensors(fn))
+    check_unconstrained(
+        fn, parameters, _may_be_unbounded, link_names="torch.exp(h) or torch.sigmoid(h)"
+    )
+
+    def distribution_at(*points: torch.Tensor) -> Any:
+        shape = torch.broadcast_shapes(fn.batch_shape, *(point.shape for point in points))
+        table = {id(tensor): point for tensor, point in zip(tensors, points, strict=True)}
+        return with_plain_tensors(fn, table, shape)
+
+    return distribution_at, arguments
+
+
+def _may_be_unbounded(constraint: Any) -> bool:
+    """Return whether a constraint allows any real number, or cannot be checked."""
+    bounds = vars(constraint).values()
+    if constraints.is_dependent(constraint) or any(isinstance(b, torch.Tensor) for b in bounds):
+        return True
+    return all(bool(constraint.check(torch.tensor(point))) for point in (-1.5, 1.5))
+
+
+def _double(value: Any) -> Any:
+    plain = unwrap(value)
+    floating = isinstance(plain, torch.Tensor) and plain.is_floating_point()
+    return plain.double() if floating else plain
+
+
+UNIVARIATE = Univariate(
+    parametrise=_parametrise,
+    vectorise=lambda function, shape: function,  # torch's distributions broadcast
+    certain=lambda fn: None if has_moments(fn) else fn,
+    support=lambda fn: fn.support,
+    is_random=lambda part: isinstance(part, MomentTensor),
+    is_floating=torch.is_floating_point,
+    double=_double,
+    binary=(distributions.Bernoulli,),
+    trials=(distributions.Bernoulli, distributions.Binomial),
+)
+
 
 NEEDS_RULE = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
 _WRAPPERS = Wrappers(torch.distributions.Independent, MaskedDistribution, ExpandedDistribution)
@@ -144,3 +219,102 @@ def _of_power(name: str, fn: Any, value: Any, power: Any) -> torch.Tensor:
 
 tempered = partial(power_mean, observed)
 tempered_jointly = partial(power_mean_of_data, observed)
+
+
+# Attributes in which torch keeps parameters before it broadcasts them.
+_ATTRIBUTES = {"scale_tril": "_unbroadcasted_scale_tril"}
+
+
+def kinds_of(family: Family) -> list[type]:
+    """Return Pyro's class of a family in a list, which is empty if there is none."""
+    kinds = [getattr(module, family.name, None) for module in (distributions, dist)]
+    return [kind for kind in kinds if kind][:1]
+
+
+def _read(family: Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return the parameters in the order of the family, and the given odds by name."""
+    names = family.parameters.split()
+    parameters = [unwrap(getattr(fn, _ATTRIBUTES.get(name, name))) for name in names]
+    if not family.odds:
+        return parameters, {}
+    logits = vars(fn).get("logits")
+    name = "probs" if logits is None or getattr(fn, "_param", logits) is not logits else "logits"
+    return parameters, {name: unwrap(vars(fn)[name])}
+
+
+for _family in FAMILIES:
+    TABLES.serve(_family, kinds_of(_family), _read)
+TABLES.serve_factor(dist.Delta, "log_density")
+TABLES.serve_factor(dist.Unit, "log_factor")  # of pyro.factor
+
+
+def _components(name: str, fn: Any) -> Marginal:
+    """Return the marginals of a multivariate Normal, whose components are Normal."""
+
+    def covariances() -> tuple[torch.Tensor, torch.Tensor]:
+        noise = fn._unbroadcasted_scale_tril @ fn._unbroadcasted_scale_tril.mT
+        return _multivariate_normal_predictive(fn)[-1].covariance_matrix, noise
+
+    return VectorMarginal(name, type(fn).__name__, covariances)
+
+
+@predictive_moments(distributions.MultivariateNormal, marginal=_components)
+def _multivariate_normal_predictive(fn: Any) -> tuple:
+    root = fn._unbroadcasted_scale_tril
+    parts = likelihoods.multivariate_normal_predictive(unwrap(fn.loc), root)
+    mean, epistemic, aleatoric, covariance = parts
+    return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance)
+
+
+@expected_log_prob(EmpiricalBayesNormal)
+def _empirical_bayes(fn: EmpiricalBayesNormal, value: Any) -> torch.Tensor:
+    moments = unwrap(value).gaussian()
+    return fn.expected_log_prob(moments.mean, moments.variance)
+
+
+@expected_log_prob(dist.ImproperUniform)
+def _improper_uniform(fn: dist.ImproperUniform, value: Any) -> torch.Tensor:
+    return torch.zeros(fn.batch_shape)
+
+
+@TEMPERED.register(dist.ImproperUniform)
+def _tempered_improper_uniform(fn: dist.ImproperUniform, value: Any, power: Any) -> torch.Tensor:
+    return _improper_uniform(fn, value)
+
+
+def random_logits(fn: Any) -> Gaussian:
+    """Return the Gaussian logits [..., classes] of a distribution with random parameters."""
+    fn = getattr(fn, "_categorical", fn)  # of a Multinomial or a OneHotCategorical
+    parameters = (unwrap(vars(fn).get(name)) for name in ("logits", "probs"))
+    of_classes = [one for one in parameters if isinstance(one, LogSoftmax | Softmax)]
+    if not of_classes:  # other probabilities than a softmax of logits
+        raise missing_logits_error(unwrap(vars(fn).get("probs")), "torch.softmax")
+    check_classes_last(of_classes[0].source, "Categorical")
+    return of_classes[0].source
+
+
+def _noise(logits: Gaussian, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.randn(shape, dtype=logits.mean.dtype, device=logits.mean.device)
+
+
+_CLASSES = ClassLikelihoods(
+    tables=TABLES,
+    logits=random_logits,
+    has_random_parameters=has_moments,
+    class_index=torch.Tensor.long,  # as in torch, classes may have any dtype
+    standard_normal=_noise,
+    make_categorical=dist.Categorical,
+)
+_CLASSES.register_categorical(distributions.Categorical)
+_CLASSES.register_multinomial(distributions.Multinomial)
+_CLASSES.register_ordered(dist.OrderedLogistic)
+
+
+@TABLES.expected.register(distributions.OneHotCategorical)
+def _one_hot(fn: Any, value: Any) -> torch.Tensor:
+    return _CLASSES.log_prob(fn, value.argmax(-1))
+
+
+@TABLES.tempered.register(distributions.OneHotCategorical)
+def _tempered_one_hot(fn: Any, value: Any, power: Any) -> torch.Tensor:
+    return _CLASSES.tempered_log_prob(fn, value.argmax(-1), power)

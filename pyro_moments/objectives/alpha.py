@@ -24,7 +24,7 @@ from moment_calculus.objectives.data import (
     log_mean_power,
 )
 from moment_calculus.objectives.options import AlphaEnergy, RenyiBound
-from pyro_moments.likelihoods import tempered_jointly
+from pyro_moments.likelihoods.expected import tempered_jointly
 from pyro_moments.objectives.base import (
     FromTraces,
     Loss,

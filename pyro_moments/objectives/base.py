@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
@@ -228,17 +227,9 @@ class Objective(Expectations, Loss):
         Args:
             count: number of particles.
         """
-        drawn = copy.copy(self)
-        drawn.propagation_kind, drawn.num_particles, drawn.compiled = "sampled", count, None
-        drawn.runner = ParticleRunner(False)
+        drawn = super().by_draws(count)
+        drawn.compiled, drawn.runner = None, ParticleRunner(False)
         return drawn
-
-    def particle_terms(self, program: Program) -> tuple[torch.Tensor, ...]:
-        """Return the arguments of ``energy``: the terms of data and latent sites, and a scale.
-
-        Each has a leading axis of particles.
-        """
-        raise NotImplementedError
 
     def particles(self, program: Program, consume: FromTraces) -> Any:
         """Return what ``consume`` makes of the traces of each particle, on a leading axis.

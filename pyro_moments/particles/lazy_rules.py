@@ -23,14 +23,6 @@ from pyro_moments.rules.table import named
 Tensor = torch.Tensor
 
 
-def _lazy_rule(*functions: Callable) -> Callable[[Callable], Callable]:
-    def register(rule: Callable) -> Callable:
-        LAZY_RULES.update(dict.fromkeys(functions, rule))
-        return rule
-
-    return register
-
-
 def _move(function: Callable) -> Callable[..., Undrawn | None]:
     """Return the rule of a function that moves elements and repeats none."""
 
@@ -50,16 +42,16 @@ for _function in {
     *named("to", "type_as", "float", "double"),
     *(Tensor.T.__get__, Tensor.mT.__get__),  # type: ignore[attr-defined]
 }:
-    _lazy_rule(_function)(_move(_function))
+    LAZY_RULES[_function] = _move(_function)
 
 
-@_lazy_rule(*named("expand", "broadcast_to"))
+@LAZY_RULES.register(*named("expand", "broadcast_to"))
 def _as_it_is(input: Any, *sizes: Any) -> Any:
     shape = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     return input if shape == tuple(input.shape) else None
 
 
-@_lazy_rule(F.linear)
+@LAZY_RULES.register(F.linear)
 def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
     if not isinstance(weight, Undrawn) or weight.dim() > 2:
         return None
@@ -71,10 +63,9 @@ def _linear(input: Any, weight: Any, bias: Any = None) -> Any:
     input, input_sites = _matrix(draw_all(input))
     if input is None:
         return None
-    has_rows, apply = input.dim() > 1, F.linear if weight.dim() == 2 else _vector_product
     weight.site.use_row_noise()
-    mean, variance = apply(input, weight.loc), apply(squared(input), squared(weight.scale))
-    rows = UndrawnRows(mean, variance, (weight.site,), has_rows, input_sites)
+    mean, variance = F.linear(input, weight.loc), F.linear(squared(input), squared(weight.scale))
+    rows = UndrawnRows(mean, variance, (weight.site,), input.dim() > 1, input_sites)
     return rows if bias is None else rows + bias
 
 
@@ -85,14 +76,14 @@ def _masked(input: Any, weight: Undrawn) -> Any:
     if input is None or shape[-1:] != tuple(weight.shape[-1:]):
         raise unsupported_inputs_error(site.name, shape, tuple(weight.shape))
     rows, axis = input if len(shape) > 1 else input[None], site.masks.design.axis
-    noise, apply = site.noise(len(rows)), F.linear if weight.dim() == 2 else _vector_product
+    noise = site.noise(len(rows))
     if site.mask.per_weight:
         each = torch.vmap(lambda mask: weight.rearrange(site.loc * mask))(noise)
         result = torch.einsum("n...i,ni->n...", each.expand(len(rows), *weight.shape), rows)
     elif _is_last(axis, weight):
-        result = apply(rows * noise.flatten(1), weight.loc)
+        result = F.linear(rows * noise.flatten(1), weight.loc)
     else:  # a weight that is tied: its transpose is the map
-        result = apply(rows, weight.loc) * noise.flatten(1)
+        result = F.linear(rows, weight.loc) * noise.flatten(1)
     result = result if len(shape) > 1 else result[0]
     shared = [site] if site.is_shared else []
     return in_rows(result, bool(input_sites or shared) and len(shape) > 1, input_sites, shared)
@@ -107,10 +98,6 @@ def _is_last(axis: int, weight: Undrawn) -> bool:
     return bool((moved == torch.arange(moved.shape[-1], device=moved.device)).all())
 
 
-def _vector_product(input: Tensor, vector: Tensor) -> Tensor:
-    return input @ vector
-
-
 def _matrix(input: Any) -> tuple[Tensor | None, frozenset[str]]:
     """Return rows or a vector and the names of weights whose noise it has, or (None, {})."""
     if not isinstance(input, Tensor) or input.dim() not in (1, 2):
@@ -122,7 +109,7 @@ def _matrix(input: Any) -> tuple[Tensor | None, frozenset[str]]:
     return input.tensor, input.sites
 
 
-@_lazy_rule(*named("matmul", "__matmul__", "mm", "mv"))
+@LAZY_RULES.register(*named("matmul", "__matmul__", "mm", "mv"))
 def _product(input: Any, other: Any) -> Any:
     if isinstance(other, Undrawn) and other.dim() <= 2:
         return _linear(input, other.mT if other.dim() == 2 else other)
@@ -132,12 +119,12 @@ def _product(input: Any, other: Any) -> Any:
     return result if result is None or result.dim() < 2 else result.mT
 
 
-@_lazy_rule(*named("__rmatmul__"))
+@LAZY_RULES.register(*named("__rmatmul__"))
 def _reversed(input: Any, other: Any) -> Any:
     return _product(other, input)
 
 
-@_lazy_rule(torch.einsum)
+@LAZY_RULES.register(torch.einsum)
 def _einsum(equation: Any, *operands: Any) -> Any:
     """Return the map of rows by a masked weight; else None."""
     if len(operands) != 2 or not isinstance(equation, str) or not any(map(_is_masked, operands)):
@@ -159,14 +146,14 @@ def _is_masked(part: Any) -> bool:
     return isinstance(part, Undrawn) and isinstance(part.site, MaskedSite)
 
 
-@_lazy_rule(*named("addmm"))
+@LAZY_RULES.register(*named("addmm"))
 def _with_addend(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     plain = beta == 1 and alpha == 1 and isinstance(mat2, Undrawn)
     fits = plain and tuple(input.shape) == tuple(mat2.shape[1:])
     return _linear(mat1, mat2.mT, input) if fits else None
 
 
-@_lazy_rule(*named("add", "__add__", "__radd__"))
+@LAZY_RULES.register(*named("add", "__add__", "__radd__"))
 def _sum(input: Any, other: Any, *, alpha: float = 1) -> UndrawnRows | None:
     rows, bias = (other, input) if isinstance(input, Undrawn) else (input, other)
     if not (isinstance(rows, UndrawnRows) and isinstance(bias, Undrawn) and alpha == 1):

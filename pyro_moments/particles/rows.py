@@ -13,11 +13,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from moment_calculus.values.propagation import FunctionRegistry
 from pyro_moments.rules.table import named
 
 Tensor = torch.Tensor
 Rule = Callable[..., int | None]
-RULES: dict[Callable, Rule] = {}
+RULES: FunctionRegistry[Callable] = FunctionRegistry()
 """From operands, tensors or :class:`WithRowAxis`, to the axis in the result; None: rows mix."""
 
 
@@ -30,14 +31,6 @@ class WithRowAxis:
     def dim(self) -> int:
         """Return the number of axes."""
         return len(self.shape)
-
-
-def _row_rule(*functions: Callable) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        RULES.update(dict.fromkeys(functions, rule))
-        return rule
-
-    return register
 
 
 def _common_row_axis(operands: Any) -> int | None:
@@ -65,7 +58,7 @@ _UNARY = (
 ).split()
 
 
-@_row_rule(
+@RULES.register(
     *named(*_UNARY),
     *named(*(f"__{start}{name}__" for name in _BINARY for start in ("", "r"))),
     *named("__neg__", "__abs__", "__invert__", "__pos__", "__div__", "__rdiv__"),
@@ -77,29 +70,29 @@ def _elementwise(
     return None if inplace or out is not None else _common_row_axis((*operands, *named_.values()))
 
 
-@_row_rule(F.binary_cross_entropy_with_logits, F.binary_cross_entropy)
+@RULES.register(F.binary_cross_entropy_with_logits, F.binary_cross_entropy)
 def _entropy(*operands: Any, reduction: str = "mean", **_: Any) -> int | None:
     return _common_row_axis(operands) if reduction == "none" else None
 
 
-@_row_rule(*named("softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp"))
+@RULES.register(*named("softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp"))
 def _normalised_along(input: Any, dim: Any = None, *_: Any, **__: Any) -> int | None:
     if not isinstance(input, WithRowAxis) or dim is None:
         return None
     return None if input.axis in _negative(dim, input.dim()) else input.axis
 
 
-@_row_rule(*named("flip"))
+@RULES.register(*named("flip"))
 def _flipped(input: Any, *dims: Any) -> int | None:
     return _normalised_along(input, dims[0] if len(dims) == 1 else dims) if dims else None
 
 
-@_row_rule(*named("var", "std"))
+@RULES.register(*named("var", "std"))
 def _spread(input: Any, dim: Any = None, *, keepdim: bool = False, **_: Any) -> int | None:
     return _reduced(input, dim, keepdim=keepdim)
 
 
-@_row_rule(*named("sum", "mean", "prod", "logsumexp", "amax", "amin", "all", "any", "argmax"))
+@RULES.register(*named("sum", "mean", "prod", "logsumexp", "amax", "amin", "all", "any", "argmax"))
 def _reduced(
     input: Any, dim: Any = None, *rest: Any, keepdim: bool = False, **_: Any
 ) -> int | None:
@@ -116,13 +109,13 @@ def _negative(dim: Any, rank: int) -> list[int]:
     return [axis - rank if axis >= 0 else axis for axis in dims]
 
 
-@_row_rule(F.linear)
+@RULES.register(F.linear)
 def _linear(input: Any, weight: Any, bias: Any = None) -> int | None:
     certain = not isinstance(weight, WithRowAxis) and not isinstance(bias, WithRowAxis)
     return input.axis if certain and input.axis < -1 else None
 
 
-@_row_rule(*named("matmul", "__matmul__", "mm", "mv", "bmm"))
+@RULES.register(*named("matmul", "__matmul__", "mm", "mv", "bmm"))
 def _matmul(input: Any, other: Any) -> int | None:
     if isinstance(input, WithRowAxis) == isinstance(other, WithRowAxis):
         return None
@@ -135,48 +128,48 @@ def _matmul(input: Any, other: Any) -> int | None:
     return other.axis + (input.dim() == 1 and other.axis < -2)
 
 
-@_row_rule(*named("__rmatmul__"))
+@RULES.register(*named("__rmatmul__"))
 def _reversed(input: Any, other: Any) -> int | None:
     return _matmul(other, input)
 
 
-@_row_rule(*named("t"), Tensor.T.__get__, Tensor.mT.__get__)  # type: ignore[attr-defined]
+@RULES.register(*named("t"), Tensor.T.__get__, Tensor.mT.__get__)  # type: ignore[attr-defined]
 def _transposed(input: Any) -> int | None:
     return -3 - input.axis if input.dim() == 2 else None
 
 
-@_row_rule(*named("transpose", "swapaxes", "swapdims"))
+@RULES.register(*named("transpose", "swapaxes", "swapdims"))
 def _exchanged(input: Any, dim0: int, dim1: int) -> int | None:
     one, other = _negative([dim0, dim1], input.dim())
     return {one: other, other: one}.get(input.axis, input.axis)
 
 
-@_row_rule(*named("permute"))
+@RULES.register(*named("permute"))
 def _permuted(input: Any, *dims: Any) -> int | None:
     order = _negative(dims[0] if len(dims) == 1 else list(dims), input.dim())
     return order.index(input.axis) - len(order)
 
 
-@_row_rule(*named("unsqueeze"))
+@RULES.register(*named("unsqueeze"))
 def _unsqueezed(input: Any, dim: int) -> int | None:
     (place,) = _negative(dim, input.dim() + 1)
     return input.axis - (place > input.axis - 1)
 
 
-@_row_rule(*named("squeeze"))
+@RULES.register(*named("squeeze"))
 def _squeezed(input: Any, dim: Any = None) -> int | None:
     chosen = range(-input.dim(), 0) if dim is None else _negative(dim, input.dim())
     gone = [axis for axis in chosen if input.shape[axis] == 1]
     return input.axis + sum(axis > input.axis for axis in gone)
 
 
-@_row_rule(*named("expand", "broadcast_to"))
+@RULES.register(*named("expand", "broadcast_to"))
 def _expanded(input: Any, *sizes: Any) -> int | None:
     shape = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     return input.axis if shape[input.axis] in (-1, input.shape[input.axis]) else None
 
 
-@_row_rule(*named("reshape", "view"))
+@RULES.register(*named("reshape", "view"))
 def _reshaped(input: Any, *sizes: Any) -> int | None:
     shape = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     if isinstance(shape, torch.dtype):
@@ -187,7 +180,7 @@ def _reshaped(input: Any, *sizes: Any) -> int | None:
     return _with_leading(input, new_shape)
 
 
-@_row_rule(*named("flatten"))
+@RULES.register(*named("flatten"))
 def _flattened(input: Any, start_dim: int = 0, end_dim: int = -1) -> int | None:
     first, last = (place % input.dim() for place in (start_dim, end_dim))
     shape = list(input.shape)
@@ -206,7 +199,7 @@ def _with_leading(input: WithRowAxis, new_shape: Sequence[int]) -> int | None:
     return None
 
 
-@_row_rule(Tensor.__getitem__)
+@RULES.register(Tensor.__getitem__)
 def _indexed(input: Any, key: Any) -> int | None:
     """Return the axis of the rows after an index that takes all of them, else None."""
     keys = list(key) if isinstance(key, tuple) else [key]
@@ -230,25 +223,25 @@ def _is_plain(part: Any) -> bool:
     return part is None or part is Ellipsis or type(part) is int or isinstance(part, slice)
 
 
-@_row_rule(*named("cat", "concat", "concatenate"))
+@RULES.register(*named("cat", "concat", "concatenate"))
 def _joined(tensors: Any, dim: int = 0, **_: Any) -> int | None:
     axis = _common_row_axis(tensors)
     return None if axis in _negative(dim, tensors[0].dim()) else axis
 
 
-@_row_rule(*named("gather"))
+@RULES.register(*named("gather"))
 def _gathered(input: Any, dim: int, index: Any) -> int | None:
     if isinstance(index, WithRowAxis) or input.axis in _negative(dim, input.dim()):
         return None
     return input.axis if index.shape[input.axis] == input.shape[input.axis] else None
 
 
-@_row_rule(F.layer_norm)
+@RULES.register(F.layer_norm)
 def _normalised(input: Any, normalized_shape: Any, *rest: Any, **_: Any) -> int | None:
     return input.axis if input.axis < -len(normalized_shape) else None
 
 
-@_row_rule(
+@RULES.register(
     *(F.conv1d, F.conv2d, F.conv3d, F.max_pool1d, F.max_pool2d, F.avg_pool1d, F.avg_pool2d),
     *(torch.conv1d, torch.conv2d, torch.conv3d, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d),
 )

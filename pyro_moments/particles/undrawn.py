@@ -15,6 +15,7 @@ import torch
 from guides.families import mean_field
 from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site
 from moment_calculus.numerics.arrays import standard_deviation
+from moment_calculus.values.propagation import FunctionRegistry
 from pyro_moments._host import call_plainly, shell_like, vmap_forbids_randomness
 from pyro_moments.evaluation.tensor import (
     METADATA,
@@ -62,7 +63,9 @@ def check_randomness(sites: Iterable[str]) -> None:
 
 
 Tensor = torch.Tensor
-LAZY_RULES: dict[Callable, Callable] = {}  # rules that keep values undrawn, from .lazy_rules
+LAZY_RULES: FunctionRegistry[Callable] = (
+    FunctionRegistry()
+)  # rules that keep values undrawn, from .lazy_rules
 _LIKE = frozenset(
     {
         torch.zeros_like,

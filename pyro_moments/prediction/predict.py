@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,12 +12,16 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from guides.families.drawn_sites import SharedDrawNeeded
+from guides.families.drawn_sites import with_shared_draws
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
+from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.site import (
+    ClosedFormSite,
     Moments,
     at_site,
+    checked_count,
     moments_of_draws,
     moments_of_value,
     summed_log_density,
@@ -26,23 +31,132 @@ from moment_calculus.values.propagation import Propagation, RuleBook, check_choi
 from pyro_moments.evaluation.failure_causes import diagnose_errors
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
-from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
+from pyro_moments.likelihoods.expected import draw_observations, marginal, moments_and_law
+from pyro_moments.likelihoods.structure import has_moments, tensors_of, with_particle_axis
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle, draw_all, without_rows
-from pyro_moments.prediction.prediction import Prediction, SampledPrediction
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.messenger import MomentMessenger
 from pyro_moments.sites.random_watch import run_watched
+from pyro_moments.sites.terms import WRAPPERS
 from pyro_moments.sites.traces import bind, check_masked_rows, is_factor, is_sample
+
+CLASSES = torch.distributions.Categorical
+
+
+@contextmanager
+def without_gradients() -> Iterator[None]:
+    """Return a context of full precision without gradients, for lazy computations."""
+    with torch.no_grad(), full_precision():
+        yield
+
+
+class Prediction(ClosedFormSite):
+    """Predictive distribution of one site, as moments, a log density, quantiles and draws.
+
+    For classes the moments are those of the one-hot outcome: ``mean`` holds the
+    probabilities, ``epistemic_variance`` what of p(1 − p) comes from not knowing the
+    weights. Moments that do not exist are NaN or infinite: a Cauchy or a Student with one
+    degree of freedom or less has no mean, and with two or less infinite
+    ``aleatoric_variance``; it has quantiles.
+
+    Args:
+        name: the site.
+        fn: its distribution, with random parameters.
+
+    Raises:
+        UnsupportedMoments: if there are no predictive moments for the distribution.
+    """
+
+    framework = "Pyro"
+
+    def __init__(self, name: str, fn: Any) -> None:
+        inner = unwrapped(fn, WRAPPERS)
+        base, has_classes = inner[0], isinstance(inner[0], CLASSES)
+        rules = moments_and_law(name, base), marginal(name, base)
+        super().__init__(name, fn, inner, *rules, has_classes, without_gradients)
+
+    def sample(self, n: int) -> torch.Tensor:
+        """Draw from the predictive distribution of every element, with torch's global generator.
+
+        What an element depends on is drawn from the posterior, then the element from the
+        likelihood: exact draws of its own predictive distribution, epistemic and aleatoric
+        together. They are not joint draws of several elements: what two rows share,
+        because one set of weights predicts both, is not in them. For functions of several
+        rows (sums, maxima, paths) draw the weights with Pyro's ``Predictive``.
+
+        Args:
+            n: how many draws.
+
+        Returns:
+            Tensor [n, ...] of observations.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+            UnsupportedMoments: if the predictive moments are of a rule of your own that
+                returns a log density, not a distribution.
+        """
+        count = checked_count(n)
+        with without_gradients():
+            return self._draws(
+                has_moments(self._base),
+                lambda distribution: distribution.sample((count,)),
+                lambda base, shape: draw_observations(base, count, torch.Size(shape)),
+            )
+
+
+class SampledPrediction(SampledSite):
+    """Predictive distribution of one site by particles, with the interface of ``Prediction``.
+
+    A mixture with equal weights: ``mean`` is the mean of the particles' means and
+    ``epistemic_variance`` their variance, ``aleatoric_variance`` the mean of the
+    particles' variances. ``log_prob`` is the logarithm of the mean density, of all
+    elements of an event together. Quantiles invert the mixture's own distribution
+    function; ``credible_interval`` is between quantiles of the particles' means, by
+    Hazen's rule, and no wider than these.
+
+    Args:
+        name: the site.
+        fn: its distribution, whose batch shape begins with the particles.
+
+    Raises:
+        ValueError: if the batch shape is empty, or a parameter is random: then there are
+            no particles.
+        UnsupportedMoments: if there are no predictive moments for the distribution.
+    """
+
+    def __init__(self, name: str, fn: Any) -> None:
+        if not fn.batch_shape or has_moments(fn):
+            raise not_of_particles(name, type(fn).__name__, fn.batch_shape)
+        with without_gradients():
+            super().__init__(Prediction(name, fn))
+
+    def sample(self, n: int) -> torch.Tensor:
+        """Draw from the predictive distribution, with torch's global generator.
+
+        A draw is of one particle in all its elements, and so a joint draw of several
+        rows. Every particle has equally many draws, or one more than others, in random
+        order.
+
+        Args:
+            n: how many draws.
+
+        Returns:
+            Tensor [n, ...] of observations.
+
+        Raises:
+            ValueError: if ``n`` is not a positive number.
+        """
+        count, particles = checked_count(n), self.distribution.batch_shape[0]
+        with without_gradients():
+            drawn = self.distribution.sample((-(-count // particles),)).flatten(0, 1)
+            return drawn[torch.randperm(len(drawn), device=drawn.device)[:count]]
 
 
 def predict_by_particles(
     program: tuple[Callable, Callable, tuple, dict],
     is_mean: bool,  # whether the means of the latent sites replace draws
     count: int,
-    undrawn: Messenger,  # leaves sites without observations undrawn
-    # From the model's sites and the names of latent ones to the sites that are predicted.
-    wanted: Callable[[dict[str, Any], frozenset[str]], dict[str, Any]],
 ) -> dict[str, Any]:
     """Return the predictions of a model's sites by draws of its latent sites."""
     count = 1 if is_mean else count
@@ -50,24 +164,20 @@ def predict_by_particles(
     with poutine.block():
         program[1](*program[2], **program[3])  # the guide makes its parameters outside vmap
 
-    def particle(seed: int) -> dict[str, list[torch.Tensor]]:
-        particle_settings = Particle(shared_draws, is_mean, by_rows=False)
-        model, guide = drawn_traces(particle_settings, *program, seed=seed, model_handler=undrawn)
+    def particle(shared_draws: frozenset[str], seed: int) -> dict[str, list[torch.Tensor]]:
+        settings, undrawn = Particle(shared_draws, is_mean, by_rows=False), LeaveUndrawn()
+        model, guide = drawn_traces(settings, *program, seed=seed, model_handler=undrawn)
         samples = {n: site for n, site in model.nodes.items() if site["type"] == "sample"}
-        sites = wanted(samples, frozenset(guide.stochastic_nodes))
+        sites = sites_to_predict(samples, frozenset(guide.stochastic_nodes))
         kinds.update({n: site["fn"] if is_sample(site) else None for n, site in sites.items()})
         return {
-            name: list(map(_plain, tensors_of(site["fn"]))) if is_sample(site) else [site["value"]]
+            name: [without_rows(draw_all(part)) for part in tensors_of(site["fn"])]
+            if is_sample(site)
+            else [site["value"]]
             for name, site in sites.items()
         }
 
-    shared_draws: frozenset[str] = frozenset()
-    while True:
-        try:
-            parameters = VmapRunner()(particle, count)
-            break
-        except SharedDrawNeeded as error:
-            shared_draws |= error.sites
+    parameters = with_shared_draws(lambda shared: VmapRunner()(partial(particle, shared), count))
     return {
         name: moments_of_draws(parts[0], full=False)
         if kinds[name] is None
@@ -76,14 +186,10 @@ def predict_by_particles(
     }
 
 
-def _plain(part: Any) -> torch.Tensor:
-    return without_rows(draw_all(part))
-
-
 class LeaveUndrawn(Messenger):
     """Leaves sites without observations undrawn; their value is a placeholder of NaNs."""
 
-    def __init__(self, latent: frozenset[str]) -> None:
+    def __init__(self, latent: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self.latent = latent
 
@@ -141,9 +247,8 @@ def predict(
     if propagation != "analytic":
         bind(guide, model)
         program, is_mean = (model, guide, args, kwargs), propagation == "mean"
-        observables = LeaveUndrawn(frozenset())
-        return predict_by_particles(program, is_mean, num_particles, observables, sites_to_predict)
-    sites = _predicted_sites(model, guide, args, kwargs, settings)
+        return predict_by_particles(program, is_mean, num_particles)
+    sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, settings))
     with full_precision():
         return {name: prediction_at(name, site) for name, site in sites.items()}
 
@@ -154,7 +259,7 @@ def log_predictive(
 ) -> torch.Tensor:
     """Return the summed log predictive densities of all observations."""
     propagation = propagation or propagation_of("full", "exact")
-    sites = _predicted_sites(model, guide, args, kwargs, propagation)
+    sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, propagation))
     observed = {
         name: site
         for name, site in sites.items()
@@ -162,17 +267,6 @@ def log_predictive(
     }
     with full_precision():
         return summed_log_density(observed, prediction_at)
-
-
-def _predicted_sites(
-    model: Callable,
-    guide: Callable,
-    args: tuple,
-    kwargs: dict[str, Any],
-    propagation: Propagation,
-) -> dict[str, Any]:
-    """Return the sites of the model that are neither latent nor factors."""
-    return sites_to_predict(*moment_trace(model, guide, args, kwargs, propagation))
 
 
 def moment_trace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -29,8 +29,12 @@ from pyro_moments.likelihoods.structure import (
     random_tensors,
     with_random_tensors,
 )
-from pyro_moments.prediction.predict import is_deterministic, prediction_at, sites_to_predict
-from pyro_moments.prediction.prediction import Prediction
+from pyro_moments.prediction.predict import (
+    Prediction,
+    is_deterministic,
+    prediction_at,
+    sites_to_predict,
+)
 from pyro_moments.response.evaluation_context import FixedParameters
 from pyro_moments.sites.terms import WRAPPERS
 from pyro_moments.sites.traces import is_factor
@@ -39,9 +43,16 @@ from pyro_moments.sites.traces import is_factor
 class FlatFunctional:
     """A flat vector [d] that depends on the parameters [n]."""
 
-    def __init__(self, at: Callable[[], torch.Tensor], fixed_parameters: FixedParameters) -> None:
+    def __init__(
+        self, parts: Callable[[], Iterable[torch.Tensor]], fixed_parameters: FixedParameters
+    ) -> None:
+        def vector() -> torch.Tensor:
+            return torch.cat(
+                [fixed_parameters.as_tensor([]), *(part.reshape(-1) for part in parts())]
+            )
+
         self._fixed_parameters = fixed_parameters
-        self._vector = CachedGraph(at, fixed_parameters.leaves)
+        self._vector = CachedGraph(vector, fixed_parameters.leaves)
         self._product = CachedGraph(self._product_with_cotangent, fixed_parameters.leaves)
         self._rows, self._transposed_rows = JacobianProducts(), JacobianProducts()
 
@@ -79,36 +90,21 @@ def expectations(
 
     def expected() -> tuple[list[torch.Tensor], Any]:
         sites, latent = run_model()
-        if isinstance(of, str):
-            return [_mean_of_site(of, sites, latent)], None
-        leaves, tree = tree_flatten(of(_values(sites, latent)))
+        values = {
+            name: site["value"]
+            for name, site in sites.items()
+            if name in latent or is_deterministic(site)
+        }
+        if isinstance(of, str) and of not in values:
+            return tree_flatten(_predicted_mean(of, sites))
+        leaves, tree = tree_flatten(values[of] if isinstance(of, str) else of(values))
         return [_mean(leaf, fixed_parameters) for leaf in leaves], tree
-
-    def at() -> torch.Tensor:
-        return torch.cat(
-            [fixed_parameters.as_tensor([]), *(leaf.reshape(-1) for leaf in expected()[0])]
-        )
 
     with torch.no_grad():
         leaves, tree = expected()
     shapes = [tuple(leaf.shape) for leaf in leaves]
-    return Quantities(
-        FlatFunctional(at, fixed_parameters), shapes, lambda parts: to_tree(parts, tree)
-    )
-
-
-def to_tree(parts: list[Any], tree: Any) -> Any:
-    """Return parts in the form of a function's results; one part without a tree."""
-    return parts[0] if tree is None else tree_unflatten(parts, tree)
-
-
-def _values(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
-    """Return the values of latent and deterministic sites by name."""
-    return {
-        name: site["value"]
-        for name, site in sites.items()
-        if name in latent or is_deterministic(site)
-    }
+    functional = FlatFunctional(lambda: expected()[0], fixed_parameters)
+    return Quantities(functional, shapes, lambda parts: tree_unflatten(parts, tree))
 
 
 def _mean(value: Any, fixed_parameters: FixedParameters) -> torch.Tensor:
@@ -117,14 +113,10 @@ def _mean(value: Any, fixed_parameters: FixedParameters) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else fixed_parameters.as_tensor(value)
 
 
-def _mean_of_site(name: str, sites: dict[str, Any], latent: frozenset[str]) -> torch.Tensor:
+def _predicted_mean(name: str, sites: dict[str, Any]) -> torch.Tensor:
     if name not in sites:
         raise unknown_site(name, sites)
-    site = sites[name]
-    if name in latent or is_deterministic(site):
-        value = site["value"]
-        return unwrap(value).gaussian().mean if isinstance(value, MomentTensor) else value
-    return Prediction(name, site["fn"]).mean
+    return Prediction(name, sites[name]["fn"]).mean
 
 
 class CorrectedPredictions:
@@ -135,14 +127,14 @@ class CorrectedPredictions:
             self.sites = sites_to_predict(*run_model())
         self.parts = _random_parameters(self.sites)
 
-        def at() -> torch.Tensor:
-            parts = _random_parameters(sites_to_predict(*run_model())).values()
-            return torch.cat(
-                [fixed_parameters.as_tensor([]), *(part.mean.reshape(-1) for part in parts)]
-            )
+        def means() -> list[torch.Tensor]:
+            parts = _random_parameters(sites_to_predict(*run_model()))
+            return [part.mean for part in parts.values()]
 
         shapes = [tuple(part.mean.shape) for part in self.parts.values()]
-        self.sources = Quantities(FlatFunctional(at, fixed_parameters), shapes, lambda parts: parts)
+        self.sources = Quantities(
+            FlatFunctional(means, fixed_parameters), shapes, lambda parts: parts
+        )
         self.joint = [part.needs_covariance for part in self.parts.values()]
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ from pyro import poutine
 from torch.distributions import transform_to
 
 from moment_calculus.response.problem import parameter_names_error, parameter_shape_error
-from pyro_moments.draws.sites import without_subsampling
+from pyro_moments.draws.model import without_subsampling
 from pyro_moments.fitting.parameters import Parameters, as_array, double_precision, to_float64
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.sites.messenger import modules_of

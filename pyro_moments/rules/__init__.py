@@ -1,15 +1,3 @@
 """Moment rules of Pyro's front end, by kind of torch functions."""
 
-from pyro_moments.rules import elementwise, linear, normalised, shapes, validation
-from pyro_moments.rules.table import RULES, moment_rule, named
-
-__all__ = [
-    "RULES",
-    "elementwise",
-    "linear",
-    "moment_rule",
-    "named",
-    "normalised",
-    "shapes",
-    "validation",
-]
+from pyro_moments.rules import elementwise, linear, normalised, shapes  # noqa: F401  (register)

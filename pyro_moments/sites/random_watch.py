@@ -14,8 +14,14 @@ from torch.overrides import TorchFunctionMode
 from moment_calculus.errors import UnsupportedMoments, called_by, randomness_outside_sites
 from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.values.propagation import Propagation
-from pyro_moments.evaluation.tensor import OBSERVER, MomentTensor, name_of, random_in_place, wrap
-from pyro_moments.evaluation.user_line import user_line
+from pyro_moments.evaluation.tensor import (
+    OBSERVER,
+    MomentTensor,
+    name_of,
+    random_in_place,
+    user_line,
+    wrap,
+)
 from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
 
 State = list[torch.Tensor]

@@ -22,7 +22,7 @@ from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.private_apis import is_untraced
 from pyro_moments.evaluation.failure_causes import refuse_infinite_data
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
-from pyro_moments.likelihoods import evaluate
+from pyro_moments.likelihoods.expected import evaluate
 from pyro_moments.likelihoods.structure import random_tensors
 
 WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)

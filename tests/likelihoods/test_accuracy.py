@@ -226,5 +226,5 @@ def test_every_family_of_the_table_is_served_in_both_frameworks(family):
         names = [family.name + end for end in endings]
         kinds = [getattr(family_module, name, None) for name in names]
         kinds = list(filter(None, kinds)) or [getattr(family_module, family.name)]
-        served = front_end.likelihoods.EXPECTED_LOG_PROB
+        served = front_end.likelihoods.expected.EXPECTED_LOG_PROB
         assert all(any(base in served for base in kind.__mro__) for kind in kinds)

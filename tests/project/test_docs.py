@@ -40,7 +40,7 @@ def test_a_new_rule_changes_the_page(generator, monkeypatch, front_end, operatio
 
     before = generator.pages()[file]
     rules = getattr(generator, front_end).rules
-    monkeypatch.setitem(rules.RULES, operation, rule)
+    monkeypatch.setitem(rules.table.RULES, operation, rule)
     assert "A new function" in generator.pages()[file]
     assert "A new function" not in before
 

@@ -12,8 +12,7 @@ import pytest
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.objectives.data import DataPlateFinder
-from numpyro_moments.prediction.predict import needed
-from numpyro_moments.prediction.prediction import Prediction, SampledPrediction
+from numpyro_moments.prediction.predict import Prediction, SampledPrediction, needed
 from tests.fitting.models import fresh
 from tests.propagation.oracle import divergence, energy, losses
 

@@ -1,5 +1,3 @@
 """Rules of operations that move elements."""
 
-from numpyro_moments.rules.shapes import indexing, moves
-
-__all__ = ["indexing", "moves"]
+from numpyro_moments.rules.shapes import indexing, moves  # noqa: F401  (register)

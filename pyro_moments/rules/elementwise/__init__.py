@@ -1,5 +1,3 @@
 """Rules of elementwise operations."""
 
-from pyro_moments.rules.elementwise import activations, arithmetic, dropout
-
-__all__ = ["activations", "arithmetic", "dropout"]
+from pyro_moments.rules.elementwise import activations, arithmetic, dropout  # noqa: F401  (register)

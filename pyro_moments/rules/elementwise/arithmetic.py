@@ -19,8 +19,7 @@ from moment_calculus.operations.normalised.softmax import (
 )
 from moment_calculus.values import Deferred, Value
 from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
-from pyro_moments.rules.shapes.conversion import fills_in_ordered_logistic
-from pyro_moments.rules.table import moment_rule, named
+from pyro_moments.rules.table import fills_in_ordered_logistic, moment_rule, named
 
 
 @moment_rule(*named("add", "__add__", "__radd__"))
@@ -39,14 +38,11 @@ def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
         return LogSoftmax(other.source)
     # Its likelihood's rule needs no cumulative probabilities; their covariances take most
     # time.
-    if _are_functions(input, other) and fills_in_ordered_logistic():
+    of_functions = isinstance(input, Deferred) and isinstance(other, Deferred)
+    if of_functions and fills_in_ordered_logistic():
         return input.at_mean * torch.nan
     input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))
     return sums.subtract(input, _times(other, alpha))
-
-
-def _are_functions(input: Any, other: Any) -> bool:
-    return isinstance(input, Deferred) and isinstance(other, Deferred)
 
 
 def _is_own_logsumexp(logits: Any, other: Any) -> bool:

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 from numpyro_moments import UnsupportedMoments
-from numpyro_moments.likelihoods import evaluate, predictive
+from numpyro_moments.likelihoods.expected import evaluate, predictive
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.likelihoods.cases import (
     CASES,

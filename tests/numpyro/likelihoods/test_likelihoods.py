@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_moments.likelihoods import evaluate, predictive
+from numpyro_moments.likelihoods.expected import evaluate, predictive
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.likelihoods.cases import (
     CASES,

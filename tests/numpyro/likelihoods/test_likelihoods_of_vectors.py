@@ -13,7 +13,7 @@ from moment_calculus.values import Gaussian, Spread
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
 from numpyro_moments import UnsupportedMoments
-from numpyro_moments.likelihoods import evaluate, predictive
+from numpyro_moments.likelihoods.expected import evaluate, predictive
 from tests.numpyro.likelihoods.cases import CONTINUOUS, MEAN, distribution
 from tests.numpyro.one_program import evaluated
 

@@ -15,9 +15,9 @@ from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments import UnsupportedMoments
 from numpyro_moments.evaluation.interpreter import Interpreter
-from numpyro_moments.likelihoods import evaluate, tempered, tempered_jointly
+from numpyro_moments.likelihoods.expected import evaluate, tempered, tempered_jointly
 from numpyro_moments.likelihoods.structure import stripped
-from pyro_moments.likelihoods import tempered_jointly as jointly_in_torch
+from pyro_moments.likelihoods.expected import tempered_jointly as jointly_in_torch
 from tests.cases.hosts.tempered import DEVIATIONS, MEANS, data
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.likelihoods.cases import (

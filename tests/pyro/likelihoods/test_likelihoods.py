@@ -16,7 +16,7 @@ from moment_calculus.values import Gaussian, Opaque, Spread
 from moment_calculus.values.propagation import Propagation
 from pyro_moments import DeterministicELBO, DVIGuide, MomentTensor, UnsupportedMoments
 from pyro_moments.evaluation.tensor import unwrap
-from pyro_moments.likelihoods import evaluate, predictive
+from pyro_moments.likelihoods.expected import evaluate, predictive
 from tests.oracles import quadrature as oracles
 from tests.pyro.likelihoods.cases import CASES, CLASSES, CONTINUOUS, COUNTS, POSITIVE
 

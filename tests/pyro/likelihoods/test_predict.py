@@ -17,7 +17,7 @@ from pyro_moments import (
     predict,
     predictive_moments,
 )
-from pyro_moments.likelihoods import PREDICTIVES
+from pyro_moments.likelihoods.expected import PREDICTIVES
 from tests.oracles.pyro_samples import posterior_predictive, train
 from tests.pyro import models
 

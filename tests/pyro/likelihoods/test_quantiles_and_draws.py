@@ -19,7 +19,7 @@ from pyro_moments import (
     predict,
     predictive_moments,
 )
-from pyro_moments.likelihoods import PREDICTIVES
+from pyro_moments.likelihoods.expected import PREDICTIVES
 from tests.checks.predictions import (
     LEVELS,
     check_distribution_function,

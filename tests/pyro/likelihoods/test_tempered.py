@@ -10,7 +10,7 @@ import torch
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values.propagation import Propagation
 from pyro_moments import MomentTensor, UnsupportedMoments
-from pyro_moments.likelihoods import evaluate, tempered, tempered_jointly
+from pyro_moments.likelihoods.expected import evaluate, tempered, tempered_jointly
 from tests.cases.hosts.tempered import DEVIATIONS, INPUTS, MEANS, PAIRS, data
 from tests.oracles import quadrature as oracles
 from tests.pyro.likelihoods.cases import CASES, CLASSES, COUNTS

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from pyro_moments import MomentTensor, UnsupportedMoments, propagate
-from pyro_moments.rules import RULES
 from pyro_moments.rules.shapes.conversion import CERTAIN
+from pyro_moments.rules.table import RULES
 from tests.pyro.rules.test_rules import NOISY, x
 
 INDEX = torch.tensor([[0, 1], [1, 0]])
