@@ -1,7 +1,7 @@
 """Likelihoods of classes with Gaussian logits: the rules that users choose by ``categorical=``.
 
 To add a rule, write a file for it, its entry in ``RULES``, and a row of
-``tests/cases/class_rules.py``.
+``tests/likelihoods/test_classes.py``.
 """
 
 from __future__ import annotations
