@@ -61,7 +61,7 @@ class Plan:
 PLANS = {
     "pyro": Plan(
         (REFERENCE, MEAN_FIELD),
-        {FULL: 0.9, DIAGONAL: 0.9, FULL + COMPILED: 0.2, DIAGONAL + COMPILED: 0.2},
+        {FULL: 1.0, DIAGONAL: 1.0, FULL + COMPILED: 0.2, DIAGONAL + COMPILED: 0.2},
         False,
         MEAN_FIELD,
         {"": "relu"},
