@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -140,3 +141,21 @@ class Fit(Course):
         recent = self.losses[-1:] if len(self.losses) > self.steps else self.losses[-RECENT:]
         mean = float(np.mean(recent))
         return np.inf if np.isnan(mean) else mean
+
+
+def of_fit(guide: Any, params: Any, args: tuple = ()) -> tuple[Any, Any, tuple]:
+    """Return guide, parameters and arguments, where a fit may stand for guide and parameters."""
+    if not isinstance(guide, Fit):
+        return guide, params, args
+    # ``predict(model, fit, x)``: the first argument stands where parameters would.
+    is_argument = params is not None and params is not guide.params
+    return guide.guide, guide.params, (params, *args) if is_argument else args
+
+
+def check_dictionary(params: Any) -> None:
+    """Raise TypeError unless ``params`` is a dictionary of parameters."""
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            "params takes the trained parameters, a dictionary as of fit(model, guide, ...).params,"
+            f" got {type(params).__name__}; or pass what fit returned in place of the guide"
+        )

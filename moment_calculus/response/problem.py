@@ -356,15 +356,6 @@ WITHOUT_NOISE = (
 )
 
 
-def check_dictionary(params: Any) -> None:
-    """Raise TypeError unless ``params`` is a dictionary of parameters."""
-    if not isinstance(params, Mapping):
-        raise TypeError(
-            "params takes the trained parameters, a dictionary as of fit(model, guide, ...).params,"
-            f" got {type(params).__name__}"
-        )
-
-
 def parameter_names_error(given: Iterable[str], known: Iterable[str]) -> ValueError:
     """Return the error for parameters with other names than those of model and guide."""
     listed = [", ".join(map(repr, sorted(names))) or "nothing" for names in (given, known)]

@@ -12,8 +12,7 @@ import jax
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
 from moment_calculus.criticism.accuracy.layers import Layer, RecordedOperation, layers_of
 from moment_calculus.errors import calling_line
-from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.response.problem import check_dictionary
+from moment_calculus.optimisation.outcome import check_dictionary, of_fit
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.criticism.recorded_program import Recorder, drawer, sites_among
@@ -86,8 +85,7 @@ def moment_accuracy(
         >>> print(accuracy)  # doctest: +SKIP
         >>> accuracy.worst.reason  # doctest: +SKIP
     """
-    if isinstance(guide, Fit):
-        guide, params = guide.guide, guide.params
+    guide, params, _ = of_fit(guide, params)
     check_dictionary(params)
     check_draws(num_samples)
     key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)

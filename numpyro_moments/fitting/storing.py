@@ -15,7 +15,7 @@ from numpyro.primitives import Messenger
 
 from guides.numpyro.latent_sites import init_to_network, is_latent
 from moment_calculus.optimisation.batches import AllData, first_arguments
-from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.outcome import Fit, of_fit
 from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
     check_parameters,
@@ -36,8 +36,8 @@ PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")
 def save(
     path: str | PathLike[str],
     model: Callable,
-    guide: Callable,
-    params: dict[str, Any],
+    guide: Any,
+    params: Any = None,
     *data: Any,
     **named: Any,
 ) -> None:
@@ -50,19 +50,21 @@ def save(
     Args:
         path: the file; an existing one is replaced atomically.
         model: the model.
-        guide: the trained guide.
+        guide: the trained guide, or what ``fit`` returned, which has ``params``.
         *data: arguments of model and guide, as in training; the model is run on them, to
             know its sites.
         **named: likewise, by name.
-        params: parameters by name, from ``fit`` or ``svi.get_params``.
+        params: parameters by name, from ``svi.get_params``; ``save(path, model, result, x)``
+            takes those of the fit ``result``.
 
     Raises:
         TypeError: if these are not a dictionary.
 
     Example:
-        >>> save("network.safetensors", model, guide, result.params, x, y)  # doctest: +SKIP
+        >>> save("network.safetensors", model, result, x, y)  # doctest: +SKIP
     """
-    if not isinstance(params, Mapping):
+    guide, params, data = of_fit(guide, params, data)
+    if not isinstance(params, dict):
         raise TypeError(
             "save(path, model, guide, params, *data) takes the trained parameters before the "
             f"data, a dictionary, got {type(params).__name__}"

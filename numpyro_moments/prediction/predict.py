@@ -14,6 +14,7 @@ from numpyro.distributions.batch_util import promote_batch_shape
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.optimisation.outcome import check_dictionary, of_fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.site import (
     ClosedFormSite,
@@ -217,8 +218,8 @@ def needed(key: Any, is_mean: bool) -> Any:
 
 def predict(
     model: Callable,
-    guide: Callable,
-    params: dict[str, Any],
+    guide: Any,
+    params: Any = None,
     *args: Any,
     covariance: str = "full",
     rules: str | RuleBook = "exact",
@@ -232,8 +233,9 @@ def predict(
 
     Args:
         model: NumPyro model.
-        guide: guide with Gaussian sites.
-        params: trained parameters of the guide (and the model), from ``svi.get_params``.
+        guide: guide with Gaussian sites, or what ``fit`` returned, which has ``params``.
+        params: trained parameters of the guide (and the model), from ``svi.get_params``;
+            ``predict(model, result, x)`` takes those of the fit ``result``.
         *args: the model's arguments, with new inputs and, usually, without observations.
         covariance: ``"full"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
@@ -258,6 +260,8 @@ def predict(
 
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
+    guide, params, args = of_fit(guide, params, args)
+    check_dictionary(params)
     check_particles(propagation, num_particles)
     check_choice("categorical", categorical, PREDICTIVE_RULES)
     how = propagation_of(covariance, rules, categorical)

@@ -18,6 +18,7 @@ from numpyro.optim import Adam
 from guides.numpyro.latent_sites import is_latent
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
+from moment_calculus.optimisation.outcome import check_dictionary, of_fit
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.optimisation.storage.trainings import flattened
 from moment_calculus.predictions.site import checked_count
@@ -29,7 +30,6 @@ from moment_calculus.response.problem import (
     Perturbation,
     Quantities,
     Quantity,
-    check_dictionary,
     not_gaussian,
     parameter_names_error,
     parameter_shape_error,
@@ -336,9 +336,9 @@ class LinearResponse(Response):
 
 def linear_response(
     model: Callable,
-    guide: Callable,
+    guide: Any,
     *data: Any,
-    params: dict[str, Any],
+    params: dict[str, Any] | None = None,
     objective: ELBO | None = None,
     tolerance: float = TOLERANCE,
     float64: bool = False,
@@ -363,7 +363,7 @@ def linear_response(
         model: NumPyro model.
         guide: trained guide with Gaussian sites: ``DVIGuide``, the host's automatic
             Gaussian guides, point estimates (whose response is Laplace's approximation),
-            or your own.
+            or your own; or what ``fit`` returned.
         *data: what it was trained on, arguments of model and guide.
         objective: the loss that it was trained by; by default ``DeterministicELBO()``.
         tolerance: Newton decrement in nats up to which the parameters count as an
@@ -371,7 +371,8 @@ def linear_response(
             deviations of its own there.
         float64: whether to compute in double precision; so it is anyway where parameters
             are doubles.
-        params: trained parameters of guide and model, from ``fit`` or ``svi.get_params``.
+        params: trained parameters of guide and model, from ``svi.get_params``, unless
+            ``guide`` is a ``Fit``.
         **named: arguments of model and guide by name.
 
     Returns:
@@ -392,11 +393,10 @@ def linear_response(
 
     Example:
         >>> result = fit(model, guide, x, y, method="newton")  # doctest: +SKIP
-        >>> response = linear_response(  # doctest: +SKIP
-        ...     model, guide, x, y, params=result.params
-        ... )
+        >>> response = linear_response(model, result, x, y)  # doctest: +SKIP
         >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
+    guide, params, _ = of_fit(guide, params)
     check_dictionary(params)
     problem = problem_of(model, guide, (data, named), params, objective, float64)
     return LinearResponse(problem, tolerance)

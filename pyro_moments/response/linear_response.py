@@ -18,6 +18,7 @@ from torch.distributions import biject_to
 from moment_calculus.errors import not_in_guide
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
+from moment_calculus.optimisation.outcome import check_dictionary
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.predictions.site import checked_count
 from moment_calculus.response.inverse_curvature import TOLERANCE
@@ -28,7 +29,6 @@ from moment_calculus.response.problem import (
     Perturbation,
     Quantities,
     Quantity,
-    check_dictionary,
     not_gaussian,
     plate_axes,
 )
