@@ -26,6 +26,7 @@ from guides.families.mean_field import (
     initial_noise_scale,
     varying_support_error,
 )
+from guides.pyro.ownership import claim_names, release_names
 
 
 class OnSupport(dist.TransformedDistribution):
@@ -224,6 +225,14 @@ class DVIGuide(AutoGuide):
         self._pending_state: tuple[Mapping[str, Any], tuple, dict] | None = None
         self._trained_names: tuple[str, ...] | None = None  # names of trained parameters
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Sample every latent site; the arguments are those of the model."""
+        if self._sites is None:
+            release_names(self)
+        else:
+            claim_names(self)
+        return super().__call__(*args, **kwargs)
+
     def bind(self, model: Callable) -> None:
         """Bind the guide to a model unless it has one.
 
@@ -257,6 +266,7 @@ class DVIGuide(AutoGuide):
         sites = tuple(self._add_parameters(name, site) for name, site in nodes.items())
         self._load_pending_state()
         self._sites = sites
+        claim_names(self)
         self._prototype_frames = OrderedDict(self._prototype_frames)
         self.prototype_trace = None  # free the data it refers to
 

@@ -128,6 +128,7 @@ class Fit(Course):
     seconds: dict[str, float]
     losses: list[float] = field(repr=False, default_factory=list)
     by_draws: ByDraws = field(default_factory=ByDraws)
+    context: Any = field(repr=False, default=None)  # puts ``params`` in their places (Pyro)
 
     @property
     def rank(self) -> float:

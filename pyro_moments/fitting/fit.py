@@ -34,7 +34,9 @@ from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, TorchOptimiser
 from pyro_moments.fitting.parameters import (
     Parameters,
+    ParameterSnapshot,
     double_precision,
+    new_parameters,
     parameters_to_float64,
     to_float64,
 )
@@ -73,10 +75,12 @@ def fit(
     seed: int = 0,
     **named: Any,
 ) -> Fit:
-    """Train a guide by a closed-form ELBO, starting from its current parameters.
+    """Train a guide by a closed-form ELBO.
 
-    Pyro stores parameters by name: a second guide of the same class continues with those
-    of the first, unless ``pyro.clear_param_store()`` is called in between.
+    A guide without parameters, and the model's own parameters with it, start afresh; a
+    guide that has some is trained further, in place. The result has its own copies:
+    passed to :func:`predict`, :func:`linear_response`, :func:`save` or :func:`diagnose`,
+    it stays what it is when guide or model are trained again.
 
     Args:
         model: the model.
@@ -214,7 +218,10 @@ def fit_with(
             scheduler=scheduler,
             started=started,
         )
-        result = task.train_guide(guide)[0] if options.restarts == 1 else best_of(task, guide)
+        with new_parameters(guide):
+            train = task.train_guide if options.restarts == 1 else functools.partial(best_of, task)
+            result, parameters = train(guide)
+        result.context = ParameterSnapshot(parameters, (model, result.guide))
         if options.by_draws:
             problem = task.problem(result.guide, kl_warm_up=False)
             result.by_draws = trained_loss_by_draws(problem, source, options, result, _rows)
@@ -347,8 +354,8 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
     return trainer, parameters
 
 
-def best_of(task: FitTask, guide: Callable) -> Fit:
-    """Return the best of several fits, whose parameters the guide then has.
+def best_of(task: FitTask, guide: Callable) -> tuple[Fit, Parameters]:
+    """Return the best of several fits, and the guide's parameters, which then are its.
 
     Pyro stores parameters by name, so that a copy of the guide would continue with those
     of the last training: every training has a store of its own.
@@ -366,9 +373,10 @@ def best_of(task: FitTask, guide: Callable) -> Fit:
             fits.append((fit, parameters.unconstrained_copies()))
         module.load_state_dict(initial)
     fit, copies = min(fits, key=lambda pair: pair[0].rank)
-    Parameters.from_run(lambda: task.unweighted_loss(guide)).load(copies)
+    parameters = Parameters.from_run(lambda: task.unweighted_loss(guide))
+    parameters.load(copies)
     fit.guide = guide
-    return fit
+    return fit, parameters
 
 
 def _copied(guide: Any) -> Any:

@@ -14,6 +14,7 @@ from pyro import poutine
 from torch.distributions import transform_to
 
 from pyro_moments._host import tree_map
+from pyro_moments.sites.messenger import modules_of
 
 
 def unconstrained_parameters(tracer: Any) -> dict[str, torch.Tensor]:
@@ -106,6 +107,71 @@ class Parameters:
             if not torch.equal(new_value, leaf):  # a copy invalidates autograd's graphs
                 leaf.copy_(new_value)
             start += leaf.numel()
+
+
+class ParameterSnapshot:
+    """Copies of the parameters of model and guide, and a context that puts them in place.
+
+    Nothing is changed in place: what is computed in the context stays valid outside.
+    """
+
+    def __init__(self, parameters: Parameters, programs: tuple[Callable, ...]) -> None:
+        copies = {
+            id(leaf): torch.nn.Parameter(leaf.detach().clone())
+            for leaf in parameters.leaves.values()
+        }
+        stored = {name: copies[id(leaf)] for name, leaf in parameters.leaves.items()}
+        self._store = {"params": stored, "constraints": parameters.constraints}
+        self._modules = [
+            (module, {key: copies.get(id(part), part) for key, part in module._parameters.items()})
+            for program in programs
+            for module in modules_of(program)
+        ]
+        self._use_float64 = any(copy.dtype is torch.float64 for copy in copies.values())
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Return the context."""
+        state: Any = {kind: dict(part) for kind, part in self._store.items()}
+        with (
+            pyro.get_param_store().scope(state),
+            module_parameters(self._modules),
+            double_precision() if self._use_float64 else contextlib.nullcontext(),
+        ):
+            yield
+
+    def cast(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Return arguments in the precision of the parameters."""
+        return (to_float64(args), to_float64(kwargs)) if self._use_float64 else (args, kwargs)
+
+
+@contextlib.contextmanager
+def module_parameters(modules: list[tuple[Any, dict]]) -> Iterator[None]:
+    """Install recorded parameters in modules, which Pyro replaces; undo it on exit."""
+    before = [dict(module._parameters) for module, _ in modules]
+    try:
+        for module, parameters in modules:
+            module._parameters.update(parameters)
+        yield
+    finally:
+        for (module, _), parameters in zip(modules, before, strict=True):
+            module._parameters.update(parameters)
+
+
+@contextlib.contextmanager
+def new_parameters(guide: Any) -> Iterator[None]:
+    """Let a training make all its parameters anew, unless its guide has some already.
+
+    Afterwards Pyro's store has them in place of those of the same names.
+    """
+    if isinstance(guide, torch.nn.Module) and next(guide.parameters(), None) is not None:
+        yield
+        return
+    store = pyro.get_param_store()
+    with store.scope():
+        yield
+        trained = store.get_state()
+    store.set_state(trained)
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:

@@ -28,6 +28,7 @@ from moment_calculus.optimisation.storage.trainings import (
 from moment_calculus.optimisation.weighting import priors_from_fit
 from pyro_moments.fitting.parameters import (
     Parameters,
+    ParameterSnapshot,
     double_precision,
     has_float64,
     parameters_to_float64,
@@ -41,9 +42,7 @@ from pyro_moments.sites.traces import bind
 PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")
 
 
-def save(
-    path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
-) -> None:
+def save(path: str | PathLike[str], model: Callable, guide: Any, *data: Any, **named: Any) -> None:
     """Write the trained parameters of model and guide into one file.
 
     The file holds the parameters as safetensors, and a header of JSON: the version of its
@@ -53,14 +52,17 @@ def save(
     Args:
         path: the file; an existing one is replaced atomically.
         model: the model.
-        guide: the trained guide.
+        guide: the trained guide, or what ``fit`` returned.
         *data: arguments of model and guide, as in training; the model is run on them, to
             know its sites.
         **named: likewise, by name.
 
     Example:
-        >>> save("network.safetensors", model, guide, x, y)  # doctest: +SKIP
+        >>> save("network.safetensors", model, result, x, y)  # doctest: +SKIP
     """
+    if isinstance(guide, Fit):
+        with guide.context():
+            return save(path, model, guide.guide, *data, **named)
     use_float64 = has_float64(guide)
     data, named = (to_float64(data), to_float64(named)) if use_float64 else (data, named)
     with double_precision() if use_float64 else contextlib.nullcontext():
@@ -74,10 +76,6 @@ def load(
     path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
 ) -> Fit:
     """Load trained parameters from a file of :func:`save` or a checkpoint of :func:`fit`.
-
-    Pyro stores parameters by name: guides of the same class share them, and those of the
-    file replace those in the store, unless ``pyro.clear_param_store()`` is called in
-    between.
 
     Args:
         path: the file.
@@ -120,7 +118,9 @@ def load(
         parameters = Parameters.from_run(run)
     check_parameters(path, arrays, parameters.leaves)
     parameters.replace_data(arrays)
-    fit = Fit(guide=guide, params=parameters.constrained_copies(), seconds={})
+    context = ParameterSnapshot(parameters, (model, guide))
+    params = parameters.constrained_copies()
+    fit = Fit(guide=guide, params=params, seconds={}, context=context)
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
     return fit

@@ -16,6 +16,7 @@ from guides.families.drawn_sites import with_shared_draws
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.site import (
     ClosedFormSite,
@@ -204,7 +205,7 @@ class LeaveUndrawn(Messenger):
 @torch.no_grad()
 def predict(
     model: Callable,
-    guide: Callable,
+    guide: Any,
     *args: Any,
     covariance: str = "full",
     rules: str | RuleBook = "exact",
@@ -217,7 +218,7 @@ def predict(
 
     Args:
         model: Pyro model.
-        guide: trained guide with Gaussian sites.
+        guide: trained guide with Gaussian sites, or what ``fit`` returned.
         *args: the model's arguments, with new inputs and, usually, without observations.
         covariance: ``"full"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
@@ -241,6 +242,17 @@ def predict(
 
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
+    if isinstance(guide, Fit):
+        args, kwargs = guide.context.cast(args, kwargs)
+        options: dict[str, Any] = {
+            "covariance": covariance,
+            "rules": rules,
+            "propagation": propagation,
+            "num_particles": num_particles,
+            "categorical": categorical,
+        }
+        with guide.context():
+            return predict(model, guide.guide, *args, **options, **kwargs)
     check_particles(propagation, num_particles)
     check_choice("categorical", categorical, PREDICTIVE_RULES)
     settings = propagation_of(covariance, rules, categorical)

@@ -15,7 +15,13 @@ from torch.distributions import transform_to
 
 from moment_calculus.response.problem import parameter_names_error, parameter_shape_error
 from pyro_moments.draws.model import without_subsampling
-from pyro_moments.fitting.parameters import Parameters, as_array, double_precision, to_float64
+from pyro_moments.fitting.parameters import (
+    Parameters,
+    as_array,
+    double_precision,
+    module_parameters,
+    to_float64,
+)
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.sites.messenger import modules_of
 
@@ -72,7 +78,7 @@ class FixedParameters:
                 torch.enable_grad(),
                 _precision(self.has_float64),
                 pyro.get_param_store().scope(_writable_copy(self._store)),
-                _module_parameters(self._modules),
+                module_parameters(self._modules),
                 _parameter_data(self.leaves, self._data),
             ):
                 yield
@@ -106,19 +112,6 @@ def _to_unconstrained(parameters: Parameters, name: str, value: Any) -> torch.Te
 def _writable_copy(state: Any) -> Any:
     """Return a copy of the state of Pyro's store that may be written to."""
     return {name: dict(part) for name, part in state.items()}
-
-
-@contextlib.contextmanager
-def _module_parameters(modules: list[tuple[Any, dict]]) -> Iterator[None]:
-    """Install recorded parameters in modules, which Pyro replaces; undo it on exit."""
-    before = [dict(module._parameters) for module, _ in modules]
-    try:
-        for module, parameters in modules:
-            module._parameters.update(parameters)
-        yield
-    finally:
-        for (module, _), parameters in zip(modules, before, strict=True):
-            module._parameters.update(parameters)
 
 
 @contextlib.contextmanager

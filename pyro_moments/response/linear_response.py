@@ -18,7 +18,7 @@ from torch.distributions import biject_to
 from moment_calculus.errors import not_in_guide
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
-from moment_calculus.optimisation.outcome import check_dictionary
+from moment_calculus.optimisation.outcome import Fit, check_dictionary
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.predictions.site import checked_count
 from moment_calculus.response.inverse_curvature import TOLERANCE
@@ -284,7 +284,7 @@ def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callab
 
 def linear_response(
     model: Callable,
-    guide: Callable,
+    guide: Any,
     *data: Any,
     params: dict[str, Any] | None = None,
     objective: Any = None,
@@ -311,7 +311,7 @@ def linear_response(
         model: Pyro model.
         guide: trained guide with Gaussian sites: ``DVIGuide``, the host's automatic
             Gaussian guides, point estimates (whose response is Laplace's approximation),
-            or your own.
+            or your own; or what ``fit`` returned.
         *data: what it was trained on, arguments of model and guide.
         objective: the loss that it was trained by; by default ``DeterministicELBO()``.
         tolerance: Newton decrement in nats up to which the parameters count as an
@@ -341,10 +341,14 @@ def linear_response(
 
     Example:
         >>> result = fit(model, guide, x, y, method="newton")  # doctest: +SKIP
-        >>> response = linear_response(model, guide, x, y)  # doctest: +SKIP
+        >>> response = linear_response(model, result, x, y)  # doctest: +SKIP
         >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
-    problem = problem_of(model, guide, (data, named), params, objective, float64)
+    context: Any = contextlib.nullcontext
+    if isinstance(guide, Fit):
+        guide, context = guide.guide, guide.context
+    with context():
+        problem = problem_of(model, guide, (data, named), params, objective, float64)
     with problem.precision():
         return LinearResponse(problem, tolerance)
 
