@@ -49,6 +49,7 @@ class Options:
     checkpoint: Any = None
     restarts: int = 1
     prior: Fit | None = None
+    start: Fit | None = None
     float64: bool = False
     by_draws: bool = True
     seed: int = 0
@@ -77,6 +78,12 @@ class Options:
             raise ValueError("held_out takes the model's arguments, such as (x, y), not a loader")
         if self.restarts > 1 and self.checkpoint is not None:
             raise ValueError("restarts are not stored: checkpoint one fit after the other")
+        if self.restarts > 1 and self.start is not None:
+            raise ValueError("restarts begin with new parameters each, not with those of start")
+        for name in ("prior", "start"):
+            fit = getattr(self, name)
+            if fit is not None and not isinstance(fit, Fit):
+                raise TypeError(f"{name} takes what fit or load returned, got {type(fit).__name__}")
 
     def _check_deterministic(self) -> None:
         """Raise ValueError for options that only methods with noisy gradients need."""

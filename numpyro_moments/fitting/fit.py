@@ -68,6 +68,7 @@ def fit(
     checkpoint: str | PathLike[str] | None = None,
     restarts: int = 1,
     prior: Fit | None = None,
+    start: Fit | None = None,
     params: dict[str, Any] | None = None,
     float64: bool = False,
     by_draws: bool = True,
@@ -126,6 +127,8 @@ def fit(
         prior: an earlier fit with a ``DVIGuide``, on other data: its posterior takes the
             place of the model's prior. Sites in a plate with what is observed are of the
             rows, and keep theirs.
+        start: an earlier fit with the same sites, whose parameters this one begins with; by
+            default it begins anew.
         restarts: trainings from different starts, the best of which is kept.
         float64: whether to compute in double precision, with doubles of the arrays among
             the arguments; those that the model has elsewhere, such as in closures, are
@@ -139,7 +142,7 @@ def fit(
             or eight particles for the first 32, and for more where these contradict the
             loss; in NumPyro it is compiled before. Random states of the user are left as
             they are.
-        seed: of the order of mini-batches, and in NumPyro of the random key.
+        seed: of initial values, the order of mini-batches and all draws of the training.
         params: parameters to begin with, of an earlier fit; by default initial ones.
         **named: arguments of model and guide by name.
 
@@ -181,6 +184,7 @@ def fit(
         checkpoint=checkpoint,
         restarts=restarts,
         prior=prior,
+        start=start,
         float64=float64,
         by_draws=by_draws,
         seed=seed,
@@ -202,6 +206,7 @@ def fit_with(
         started = time.perf_counter()
         source = options.source(in_jax(data), in_jax(named), _rows, _of_batch, None)
         streamed_model = with_prior(model, options.prior, source)
+        params = params if options.start is None else options.start.params
         problem, states = _begun(options, streamed_model, guide, objective, source, params)
         fits = [
             _fitted(options, problem, source, part, started)

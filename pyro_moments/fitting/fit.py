@@ -39,8 +39,14 @@ from pyro_moments.fitting.parameters import (
     new_parameters,
     parameters_to_float64,
     to_float64,
+    unconstrained_values,
 )
-from pyro_moments.fitting.problem import GlobalRandomState, Problem, trained_loss_by_draws
+from pyro_moments.fitting.problem import (
+    GlobalRandomState,
+    Problem,
+    random_state_restored,
+    trained_loss_by_draws,
+)
 from pyro_moments.fitting.storing import density_text, stored_training, with_prior
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.traces import bind
@@ -70,6 +76,7 @@ def fit(
     checkpoint: str | PathLike[str] | None = None,
     restarts: int = 1,
     prior: Fit | None = None,
+    start: Fit | None = None,
     float64: bool = False,
     by_draws: bool = True,
     seed: int = 0,
@@ -132,6 +139,8 @@ def fit(
         prior: an earlier fit with a ``DVIGuide``, on other data: its posterior takes the
             place of the model's prior. Sites in a plate with what is observed are of the
             rows, and keep theirs.
+        start: an earlier fit with the same sites, whose parameters this one begins with; by
+            default it begins anew.
         restarts: trainings from different starts, the best of which is kept.
         float64: whether to compute in double precision, with doubles of the arrays among
             the arguments; those that the model has elsewhere, such as in closures, are
@@ -145,7 +154,7 @@ def fit(
             or eight particles for the first 32, and for more where these contradict the
             loss; in NumPyro it is compiled before. Random states of the user are left as
             they are.
-        seed: of the order of mini-batches, and in NumPyro of the random key.
+        seed: of initial values, the order of mini-batches and all draws of the training.
         scheduler: makes a learning-rate schedule of torch from the optimiser; the
             schedule takes a step after every step of the optimiser.
         **named: arguments of model and guide by name.
@@ -187,6 +196,7 @@ def fit(
         checkpoint=checkpoint,
         restarts=restarts,
         prior=prior,
+        start=start,
         float64=float64,
         by_draws=by_draws,
         seed=seed,
@@ -218,7 +228,8 @@ def fit_with(
             scheduler=scheduler,
             started=started,
         )
-        with new_parameters(guide):
+        with random_state_restored(), new_parameters(guide):
+            pyro.set_rng_seed(options.seed)
             train = task.train_guide if options.restarts == 1 else functools.partial(best_of, task)
             result, parameters = train(guide)
         result.context = ParameterSnapshot(parameters, (model, result.guide))
@@ -252,8 +263,12 @@ class FitTask:
         """Train a guide, and return the fit and the parameters."""
         bind(guide, self.streamed_model)
         problem = self.problem(guide, kl_warm_up=self.options.warm_up is not None)
+        run = functools.partial(problem.unweighted_loss, first_arguments(self.source))
         if self.options.float64:
-            parameters_to_float64(lambda: problem.unweighted_loss(first_arguments(self.source)))
+            parameters_to_float64(run)
+        if self.options.start is not None:
+            parameters = Parameters.from_run(run)
+            parameters.load(unconstrained_values(parameters, self.options.start.params))
         if self.options.method == "adam":
             steps = _steps(self.options, self.scheduler)
             trainer = GradientTrainer(problem, self.source, self.options.warm_up, steps)

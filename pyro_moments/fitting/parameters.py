@@ -13,6 +13,7 @@ import torch
 from pyro import poutine
 from torch.distributions import transform_to
 
+from moment_calculus.response.problem import parameter_names_error, parameter_shape_error
 from pyro_moments._host import tree_map
 from pyro_moments.sites.messenger import modules_of
 
@@ -107,6 +108,29 @@ class Parameters:
             if not torch.equal(new_value, leaf):  # a copy invalidates autograd's graphs
                 leaf.copy_(new_value)
             start += leaf.numel()
+
+
+def unconstrained_values(
+    parameters: Parameters, params: Mapping[str, Any] | None
+) -> dict[str, torch.Tensor]:
+    """Return unconstrained values by name, from ``params`` or the current parameters."""
+    current = parameters.unconstrained_copies()
+    if params is None:
+        return current
+    if params.keys() != current.keys():
+        raise parameter_names_error(params, current)
+    with torch.no_grad():
+        values = {name: _to_unconstrained(parameters, name, params[name]) for name in current}
+    for name, value in values.items():
+        if value.shape != current[name].shape:
+            raise parameter_shape_error(name, params[name].shape, parameters.values()[name].shape)
+    return {name: value.to(current[name], copy=True) for name, value in values.items()}
+
+
+def _to_unconstrained(parameters: Parameters, name: str, value: Any) -> torch.Tensor:
+    value = torch.as_tensor(value).detach().to(parameters.leaves[name])
+    constraint = parameters.constraints.get(name)
+    return value if constraint is None else transform_to(constraint).inv(value)
 
 
 class ParameterSnapshot:

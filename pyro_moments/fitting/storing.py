@@ -31,6 +31,7 @@ from pyro_moments.fitting.parameters import (
     ParameterSnapshot,
     double_precision,
     has_float64,
+    new_parameters,
     parameters_to_float64,
     to_float64,
 )
@@ -109,6 +110,7 @@ def load(
     data, named = (to_float64(data), to_float64(named)) if use_float64 else (data, named)
     run = lambda: _run(model, guide, data, named)  # noqa: E731
     with (
+        new_parameters(guide),
         random_state_restored(),
         torch.no_grad(),
         double_precision() if use_float64 else contextlib.nullcontext(),
@@ -116,8 +118,8 @@ def load(
         if use_float64:
             parameters_to_float64(run)
         parameters = Parameters.from_run(run)
-    check_parameters(path, arrays, parameters.leaves)
-    parameters.replace_data(arrays)
+        check_parameters(path, arrays, parameters.leaves)
+        parameters.replace_data(arrays)
     context = ParameterSnapshot(parameters, (model, guide))
     params = parameters.constrained_copies()
     fit = Fit(guide=guide, params=params, seconds={}, context=context)

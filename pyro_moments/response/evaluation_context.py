@@ -11,9 +11,7 @@ import numpy as np
 import pyro
 import torch
 from pyro import poutine
-from torch.distributions import transform_to
 
-from moment_calculus.response.problem import parameter_names_error, parameter_shape_error
 from pyro_moments.draws.model import without_subsampling
 from pyro_moments.fitting.parameters import (
     Parameters,
@@ -21,6 +19,7 @@ from pyro_moments.fitting.parameters import (
     double_precision,
     module_parameters,
     to_float64,
+    unconstrained_values,
 )
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.sites.messenger import modules_of
@@ -84,29 +83,6 @@ class FixedParameters:
                 yield
         finally:
             self._is_active = False
-
-
-def unconstrained_values(
-    parameters: Parameters, params: Mapping[str, Any] | None
-) -> dict[str, torch.Tensor]:
-    """Return unconstrained values by name, from ``params`` or the current parameters."""
-    current = parameters.unconstrained_copies()
-    if params is None:
-        return current
-    if params.keys() != current.keys():
-        raise parameter_names_error(params, current)
-    with torch.no_grad():
-        values = {name: _to_unconstrained(parameters, name, params[name]) for name in current}
-    for name, value in values.items():
-        if value.shape != current[name].shape:
-            raise parameter_shape_error(name, params[name].shape, parameters.values()[name].shape)
-    return {name: value.to(current[name], copy=True) for name, value in values.items()}
-
-
-def _to_unconstrained(parameters: Parameters, name: str, value: Any) -> torch.Tensor:
-    value = torch.as_tensor(value).detach().to(parameters.leaves[name])
-    constraint = parameters.constraints.get(name)
-    return value if constraint is None else transform_to(constraint).inv(value)
 
 
 def _writable_copy(state: Any) -> Any:

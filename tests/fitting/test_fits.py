@@ -1,0 +1,152 @@
+"""What ``fit`` returned stands for guide and parameters, which later fits leave as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from pyro.infer import Predictive
+
+import pyro_moments
+from tests.fitting.models import HOSTS
+
+GUIDES = [
+    ("pyro", "DVIGuide"),
+    ("pyro", "TridiagonalGuide"),
+    ("pyro", "AutoNormal"),
+    ("numpyro", "DVIGuide"),
+]
+
+
+def fitted(host, x, y, guide="DVIGuide", **options):
+    """A fit of the coefficients and the noise, which is a parameter of the model."""
+    model = noisy(host)
+    made = host.autoguide.AutoNormal(model) if guide == "AutoNormal" else None
+    options = {"method": "newton", "by_draws": False, **options}
+    return host.package.fit(model, made or getattr(host.package, guide)(), x, y, **options)
+
+
+def noisy(host):
+    """A regression with as many coefficients as columns."""
+    positive = host.dist.constraints.positive
+
+    def model(x, y=None):
+        prior = host.dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1)
+        weight = host.language.sample("weight", prior)
+        noise = host.language.param("noise", host.array(1.0), constraint=positive)
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", host.dist.Normal(x @ weight, noise), obs=y)
+
+    return model
+
+
+def moments(host, fit, x):
+    """Mean and variance of predictions."""
+    prediction = host.package.predict(noisy(host), fit, x)["obs"]
+    return np.asarray(prediction.mean), np.asarray(prediction.variance)
+
+
+@pytest.mark.parametrize(("host", "guide"), GUIDES, indirect=["host"])
+def test_later_fits_of_other_data_and_shapes_change_nothing(host, guide):
+    first = fitted(host, host.x, host.y, guide)
+    before = moments(host, first, host.x)
+    second = fitted(host, host.x, -host.y, guide)
+    third = fitted(host, host.x[:, :2], host.y, guide)
+    assert (np.asarray(moments(host, first, host.x)) == before).all()
+    np.testing.assert_allclose(moments(host, second, host.x)[0], -before[0], rtol=1e-2, atol=1e-2)
+    assert moments(host, third, host.x[:, :2])[0].shape == before[0].shape
+
+
+def test_the_check_of_a_fit_is_of_its_own_parameters(host):
+    first = fitted(host, host.x, host.y)
+    fitted(host, host.x, -host.y)
+    diagnosis = host.package.diagnose(noisy(host), first, host.x, host.y)
+    optimum = next(finding for finding in diagnosis.findings if finding.check == "optimum")
+    assert optimum.verdict.value == "good"
+
+
+def test_linear_response_and_files_take_a_fit(host, tmp_path):
+    first = fitted(host, host.x, host.y)
+    fitted(host, host.x[:, :2], host.y)
+    package, model = host.package, noisy(host)
+    response = package.linear_response(model, first, host.x, host.y)
+    assert response.standard_deviation("weight").shape == (3,)
+    package.save(tmp_path / "fit", model, first, host.x, host.y)
+    loaded = package.load(tmp_path / "fit", model, package.DVIGuide(), host.x)
+    np.testing.assert_array_equal(moments(host, loaded, host.x), moments(host, first, host.x))
+
+
+def test_a_fit_begins_where_another_one_ended_if_asked(host):
+    first = fitted(host, host.x, host.y)
+    again = fitted(host, host.x, host.y)
+    further = fitted(host, host.x, host.y, start=first)
+    assert again.losses[0] == first.losses[0]
+    assert further.losses[0] == pytest.approx(first.loss, rel=1e-6)
+    with pytest.raises(ValueError, match="restarts begin with new parameters"):
+        fitted(host, host.x, host.y, start=first, restarts=2, method="adam")
+    with pytest.raises(TypeError, match="start takes what fit or load returned, got DVIGuide"):
+        fitted(host, host.x, host.y, start=first.guide)
+
+
+def test_a_seed_alone_repeats_a_fit(host):
+    def losses(seed, draw):
+        if host.name == "pyro":
+            torch.manual_seed(draw)
+        options = {"batch_size": 32, "method": "adam", "steps": 6, "seed": seed}
+        fit = host.package.fit(network, host.package.DVIGuide(), host.x, host.y, **options)
+        return fit.losses
+
+    def network(x, y=None):
+        sample, normal = host.language.sample, host.dist.Normal
+        first = sample("first", normal(0.0, 1.0).expand([3, 4]).to_event(2))
+        last = sample("last", normal(0.0, 1.0).expand([4]).to_event(1))
+        with host.language.plate("data", len(x)):
+            return sample("obs", normal(host.np.tanh(x @ first) @ last, 1.0), obs=y)
+
+    assert losses(0, draw=1) == losses(0, draw=2)
+    assert losses(0, draw=1) != losses(1, draw=1)
+
+
+def test_parameters_that_are_no_dictionary_are_named():
+    host = HOSTS["numpyro"]
+    first = fitted(host, host.x, host.y)
+    with pytest.raises(TypeError, match="pass what fit returned in place of the guide"):
+        host.package.predict(noisy(host), first.guide, host.x)
+
+
+def test_pyros_own_verbs_take_the_guide_of_the_last_fit():
+    host = HOSTS["pyro"]
+    pyro.clear_param_store()
+    first = fitted(host, host.x, host.y)
+    draws = Predictive(noisy(host), guide=first.guide, num_samples=400)(host.x)["obs"]
+    mean, variance = moments(host, first, host.x)
+    assert (abs(draws.mean(0).numpy() - mean) < 5 * np.sqrt(variance / 400)).all()
+
+
+def test_guides_of_one_class_train_side_by_side_in_pyro():
+    host = HOSTS["pyro"]
+    pyro.clear_param_store()
+    pairs = [(host.x, host.y), (host.x[:, :2], host.y)]
+    trainings = [
+        pyro_moments.SVI(noisy(host), pyro_moments.DVIGuide(), pyro_moments.DeterministicELBO())
+        for _ in pairs
+    ]
+    losses = [
+        [svi.step(*data) for svi, data in zip(trainings, pairs, strict=True)] for _ in range(30)
+    ]
+    assert losses[-1] < losses[0]
+    assert [len(svi.guide.median()["weight"]) for svi in trainings] == [3, 2]
+
+
+def test_a_new_guide_takes_over_parameters_that_pyro_loaded(tmp_path):
+    host = HOSTS["pyro"]
+    pyro.clear_param_store()
+    first = fitted(host, host.x, host.y)
+    pyro.get_param_store().save(tmp_path / "store")
+    fitted(host, host.x, -host.y)
+    pyro.clear_param_store()
+    pyro.get_param_store().load(tmp_path / "store")
+    guide = pyro_moments.DVIGuide(noisy(host))
+    guide(host.x, host.y)
+    assert torch.equal(guide.median()["weight"], first.params["DVIGuide.locs.weight"])
