@@ -98,7 +98,7 @@ class Outcome(Course):
     has_small_decrement: bool = False  # whether the Newton decrement showed convergence
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Fit(Course):
     """A trained guide, and how its training went.
 
@@ -130,6 +130,19 @@ class Fit(Course):
     by_draws: ByDraws = field(default_factory=ByDraws)
     context: Any = field(repr=False, default=None)  # puts ``params`` in their places (Pyro)
 
+    def __repr__(self) -> str:
+        """Return the loss, its check, the time, why the training ended and the parameters."""
+        seconds = ", ".join(f"{seconds:.2f} {part}" for part, seconds in self.seconds.items())
+        trained = f"loss {self.loss:.6g} after {self.steps} steps" if self.losses else "loaded"
+        lines = (
+            f"Fit of {type(self.guide).__name__}: {trained}",
+            str(self.by_draws),
+            self.reason,
+            f"seconds: {seconds}",
+            f"parameters: {', '.join(map(_described, self.params.items()))}",
+        )
+        return "\n  ".join(line for line in lines if line)
+
     @property
     def rank(self) -> float:
         """Number by which fits of one model are compared: the best fit has the lowest.
@@ -160,3 +173,9 @@ def check_dictionary(params: Any) -> None:
             "params takes the trained parameters, a dictionary as of fit(model, guide, ...).params,"
             f" got {type(params).__name__}; or pass what fit returned in place of the guide"
         )
+
+
+def _described(parameter: tuple[str, Any]) -> str:
+    """Return a parameter's name and shape; a tree has no shape."""
+    name, value = parameter
+    return f"{name} {list(value.shape)}" if hasattr(value, "shape") else name

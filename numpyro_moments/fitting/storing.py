@@ -50,7 +50,7 @@ def save(
     Args:
         path: the file; an existing one is replaced atomically.
         model: the model.
-        guide: the trained guide, or what ``fit`` returned, which has ``params``.
+        guide: the trained guide, or what ``fit`` returned.
         *data: arguments of model and guide, as in training; the model is run on them, to
             know its sites.
         **named: likewise, by name.

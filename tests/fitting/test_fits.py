@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pyro
 import pytest
@@ -150,3 +152,17 @@ def test_a_new_guide_takes_over_parameters_that_pyro_loaded(tmp_path):
     guide = pyro_moments.DVIGuide(noisy(host))
     guide(host.x, host.y)
     assert torch.equal(guide.median()["weight"], first.params["DVIGuide.locs.weight"])
+
+
+def test_a_fit_says_in_five_lines_how_it_went(host):
+    lines = repr(fitted(host, host.x, host.y, by_draws=True)).splitlines()
+    name = "weight_auto_loc" if host.name == "numpyro" else "DVIGuide.locs.weight"
+    patterns = [
+        r"Fit of DVIGuide: loss -?\d+\.\d+ after \d+ steps",
+        r"by draws -?\d+\.?\d* ± 0\.\d+, by moments -?\d+\.?\d*",
+        r"converged: .*decrement",
+        r"seconds: \d+\.\d+ preparing, \d+\.\d+ fitting",
+        rf"parameters: .*{name} \[3\]",
+    ]
+    assert len(lines) == 5
+    assert all(map(re.search, patterns, lines))
