@@ -182,17 +182,6 @@ def test_the_certificate_bounds_the_error_of_a_truncated_series(host):
 
 
 @IN_PYRO
-def test_means_and_covariances_of_draws_are_kept(host):
-    row = exact(host.name)["tanh"]
-    assert row.sampled_covariance.shape == row.covariance.shape == (6, 8, 8)
-    variances = np.diagonal(row.sampled_covariance, axis1=-2, axis2=-1)
-    np.testing.assert_allclose(variances, row.sampled_standard_deviation**2, rtol=1e-6)
-    size = row.sampled_standard_deviation.max() ** 2
-    assert np.abs(row.sampled_covariance - row.covariance).max() < 0.12 * size
-    assert row.measures.correlation_error < 3 / math.sqrt(4000)
-
-
-@IN_PYRO
 def test_too_few_draws_and_unknown_rows_are_refused(host):
     model = network(host)
     with pytest.raises(ValueError, match="at least 40"):

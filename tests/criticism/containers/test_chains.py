@@ -87,6 +87,7 @@ def test_few_draws_and_none(host):
         convert(host, chains(host, line(host), 5), line(host), X, Y)
 
 
+@IN_PYRO
 def test_draws_of_a_guide_become_those_of_the_posterior(host):
     mean, covariance = gaussian(X, Y)
     guide = drawing(host, mean, 1.5 * covariance)

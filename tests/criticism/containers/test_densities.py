@@ -35,6 +35,7 @@ def joint(weight, scale):
     return prior + stats.norm(X @ weight, scale).logpdf(Y).sum()
 
 
+@IN_PYRO
 def test_of_model_and_guide(host):
     """Also where draws are made in batches."""
     mean, covariance = gaussian(X, Y)
@@ -79,7 +80,7 @@ def test_subsampled_plates_count_whole(host):
         with host.language.plate("data", len(x), subsample_size=4):
             host.language.sample("effect", host.dist.Normal(host.array(0.5), 2.0))
 
-    data = container(host, guide, local(host, part=4))
+    data = container(host, guide, local(host, part=4), batch_size=25)
     weights, effects = (data.posterior[site].values[0] for site in ("weight", "effect"))
     assert effects.shape == (50, len(Y))
     for part in (data.posterior["effect"], data.log_likelihood["obs"]):
