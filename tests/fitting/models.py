@@ -69,6 +69,10 @@ class Host:
         name = "weight_auto_loc" if self.name == "numpyro" else "DVIGuide.locs.weight"
         return np.asarray(fit.params[name])
 
+    def given(self, params):
+        """What predict and save take before the data: the parameters, in NumPyro."""
+        return (params,) if self.name == "numpyro" else ()
+
     def rows(self, *indices):
         """Some of the data."""
         return self.x[slice(*indices)], self.y[slice(*indices)]

@@ -256,8 +256,7 @@ def test_files_and_copies_keep_the_chain(host, tmp_path):
     host.package.save(path, model, guide, *params, host.x, host.y)
     fresh(host.name)
     loaded = host.package.load(path, model, host.package.TridiagonalGuide(), host.x)
-    given = (loaded.params,) if host.name == "numpyro" else ()
-    found = variances(host, model, loaded.guide, given, host.x)["obs"]
+    found = variances(host, model, loaded.guide, host.given(loaded.params), host.x)["obs"]
     np.testing.assert_allclose(np.asarray(found), before, rtol=1e-6)
     pyro.clear_param_store()
     others = {
