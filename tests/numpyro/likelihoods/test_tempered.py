@@ -11,7 +11,6 @@ from numpyro import handlers
 
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values.propagation import Propagation
-from numpyro_moments import UnsupportedMoments
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.expected import evaluate, tempered, tempered_jointly
 from numpyro_moments.likelihoods.structure import stripped
@@ -165,13 +164,6 @@ def test_drawn_classes_are_those_of_the_expected_log_density():
     small, plain, one = found(jnp.zeros((3, 3)))
     close(small, plain, rtol=1e-4)
     assert (one < 0).all()
-
-
-def test_vectors_without_a_rule_are_refused():
-    logits = site_value("f", jnp.zeros((2, 3)), jnp.ones((2, 3)), Propagation())
-    fn = distribution(lambda f: dist.Dirichlet(jnp.exp(f)), logits)
-    with pytest.raises(UnsupportedMoments, match="Dirichlet"):
-        tempered("y", fn, np.full((2, 3), 1 / 3), 0.5)
 
 
 @pytest.mark.parametrize("name", ["Normal, nonlinear", "Poisson, exp"])
