@@ -20,6 +20,7 @@ from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.traces import moment_traces
 from tests.cases.hosts import models
 from tests.checks.jaxprs import by_numpy
+from tests.fitting.models import HOSTS, started
 
 X = np.random.default_rng(0).normal(size=(6, 3))
 Y = np.sin(X[:, 0])
@@ -64,9 +65,8 @@ def in_numpyro(model: Any = network, **options: Any) -> tuple[Any, dict, dict, A
     guide = numpyro_moments.MCDropoutGuide(**options)
     elbo = numpyro_moments.DeterministicELBO()
     bound = partial(model, models.NUMPYRO)
-    svi = numpyro_moments.SVI(bound, guide, elbo)
     data = jnp.asarray(X), jnp.asarray(Y)
-    params = svi.get_params(svi.init(jax.random.key(0), *data))
+    (params,) = started(HOSTS["numpyro"], bound, guide, *data)
     params = {
         name: jnp.asarray(value_of(name.removesuffix("_auto_loc"), part.shape))
         if name.endswith("_loc")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,7 @@ from moment_calculus.operations.linear.reductions import reduce_mean, reduce_sum
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from tests.dropout import hosts
-from tests.dropout.hosts import PRIOR, SCALE, in_numpyro, in_pyro, value_of
+from tests.dropout.hosts import PRIOR, SCALE, in_numpyro, in_pyro
 
 pytestmark = [
     pytest.mark.filterwarnings("error"),
@@ -115,19 +113,6 @@ def run(monkeypatch, host, model, x, y):
     monkeypatch.setattr(hosts, "X", x)
     monkeypatch.setattr(hosts, "Y", y)
     return HOSTS[host](model, p=P)[-1]
-
-
-@pytest.mark.parametrize("host", HOSTS)
-def test_a_row_beside_the_mean_of_all(host, monkeypatch):
-    """Over all masks of all rows."""
-    found = run(monkeypatch, host, model_of(lambda h: (h + h.mean(0))[:, 0], 2), X[:2], np.zeros(2))
-    masks = np.array(list(itertools.product((0, 1), repeat=4))).reshape(-1, 2, 2)
-    chances = np.prod(np.where(masks, 1 - P, P), axis=(1, 2))
-    h = (masks / (1 - P) * X[:2]) @ value_of("first", (2, 2))
-    f = (h + h.mean(1, keepdims=True))[:, :, 0]
-    mean = chances @ f
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
-    np.testing.assert_allclose(found.epistemic_variance, chances @ (f - mean) ** 2, rtol=1e-9)
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -143,24 +143,6 @@ def test_predictions_of_one_layer_are_exact(host):
     assert terms["obs"] == pytest.approx(expected.sum(), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("model", "options"),
-    [(network, {}), (without_hidden_units, {"others": "mean_field"}),
-     (network, {"noise": "dropconnect"})],
-)  # fmt: skip
-def test_hosts_agree(model, options):
-    ours, theirs = (evaluate(model, p=P, **options)[0] for evaluate in HOSTS.values())
-    assert ours.keys() == theirs.keys()
-    for site, term in ours.items():
-        assert term == pytest.approx(theirs[site], rel=1e-6), site
-
-
-def test_diagonal_propagation():
-    elbo = pyro_moments.DeterministicELBO(covariance="diagonal")
-    terms = in_pyro(p=P, elbo=elbo)[1]
-    assert terms["obs"] == pytest.approx(in_pyro(p=P)[1]["obs"], rel=0.1)
-
-
 @pytest.mark.parametrize("host", HOSTS)
 def test_nothing_dropped_is_a_point_estimate(host):
     _, prediction = HOSTS[host](p=0.0)

@@ -14,6 +14,8 @@ from pyro_moments import SVI, DeterministicELBO, DVIGuide
 from tests.oracles.pyro_samples import trace_elbo, vectorised_trace_elbo
 from tests.pyro import models
 
+X, Y = models.data()
+
 
 def assert_equals_trace_elbo(model, guide, *args, samples=1500, elbo=None):
     """Conjugate models: no Gaussian matching is involved, so only the sampling error counts."""
@@ -30,8 +32,6 @@ def assert_equals_vectorised_trace_elbo(model, guide, *args, plates=1):
 
 
 def test_kl_annealing_on_the_model_alone():
-    x, y = models.data()
-
     def model(x, y):
         with poutine.scale(scale=0.3):
             w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
@@ -42,12 +42,10 @@ def test_kl_annealing_on_the_model_alone():
         loc = pyro.param("loc", torch.ones(3))
         pyro.sample("w", dist.Normal(loc, 0.2).to_event(1))
 
-    assert_equals_trace_elbo(model, guide, x, y)
+    assert_equals_trace_elbo(model, guide, X, Y)
 
 
 def test_masks_by_handler_and_by_distribution():
-    x, y = models.data()
-
     def model(x, y):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         with pyro.plate("data", len(x)):
@@ -55,26 +53,22 @@ def test_masks_by_handler_and_by_distribution():
                 pyro.sample("first", dist.Normal(x @ w, 0.5), obs=y)
             pyro.sample("second", dist.Normal(x @ w, 0.5).mask(y < 0.5), obs=y)
 
-    assert_equals_trace_elbo(model, DVIGuide(), x, y)
+    assert_equals_trace_elbo(model, DVIGuide(), X, Y)
 
 
 def test_subsampled_plate_scales_the_likelihood():
-    x, y = models.data()
-
     def model(x, y, size):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         with pyro.plate("data", len(x), subsample_size=size) as index:
             pyro.sample("obs", dist.Normal(x[index] @ w, 0.5), obs=y[index])
 
     guide, elbo = DVIGuide(), DeterministicELBO()
-    full = elbo.loss(model, guide, x, y, len(x))
-    batches = torch.tensor([elbo.loss(model, guide, x, y, 5) for _ in range(200)])
+    full = elbo.loss(model, guide, X, Y, len(X))
+    batches = torch.tensor([elbo.loss(model, guide, X, Y, 5) for _ in range(200)])
     assert abs(batches.mean() - full) < 4 * batches.std() / 200**0.5
 
 
 def test_several_observed_sites():
-    x, y = models.data()
-
     def model(x, y):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         shift = pyro.sample("shift", dist.Normal(0.0, 1.0))
@@ -82,31 +76,28 @@ def test_several_observed_sites():
             pyro.sample("first", dist.Normal(x @ w, 0.5), obs=y)
             pyro.sample("second", dist.Normal(x @ w + shift, 0.2), obs=2 * y)
 
-    assert_equals_trace_elbo(model, DVIGuide(), x, y)
+    assert_equals_trace_elbo(model, DVIGuide(), X, Y)
 
 
 def test_event_dimensions_of_observations():
-    x, y = models.data()
-    targets = torch.stack([y, -y], dim=-1)
+    targets = torch.stack([Y, -Y], dim=-1)
 
     def model(x, y):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3, 2]).to_event(2))
         with pyro.plate("data", len(x)):
             pyro.sample("obs", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
 
-    assert_equals_trace_elbo(model, DVIGuide(), x, targets)
+    assert_equals_trace_elbo(model, DVIGuide(), X, targets)
 
 
 def test_log_scale_site_drives_the_noise():
-    x, y = models.data()
-
     def model(x, y):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         log_scale = pyro.sample("log_scale", dist.Normal(0.0, 1.0))
         with pyro.plate("data", len(x)):
             pyro.sample("obs", dist.Normal((x * w).sum(-1), torch.exp(log_scale)), obs=y)
 
-    assert_equals_vectorised_trace_elbo(model, DVIGuide(init_scale=0.3), x, y)
+    assert_equals_vectorised_trace_elbo(model, DVIGuide(init_scale=0.3), X, Y)
 
 
 def test_equals_trace_mean_field_where_that_is_exact():
@@ -121,8 +112,6 @@ def test_equals_trace_mean_field_where_that_is_exact():
 
 
 def test_named_sites_are_sampled():
-    x, y = models.data()
-
     def model(x, y):
         w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         precision = pyro.sample("precision", dist.Gamma(2.0, 1.0))
@@ -132,16 +121,15 @@ def test_named_sites_are_sampled():
     guide = DVIGuide(init_scale=0.3)
     elbo = DeterministicELBO(sample_sites=["precision"], num_particles=30)
     svi = SVI(model, guide, elbo)
-    assert svi.step(x, y) > 0
-    estimates = torch.tensor([elbo.loss(model, guide, x, y) for _ in range(10)])
-    expected, error = trace_elbo(model, guide, x, y, samples=20_000)  # cheaper than particles
+    assert svi.step(X, Y) > 0
+    estimates = torch.tensor([elbo.loss(model, guide, X, Y) for _ in range(10)])
+    expected, error = trace_elbo(model, guide, X, Y, samples=20_000)  # cheaper than particles
     tolerance = 4 * (error**2 + estimates.var().item() / 10) ** 0.5
     assert abs(estimates.mean().item() - expected) < tolerance
 
 
 def test_guide_with_a_linear_gaussian_conditional_is_exact():
     """q(a) q(b | a) = the joint Gaussian that a multivariate Normal guide states directly."""
-    x, y = models.data()
 
     def model(x, y):
         a = pyro.sample("a", dist.Normal(0.0, 1.0))
@@ -157,12 +145,12 @@ def test_guide_with_a_linear_gaussian_conditional_is_exact():
     covariance = torch.tensor([[0.49, -0.392], [-0.392, 0.64 * 0.49 + 0.16]])
     prior = dist.MultivariateNormal(torch.zeros(2), torch.tensor([[1.0, 1.0], [1.0, 5.0]]))
     posterior = dist.MultivariateNormal(mean, covariance)
-    design = torch.stack([torch.ones(len(x)), x[:, 0]], -1)
-    squared = (y - design @ mean) ** 2 + ((design @ covariance) * design).sum(-1)
+    design = torch.stack([torch.ones(len(X)), X[:, 0]], -1)
+    squared = (Y - design @ mean) ** 2 + ((design @ covariance) * design).sum(-1)
     fit = dist.Normal(0.0, 0.5).log_prob(torch.zeros(())) - 0.5 * squared / 0.25
     expected = torch.distributions.kl_divergence(posterior, prior) - fit.sum()
     for covariance_mode in ("full", "diagonal"):
-        loss = DeterministicELBO(covariance=covariance_mode).loss(model, guide, x, y)
+        loss = DeterministicELBO(covariance=covariance_mode).loss(model, guide, X, Y)
         assert loss == pytest.approx(expected.item(), rel=1e-6)
 
 
