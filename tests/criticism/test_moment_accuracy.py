@@ -15,6 +15,7 @@ from pyro.infer.autoguide import init_to_value
 from moment_calculus.functions.base import Delegating
 from moment_calculus.values.propagation import RuleBook
 from tests.checks.marks import IN_PYRO
+from tests.fitting.models import started
 from tests.response.models import HOSTS, doubles, fresh
 
 
@@ -227,13 +228,9 @@ def guided(host, model, *data, init_scale=0.3, values=None):
         options["init_loc_fn"] = INITIAL[host.name](values=arrays)
     guide = host.package.DVIGuide(**options)
     arrays = [host.array(part) for part in data]
-    loss = host.package.DeterministicELBO()
-    if host.name == "pyro":
-        loss.loss(model, guide, *arrays)
-        return guide, {}, arrays
-    svi = host.package.SVI(model, guide, loss)
-    params = svi.get_params(svi.init(jax.random.key(0), *arrays))
-    return guide, {"params": params, "rng_key": jax.random.key(1)}, arrays
+    given = started(host, model, guide, *arrays)
+    known = {"params": given[0], "rng_key": jax.random.key(1)} if given else {}
+    return guide, known, arrays
 
 
 def accuracy(host, model, *data, init_scale=0.3, values=None, **options):

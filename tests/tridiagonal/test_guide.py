@@ -18,7 +18,7 @@ from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.response.problem import NarrowerVarianceWarning
 from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import fresh
+from tests.fitting.models import fresh, started
 from tests.propagation.oracle import losses
 from tests.response.models import doubles
 from tests.tridiagonal.dense import correlations, covariance
@@ -61,16 +61,6 @@ def network(host):
             host.language.sample("obs", host.dist.Normal(loc, scale), obs=y)
 
     return model
-
-
-def started(host, model, guide, *data):
-    """The guide's parameters after it met a model; an empty mapping where it keeps them."""
-    svi = host.package.SVI(model, guide, host.package.DeterministicELBO())
-    if host.name == "numpyro":
-        begin = by_numpy(lambda key: svi.get_params(svi.init(key, *data)))
-        return (jax.tree.map(jnp.asarray, begin(jax.random.key(0))),)
-    svi.evaluate_loss(*data)
-    return ()
 
 
 def variances(host, model, guide, params, x, **options):
@@ -256,8 +246,7 @@ def test_files_and_copies_keep_the_chain(host, tmp_path):
     host.package.save(path, model, guide, *params, host.x, host.y)
     fresh(host.name)
     loaded = host.package.load(path, model, host.package.TridiagonalGuide(), host.x)
-    given = (loaded.params,) if host.name == "numpyro" else ()
-    found = variances(host, model, loaded.guide, given, host.x)["obs"]
+    found = variances(host, model, loaded.guide, host.given(loaded.params), host.x)["obs"]
     np.testing.assert_allclose(np.asarray(found), before, rtol=1e-6)
     pyro.clear_param_store()
     others = {

@@ -39,7 +39,7 @@ def trained(host, model, *data, **options):
 def compared(host, model=None, samples=None, diverging=None, **options):
     with doubles(host):
         model = model or line(host)
-        data = [host.array(part) for part in (X, Y)]
+        data = host.array(X), host.array(Y)
         reference = chains(samples or exact_draws(), diverging)
         result = trained(host, model, *data)
         return host.package.compare_with_nuts(model, result, *data, reference=reference, **options)
@@ -47,7 +47,9 @@ def compared(host, model=None, samples=None, diverging=None, **options):
 
 @pytest.fixture
 def host():
-    return fresh("pyro")
+    host = fresh("pyro")
+    with doubles(host):
+        yield host
 
 
 @pytest.fixture(scope="module")
@@ -132,13 +134,12 @@ def test_chains_that_are_no_reference_are_told(host):
 
 def test_chains_may_be_in_a_container(comparison, host):
     contained = comparison.inference_data["NUTS"]
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        result = trained(host, line(host), *data)
-        found = host.package.compare_with_nuts(line(host), result, *data, reference=contained)
-        other = contained.map(lambda part: part.rename(weight="other"), groups="posterior")
-        with pytest.raises(ValueError, match="no draws of 'weight'; its posterior has 'other'"):
-            host.package.compare_with_nuts(line(host), result, *data, reference=other)
+    data = host.array(X), host.array(Y)
+    result = trained(host, line(host), *data)
+    found = host.package.compare_with_nuts(line(host), result, *data, reference=contained)
+    other = contained.map(lambda part: part.rename(weight="other"), groups="posterior")
+    with pytest.raises(ValueError, match="no draws of 'weight'; its posterior has 'other'"):
+        host.package.compare_with_nuts(line(host), result, *data, reference=other)
     np.testing.assert_allclose(found.sites[0].difference, comparison.sites[0].difference, atol=1e-6)
     assert found.chains.divergences == 0
 
@@ -151,12 +152,11 @@ def test_a_single_chain_is_compared_with_itself(host):
 
 def test_what_is_not_possible_is_noted(host):
     """A guide that was not trained has no linear response, and improper priors are named."""
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        model = improper(host)
-        result = trained(host, model, *data, steps=1)
-        reference = chains(exact_draws())
-        found = host.package.compare_with_nuts(model, result, *data, reference=reference)
+    data = host.array(X), host.array(Y)
+    model = improper(host)
+    result = trained(host, model, *data, steps=1)
+    reference = chains(exact_draws())
+    found = host.package.compare_with_nuts(model, result, *data, reference=reference)
     notes = " ".join(found.notes)
     assert "no linear response" in notes
     assert "priors of 'weight' are improper" in notes
@@ -164,24 +164,22 @@ def test_what_is_not_possible_is_noted(host):
 
 
 def test_wrong_references_are_refused(host):
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        result = trained(host, line(host), *data)
-        with pytest.raises(TypeError, match="reference is a finished MCMC"):
-            host.package.compare_with_nuts(line(host), result, *data, reference=exact_draws())
+    data = host.array(X), host.array(Y)
+    result = trained(host, line(host), *data)
+    with pytest.raises(TypeError, match="reference is a finished MCMC"):
+        host.package.compare_with_nuts(line(host), result, *data, reference=exact_draws())
     with pytest.raises(TypeError, match=r"test=\(x,\)"):
         compared(host, test=NEW)
 
 
 def test_a_random_density_is_refused(host):
     model = noisy(host)
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        guide = host.package.DVIGuide()
-        elbo = host.package.DeterministicELBO(propagation="sampled")
-        result = host.package.fit(model, guide, *data, objective=elbo, method="adam", steps=2)
-        with pytest.raises(ValueError, match="log density at one draw differ"):
-            host.package.compare_with_nuts(model, result, *data)
+    data = host.array(X), host.array(Y)
+    guide = host.package.DVIGuide()
+    elbo = host.package.DeterministicELBO(propagation="sampled")
+    result = host.package.fit(model, guide, *data, objective=elbo, method="adam", steps=2)
+    with pytest.raises(ValueError, match="log density at one draw differ"):
+        host.package.compare_with_nuts(model, result, *data)
 
 
 def test_moments_of_other_coordinates_are_those_of_draws(host):
@@ -189,9 +187,8 @@ def test_moments_of_other_coordinates_are_those_of_draws(host):
     model, guide = softplus(host, 0.5, 0.3)
     normal = np.random.default_rng(1).normal(0.5, 0.3, size=(2, 1000))
     reference = chains({"scale": np.logaddexp(0, normal)})
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        found = host.package.compare_with_nuts(model, guide, *data, reference=reference)
+    data = host.array(X), host.array(Y)
+    found = host.package.compare_with_nuts(model, guide, *data, reference=reference)
     (site,) = found.sites
     assert np.abs(site.difference) < 5 * site.error
     assert site.ratios["function"] == pytest.approx(1, abs=0.1)

@@ -183,7 +183,8 @@ def test_relaxed_masks_are_differentiable():
 
 
 def test_it_is_no_prior_of_new_data():
-    earlier = fit(by_hand, MCDropoutGuide(), X, Y, steps=1, progress_bar=False)
+    options = {"steps": 1, "progress_bar": False, "by_draws": False}
+    earlier = fit(by_hand, MCDropoutGuide(), X, Y, **options)
     with pytest.raises(ValueError, match="MCDropoutGuide has no density"):
         fit(by_hand, MCDropoutGuide(), X, Y, steps=1, prior=earlier)
 

@@ -7,11 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from numpyro import handlers
 
-from moment_calculus.operations.elementwise.unary import site_value
-from moment_calculus.values.propagation import Propagation
-from numpyro_moments import UnsupportedMoments
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.expected import evaluate, tempered, tempered_jointly
 from numpyro_moments.likelihoods.structure import stripped
@@ -20,7 +16,6 @@ from tests.cases.hosts.tempered import DEVIATIONS, MEANS, data
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.likelihoods.cases import (
     CASES,
-    CLASSES,
     MEAN,
     VARIANCE,
     distribution,
@@ -146,32 +141,6 @@ def test_low_rank_vectors_are_those_of_their_covariance():
         return tempered("y", low, value, 0.5), tempered("y", whole, value, 0.5)
 
     close(*both(MEAN, factor))
-
-
-def test_drawn_classes_are_those_of_the_expected_log_density():
-    """The same draws: for small powers the same number."""
-    flow = Propagation(categorical="sample", categorical_draws=5)
-
-    @by_numpy
-    def found(mean):
-        fn = distribution(
-            lambda f: dist.Categorical(logits=f), site_value("f", mean, jnp.ones((3, 3)), flow)
-        )
-        return [
-            handlers.seed(function, rng_seed=0)("y", fn, CLASSES, *power)
-            for function, power in ((tempered, [1e-6]), (evaluate, []), (tempered, [1.0]))
-        ]
-
-    small, plain, one = found(jnp.zeros((3, 3)))
-    close(small, plain, rtol=1e-4)
-    assert (one < 0).all()
-
-
-def test_vectors_without_a_rule_are_refused():
-    logits = site_value("f", jnp.zeros((2, 3)), jnp.ones((2, 3)), Propagation())
-    fn = distribution(lambda f: dist.Dirichlet(jnp.exp(f)), logits)
-    with pytest.raises(UnsupportedMoments, match="Dirichlet"):
-        tempered("y", fn, np.full((2, 3), 1 / 3), 0.5)
 
 
 @pytest.mark.parametrize("name", ["Normal, nonlinear", "Poisson, exp"])
