@@ -51,21 +51,22 @@ def test_arguments_may_coincide():
     assert len(programs(elbo)) == 1
 
 
-def test_subsamples_are_drawn_anew():
-    elbo, guide = make(), DVIGuide()
-    elbo.loss(subsampled, guide, X, Y, 3)
-    pyro.set_rng_seed(3)
-    found = [elbo.loss(subsampled, guide, X, Y, 3) for _ in range(5)]
-    pyro.set_rng_seed(3)
-    expected = [DeterministicELBO().loss(subsampled, guide, X, Y, 3) for _ in range(5)]
-    assert len(set(found)) == 5
-    assert found == pytest.approx(expected, rel=1e-6)
+def few(x, y):
+    return subsampled(x, y, 3)
 
 
-@pytest.mark.parametrize("backend", [replay, slow(inductor)])
-def test_sampled_sites_are_drawn_anew(backend):
-    model = models.with_precision
-    options = {"sample_sites": ["precision"], "num_particles": 2}
+SAMPLED = {"sample_sites": ["precision"], "num_particles": 2}
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "backend"),
+    [
+        (few, {}, replay),
+        (models.with_precision, SAMPLED, replay),
+        slow(models.with_precision, SAMPLED, inductor),
+    ],
+)
+def test_subsamples_and_sampled_sites_are_drawn_anew(model, options, backend):
     elbo, guide = make(backend, **options), DVIGuide(init_scale=0.3)
     elbo.loss(model, guide, X, Y)
     pyro.set_rng_seed(3)
