@@ -15,7 +15,8 @@ from pyro_moments import DeterministicELBO, DVIGuide
 from pyro_moments.compiled.compilers import inductor, replay
 from tests.checks.marks import slow
 from tests.pyro import models
-from tests.pyro.compiled.compiling import assert_same, make, programs, subsampled
+from tests.pyro.compiled.compiling import assert_same, make, programs
+from tests.pyro.models import subsampled
 
 X, Y = models.data()
 
@@ -63,12 +64,7 @@ def test_subsamples_are_drawn_anew():
 
 @pytest.mark.parametrize("backend", [replay, slow(inductor)])
 def test_sampled_sites_are_drawn_anew(backend):
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        precision = pyro.sample("precision", dist.Gamma(2.0, 1.0))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, precision.rsqrt()), obs=y)
-
+    model = models.with_precision
     options = {"sample_sites": ["precision"], "num_particles": 2}
     elbo, guide = make(backend, **options), DVIGuide(init_scale=0.3)
     elbo.loss(model, guide, X, Y)

@@ -15,7 +15,8 @@ from pyro_moments import SVI, DeterministicELBO, DVIGuide
 from pyro_moments.compiled.compilers import inductor
 from tests.checks.marks import slow
 from tests.pyro import models
-from tests.pyro.compiled.compiling import assert_same, gradients, make, programs, subsampled
+from tests.pyro.compiled.compiling import assert_same, gradients, make, programs
+from tests.pyro.models import subsampled
 
 X, Y = models.data()
 

@@ -14,7 +14,8 @@ from torch import nn
 from moment_calculus.errors import CaptureWarning
 from pyro_moments import DeterministicELBO, DVIGuide
 from tests.pyro import models
-from tests.pyro.compiled.compiling import make, programs, subsampled
+from tests.pyro.compiled.compiling import make, programs
+from tests.pyro.models import subsampled
 
 X, Y = models.data()
 
@@ -51,11 +52,7 @@ def test_numpy_inside_the_program_falls_back():
 
 
 def test_random_numbers_of_python_fall_back():
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w + random.random(), 0.5), obs=y)
-
+    model = models.regression(lambda f: dist.Normal(f + random.random(), 0.5))
     elbo, guide = make(), DVIGuide()
     with pytest.warns(CaptureWarning, match="random numbers"):
         assert len({elbo.loss(model, guide, X, Y) for _ in range(4)}) == 4
@@ -66,9 +63,7 @@ def test_side_effects_fall_back():
 
     def model(x, y):
         state["calls"] += 1
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, 0.5), obs=y)
+        return subsampled(x, y)
 
     assert_falls_back(model, "it changes 'calls'", X, Y)
 

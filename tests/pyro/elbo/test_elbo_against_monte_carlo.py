@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from pyro_moments import DeterministicELBO, DVIGuide
-from tests.oracles.pyro_samples import trace_elbo, train
+from tests.oracles.pyro_samples import assert_near, trace_elbo, train
 from tests.pyro import models
 
 X, Y = models.data()
@@ -34,8 +34,7 @@ def test_regression(name):
     make, covariance, share = CASES[name]
     model, guide = make(), DVIGuide()
     loss = train(model, guide, DeterministicELBO(covariance=covariance), X, Y, steps=40)
-    expected, error = trace_elbo(model, guide, X, Y, samples=500)
-    assert abs(loss - expected) < 3 * error + share * abs(expected)
+    assert_near(loss, trace_elbo(model, guide, X, Y, samples=500), share, errors=3)
 
 
 def test_classification_by_delta_and_its_jensen_bound():
@@ -43,7 +42,7 @@ def test_classification_by_delta_and_its_jensen_bound():
     model, guide = models.Classifier(), DVIGuide()
     delta = train(model, guide, DeterministicELBO(), X, classes, steps=40)
     expected, error = trace_elbo(model, guide, X, classes, samples=1000)
-    assert abs(delta - expected) < 3 * error + 0.01 * expected
+    assert_near(delta, (expected, error), 0.01, errors=3)
     bound = DeterministicELBO(categorical="jensen").loss(model, guide, X, classes)
     assert bound > expected - 3 * error
 

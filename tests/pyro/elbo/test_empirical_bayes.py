@@ -47,10 +47,11 @@ def test_hyperparameters_must_be_positive():
         EmpiricalBayesNormal([2], alpha=0)
 
 
-def regression(x, y=None):
-    w = pyro.sample("w", EmpiricalBayesNormal([3], alpha=1.0, beta=1.0))
-    with pyro.plate("data", len(x)):
-        return pyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
+def with_prior(prior):
+    return models.regression(lambda f: dist.Normal(f, 0.3), lambda: prior)
+
+
+regression = with_prior(EmpiricalBayesNormal([3], alpha=1.0, beta=1.0))
 
 
 def test_analytic_elbo_uses_the_optimal_prior_variance():
@@ -59,12 +60,7 @@ def test_analytic_elbo_uses_the_optimal_prior_variance():
     loss = DeterministicELBO().loss(regression, guide, x, y)
     loc, scale = guide.locs.w.detach(), guide.scales.w.detach()
     optimal = ((scale**2 + loc**2).sum() + 2 * 1.0) / (3 + 2 * 1.0 + 2)
-
-    def fixed(x, y):
-        w = pyro.sample("w", dist.Normal(0.0, optimal.sqrt()).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
-
+    fixed = with_prior(dist.Normal(0.0, optimal.sqrt()).expand([3]).to_event(1))
     assert loss == pytest.approx(DeterministicELBO().loss(fixed, guide, x, y), rel=1e-6)
 
 

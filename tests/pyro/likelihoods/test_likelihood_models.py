@@ -31,21 +31,9 @@ FAMILIES = {
 }
 
 
-def regression(make):
-    """Linear predictor of a likelihood, so that every f_n is exactly Gaussian."""
-
-    def model(x, y=None, subsample=None):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x), subsample=subsample) as index:
-            y = None if y is None else y[index]
-            pyro.sample("obs", make(x[index] @ w), obs=y)
-
-    return model
-
-
 def fitted(make):
     x, _ = models.data()
-    model, guide = regression(make), DVIGuide(init_scale=SPREAD)
+    model, guide = models.regression(make), DVIGuide(init_scale=SPREAD)
     y = make(x[:, 0] - 0.5 * x[:, 1]).sample()
     DeterministicELBO().loss(model, guide, x, y)
     return model, guide, x, y
@@ -97,11 +85,6 @@ def test_sampled_logits_are_unbiased():
     loss = elbo.differentiable_loss(classifier, guide, X, classes)
     gradients = torch.autograd.grad(loss, list(guide.parameters()))
     assert all(gradient.isfinite().all() and gradient.abs().max() > 0 for gradient in gradients)
-
-
-def test_sampled_logits_need_draws():
-    with pytest.raises(ValueError, match="categorical_draws=0"):
-        DeterministicELBO(categorical="sample", categorical_draws=0)
 
 
 def multivariate(x, y=None):
