@@ -110,7 +110,8 @@ def test_learnt_probabilities_count_the_entropy_of_their_masks(host, noise):
     assert learnt["obs"] == pytest.approx(fixed["obs"], rel=1e-9)
 
 
-def test_predictions_of_one_layer_are_exact(host):
+@pytest.mark.parametrize("noise", ["bernoulli", "dropconnect"])
+def test_predictions_of_one_layer_are_exact(host, noise):
     """Over all masks of the inputs of a linear regression."""
 
     def regression(host, x, y=None):
@@ -118,7 +119,7 @@ def test_predictions_of_one_layer_are_exact(host):
         with host.language.plate("data", len(x)):
             host.language.sample("obs", host.dist.Normal(x @ w, SCALE), obs=y)
 
-    terms, prediction = evaluated(host, regression, p=P)
+    terms, prediction = evaluated(host, regression, p=P, noise=noise)
     weights = value_of("first", (3,))
     masks = np.array(list(itertools.product((0, 1), repeat=3)))
     chances = np.prod(np.where(masks, KEPT, P), axis=1)
