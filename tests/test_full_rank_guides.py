@@ -101,7 +101,6 @@ NETWORKS = {
         26,
     ),
     "classes": (network(3, lambda h, f: h.dist.Categorical(logits=f)), "classes", 31),
-    "linear": (multivariate, "y", 8),
 }
 
 

@@ -7,7 +7,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pyro
 import pytest
 import torch
 from scipy import stats
@@ -18,6 +17,8 @@ from tests.cases.hosts import models
 from tests.cases.hosts.full_rank import HOSTS, KINDS, posterior
 from tests.checks.jaxprs import by_numpy
 from tests.golden import losses
+from tests.propagation.oracle import placed
+from tests.response.models import mean_field
 
 PRIORS = {
     "Gamma": (2.0, 1.0),
@@ -33,19 +34,25 @@ PRIORS = {
 LOCATION = 0.2
 
 
-def site(prior, observed):
-    def model(host):
-        s = host.sample("s", getattr(host.dist, prior)(*PRIORS[prior]))
+def site(host, prior, observed):
+    """A model of one positive or bounded site."""
+
+    def model():
+        s = host.language.sample("s", getattr(host.dist, prior)(*PRIORS[prior]))
         if observed:
-            host.sample("y", host.dist.Normal(0.0, s), obs=host.np.ones(()))
+            host.language.sample("y", host.dist.Normal(0.0, s), obs=host.np.ones(()))
 
     return model
 
 
-def in_pyro(model, scale):
-    pyro.clear_param_store()
+def loss_and_gradients(host, model, scale):
+    """In single precision, at a location and a scale of the only site."""
+    elbo = host.package.DeterministicELBO()
+    return (in_pyro if host.name == "pyro" else in_numpyro)(elbo, model, scale)
+
+
+def in_pyro(elbo, model, scale):
     guide = pyro_moments.DVIGuide(init_scale=scale)
-    elbo, model = pyro_moments.DeterministicELBO(), partial(model, models.PYRO)
     elbo.differentiable_loss(model, guide)
     with torch.no_grad():
         next(guide.locs.parameters()).fill_(LOCATION)
@@ -54,9 +61,8 @@ def in_pyro(model, scale):
     return loss.item(), np.array([gradient.item() for gradient in gradients])
 
 
-def in_numpyro(model, scale):
-    model = partial(model, models.NUMPYRO)
-    guide, elbo = numpyro_moments.DVIGuide(model), numpyro_moments.DeterministicELBO()
+def in_numpyro(elbo, model, scale):
+    guide = numpyro_moments.DVIGuide(model)
     values = {"s_auto_loc": jnp.array(LOCATION), "s_auto_scale": jnp.array(scale)}
     loss = jax.value_and_grad(lambda values: elbo.loss(jax.random.key(0), values, model, guide))
     value, gradients = by_numpy(loss)(values)
@@ -65,12 +71,11 @@ def in_numpyro(model, scale):
 
 @pytest.mark.parametrize("scale", [10.0, 100.0])
 @pytest.mark.parametrize("prior", PRIORS)
-def test_losses_and_gradients_are_no_nan(prior, scale):
-    """1/s² is beyond single precision at both widths, and both hosts say so."""
-    for run in (in_pyro, in_numpyro):
-        loss, gradients = run(site(prior, observed=True), scale)
-        assert loss == np.inf, run
-        assert not np.isnan(gradients).any(), run
+def test_losses_and_gradients_are_no_nan(host, prior, scale):
+    """1/s² is beyond single precision at both widths."""
+    loss, gradients = loss_and_gradients(host, site(host, prior, observed=True), scale)
+    assert loss == np.inf
+    assert not np.isnan(gradients).any()
 
 
 LOG_DENSITIES = {  # from u, for s = exp(u) or its share
@@ -82,40 +87,31 @@ LOG_DENSITIES = {  # from u, for s = exp(u) or its share
 
 @pytest.mark.parametrize("scale", [3.0, 30.0, 1000.0])
 @pytest.mark.parametrize("prior", LOG_DENSITIES)
-def test_divergences_that_are_finite_stay_exact(prior, scale):
+def test_divergences_that_are_finite_stay_exact(host, prior, scale):
     steps = np.linspace(-10, 10, 200_001)
     weights = stats.norm.pdf(steps) / stats.norm.pdf(steps).sum()
     energy = weights @ LOG_DENSITIES[prior](LOCATION + scale * steps)
     expected = -energy - stats.norm(0, scale).entropy()
-    for run in (in_pyro, in_numpyro):
-        assert run(site(prior, observed=False), scale)[0] == pytest.approx(expected, rel=1e-5), run
+    found = loss_and_gradients(host, site(host, prior, observed=False), scale)[0]
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
-def predicted(host, package):
-    def model():
-        f = host.sample("f", host.dist.Normal(host.np.zeros(2), 1.0).to_event(1))
-        host.sample("y", host.dist.LogNormal(f[0], host.np.exp(f[1])))
-
-    if host is models.PYRO:
-        guide = package.DVIGuide(init_scale=1.0)
-        package.DeterministicELBO().loss(pyro.condition(model, {"y": torch.ones(())}), guide)
-        found = package.predict(model, guide)["y"]
-        return found.aleatoric_variance, found.epistemic_variance
-
-    @by_numpy
-    def variances(values):
-        found = package.predict(model, package.DVIGuide(model), values)["y"]
-        return found.aleatoric_variance, found.epistemic_variance
-
-    return variances({"f_auto_loc": jnp.zeros(2), "f_auto_scale": jnp.ones(2)})
-
-
-@pytest.mark.parametrize(
-    ("host", "package"), [(models.PYRO, pyro_moments), (models.NUMPYRO, numpyro_moments)]
-)
-def test_a_log_normal_of_random_width_has_no_variance(host, package):
+def test_a_log_normal_of_random_width_has_no_variance(host):
     """E exp(exp(2h)) of a Gaussian h is infinite."""
-    aleatoric, epistemic = map(np.asarray, predicted(host, package))
+
+    def model(y=None):
+        f = host.language.sample("f", host.dist.Normal(host.np.zeros(2), 1.0).to_event(1))
+        host.language.sample("y", host.dist.LogNormal(f[0], host.np.exp(f[1])), obs=y)
+
+    guide, one = host.package.DVIGuide(), host.np.ones(())
+    given = placed(host, model, guide, mean_field(host, f=(np.zeros(2), np.ones(2))), one)
+
+    def variances():
+        found = host.package.predict(model, guide, *given)["y"]
+        return found.aleatoric_variance, found.epistemic_variance
+
+    run = by_numpy(variances) if host.name == "numpyro" else variances
+    aleatoric, epistemic = map(np.asarray, run())
     assert aleatoric == np.inf
     assert not np.isnan(epistemic)
 

@@ -14,7 +14,6 @@ import pyro_moments
 ARRAYS = {"pyro": torch.as_tensor, "numpyro": jnp.asarray}
 PREDICTIVE_RULES = {"pyro": pyro.distributions, "numpyro": numpyro.distributions}
 MODULES = {"pyro": pyro_moments, "numpyro": numpyro_moments}
-HOSTS = list(MODULES)
 
 SIZE = 300
 rng = np.random.default_rng(0)

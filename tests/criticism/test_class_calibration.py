@@ -14,7 +14,7 @@ from sklearn.metrics import brier_score_loss, log_loss
 
 from moment_calculus.criticism import arviz_access, display
 from pyro_moments import ClassCalibration, calibration
-from tests.criticism.predicted import HOSTS, LOC, SCALE, SIZE, predicted
+from tests.criticism.predicted import LOC, SCALE, SIZE, predicted
 
 pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 LOGITS = np.random.default_rng(0).normal(size=(SIZE, 3))
@@ -23,9 +23,8 @@ LABELS = (np.random.default_rng(1).uniform(size=(SIZE, 1)) > PROBS.cumsum(-1)).s
 ONES = (np.random.default_rng(2).uniform(size=SIZE) < scipy.special.expit(LOC)).astype(int)
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_binary_outcomes_as_scikit_learn(host):
-    found = calibration(predicted(host, "Bernoulli", logits=2 * LOC), ONES)
+def test_binary_outcomes_as_scikit_learn():
+    found = calibration(predicted("pyro", "Bernoulli", logits=2 * LOC), ONES)
     probability = scipy.special.expit(2 * LOC)
     assert isinstance(found, ClassCalibration)
     assert found.accuracy == ((probability > 0.5) == ONES).mean()

@@ -15,6 +15,7 @@ from pyro.infer.autoguide import init_to_value
 from moment_calculus.functions.base import Delegating
 from moment_calculus.values.propagation import RuleBook
 from tests.checks.marks import IN_PYRO
+from tests.fitting.models import started
 from tests.response.models import HOSTS, doubles, fresh
 
 
@@ -182,17 +183,6 @@ def test_the_certificate_bounds_the_error_of_a_truncated_series(host):
 
 
 @IN_PYRO
-def test_means_and_covariances_of_draws_are_kept(host):
-    row = exact(host.name)["tanh"]
-    assert row.sampled_covariance.shape == row.covariance.shape == (6, 8, 8)
-    variances = np.diagonal(row.sampled_covariance, axis1=-2, axis2=-1)
-    np.testing.assert_allclose(variances, row.sampled_standard_deviation**2, rtol=1e-6)
-    size = row.sampled_standard_deviation.max() ** 2
-    assert np.abs(row.sampled_covariance - row.covariance).max() < 0.12 * size
-    assert row.measures.correlation_error < 3 / math.sqrt(4000)
-
-
-@IN_PYRO
 def test_too_few_draws_and_unknown_rows_are_refused(host):
     model = network(host)
     with pytest.raises(ValueError, match="at least 40"):
@@ -238,13 +228,9 @@ def guided(host, model, *data, init_scale=0.3, values=None):
         options["init_loc_fn"] = INITIAL[host.name](values=arrays)
     guide = host.package.DVIGuide(**options)
     arrays = [host.array(part) for part in data]
-    loss = host.package.DeterministicELBO()
-    if host.name == "pyro":
-        loss.loss(model, guide, *arrays)
-        return guide, {}, arrays
-    svi = host.package.SVI(model, guide, loss)
-    params = svi.get_params(svi.init(jax.random.key(0), *arrays))
-    return guide, {"params": params, "rng_key": jax.random.key(1)}, arrays
+    given = started(host, model, guide, *arrays)
+    known = {"params": given[0], "rng_key": jax.random.key(1)} if given else {}
+    return guide, known, arrays
 
 
 def accuracy(host, model, *data, init_scale=0.3, values=None, **options):

@@ -10,7 +10,8 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer.autoguide import AutoDiagonalNormal
 
-from numpyro_moments import SVI, DeterministicELBO, DVIGuide, moment_accuracy
+from numpyro_moments import DVIGuide, moment_accuracy
+from tests.fitting.models import HOSTS, started
 
 X = jnp.linspace(-1, 1, 15).reshape(5, 3)
 
@@ -65,9 +66,8 @@ PROGRAMS = {
 
 def accuracy(model, guide=None, **options):
     guide = guide or DVIGuide(init_scale=0.2)
-    svi = SVI(model, guide, DeterministicELBO())
-    params = svi.get_params(svi.init(jax.random.key(0), X)) if "params" not in options else {}
-    return moment_accuracy(model, guide, X, **{"params": params, **options})
+    (params,) = started(HOSTS["numpyro"], model, guide, X)
+    return moment_accuracy(model, guide, X, params=params, **options)
 
 
 @pytest.mark.parametrize("model", PROGRAMS, ids=lambda model: model.__name__)

@@ -7,19 +7,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import pyro
 import torch
 from numpyro import handlers
 
-import numpyro_moments
-import pyro_moments
 from numpyro_moments.objectives.elbo import elbo_terms
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.traces import moment_traces
-from tests.cases.hosts import models
 from tests.checks.jaxprs import by_numpy
+from tests.fitting.models import started
 
 X = np.random.default_rng(0).normal(size=(6, 3))
 Y = np.sin(X[:, 0])
@@ -31,58 +27,53 @@ def network(host: Any, x: Any, y: Any = None, prior: Any = None) -> None:
     fn = prior or (lambda host, shape: host.dist.Normal(0.0, PRIOR).expand(shape))
 
     def draw(name: str, *shape: int) -> Any:
-        return host.sample(name, fn(host, shape).to_event(len(shape)))
+        return host.language.sample(name, fn(host, shape).to_event(len(shape)))
 
-    h = host.relu(x @ draw("first", 3, 4) + draw("shift", 4))
+    relu = torch.relu if host.name == "pyro" else jax.nn.relu
+    h = relu(x @ draw("first", 3, 4) + draw("shift", 4))
     f = h @ draw("last", 4) + draw("level")
-    with host.plate("data", len(x)):
-        host.sample("obs", host.dist.Normal(f, SCALE), obs=y)
+    with host.language.plate("data", len(x)):
+        host.language.sample("obs", host.dist.Normal(f, SCALE), obs=y)
 
 
 def value_of(name: str, shape: Any) -> np.ndarray:
     return np.random.default_rng(len(name)).normal(size=tuple(shape)) + 0.1
 
 
-def in_pyro(model: Any = network, elbo: Any = None, **options: Any) -> tuple[Any, dict, Any]:
-    """The guide, the terms of its ELBO, and predictions."""
-    pyro.clear_param_store()
-    guide = pyro_moments.MCDropoutGuide(**options)
-    elbo = elbo or pyro_moments.DeterministicELBO()
-    bound = partial(model, models.PYRO)
-    data = torch.tensor(X), torch.tensor(Y)
-    elbo.loss(bound, guide, *data)
+def evaluated(host: Any, model: Any = network, **options: Any) -> tuple[dict, Any]:
+    """The terms of the ELBO of a guide by dropout, and predictions."""
+    bound, guide = partial(model, host), host.package.MCDropoutGuide(**options)
+    evaluate = in_pyro if host.name == "pyro" else in_numpyro
+    return evaluate(host, bound, guide, host.array(X), host.array(Y))
+
+
+def in_pyro(host: Any, model: Any, guide: Any, *data: Any) -> tuple[dict, Any]:
+    started(host, model, guide, *data)
     with torch.no_grad():
         for name, parameter in guide.locs.named_parameters():
             own = name.removesuffix("_unconstrained")
             parameter.copy_(torch.tensor(value_of(own, parameter.shape)))
-    terms = elbo.site_terms(bound, guide, *data)
-    return guide, terms, pyro_moments.predict(bound, guide, data[0])["obs"]
+    terms = host.package.DeterministicELBO().site_terms(model, guide, *data)
+    return terms, host.package.predict(model, guide, data[0])["obs"]
 
 
-def in_numpyro(model: Any = network, **options: Any) -> tuple[Any, dict, dict, Any]:
-    """The guide, its parameters, the terms of its ELBO, and predictions."""
-    guide = numpyro_moments.MCDropoutGuide(**options)
-    elbo = numpyro_moments.DeterministicELBO()
-    bound = partial(model, models.NUMPYRO)
-    svi = numpyro_moments.SVI(bound, guide, elbo)
-    data = jnp.asarray(X), jnp.asarray(Y)
-    params = svi.get_params(svi.init(jax.random.key(0), *data))
+def in_numpyro(host: Any, model: Any, guide: Any, *data: Any) -> tuple[dict, Any]:
+    (params,) = started(host, model, guide, *data)
     params = {
-        name: jnp.asarray(value_of(name.removesuffix("_auto_loc"), part.shape))
+        name: host.array(value_of(name.removesuffix("_auto_loc"), part.shape))
         if name.endswith("_loc")
         else part
         for name, part in params.items()
     }
+    flow = host.package.DeterministicELBO().propagation
 
     def evaluate(params):
-        args = bound, guide, data, {}, params, jax.random.key(0), elbo.propagation
-        traces = moment_traces(*args)
+        traces = moment_traces(model, guide, data, {}, params, jax.random.key(0), flow)
         assert any(is_random(site["value"]) for site in traces.guide.values())
         with handlers.seed(rng_seed=0):
             terms = dict(elbo_terms(traces))
-        found = numpyro_moments.predict(bound, guide, params, data[0])["obs"]
+        found = host.package.predict(model, guide, params, data[0])["obs"]
         return terms, {"mean": found.mean, "epistemic_variance": found.epistemic_variance}
 
     terms, moments = by_numpy(evaluate)(params)
-    terms = {name: float(term) for name, term in terms.items()}
-    return guide, params, terms, SimpleNamespace(**moments)
+    return {name: float(term) for name, term in terms.items()}, SimpleNamespace(**moments)

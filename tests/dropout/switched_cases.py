@@ -187,11 +187,6 @@ CASES = [
     twice("sum_of_two", lambda x, d: TANH(add(d(x), d(x))), lambda x, d: (d(x) + d(x)).tanh()),
     twice("product_of_two", lambda x, d: multiply(d(x), d(x)), lambda x, d: d(x) * d(x)),
     twice(
-        "two_side_by_side",
-        lambda x, d: EXP(concatenate([d(x), d(x)], -1)),
-        lambda x, d: torch.cat([d(x), d(x)], -1).exp(),
-    ),
-    twice(
         "covariance_of_two",
         lambda x, d: add(TANH(d(x)), EXP(d(x))),
         lambda x, d: d(x).tanh() + d(x).exp(),

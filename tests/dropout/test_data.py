@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,7 @@ from moment_calculus.operations.linear.reductions import reduce_mean, reduce_sum
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from tests.dropout import hosts
-from tests.dropout.hosts import PRIOR, SCALE, in_numpyro, in_pyro, value_of
+from tests.dropout.hosts import PRIOR, SCALE, evaluated
 
 pytestmark = [
     pytest.mark.filterwarnings("error"),
@@ -29,7 +27,6 @@ FLOW = propagation_of("full", "exact")
 X = np.random.default_rng(2).normal(size=(3, 2))
 M = np.random.default_rng(3).normal(size=(2, 2))
 WIDE = np.random.default_rng(4).normal(size=(2, 2))
-HOSTS = {"pyro": in_pyro, "numpyro": in_numpyro}
 
 
 def layer():
@@ -100,13 +97,13 @@ def test_products_with_what_is_pooled(name):
 
 def model_of(function, *plates):
     def model(host, x, y=None):
-        w = host.sample("first", host.dist.Normal(0.0, PRIOR).expand((2, 2)).to_event(2))
+        w = host.language.sample("first", host.dist.Normal(0.0, PRIOR).expand((2, 2)).to_event(2))
         f = function(x @ w)
         if not plates:
-            host.sample("obs", host.dist.Normal(f, SCALE).to_event(1), obs=y)
+            host.language.sample("obs", host.dist.Normal(f, SCALE).to_event(1), obs=y)
             return
-        with host.plate("data", plates[0]):
-            host.sample("obs", host.dist.Normal(f, SCALE), obs=y)
+        with host.language.plate("data", plates[0]):
+            host.language.sample("obs", host.dist.Normal(f, SCALE), obs=y)
 
     return model
 
@@ -114,23 +111,9 @@ def model_of(function, *plates):
 def run(monkeypatch, host, model, x, y):
     monkeypatch.setattr(hosts, "X", x)
     monkeypatch.setattr(hosts, "Y", y)
-    return HOSTS[host](model, p=P)[-1]
+    return evaluated(host, model, p=P)[-1]
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_a_row_beside_the_mean_of_all(host, monkeypatch):
-    """Over all masks of all rows."""
-    found = run(monkeypatch, host, model_of(lambda h: (h + h.mean(0))[:, 0], 2), X[:2], np.zeros(2))
-    masks = np.array(list(itertools.product((0, 1), repeat=4))).reshape(-1, 2, 2)
-    chances = np.prod(np.where(masks, 1 - P, P), axis=(1, 2))
-    h = (masks / (1 - P) * X[:2]) @ value_of("first", (2, 2))
-    f = (h + h.mean(1, keepdims=True))[:, :, 0]
-    mean = chances @ f
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-9)
-    np.testing.assert_allclose(found.epistemic_variance, chances @ (f - mean) ** 2, rtol=1e-9)
-
-
-@pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("plates", [(2,), ()])
 def test_rows_that_are_no_data_are_refused(host, plates, monkeypatch):
     """A datum has one mask, which rows of it would share."""

@@ -5,31 +5,22 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import numpyro
-import pyro
 import pytest
 
-import numpyro_moments
-import pyro_moments
 from moment_calculus.errors import UnsupportedMoments
-from tests.cases.hosts import models
-from tests.dropout.hosts import PRIOR, SCALE, X, Y, in_numpyro, in_pyro, network, value_of
+from tests.checks.marks import IN_PYRO
+from tests.dropout.hosts import PRIOR, SCALE, X, Y, evaluated, network, value_of
 
 P = 0.3
 KEPT = 1 - P
 FIRST, LAST = value_of("first", (3, 4)), value_of("last", (4,))
 pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
-HOSTS = {
-    "pyro": lambda *args, **options: in_pyro(*args, **options)[1:],
-    "numpyro": lambda *args, **options: in_numpyro(*args, **options)[2:],
-}
 
 
-@pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("noise", ["bernoulli", "gaussian", "dropconnect"])
 def test_divergence_from_a_normal_prior(host, noise):
     """‖M‖²/(2kλ), exactly."""
-    terms, _ = HOSTS[host](p={"first": P, "last": 0.5}, noise=noise)
+    terms, _ = evaluated(host, p={"first": P, "last": 0.5}, noise=noise)
     expected = (FIRST**2).sum() / (2 * KEPT * PRIOR**2)
     assert terms["first"] == pytest.approx(-expected, rel=1e-12)
     assert terms["last"] == pytest.approx(-(LAST**2).sum() / PRIOR**2, rel=1e-12)
@@ -39,52 +30,49 @@ def centred(host, shape):
     return host.dist.Normal(0.7, PRIOR).expand(shape)
 
 
-def test_divergence_from_a_normal_prior_with_a_mean():
+def test_divergence_from_a_normal_prior_with_a_mean(host):
     second = ((FIRST - 0.7) ** 2 + P / KEPT * FIRST**2).sum()
-    for evaluate in HOSTS.values():
-        terms, _ = evaluate(lambda *data: network(*data, prior=centred), p=P)
-        assert terms["first"] == pytest.approx(-second / (2 * PRIOR**2), rel=1e-12)
+    terms, _ = evaluated(host, lambda *data: network(*data, prior=centred), p=P)
+    assert terms["first"] == pytest.approx(-second / (2 * PRIOR**2), rel=1e-12)
 
 
 def laplace(host, shape):
     return host.dist.Laplace(0.2, PRIOR).expand(shape)
 
 
-def test_divergence_from_other_priors():
+@IN_PYRO
+def test_divergence_from_other_priors(host):
     """E_q[log p] over the two values of each weight; of Gaussian noise by quadrature."""
     log_prior = lambda w: -np.abs(w - 0.2) / PRIOR - np.log(2 * PRIOR)  # noqa: E731
     model = lambda *data: network(*data, prior=laplace)  # noqa: E731
-    terms, _ = HOSTS["pyro"](model, p=P)
+    terms, _ = evaluated(host, model, p=P)
     expected = (KEPT * log_prior(FIRST / KEPT) + P * log_prior(0.0)).sum()
     assert terms["first"] == pytest.approx(expected, rel=1e-12)
-    terms, _ = HOSTS["pyro"](model, p=P, noise="gaussian")
+    terms, _ = evaluated(host, model, p=P, noise="gaussian")
     draws = 1 + np.sqrt(P / KEPT) * np.random.default_rng(0).normal(size=(100_000, 1, 1))
     values = log_prior(FIRST * draws).sum((1, 2))
     assert abs(terms["first"] - values.mean()) < 4 * values.std() / len(values) ** 0.5
 
 
-def parameter_of(host, name, value):
-    value = host.np.asarray(value)
-    return (pyro if host is models.PYRO else numpyro).param(name, value)
-
-
 def hierarchical(host, x, y=None):
-    scale = host.sample("scale", host.dist.LogNormal(0.3, 1.0))
+    scale = host.language.sample("scale", host.dist.LogNormal(0.3, 1.0))
     network(host, x, y, prior=lambda host, shape: host.dist.Normal(0.0, scale).expand(shape))
 
 
 def with_parameter(host, x, y=None):
-    scale = parameter_of(host, "spread", PRIOR)
+    scale = host.language.param("spread", host.array(PRIOR))
     network(host, x, y, prior=lambda host, shape: host.dist.Normal(0.0, scale).expand(shape))
 
 
 @pytest.mark.parametrize(
-    ("host", "noise"), [("pyro", "bernoulli"), ("pyro", "gaussian"), ("numpyro", "bernoulli")]
+    ("host", "noise"),
+    [("pyro", "bernoulli"), ("pyro", "gaussian"), ("numpyro", "bernoulli")],
+    indirect=["host"],
 )
 @pytest.mark.parametrize("model", [hierarchical, with_parameter])
 def test_a_prior_with_a_learnt_scale_keeps_its_constant(model, noise, host):
     """Else the scale would grow without bound."""
-    terms, _ = HOSTS[host](model, p=P, noise=noise)
+    terms, _ = evaluated(host, model, p=P, noise=noise)
     scale = PRIOR if model is with_parameter else np.exp(value_of("scale", ()))
     expected = -(FIRST**2).sum() / (2 * KEPT * scale**2) - 6 * np.log(2 * np.pi * scale**2)
     assert terms["first"] == pytest.approx(expected, rel=1e-9)
@@ -92,17 +80,16 @@ def test_a_prior_with_a_learnt_scale_keeps_its_constant(model, noise, host):
 
 def without_hidden_units(host, x, y=None):
     """Whose biases are random beside the masked weight, as is the scale of their prior."""
-    scale = host.sample("scale", host.dist.LogNormal(0.3, 1.0))
-    first = host.sample("first", host.dist.Normal(0.0, scale).expand((3, 4)).to_event(2))
-    shift = host.sample("shift", host.dist.Normal(0.0, scale).expand((4,)).to_event(1))
-    with host.plate("data", len(x)):
-        host.sample("obs", host.dist.Normal((x @ first + shift).sum(-1), SCALE), obs=y)
+    scale = host.language.sample("scale", host.dist.LogNormal(0.3, 1.0))
+    first = host.language.sample("first", host.dist.Normal(0.0, scale).expand((3, 4)).to_event(2))
+    shift = host.language.sample("shift", host.dist.Normal(0.0, scale).expand((4,)).to_event(1))
+    with host.language.plate("data", len(x)):
+        host.language.sample("obs", host.dist.Normal((x @ first + shift).sum(-1), SCALE), obs=y)
 
 
-@pytest.mark.parametrize("host", HOSTS)
 def test_a_prior_with_a_random_scale(host):
     """E_q[log p] under the hyperparameter's posterior as well."""
-    terms, _ = HOSTS[host](without_hidden_units, p=P, others="mean_field")
+    terms, _ = evaluated(host, without_hidden_units, p=P, others="mean_field")
     m, v = value_of("scale", ()), 0.05**2
     precision = np.exp(-2 * m + 2 * v)
     expected = -(FIRST**2).sum() / (2 * KEPT) * precision - 6 * (np.log(2 * np.pi) + 2 * m)
@@ -110,10 +97,12 @@ def test_a_prior_with_a_random_scale(host):
 
 
 @pytest.mark.parametrize(
-    ("host", "noise"), [("pyro", "bernoulli"), ("pyro", "dropconnect"), ("numpyro", "dropconnect")]
+    ("host", "noise"),
+    [("pyro", "bernoulli"), ("pyro", "dropconnect"), ("numpyro", "dropconnect")],
+    indirect=["host"],
 )
 def test_learnt_probabilities_count_the_entropy_of_their_masks(host, noise):
-    fixed, learnt = (HOSTS[host](p=P, noise=noise, learn_p=flag)[0] for flag in (False, True))
+    fixed, learnt = (evaluated(host, p=P, noise=noise, learn_p=flag)[0] for flag in (False, True))
     entropy = -P * np.log(P) - KEPT * np.log(KEPT)
     units = {"first": 3, "last": 4} if noise == "bernoulli" else {"first": 12, "last": 4}
     for site, count in units.items():
@@ -121,16 +110,16 @@ def test_learnt_probabilities_count_the_entropy_of_their_masks(host, noise):
     assert learnt["obs"] == pytest.approx(fixed["obs"], rel=1e-9)
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_predictions_of_one_layer_are_exact(host):
+@pytest.mark.parametrize("noise", ["bernoulli", "dropconnect"])
+def test_predictions_of_one_layer_are_exact(host, noise):
     """Over all masks of the inputs of a linear regression."""
 
     def regression(host, x, y=None):
-        w = host.sample("first", host.dist.Normal(0.0, PRIOR).expand((3,)).to_event(1))
-        with host.plate("data", len(x)):
-            host.sample("obs", host.dist.Normal(x @ w, SCALE), obs=y)
+        w = host.language.sample("first", host.dist.Normal(0.0, PRIOR).expand((3,)).to_event(1))
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", host.dist.Normal(x @ w, SCALE), obs=y)
 
-    terms, prediction = HOSTS[host](regression, p=P)
+    terms, prediction = evaluated(host, regression, p=P, noise=noise)
     weights = value_of("first", (3,))
     masks = np.array(list(itertools.product((0, 1), repeat=3)))
     chances = np.prod(np.where(masks, KEPT, P), axis=1)
@@ -143,60 +132,41 @@ def test_predictions_of_one_layer_are_exact(host):
     assert terms["obs"] == pytest.approx(expected.sum(), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("model", "options"),
-    [(network, {}), (without_hidden_units, {"others": "mean_field"}),
-     (network, {"noise": "dropconnect"})],
-)  # fmt: skip
-def test_hosts_agree(model, options):
-    ours, theirs = (evaluate(model, p=P, **options)[0] for evaluate in HOSTS.values())
-    assert ours.keys() == theirs.keys()
-    for site, term in ours.items():
-        assert term == pytest.approx(theirs[site], rel=1e-6), site
-
-
-def test_diagonal_propagation():
-    elbo = pyro_moments.DeterministicELBO(covariance="diagonal")
-    terms = in_pyro(p=P, elbo=elbo)[1]
-    assert terms["obs"] == pytest.approx(in_pyro(p=P)[1]["obs"], rel=0.1)
-
-
-@pytest.mark.parametrize("host", HOSTS)
 def test_nothing_dropped_is_a_point_estimate(host):
-    _, prediction = HOSTS[host](p=0.0)
+    _, prediction = evaluated(host, p=0.0)
     h = np.maximum(X @ FIRST + value_of("shift", (4,)), 0)
     np.testing.assert_allclose(prediction.mean, h @ LAST + value_of("level", ()), rtol=1e-9)
     np.testing.assert_allclose(prediction.epistemic_variance, 0.0, atol=1e-12)
 
 
 def twice(host, x, y=None):
-    w = host.sample("w", host.dist.Normal(0.0, 1.0).expand((3, 3)).to_event(2))
-    with host.plate("data", len(x)):
-        host.sample("obs", host.dist.Normal((host.np.tanh(x @ w) @ w)[:, 0], SCALE), obs=y)
+    w = host.language.sample("w", host.dist.Normal(0.0, 1.0).expand((3, 3)).to_event(2))
+    with host.language.plate("data", len(x)):
+        host.language.sample("obs", host.dist.Normal((host.np.tanh(x @ w) @ w)[:, 0], SCALE), obs=y)
 
 
 def elsewhere(host, x, y=None):
-    w = host.sample("w", host.dist.Normal(0.0, 1.0).expand((3, 3)).to_event(2))
-    with host.plate("data", len(x)):
-        host.sample("obs", host.dist.Normal((x @ w).sum(-1) + w.sum(), SCALE), obs=y)
+    w = host.language.sample("w", host.dist.Normal(0.0, 1.0).expand((3, 3)).to_event(2))
+    with host.language.plate("data", len(x)):
+        host.language.sample("obs", host.dist.Normal((x @ w).sum(-1) + w.sum(), SCALE), obs=y)
 
 
 def products(host, x, y=None):
-    w = host.sample("w", host.dist.Normal(0.0, 1.0).expand((3,)).to_event(1))
-    with host.plate("data", len(x)):
-        host.sample("obs", host.dist.Normal((x * w).sum(-1), SCALE), obs=y)
+    w = host.language.sample("w", host.dist.Normal(0.0, 1.0).expand((3,)).to_event(1))
+    with host.language.plate("data", len(x)):
+        host.language.sample("obs", host.dist.Normal((x * w).sum(-1), SCALE), obs=y)
 
 
 def dependent(host, x, y=None):
-    w = host.sample("w", host.dist.MultivariateNormal(host.np.zeros(3), host.np.eye(3)))
-    with host.plate("data", len(x)):
-        host.sample("obs", host.dist.Normal(x @ w, SCALE), obs=y)
+    w = host.language.sample("w", host.dist.MultivariateNormal(host.np.zeros(3), host.np.eye(3)))
+    with host.language.plate("data", len(x)):
+        host.language.sample("obs", host.dist.Normal(x @ w, SCALE), obs=y)
 
 
 def positive(host, x, y=None):
-    w = host.sample("w", host.dist.LogNormal(0.0, 1.0).expand((3,)).to_event(1))
-    with host.plate("data", len(x)):
-        host.sample("obs", host.dist.Normal(x @ w, SCALE), obs=y)
+    w = host.language.sample("w", host.dist.LogNormal(0.0, 1.0).expand((3,)).to_event(1))
+    with host.language.plate("data", len(x)):
+        host.language.sample("obs", host.dist.Normal(x @ w, SCALE), obs=y)
 
 
 REFUSED = {
@@ -210,12 +180,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("host", ["pyro"])
+@IN_PYRO
 @pytest.mark.parametrize("cause", REFUSED)
 def test_refusals(cause, host):
     model, options = REFUSED[cause]
     with pytest.raises(UnsupportedMoments) as raised:
-        HOSTS[host](model, **options)
+        evaluated(host, model, **options)
     assert cause in str(raised.value)
     assert raised.value.remedy
     assert raised.value.sites
@@ -234,8 +204,6 @@ def test_refusals(cause, host):
         ({"init_scale": 0.0}, "init_scale=0.0 must be positive"),
     ],
 )
-@pytest.mark.parametrize("host", ["pyro", "numpyro"])
 def test_options_are_checked(option, message, host):
-    package = {"pyro": pyro_moments, "numpyro": numpyro_moments}[host]
     with pytest.raises(ValueError, match=message):
-        package.MCDropoutGuide(**option)
+        host.package.MCDropoutGuide(**option)

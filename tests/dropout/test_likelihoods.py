@@ -8,18 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import pyro
 import pytest
 import torch
 import torch.nn.functional as F
 
-import numpyro_moments
-import pyro_moments
 from moment_calculus.errors import ApproximationWarning, UnsupportedMoments
 from numpyro_moments.objectives.elbo import elbo_terms
 from numpyro_moments.sites.traces import moment_traces
-from tests.cases.hosts import models
 from tests.checks.jaxprs import by_numpy
+from tests.fitting.models import HOSTS
 
 pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 P, K, DRAWS = 0.3, 0.7, 200_000
@@ -40,7 +37,7 @@ FAMILIES = {
 
 
 def dropout(host, h):
-    if host is models.PYRO:
+    if host.name == "pyro":
         return F.dropout(h, P)
     kept = jax.random.bernoulli(numpyro.prng_key(), K, h.shape)
     return jnp.where(kept, h / K, 0)
@@ -52,57 +49,45 @@ def observed(name):
 
 def model(host, name, family=None):
     """A regression of which the predictor is dropped; another family takes the predictor, too."""
-    w = host.sample("w", host.dist.Normal(host.np.zeros(2), 1.0).to_event(1))
+    w = host.language.sample("w", host.dist.Normal(host.np.zeros(2), 1.0).to_event(1))
     h = w[0] + w[1] * host.np.asarray(X)
-    with host.plate("data", len(X)):
+    with host.language.plate("data", len(X)):
         dropped = dropout(host, h)
         fn = family(host, dropped, h) if family else FAMILIES[name](host, dropped)
-        host.sample("obs", fn, obs=host.np.asarray(observed(name)))
+        host.language.sample("obs", fn, obs=host.np.asarray(observed(name)))
 
 
-def in_pyro(program):
-    pyro.clear_param_store()
-
-    def guide():
-        pyro.sample("w", pyro.distributions.Normal(*map(torch.tensor, (MEAN, SCALE))).to_event(1))
-
-    terms = pyro_moments.DeterministicELBO().site_terms(program, guide)
-    found = pyro_moments.predict(program, guide)["obs"]
-    return float(terms["obs"]), found.mean.numpy()
-
-
-def in_numpyro(program):
-    normal = numpyro.distributions.Normal(*map(jnp.asarray, (MEAN, SCALE)))
+def evaluated(host, program):
+    """The term of the observations and their mean."""
+    objective = host.package.DeterministicELBO()
 
     def guide():
-        numpyro.sample("w", normal.to_event(1))
+        posterior = host.dist.Normal(host.array(MEAN), host.array(SCALE))
+        host.language.sample("w", posterior.to_event(1))
 
-    flow = numpyro_moments.DeterministicELBO().propagation
-
-    def run():
+    def in_numpyro():
+        flow = objective.propagation
         traces = moment_traces(program, guide, (), {}, {}, jax.random.key(0), flow)
-        with numpyro.handlers.seed(rng_seed=0):
+        with host.handlers.seed(rng_seed=0):
             term = elbo_terms(traces)["obs"]
-        return term, numpyro_moments.predict(program, guide, {})["obs"].mean
+        return term, host.package.predict(program, guide, {})["obs"].mean
 
-    return map(np.asarray, by_numpy(run)())
-
-
-RUNS = {"pyro": (models.PYRO, in_pyro), "numpyro": (models.NUMPYRO, in_numpyro)}
+    if host.name == "numpyro":
+        return map(np.asarray, by_numpy(in_numpyro)())
+    term = objective.site_terms(program, guide)["obs"]
+    return float(term), host.package.predict(program, guide)["obs"].mean.numpy()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("host", RUNS)
 def test_expected_log_likelihood(host, name):
     """Within 4.5 standard errors of draws, of weights and masks."""
-    own, run = RUNS[host]
-    term, mean = run(partial(model, own, name))
+    term, mean = evaluated(host, partial(model, host, name))
     generator = torch.Generator().manual_seed(0)
     z = torch.randn((DRAWS, 2), generator=generator, dtype=torch.float64)
     w = torch.as_tensor(MEAN) + torch.as_tensor(SCALE) * z
     kept = torch.rand((DRAWS, len(X)), generator=generator, dtype=torch.float64) < K
     h = kept * (w[:, :1] + w[:, 1:] * torch.as_tensor(X)) / K
-    fn = FAMILIES[name](models.PYRO, h)
+    fn = FAMILIES[name](HOSTS["pyro"], h)
     terms = fn.log_prob(torch.as_tensor(observed(name))).sum(-1)
     assert abs(term - float(terms.mean())) < 4.5 * float(terms.std()) / DRAWS**0.5
     error = fn.mean.expand(h.shape).std(0).numpy() / DRAWS**0.5
@@ -113,27 +98,25 @@ def beside_another(host, dropped, h):
     return host.dist.Laplace(h, host.np.exp(dropped))
 
 
-@pytest.mark.parametrize("host", RUNS)
 def test_another_random_parameter_is_refused(host):
-    own, run = RUNS[host]
     with pytest.raises(UnsupportedMoments, match="straight from dropout") as raised:
-        run(partial(model, own, "Laplace", beside_another))
+        evaluated(host, partial(model, host, "Laplace", beside_another))
     assert "linear map between dropout" in raised.value.remedy
 
 
 def classes(host):
-    w = host.sample("w", host.dist.Normal(host.np.zeros(2), 1.0).to_event(1))
+    w = host.language.sample("w", host.dist.Normal(host.np.zeros(2), 1.0).to_event(1))
     logits = dropout(host, host.np.asarray(X)[:, None] * w)
-    with host.plate("data", len(X)):
-        host.sample("obs", host.dist.Categorical(logits=logits), obs=host.np.asarray([0, 1, 1, 0]))
+    with host.language.plate("data", len(X)):
+        host.language.sample(
+            "obs", host.dist.Categorical(logits=logits), obs=host.np.asarray([0, 1, 1, 0])
+        )
 
 
-@pytest.mark.parametrize("host", RUNS)
 def test_classes_warn(host):
     """Their logits are taken as Gaussian, for the loss and for predictions."""
-    own, run = RUNS[host]
     with pytest.warns(ApproximationWarning) as found:
-        run(partial(classes, own))
+        evaluated(host, partial(classes, host))
     texts = [str(warning.message) for warning in found]
     assert any(text.startswith("a likelihood of classes of values straight") for text in texts)
     assert any(text.startswith("the probability of classes of values straight") for text in texts)

@@ -15,8 +15,8 @@ import torch
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.storage.files import StoredFileError, read
 from moment_calculus.optimisation.storage.trainings import settings_of
-from tests.fitting.models import fresh
-from tests.propagation.oracle import losses
+from tests.fitting.models import fresh, started
+from tests.propagation.oracle import losses, placed
 from tests.response.models import doubles
 
 P, NOISE, DRAWS, TIMES = 0.3, 0.6, 400, 15
@@ -126,16 +126,11 @@ def test_predictions_of_rows_that_are_mixed(host, noise):
     model, options = model_of(host, pooled), {"propagation": "sampled", "num_particles": 4000}
     with doubles(host):
         x = host.array(X)
-        if host.name == "pyro":
-            guide.bind(model)
-            guide(x, host.array(Y))
-            for name, value in params.items():
-                host.language.get_param_store()[name] = value
-            with torch.no_grad():
-                found = host.package.predict(model, guide, x, **options)["obs"]
-        else:
+        given = placed(host, model, guide, params, x, host.array(Y))
+        if host.name == "numpyro":
             options["rng_key"] = jax.random.key(1)
-            found = host.package.predict(model, guide, params, x, **options)["obs"]
+        with torch.no_grad():
+            found = host.package.predict(model, guide, *given, x, **options)["obs"]
     mean = chances @ locations
     variance = chances @ (locations - mean) ** 2
     fourth = chances @ (locations - mean) ** 4
@@ -165,11 +160,7 @@ def test_rows_that_are_not_known_are_refused(host, cause):
 
 def saved(host, path, **options):
     guide, data = host.package.MCDropoutGuide(**options), (host.x, host.y)
-    svi, given = host.package.SVI(host.regression, guide, host.package.DeterministicELBO()), ()
-    if host.name == "numpyro":
-        given = (svi.get_params(svi.init(jax.random.key(0), *data)),)
-    else:
-        svi.evaluate_loss(*data)
+    given = started(host, host.regression, guide, *data)
     host.package.save(path, host.regression, guide, *given, *data)
     fresh(host.name)
 

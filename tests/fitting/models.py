@@ -15,6 +15,7 @@ import torch
 
 import numpyro_moments
 import pyro_moments
+from tests.checks.jaxprs import by_numpy
 
 IN_JAX = {"softsign": "soft_sign"}
 ROWS = 96
@@ -69,6 +70,10 @@ class Host:
         name = "weight_auto_loc" if self.name == "numpyro" else "DVIGuide.locs.weight"
         return np.asarray(fit.params[name])
 
+    def given(self, params):
+        """What predict and save take before the data: the parameters, in NumPyro."""
+        return (params,) if self.name == "numpyro" else ()
+
     def rows(self, *indices):
         """Some of the data."""
         return self.x[slice(*indices)], self.y[slice(*indices)]
@@ -85,6 +90,16 @@ def fresh(name):
     pyro.clear_param_store()
     pyro.set_rng_seed(0)
     return HOSTS[name]
+
+
+def started(host, model, guide, *data):
+    """The guide's parameters after it met a model; an empty tuple where it keeps them."""
+    svi = host.package.SVI(model, guide, host.package.DeterministicELBO())
+    if host.name == "numpyro":
+        begin = by_numpy(lambda key: svi.get_params(svi.init(key, *data)))
+        return (jax.tree.map(jnp.asarray, begin(jax.random.key(0))),)
+    svi.evaluate_loss(*data)
+    return ()
 
 
 def network(host, family, outputs=(), layers=1, width=5, *, scale=1.0, unit="tanh"):

@@ -49,7 +49,7 @@ def test_a_wrong_rule_for_classes_is_contradicted(host):
     objective = host.package.DeterministicELBO(categorical="delta")
     data = host.array(WIDE), host.array(CLASSES)
     with pytest.warns(LossByDrawsWarning, match=r'categorical="points"') as caught:
-        fit = checked(host, classifier(host), *data, objective=objective, method="lbfgs", steps=200)
+        fit = checked(host, classifier(host), *data, objective=objective, method="lbfgs", steps=100)
     (one,) = (each for each in caught if each.category is LossByDrawsWarning)
     assert one.filename == __file__  # the line of the user
     assert fit.by_draws.value > 3 * fit.loss
@@ -87,51 +87,23 @@ def test_networks_with_full_covariance_are_confirmed(host, family):
     assert found.standard_error < 0.01 * abs(fit.loss)
 
 
-def deep(host, covariance):
-    """A network of three layers, whose units depend on each other; its fit and its data."""
-    family = lambda out: host.dist.Normal(out, 0.1)  # noqa: E731
-    model = network(host, family, layers=3, width=30, scale=1.4, unit="relu")
-    objective = host.package.DeterministicELBO(covariance=covariance)
-    y = (CURVE * INPUTS[:, 1]).astype(np.float32)
-    fit = trained(host, model, INPUTS, y, objective=objective, steps=300)
-    return model, fit, (host.array(INPUTS), host.array(y)), covariance
-
-
-def linear(host):
-    """A regression, of which the moments are exact, with its fit and its data."""
-    options = {"method": "lbfgs", "progress_bar": False}
-    fit = checked(host, host.regression, host.x, host.y, **options)
-    return host.regression, fit, (host.x, host.y), "full"
-
-
-def verdicts(host, model, fit, data, covariance):
-    """That of the fit, of the diagnosis, and the comparison of moments by layers."""
-    rng = {"params": fit.params, "rng_key": jax.random.key(0)} if host.name == "numpyro" else {}
-    by_layer = host.package.moment_accuracy(
-        model, fit.guide, *data, covariance=covariance, num_samples=300, **rng
-    )
-    return fit.by_draws, check_loss_by_draws(fit.by_draws), by_layer
-
-
 @pytest.mark.slow
 @IN_PYRO
 def test_a_deep_network_with_diagonal_covariance_is_contradicted(host):
     """Variances alone lose half of the loss: the fit, its diagnosis and the layers say so."""
+    family = lambda out: host.dist.Normal(out, 0.1)  # noqa: E731
+    model = network(host, family, layers=3, width=30, scale=1.4, unit="relu")
+    objective = host.package.DeterministicELBO(covariance="diagonal")
+    y = (CURVE * INPUTS[:, 1]).astype(np.float32)
     with pytest.warns(LossByDrawsWarning, match='covariance="full"'):
-        fitted = deep(host, "diagonal")
-    found, finding, by_layer = verdicts(host, *fitted)
-    assert found.value > 1.1 * found.loss
-    assert finding.verdict is Verdict.BAD
+        fit = trained(host, model, INPUTS, y, objective=objective, steps=300)
+    by_layer = host.package.moment_accuracy(
+        model, fit.guide, host.array(INPUTS), host.array(y), covariance="diagonal", num_samples=300
+    )
+    assert fit.by_draws.value > 1.1 * fit.by_draws.loss
+    assert check_loss_by_draws(fit.by_draws).verdict is Verdict.BAD
     assert by_layer["obs.loc"].measures.deviation_ratio.value < 0.8  # of that of draws
     assert "diagonal" in by_layer.sentence
-
-
-@pytest.mark.usefixtures("certain")
-def test_where_moments_are_exact_all_checks_say_so(host):
-    found, finding, by_layer = verdicts(host, *linear(host))
-    assert not found.is_off
-    assert finding.verdict is Verdict.GOOD
-    assert by_layer.first is None
 
 
 @pytest.mark.parametrize(
@@ -148,6 +120,7 @@ def test_of_a_linear_regression_draws_give_the_exact_loss(host, alpha):
     found = fit.by_draws
     assert found.loss == fit.loss
     assert 0 < found.standard_error < 0.05 * abs(fit.loss)
+    assert check_loss_by_draws(found).verdict is Verdict.GOOD
     assert abs(found.value - fit.loss) < 4 * found.standard_error
 
 

@@ -33,8 +33,7 @@ def test_a_model_of_counts_is_loaded_with_inputs_alone(host, tmp_path):
     if host.name == "numpyro":
         y = y.astype(int)
     fit = host.fit(model, host.x, y, steps=5)
-    given = (fit.params,) if host.name == "numpyro" else ()
-    host.package.save(path, model, fit.guide, *given, host.x, y)
+    host.package.save(path, model, fit.guide, *host.given(fit.params), host.x, y)
     fresh(host.name)
     loaded = host.package.load(path, model, host.package.DVIGuide(), host.x)
     np.testing.assert_array_equal(host.location(loaded), host.location(fit))

@@ -24,8 +24,7 @@ def saved(host, path, model=None, guide=None, **options):
     guide = guide or host.package.DVIGuide()
     options = {"steps": 3, "by_draws": False, **options}
     fit = host.package.fit(model, guide, host.x, host.y, **options)
-    given = (fit.params,) if host.name == "numpyro" else ()
-    host.package.save(path, model, guide, *given, host.x, host.y)
+    host.package.save(path, model, guide, *host.given(fit.params), host.x, host.y)
     return fit
 
 
@@ -50,8 +49,8 @@ def path(tmp_path, request):
 
 
 def predicted(host, model, fit):
-    given = (fit.params,) if host.name == "numpyro" else ()
-    return np.asarray(host.package.predict(model, fit.guide, *given, host.x)["obs"].mean)
+    found = host.package.predict(model, fit.guide, *host.given(fit.params), host.x)
+    return np.asarray(found["obs"].mean)
 
 
 @pytest.mark.parametrize("float64", [False, True])
@@ -116,7 +115,6 @@ def test_parameters_of_modules_are_saved_too(tmp_path):
     loaded = host.package.load(path, model, host.package.DVIGuide(), host.x)
     assert jax.tree.all(jax.tree.map(np.array_equal, fit.params, loaded.params))
     assert fit.params["certain$params"]["kernel"].shape == (3, 1)
-    np.testing.assert_array_equal(predicted(host, model, loaded), predicted(host, model, fit))
 
 
 def test_the_hosts_own_guides_are_saved(host, tmp_path):

@@ -42,11 +42,9 @@ def test_the_best_parameters_on_held_out_data_are_kept(host):
 
 def score(host, fit, data):
     """Log predictive density of held-out rows, by ``predict``."""
-    given = (fit.params,) if host.name == "numpyro" else ()
     x, y = data
-    return float(
-        host.package.predict(host.regression, fit.guide, *given, x)["obs"].log_prob(y).sum()
-    )
+    found = host.package.predict(host.regression, fit.guide, *host.given(fit.params), x)
+    return float(found["obs"].log_prob(y).sum())
 
 
 @IN_PYRO

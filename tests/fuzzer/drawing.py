@@ -159,9 +159,6 @@ def other_vector(rng: np.random.Generator, shape: Shape) -> Arguments:
     return {"c": array(rng, (int(rng.integers(1, 4)),))} if len(shape) == 1 else None
 
 
-UNARY = ["ij->ji", "ij->i", "ij->j", "ijk->kij", "ijk->ik"]
-
-
 def permutation(rng: np.random.Generator, shape: Shape) -> Arguments:
     return {"axes": tuple(map(int, rng.permutation(len(shape))))} if len(shape) > 1 else None
 

@@ -41,13 +41,6 @@ def names(programs: int) -> dict[str, list[str]]:
     }
 
 
-def sample(sizes: dict[str, int], seed: int = 0) -> list[str]:
-    """So many names of each kind, in an order that the seed alone decides."""
-    rng = np.random.default_rng(seed)
-    shuffled = {kind: rng.permutation(of_kind) for kind, of_kind in names(programs=40).items()}
-    return [str(name) for kind, size in sizes.items() for name in shuffled[kind][:size]]
-
-
 def covering(programs: int) -> list[str]:
     """Each program in one mode in turn, each model with each guide under one objective in turn."""
     kinds = names(programs)

@@ -129,7 +129,8 @@ def in_numpyro(cell: Cell, compiled: Callable | None = None) -> dict[str, Any]:
     guide = getattr(numpyro_moments, cell.guide)(model, **GUIDES[cell.guide])
     elbo = getattr(numpyro_moments, name)(**options)
     svi = numpyro_moments.SVI(model, guide, numpyro.optim.Adam(0.1), elbo)
-    initial = svi.optim.get_params(svi.init(jax.random.key(0), *data).optim_state)
+    state = jax.eval_shape(lambda: svi.init(jax.random.key(0), *data))
+    initial = svi.optim.get_params(state.optim_state)
     values = {key: jnp.asarray(cell.value(key, leaf.shape)) for key, leaf in initial.items()}
 
     @(compiled or jax.jit)

@@ -6,11 +6,17 @@ import contextlib
 import math
 
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
 from pyro.infer import Trace_ELBO
-from torch.distributions import lowrank_multivariate_normal, multivariate_normal, normal
+from torch.distributions import (
+    kl_divergence,
+    lowrank_multivariate_normal,
+    multivariate_normal,
+    normal,
+)
 
 
 def trace_elbo(model, guide, *args, samples: int = 4000) -> tuple[float, float]:
@@ -66,6 +72,20 @@ def train(model, guide, elbo, *args, steps: int = 100, learning_rate: float = 0.
         for _ in range(steps - 1):
             svi.step(*args)
     return svi.evaluate_loss(*args)
+
+
+def assert_near(loss: float, estimate: tuple[float, float], share: float = 0.0, errors: float = 4):
+    """The loss is the estimate, up to its standard errors and a share of it."""
+    expected, error = estimate
+    assert abs(loss - expected) < errors * error + share * abs(expected), (loss, estimate)
+
+
+def gaussian_loss(design, y, noise: float, posterior, prior) -> float:
+    """The loss of a linear regression under a Gaussian posterior of all coefficients."""
+    variance = ((design @ posterior.covariance_matrix) * design).sum(-1)
+    squared = (y - design @ posterior.mean) ** 2 + variance
+    fit = dist.Normal(0.0, noise).log_prob(torch.zeros(())) - 0.5 * squared / noise**2
+    return (kl_divergence(posterior, prior) - fit.sum()).item()
 
 
 def vectorised_trace_elbo(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("moment_calculus", "guides", "pyro_moments", "numpyro_moments")
+from tests.project.counts import ROOT, SOURCE, files
 
 
 def module_of(path: Path) -> str:
@@ -28,11 +27,7 @@ def imported(nodes, modules) -> set[str]:
 
 def graphs() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     """What each module imports in all, and what for its types alone."""
-    trees = {
-        module_of(path): ast.parse(path.read_text())
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-    }
+    trees = {module_of(path): ast.parse(path.read_text()) for path in files(ROOT, SOURCE)}
     modules, every, for_types = {*trees}, {}, {}
     for module, tree in trees.items():
         blocks = [

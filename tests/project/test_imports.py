@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("pyro_moments", "numpyro_moments", "guides", "moment_calculus")
+from tests.project.counts import ROOT
+from tests.project.counts import SOURCE as PACKAGES
 
 IMPORT_EVERYTHING_IN = """
 import importlib, pkgutil, sys

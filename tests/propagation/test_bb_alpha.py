@@ -110,18 +110,6 @@ def test_a_small_power_is_the_elbo_and_none_is_exactly(host, flow, likelihood):
 
 
 @ALPHAS
-def test_normal_observations(host, alpha):
-    """α = 1: the log predictive likelihood of each datum."""
-    found = value_of(host, regression(host), X, Y, alpha=alpha)
-    assert found == pytest.approx(KL - by_rows(alpha, X, Y).sum(), rel=1e-12)
-    if alpha == 1:
-        mean, covariance = moments(X)
-        variance = np.diagonal(covariance) + NOISE**2
-        log_predictive = -0.5 * np.log(2 * np.pi * variance) - (Y - mean) ** 2 / variance / 2
-        assert found == pytest.approx(KL - log_predictive.sum(), rel=1e-12)
-
-
-@ALPHAS
 def test_bernoulli_observations(host, alpha):
     mean, covariance = moments(X)
     rows = list(zip((Y > 0) * 1.0, mean, np.diagonal(covariance), strict=True))

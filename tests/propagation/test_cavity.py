@@ -201,21 +201,19 @@ def test_one_particle_is_variational_inference_with_a_warning(host):
 
 @pytest.mark.parametrize("kind", ["AutoDelta", "MCDropoutGuide"])
 def test_guides_without_density_are_refused(host, kind):
-    automatic, model = (numpyro if host.name == "numpyro" else pyro).infer.autoguide, vectors(host)
-    guide = automatic.AutoDelta(model) if kind == "AutoDelta" else host.package.MCDropoutGuide()
+    model = vectors(host)
+    guide = (
+        host.autoguide.AutoDelta(model) if kind == "AutoDelta" else host.package.MCDropoutGuide()
+    )
     cause = {"AutoDelta": "is a point estimate", "MCDropoutGuide": "masked"}[kind]
     with pytest.raises(UnsupportedMoments, match=f"{cause}.*no density") as raised:
         estimates(host, 0.5, model, X, Y, guide=guide)
     assert "BBAlphaELBO() with its default energy" in raised.value.remedy
 
 
-@pytest.mark.parametrize("particles", [1, 3])
-def test_points_that_are_functions_of_draws_have_their_density(host, particles):
+def test_points_that_are_functions_of_draws_have_their_density(host):
     """As the sites of a packed latent vector: under the posterior the ratio is the evidence."""
-    automatic, model = (
-        (numpyro if host.name == "numpyro" else pyro).infer.autoguide,
-        regression(host),
-    )
+    automatic, model = host.autoguide, regression(host)
     loc, scale, evidence = posterior(X, Y)
     with doubles(host):
         start = automatic.init_to_value if host.name == "pyro" else numpyro.infer.init_to_value
@@ -224,7 +222,7 @@ def test_points_that_are_functions_of_draws_have_their_density(host, particles):
         params = None
         if host.name == "numpyro":
             params = {"auto_loc": host.array([loc]), "auto_scale_tril": host.array([[scale]])}
-        found = estimates(host, 0.0, model, X, Y, guide=guide, particles=particles, params=params)
+        found = estimates(host, 0.0, model, X, Y, guide=guide, particles=3, params=params)
     assert found[0] == pytest.approx(-evidence, rel=1e-10)
 
 

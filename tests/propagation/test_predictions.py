@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.checks.jaxprs import by_numpy
+from tests.propagation.oracle import placed
 from tests.response.models import doubles, mean_field
 
 DRAWS = 2000
@@ -81,18 +82,15 @@ def predictions(host, name, propagation):
     guide, params = package.DVIGuide(), mean_field(host, weight=WEIGHT)
     likelihood, y = LIKELIHOODS[name]
     model, x, y = model_of(host, likelihood), host.array(X), host.array(y)
+    given = placed(host, model, guide, params, x, y)
     if host.name == "numpyro":
 
         def found(x, y):
             options["rng_key"] = jax.random.key(1)
-            predicted = package.predict(model, guide, params, x, **options)
+            predicted = package.predict(model, guide, *given, x, **options)
             return vars(Found.of(predicted, y))
 
         return Found(**jax.tree.map(np.asarray, by_numpy(found)(x, y)))
-    guide.bind(model)
-    guide(x, y)
-    for name, value in params.items():
-        host.language.get_param_store()[name] = value
     with torch.no_grad():
         found = Found.of(package.predict(model, guide, x, **options), y)
     return Found(**jax.tree.map(np.asarray, vars(found)))

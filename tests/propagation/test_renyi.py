@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpyro.infer.autoguide
 import pyro.infer.autoguide
 import pytest
 
@@ -33,9 +32,8 @@ def regression(host, size=ROWS, subsample=ROWS):
 
 
 def own(host, alpha, count, **options):
-    package = numpyro.infer if host.name == "numpyro" else pyro.infer
     options = options if host.name == "pyro" else {}
-    return package.RenyiELBO(alpha=alpha, num_particles=count, **options)
+    return host.language.infer.RenyiELBO(alpha=alpha, num_particles=count, **options)
 
 
 @ORDERS
@@ -104,13 +102,6 @@ def test_a_subsample_of_the_plate_around_all_scales_the_bound(host, alpha):
     assert near(theirs, exact) == (host.name == "numpyro")
 
 
-def test_elements_of_the_plate_around_all_are_bounded_one_by_one(host):
-    model, guide = local(host, ROWS, ROWS)
-    renyi = host.package.RenyiELBO(0.5, num_particles=500)
-    found = losses(host, renyi, model, {}, Y, count=100, guide=guide)
-    assert near(found, -sum(by_elements(0.5, Y)))
-
-
 def test_subsamples_with_global_sites_are_refused_with_a_remedy(host):
     model = regression(host, ROWS, BATCH)
     with pytest.raises(ValueError, match=SUBSAMPLED):
@@ -125,23 +116,17 @@ def test_the_mini_batches_of_fit_are_subsamples(host):
         host.fit(host.regression, host.x, host.y, objective=renyi, batch_size=32, steps=1)
 
 
-def test_guides_without_density_are_refused(host):
-    guide = host.package.MCDropoutGuide(p=0.2)
-    guide.bind(regression(host))
-    with pytest.raises(UnsupportedMoments, match="density") as raised:
-        losses(host, host.package.RenyiELBO(0.5), regression(host), SITES, X, Y, guide=guide)
-    assert "BBAlphaELBO" in raised.value.remedy
-
-
 def test_what_has_no_density_or_no_gradient_of_its_draws_is_refused(host):
     """A point in the guide; a discrete site."""
-    automatic = (numpyro if host.name == "numpyro" else pyro).infer.autoguide
 
     def discrete(*data):
         host.language.sample("z", host.dist.Bernoulli(0.5))
 
     guides = {
-        "'weight' .* point estimate": (regression(host), automatic.AutoDelta(regression(host))),
+        "'weight' .* point estimate": (
+            regression(host),
+            host.autoguide.AutoDelta(regression(host)),
+        ),
         "'z' is discrete .*Bernoulli": (discrete, discrete),
     }
     for cause, (model, guide) in guides.items():

@@ -80,6 +80,38 @@ def residual() -> Regression:
     return Regression(Residual())
 
 
+def standard():
+    """The prior of the weights, in the dtype of the moment."""
+    return dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1)
+
+
+def regression(likelihood, prior=standard):
+    """A regression whose likelihood is a function of the linear predictor x @ w."""
+
+    def model(x, y=None, subsample=None):
+        w = pyro.sample("w", prior())
+        with pyro.plate("data", len(x), subsample=subsample) as index:
+            y = None if y is None else y[index]
+            return pyro.sample("obs", likelihood(x[index] @ w), obs=y)
+
+    return model
+
+
+def with_precision(x, y):
+    """A linear regression whose noise has a precision that is latent."""
+    w = pyro.sample("w", standard())
+    precision = pyro.sample("precision", dist.Gamma(2.0, 1.0))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Normal(x @ w, precision.rsqrt()), obs=y)
+
+
+def subsampled(x, y, size=20):
+    """A linear regression that draws a subsample of its data."""
+    w = pyro.sample("w", standard())
+    with pyro.plate("data", len(x), subsample_size=size) as index:
+        pyro.sample("obs", dist.Normal(x[index] @ w, 0.5), obs=y[index])
+
+
 def linear_regression(x, y=None):
     """Bayesian linear regression with a vector site."""
     w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([INPUTS]).to_event(1))

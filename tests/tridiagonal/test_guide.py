@@ -7,6 +7,7 @@ import pickle
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pyro
 import pytest
@@ -17,7 +18,7 @@ from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.response.problem import NarrowerVarianceWarning
 from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import IN_PYRO
-from tests.fitting.models import fresh
+from tests.fitting.models import fresh, started
 from tests.propagation.oracle import losses
 from tests.response.models import doubles
 from tests.tridiagonal.dense import correlations, covariance
@@ -62,15 +63,6 @@ def network(host):
     return model
 
 
-def started(host, model, guide, *data):
-    """The guide's parameters after it met a model; an empty mapping where it keeps them."""
-    svi = host.package.SVI(model, guide, host.package.DeterministicELBO())
-    if host.name == "numpyro":
-        return (svi.get_params(svi.init(jax.random.key(0), *data)),)
-    svi.evaluate_loss(*data)
-    return ()
-
-
 def variances(host, model, guide, params, x, **options):
     """Of the sites that are predicted; in NumPyro by one compiled program."""
 
@@ -79,6 +71,12 @@ def variances(host, model, guide, params, x, **options):
         return {name: part.variance for name, part in found.items()}
 
     return by_numpy(predict)() if params else predict()
+
+
+def draws_of(guide, params):
+    """Of all sites, in NumPyro."""
+    draw = by_numpy(lambda key: guide.sample_posterior(key, params, sample_shape=(20_000,)))
+    return draw(jax.random.key(1))
 
 
 @pytest.mark.parametrize("scales", ["proportional", "free"])
@@ -110,7 +108,7 @@ def test_the_bound_of_a_tridiagonal_posterior_is_the_evidence(host, scales, flow
 )
 def test_predictions_of_linear_maps_of_a_matrix_keep_its_chain(host, flow):
     """In the words of each host."""
-    language, einsum = host.language, torch.einsum if host.name == "pyro" else jax.numpy.einsum
+    language, einsum = host.language, torch.einsum if host.name == "pyro" else jnp.einsum
     keep = "keepdim" if host.name == "pyro" else "keepdims"
     rows = np.random.default_rng(0).normal(size=(2, 4))
     programs = {
@@ -145,9 +143,8 @@ def test_predictions_of_linear_maps_of_a_matrix_keep_its_chain(host, flow):
 def test_draws_quantiles_and_summary_are_those_of_the_chain(host, scales):
     guide = host.package.TridiagonalGuide(scales=scales, correlation=0.4, init_scale=0.2)
     params = started(host, network(host), guide, host.x, host.y)
-    key = (jax.random.key(1), *params) if host.name == "numpyro" else (20_000,)
-    shape = {"sample_shape": (20_000,)} if host.name == "numpyro" else {}
-    drawn = {site: np.asarray(v) for site, v in guide.sample_posterior(*key, **shape).items()}
+    drawn = guide.sample_posterior(20_000) if host.name == "pyro" else draws_of(guide, *params)
+    drawn = {site: np.asarray(values) for site, values in drawn.items()}
     first = drawn["first"].reshape(20_000, -1)
     found = np.corrcoef(first.T)
     signs = np.sign(first.mean(0)) if scales == "proportional" else np.ones(12)
@@ -249,8 +246,7 @@ def test_files_and_copies_keep_the_chain(host, tmp_path):
     host.package.save(path, model, guide, *params, host.x, host.y)
     fresh(host.name)
     loaded = host.package.load(path, model, host.package.TridiagonalGuide(), host.x)
-    given = (loaded.params,) if host.name == "numpyro" else ()
-    found = variances(host, model, loaded.guide, given, host.x)["obs"]
+    found = variances(host, model, loaded.guide, host.given(loaded.params), host.x)["obs"]
     np.testing.assert_allclose(np.asarray(found), before, rtol=1e-6)
     pyro.clear_param_store()
     others = {

@@ -1,39 +1,13 @@
-"""Chains of which the posterior is known: exact draws in place of those of NUTS, in both hosts."""
+"""Chains of which the posterior is known: exact draws in place of those of NUTS."""
 
 from __future__ import annotations
 
-import jax
 import numpy as np
-import numpyro
-import numpyro.infer
 import pyro
 import pyro.infer
 import torch
 
 from tests.criticism.containers.programs import NOISE
-
-
-class ExactInNumPyro(numpyro.infer.MCMC):
-    """Finished chains of NumPyro.
-
-    Args:
-        samples: by site, [chains, draws, ...].
-        diverging: [chains, draws].
-    """
-
-    def __init__(self, samples, diverging):
-        super().__init__(numpyro.infer.NUTS(_nothing), num_warmup=1, num_samples=1)
-        self.samples, self.diverging = samples, diverging
-
-    last_state = "finished"
-
-    def get_samples(self, group_by_chain=False):
-        if group_by_chain:
-            return self.samples
-        return {name: part.reshape(-1, *part.shape[2:]) for name, part in self.samples.items()}
-
-    def get_extra_fields(self, group_by_chain=False):
-        return {"diverging": self.diverging if group_by_chain else self.diverging.ravel()}
 
 
 class ExactInPyro(pyro.infer.MCMC):
@@ -54,27 +28,23 @@ def _nothing():
     """A model."""
 
 
-def chains(host, samples, diverging=None):
-    """Finished chains of a host.
+def chains(samples, diverging=None):
+    """Finished chains.
 
     Args:
-        host: the host.
         samples: by site, [chains, draws, ...].
         diverging: [chains, draws]; by default none.
     """
     shape = next(iter(samples.values())).shape[:2]
-    found = np.zeros(shape, bool) if diverging is None else diverging
-    kind = {"numpyro": ExactInNumPyro, "pyro": ExactInPyro}[host.name]
-    return kind(samples, found)
+    return ExactInPyro(samples, np.zeros(shape, bool) if diverging is None else diverging)
 
 
 def improper(host):
     """A regression with a flat prior."""
 
     def model(x, y=None):
-        support = host.dist.constraints.real
-        size = (3,) if host.name == "numpyro" else torch.Size([3])
-        flat = host.dist.ImproperUniform(support, size[:0], size)
+        size = torch.Size([3])
+        flat = host.dist.ImproperUniform(host.dist.constraints.real, size[:0], size)
         weight = host.language.sample("weight", flat)
         with host.language.plate("data", len(x)):
             host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
@@ -86,11 +56,7 @@ def noisy(host):
     """A regression whose inputs are disturbed by numbers that belong to no site."""
 
     def model(x, y=None):
-        weight = host.weight()
-        if host.name == "numpyro":
-            noise = jax.random.normal(numpyro.prng_key(), x.shape)
-        else:
-            noise = torch.randn(x.shape)
+        weight, noise = host.weight(), torch.randn(x.shape)
         with host.language.plate("data", len(x)):
             host.language.sample("obs", host.dist.Normal((x + noise) @ weight, NOISE), obs=y)
 
@@ -106,10 +72,7 @@ def softplus(host, loc, scale):
             host.language.sample("obs", host.dist.Normal(0.0, noise), obs=y)
 
     def guide(x, y=None):
-        transform = {
-            "numpyro": numpyro.distributions.transforms.SoftplusTransform,
-            "pyro": pyro.distributions.transforms.SoftplusTransform,
-        }[host.name]()
+        transform = host.dist.transforms.SoftplusTransform()
         base = host.dist.Normal(loc, scale)
         host.language.sample("scale", host.dist.TransformedDistribution(base, transform))
 

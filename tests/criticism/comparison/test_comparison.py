@@ -1,15 +1,15 @@
-"""Comparisons with chains, of which some are exact draws of a known posterior."""
+"""Comparisons with chains, of which some are exact draws of a known posterior.
+
+The mathematics is of both frameworks; NumPyro's comparison runs in ``test_other_programs``.
+"""
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 
-from tests.checks.marks import IN_PYRO
 from tests.criticism.comparison.references import chains, improper, noisy, softplus
 from tests.criticism.containers.programs import (
-    HOSTS,
     NOISE,
     ROWS,
     doubles,
@@ -39,15 +39,22 @@ def trained(host, model, *data, **options):
 def compared(host, model=None, samples=None, diverging=None, **options):
     with doubles(host):
         model = model or line(host)
-        data = [host.array(part) for part in (X, Y)]
-        reference = chains(host, samples or exact_draws(), diverging)
+        data = host.array(X), host.array(Y)
+        reference = chains(samples or exact_draws(), diverging)
         result = trained(host, model, *data)
         return host.package.compare_with_nuts(model, result, *data, reference=reference, **options)
 
 
-@pytest.fixture(scope="module", params=HOSTS)
-def comparison(request):
-    return compared(fresh(request.param))
+@pytest.fixture
+def host():
+    host = fresh("pyro")
+    with doubles(host):
+        yield host
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return compared(fresh("pyro"))
 
 
 def test_sites_are_those_of_the_posterior(comparison):
@@ -79,7 +86,6 @@ def test_predictions_are_those_of_the_posterior(comparison):
     assert response.distance.mean() < 1.5 * response.noise
 
 
-@IN_PYRO
 def test_distances_are_those_of_two_normals(host):
     """With a reference that is off by a known amount."""
     shifted = {"weight": exact_draws()["weight"] + [0.0, 0.0, 1.0]}
@@ -114,7 +120,6 @@ def test_it_prints_and_draws(comparison):
     assert set(comparison.inference_data) == {"DVIGuide", "linear response", "NUTS"}
 
 
-@IN_PYRO
 def test_chains_that_are_no_reference_are_told(host):
     samples = exact_draws(chains=2, draws=50)
     samples["weight"][1] += 3.0
@@ -127,94 +132,76 @@ def test_chains_that_are_no_reference_are_told(host):
         assert part in text
 
 
-@pytest.mark.parametrize(("comparison", "host"), [("numpyro", "pyro")], indirect=True)
 def test_chains_may_be_in_a_container(comparison, host):
-    """As those of another host."""
     contained = comparison.inference_data["NUTS"]
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        result = trained(host, line(host), *data)
-        found = host.package.compare_with_nuts(line(host), result, *data, reference=contained)
-        other = contained.map(lambda part: part.rename(weight="other"), groups="posterior")
-        with pytest.raises(ValueError, match="no draws of 'weight'; its posterior has 'other'"):
-            host.package.compare_with_nuts(line(host), result, *data, reference=other)
+    data = host.array(X), host.array(Y)
+    result = trained(host, line(host), *data)
+    found = host.package.compare_with_nuts(line(host), result, *data, reference=contained)
+    other = contained.map(lambda part: part.rename(weight="other"), groups="posterior")
+    with pytest.raises(ValueError, match="no draws of 'weight'; its posterior has 'other'"):
+        host.package.compare_with_nuts(line(host), result, *data, reference=other)
     np.testing.assert_allclose(found.sites[0].difference, comparison.sites[0].difference, atol=1e-6)
     assert found.chains.divergences == 0
 
 
-@IN_PYRO
 def test_a_single_chain_is_compared_with_itself(host):
     samples = exact_draws(chains=1, draws=400)
     samples["weight"][:, 200:] += 3.0
     assert compared(host, samples=samples).chains.rhat > 1.5
 
 
-@IN_PYRO
 def test_what_is_not_possible_is_noted(host):
     """A guide that was not trained has no linear response, and improper priors are named."""
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        model = improper(host)
-        result = trained(host, model, *data, steps=1)
-        reference = chains(host, exact_draws())
-        found = host.package.compare_with_nuts(model, result, *data, reference=reference)
+    data = host.array(X), host.array(Y)
+    model = improper(host)
+    result = trained(host, model, *data, steps=1)
+    reference = chains(exact_draws())
+    found = host.package.compare_with_nuts(model, result, *data, reference=reference)
     notes = " ".join(found.notes)
     assert "no linear response" in notes
     assert "priors of 'weight' are improper" in notes
     assert list(found.sites[0].ratios) == ["DVIGuide"]
 
 
-@IN_PYRO
 def test_wrong_references_are_refused(host):
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        result = trained(host, line(host), *data)
-        with pytest.raises(TypeError, match="reference is a finished MCMC"):
-            host.package.compare_with_nuts(line(host), result, *data, reference=exact_draws())
+    data = host.array(X), host.array(Y)
+    result = trained(host, line(host), *data)
+    with pytest.raises(TypeError, match="reference is a finished MCMC"):
+        host.package.compare_with_nuts(line(host), result, *data, reference=exact_draws())
     with pytest.raises(TypeError, match=r"test=\(x,\)"):
         compared(host, test=NEW)
 
 
-@IN_PYRO
 def test_a_random_density_is_refused(host):
     model = noisy(host)
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        guide = host.package.DVIGuide()
-        elbo = host.package.DeterministicELBO(propagation="sampled")
-        result = host.package.fit(model, guide, *data, objective=elbo, method="adam", steps=2)
-        with pytest.raises(ValueError, match="log density at one draw differ"):
-            host.package.compare_with_nuts(model, result, *data)
+    data = host.array(X), host.array(Y)
+    guide = host.package.DVIGuide()
+    elbo = host.package.DeterministicELBO(propagation="sampled")
+    result = host.package.fit(model, guide, *data, objective=elbo, method="adam", steps=2)
+    with pytest.raises(ValueError, match="log density at one draw differ"):
+        host.package.compare_with_nuts(model, result, *data)
 
 
-@IN_PYRO
 def test_moments_of_other_coordinates_are_those_of_draws(host):
     """A guide that is Gaussian on no coordinates that the chains have."""
     model, guide = softplus(host, 0.5, 0.3)
     normal = np.random.default_rng(1).normal(0.5, 0.3, size=(2, 1000))
-    reference = chains(host, {"scale": np.logaddexp(0, normal)})
-    with doubles(host):
-        data = [host.array(part) for part in (X, Y)]
-        options = {"params": {}} if host.name == "numpyro" else {}
-        found = host.package.compare_with_nuts(model, guide, *data, reference=reference, **options)
+    reference = chains({"scale": np.logaddexp(0, normal)})
+    data = host.array(X), host.array(Y)
+    found = host.package.compare_with_nuts(model, guide, *data, reference=reference)
     (site,) = found.sites
     assert np.abs(site.difference) < 5 * site.error
     assert site.ratios["function"] == pytest.approx(1, abs=0.1)
     assert "moments of function are those of 10000 draws" in " ".join(found.notes)
 
 
-@IN_PYRO
 def test_particles_are_drawn_along_plates(host):
     """Where an observation depends on its row in nothing but the plate."""
     model, _ = softplus(host, 0.5, 0.3)
     x = host.array(X)
     result = trained(host, model, x, host.array(Y), float64=False)
-    given = (result.params,) if host.name == "numpyro" else ()
-    options = {"rng_key": jax.random.key(0)} if host.name == "numpyro" else {}
-    found = host.package.predict(
-        model, result.guide, *given, x, propagation="sampled", num_particles=7, **options
-    )["obs"]
-    key = {"key": jax.random.key(1)} if host.name == "numpyro" else {}
-    draws = np.asarray(found.sample(500, **key))
+    options = {"propagation": "sampled", "num_particles": 7}
+    found = host.package.predict(model, result.guide, x, **options)["obs"]
+    draws = np.asarray(found.sample(500))
     assert draws.shape == (500, ROWS)
     np.testing.assert_allclose(draws.std(), np.sqrt(np.asarray(found.variance)[0]), rtol=0.05)

@@ -108,7 +108,6 @@ FAMILIES = {
     "StudentT": lambda s: dist.StudentT(9.0, jnp.arange(3.0) + s, 1.0),
     "LogNormal": lambda s: dist.LogNormal(s + jnp.zeros(3), 0.5),
     "NegativeBinomial2 of one mean": lambda s: dist.NegativeBinomial2(jnp.ones(3), 2.0 + s),
-    "BetaBinomial": lambda s: dist.BetaBinomial(s + jnp.ones(3), 2.0, 5),
     "ZeroInflatedPoisson": lambda s: dist.ZeroInflatedPoisson(0.2, s + jnp.ones(3)),
     "expanded": lambda s: dist.StudentT(9.0, s, 1.0).expand([3]),
     "events": lambda s: dist.LogNormal(s * jnp.ones(3), 0.5).expand([2, 3]).to_event(1),

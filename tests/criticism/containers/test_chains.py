@@ -13,25 +13,16 @@ from moment_calculus.criticism.draws import Draws, resample
 from moment_calculus.errors import UnsupportedMoments
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
-    HOSTS,
     X,
     Y,
     convert,
-    doubles,
     drawing,
-    fresh,
     gaussian,
     left_out,
     line,
     scaled,
     seeded,
 )
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    with doubles(fresh(request.param)):
-        yield HOSTS[request.param]
 
 
 def chains(host, model, draws, **options):
@@ -87,14 +78,14 @@ def test_few_draws_and_none(host):
         convert(host, chains(host, line(host), 5), line(host), X, Y)
 
 
+@IN_PYRO
 def test_draws_of_a_guide_become_those_of_the_posterior(host):
     mean, covariance = gaussian(X, Y)
     guide = drawing(host, mean, 1.5 * covariance)
     options = {"num_samples": 4000, "num_prior_samples": 0, "importance_weights": True}
-    with doubles(host):
-        found, again = (
-            convert(host, guide, line(host), X, Y, **options, **seeded(host, 3)) for _ in range(2)
-        )
+    found, again = (
+        convert(host, guide, line(host), X, Y, **options, **seeded(host, 3)) for _ in range(2)
+    )
     np.testing.assert_array_equal(again.posterior["weight"], found.posterior["weight"])
     weight = found.posterior["weight"].values.reshape(-1, 3)
     np.testing.assert_allclose(np.cov(weight.T), covariance, atol=0.12 * covariance.max())
@@ -105,7 +96,7 @@ def test_draws_of_a_guide_become_those_of_the_posterior(host):
 def test_draws_that_weights_cannot_correct_are_refused(host):
     mean, covariance = gaussian(X, Y)
     guide = drawing(host, mean, covariance / 25)
-    with doubles(host), pytest.raises(UnsupportedMoments, match="cannot be trusted: their k̂ is"):
+    with pytest.raises(UnsupportedMoments, match="cannot be trusted: their k̂ is"):
         convert(host, guide, line(host), X, Y, importance_weights=True)
 
 
@@ -122,11 +113,10 @@ def test_what_has_no_weights_is_refused():
 def test_leave_one_out_without_weights_takes_draws_as_the_posteriors(host):
     mean, covariance = gaussian(X, Y)
     guide = drawing(host, mean, covariance / 2)
-    with doubles(host):
-        data = convert(host, guide, line(host), X, Y, num_samples=2000)
-        with pytest.warns(UserWarning, match="Pareto shapes|as a whole"):
-            weighted = host.package.loo(data)
-        plain = host.package.loo(data, importance_weights=False)
+    data = convert(host, guide, line(host), X, Y, num_samples=2000)
+    with pytest.warns(UserWarning, match="Pareto shapes|as a whole"):
+        weighted = host.package.loo(data)
+    plain = host.package.loo(data, importance_weights=False)
     reference = az.loo(data, pointwise=True, reff=1.0)
     np.testing.assert_allclose(plain.loo_i, reference.loo_i, rtol=1e-9)
     assert weighted.importance_weights

@@ -9,14 +9,11 @@ import xarray
 
 from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import (
-    HOSTS,
     NOISE,
     X,
     Y,
     convert,
-    doubles,
     drawing,
-    fresh,
     gaussian,
     line,
     scaled,
@@ -26,12 +23,6 @@ GROUPS = {
     *("posterior", "posterior_predictive", "log_likelihood", "sample_stats", "prior"),
     *("prior_predictive", "observed_data", "constant_data"),
 }
-
-
-@pytest.fixture(params=HOSTS)
-def host(request):
-    with doubles(fresh(request.param)):
-        yield HOSTS[request.param]
 
 
 def guide_of(host):

@@ -14,7 +14,6 @@ from tests.criticism.containers.programs import (
     X,
     Y,
     convert,
-    doubles,
     drawing,
     gaussian,
     local,
@@ -24,21 +23,19 @@ from tests.criticism.containers.programs import (
 LOG_SCALE = (-0.7, 0.2)
 
 
-def container(host, guide, model=None, **options):
-    with doubles(host):
-        return convert(host, guide, model or scaled(host), X, Y, **options)
-
-
 def joint(weight, scale):
     """log p of one draw of ``scaled``."""
     prior = stats.norm().logpdf(weight).sum() + stats.halfnorm().logpdf(scale)
     return prior + stats.norm(X @ weight, scale).logpdf(Y).sum()
 
 
+@IN_PYRO
 def test_of_model_and_guide(host):
     """Also where draws are made in batches."""
     mean, covariance = gaussian(X, Y)
-    data = container(host, drawing(host, mean, covariance, LOG_SCALE), batch_size=7)
+    data = convert(
+        host, drawing(host, mean, covariance, LOG_SCALE), scaled(host), X, Y, batch_size=7
+    )
     weights, scales = (data.posterior[site].values[0] for site in ("weight", "scale"))
     exact = [joint(*draw) for draw in zip(weights, scales, strict=True)]
     np.testing.assert_allclose(data.sample_stats["lp"].values[0], exact, rtol=1e-10)
@@ -63,7 +60,7 @@ def test_masks_and_scales_count_and_factors_too(host):
         ):
             host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
 
-    data = container(host, drawing(host, *gaussian(X, Y)), model)
+    data = convert(host, drawing(host, *gaussian(X, Y)), model, X, Y)
     weights = data.posterior["weight"].values[0]
     each = np.where(kept, stats.norm(weights @ X.T, NOISE).logpdf(Y), 0)
     np.testing.assert_allclose(data.log_likelihood["obs"].values[0], each, rtol=1e-10)
@@ -79,7 +76,7 @@ def test_subsampled_plates_count_whole(host):
         with host.language.plate("data", len(x), subsample_size=4):
             host.language.sample("effect", host.dist.Normal(host.array(0.5), 2.0))
 
-    data = container(host, guide, local(host, part=4))
+    data = convert(host, guide, local(host, part=4), X, Y, batch_size=25)
     weights, effects = (data.posterior[site].values[0] for site in ("weight", "effect"))
     assert effects.shape == (50, len(Y))
     for part in (data.posterior["effect"], data.log_likelihood["obs"]):
@@ -96,17 +93,14 @@ def test_subsampled_plates_count_whole(host):
 @IN_PYRO
 def test_of_linear_response(host):
     mean = np.linalg.lstsq(X, Y, rcond=None)[0]
-    with doubles(host):
-        fit = host.fit(scaled(host), *map(host.array, (X, Y)), method="newton")
-        given = {"params": fit.params} if host.name == "numpyro" else {}
-        found = host.package.linear_response(
-            scaled(host), fit.guide, *map(host.array, (X, Y)), **given
-        )
-        before = {name: np.asarray(part) for name, part in fit.params.items()}
-        trained_on(host, fit)
-        data = convert(host, found, scaled(host), X, Y)
-        loc = np.append(np.asarray(found.location("weight")), found.location("scale"))
-        covariance = np.asarray(found.covariance())
+    fit = host.fit(scaled(host), *map(host.array, (X, Y)), method="newton")
+    given = {"params": fit.params} if host.name == "numpyro" else {}
+    found = host.package.linear_response(scaled(host), fit.guide, *map(host.array, (X, Y)), **given)
+    before = {name: np.asarray(part) for name, part in fit.params.items()}
+    trained_on(host, fit)
+    data = convert(host, found, scaled(host), X, Y)
+    loc = np.append(np.asarray(found.location("weight")), found.location("scale"))
+    covariance = np.asarray(found.covariance())
     weights, scales = (data.posterior[site].values[0] for site in ("weight", "scale"))
     points = np.column_stack([weights, np.log(scales)])
     known = stats.multivariate_normal(loc, covariance).logpdf(points) - np.log(scales)
@@ -131,11 +125,10 @@ def trained_on(host, fit):
 )
 def test_of_guides_of_the_hosts(host, name):
     """Their densities are on the sites' supports: importance weights have the evidence."""
-    with doubles(host):
-        arrays = [host.array(part) for part in (X, Y)]
-        guide = getattr(host.autoguide, name)(scaled(host))
-        fit = host.package.fit(scaled(host), guide, *arrays, method="lbfgs", by_draws=False)
-        data = convert(host, fit, scaled(host), X, Y, num_samples=2000, num_prior_samples=0)
+    arrays = [host.array(part) for part in (X, Y)]
+    guide = getattr(host.autoguide, name)(scaled(host))
+    fit = host.package.fit(scaled(host), guide, *arrays, method="lbfgs", by_draws=False)
+    data = convert(host, fit, scaled(host), X, Y, num_samples=2000, num_prior_samples=0)
     ratios = (data.sample_stats["lp"] - data.sample_stats["log_q"]).values[0]
     weights = np.exp(ratios - ratios.max())
     error = weights.std() / weights.mean() / len(weights) ** 0.5

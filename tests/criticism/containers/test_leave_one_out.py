@@ -23,7 +23,6 @@ from tests.criticism.containers.programs import (
     X,
     Y,
     convert,
-    doubles,
     drawing,
     gaussian,
     left_out,
@@ -62,9 +61,8 @@ def check_close(found, data):
 
 @IN_PYRO
 def test_draws_of_the_posterior_itself_have_the_exact_answer(host):
-    with doubles(host):
-        data = container(host, gaussian(X, Y)[1])
-        found = host.package.loo(data)
+    data = container(host, gaussian(X, Y)[1])
+    found = host.package.loo(data)
     ratios = data.sample_stats["lp"] - data.sample_stats["log_q"]
     assert float(ratios.max() - ratios.min()) < 1e-10
     assert found.pareto_k_joint == 0
@@ -75,32 +73,29 @@ def test_draws_of_the_posterior_itself_have_the_exact_answer(host):
 @IN_PYRO
 def test_a_mean_field_guide_is_corrected(host):
     precision = np.linalg.inv(gaussian(X, Y)[1])
-    with doubles(host):
-        data = container(host, np.diag(1 / np.diag(precision)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of single data
-            found = host.package.loo(data)
+    data = container(host, np.diag(1 / np.diag(precision)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of single data
+        found = host.package.loo(data)
     assert 0 != found.pareto_k_joint < 0.7
     check_close(found, data)
 
 
 @IN_PYRO
 def test_what_arviz_alone_leaves_out(host):
-    with doubles(host):
-        data = container(host, gaussian(X, Y)[1] / 4)
-        with pytest.warns(UserWarning, match="approximation as a whole"):
-            corrected = host.package.loo(data)
-        alone = az.loo(data, pointwise=True)
+    data = container(host, gaussian(X, Y)[1] / 4)
+    with pytest.warns(UserWarning, match="approximation as a whole"):
+        corrected = host.package.loo(data)
+    alone = az.loo(data, pointwise=True)
     exact = left_out(X, Y).sum()
     assert abs(corrected.elpd_loo - exact) < abs(alone.elpd_loo - exact)
 
 
 def test_a_guide_is_converted_on_the_way(host):
     guide, model = drawing(host, *gaussian(X, Y)), line(host)
-    with doubles(host):
-        arrays = map(host.array, (X, Y))
-        options = {"num_samples": 200, **options_of(host, guide)}
-        found = host.package.loo(guide, model, *arrays, scale="deviance", **options)
+    arrays = map(host.array, (X, Y))
+    options = {"num_samples": 200, **options_of(host, guide)}
+    found = host.package.loo(guide, model, *arrays, scale="deviance", **options)
     assert found.scale == "deviance"
     assert found.n_samples == 200
     assert abs(found.elpd_loo + 2 * left_out(X, Y).sum()) < 4
@@ -110,7 +105,7 @@ def test_a_guide_is_converted_on_the_way(host):
 
 @IN_PYRO
 def test_comparisons_and_plots_take_it(host):
-    with doubles(host), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the narrow one, and ArviZ's own
         good, narrow = (container(host, gaussian(X, Y)[1] / part, 200) for part in (1, 4))
         found = {name: host.package.loo(data) for name, data in (("a", good), ("b", narrow))}
@@ -137,21 +132,18 @@ def test_comparisons_and_plots_take_it(host):
 
 @IN_PYRO
 def test_draws_without_a_density_are_refused(host):
+    arrays = host.array(X), host.array(Y)
     for guide, said in (
         (host.package.MCDropoutGuide(), "has no density"),
         (host.autoguide.AutoDelta(scaled(host)), "point estimate"),
     ):
-        fit = host.package.fit(scaled(host), guide, *rows(host), method="adam", steps=2)
+        fit = host.package.fit(scaled(host), guide, *arrays, method="adam", steps=2)
         data = host.package.to_inference_data(
-            fit, scaled(host), *rows(host), num_samples=20, num_prior_samples=0
+            fit, scaled(host), *arrays, num_samples=20, num_prior_samples=0
         )
         assert "log_q" not in data.sample_stats
         with pytest.raises(ValueError, match=said):
             host.package.loo(data)
-
-
-def rows(host):
-    return host.array(X.astype(np.float32)), host.array(Y.astype(np.float32))
 
 
 def made(log_p, log_likelihood):

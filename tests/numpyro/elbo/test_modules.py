@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -125,20 +123,20 @@ def test_every_form_of_the_prior_is_one_model():
         def __call__(self, x):
             return linen.Dense(1)(x)[:, 0]
 
-    losses, elbo = [], DeterministicELBO()
-    for form in FORMS.values():
+    params = {
+        f"net/Dense_0.{name}_auto_{role}": jnp.full(shape, 0.3)
+        for name, shape in (("kernel", (3, 1)), ("bias", (1,)))
+        for role in ("loc", "scale")
+    }
 
-        def model(x, y, form=form):
+    def loss(form):
+        def model(x, y):
             observe(random_flax_module("net", Network(), form, input_shape=(1, 3))(x), y)
 
-        params = {
-            f"net/Dense_0.{name}_auto_{role}": jnp.full(shape, 0.3)
-            for name, shape in (("kernel", (3, 1)), ("bias", (1,)))
-            for role in ("loc", "scale")
-        }
-        arguments = jax.random.key(0), params, model, DVIGuide(model), X, Y
-        losses.append(by_numpy(partial(elbo.loss, *arguments))())
-    assert losses[0] == losses[1] == losses[2]
+        return DeterministicELBO().loss(jax.random.key(0), params, model, DVIGuide(model), X, Y)
+
+    first, second, third = by_numpy(lambda: list(map(loss, FORMS.values())))()
+    assert first == second == third
 
 
 def test_parameters_without_a_prior_are_optimised():

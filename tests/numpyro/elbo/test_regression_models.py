@@ -52,19 +52,6 @@ def shared_scale(x, y):
     observe(dist.Normal(x @ coefficients(), 0.5), y)
 
 
-def horseshoe_centred(x, y):
-    overall = numpyro.sample("overall", dist.HalfCauchy(1.0))
-    local = numpyro.sample("local", dist.HalfCauchy(jnp.ones(INPUTS)).to_event(1))
-    weights = numpyro.sample("weights", dist.Normal(0.0, overall * local).to_event(1))
-    observe(dist.Normal(x @ weights, 0.5), y)
-
-
-def negative_binomial(x, counts):
-    """With a random dispersion: the rate is a quotient of exponentials."""
-    dispersion = numpyro.sample("dispersion", dist.Exponential(1.0))
-    observe(dist.NegativeBinomial2(jnp.exp(0.3 * linear_predictor(x)), dispersion), counts)
-
-
 GROUP, RIVAL = np.arange(POINTS) % GROUPS, (3 * np.arange(POINTS) + 1) % GROUPS
 
 
@@ -98,21 +85,18 @@ def paired_comparisons(x, y):
 
 
 MODELS = {
-    "varying slopes": (varying_slopes, Y),
-    "a mean of groups and a slope": (mean_of_groups_and_slope, Y),
-    "paired comparisons": (paired_comparisons, Y),
-    "a shared scale": (shared_scale, Y),
-    "horseshoe, centred": (horseshoe_centred, Y),
-    "negative binomial": (negative_binomial, COUNTS),
+    "varying slopes": varying_slopes,
+    "a mean of groups and a slope": mean_of_groups_and_slope,
+    "paired comparisons": paired_comparisons,
+    "a shared scale": shared_scale,
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_elbo_equals_trace_elbo(name):
-    model, y = MODELS[name]
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_elbo_equals_trace_elbo(model):
     warnings.simplefilter("error", DependenceWarning)
     warnings.simplefilter("error", CovarianceDroppedWarning)
-    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.15), X, y, share=0.001)
+    assert_equals_trace_elbo(model, DVIGuide(init_scale=0.15), X, Y, share=0.001)
 
 
 def test_a_rate_that_is_no_exponential_is_refused():

@@ -26,12 +26,10 @@ def noisy(dtype: Any = np.float64) -> Moments:
 
 def grid(function: Callable) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of a plain elementwise function, by a fine grid over each component."""
-    return grids({"": function})[""]
+    return grids({"": function}, 200_001)[""]
 
 
-def grids(
-    functions: dict[str, Callable], points: int = 200_001
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def grids(functions: dict[str, Callable], points: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The same of several functions, by one program."""
     z = np.linspace(-9, 9, points)
     weights = np.exp(-0.5 * z**2)

@@ -21,10 +21,6 @@ slopes = np.array([0.1, -0.4, 0.7])
 ROWS = {case.name: case for case in ACTIVATIONS}
 
 
-# Compiling takes longer than running: no effort to make the programs fast.
-compiled = by_numpy
-
-
 def is_closed(value) -> bool:
     """Whether the moments come without quadrature over a chain."""
     if not isinstance(value, Deferred):
@@ -32,44 +28,27 @@ def is_closed(value) -> bool:
     return not isinstance(value.policy.recognised_function(unscaled(value.function)), Integrated)
 
 
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_reach_their_closed_form(name, dtype):
-    assert is_closed(traced(ROWS[name].jax, dtype)) == (name != "chain")
+def test_other_spellings_and_chains():
+    """By one program; where a function does not jump, a fifth of the grid errs by 1e-8."""
+    smooth = {**SPELLINGS, **INTEGRATED}
 
-
-@pytest.fixture(scope="module")
-def moments_of_functions():
-    @compiled
+    @by_numpy
     def program(mean, variance):
         inputs = Moments(mean, variance=variance)
-        functions = {**SPELLINGS, **INTEGRATED}
-        found = {name: propagate(function, inputs) for name, function in functions.items()}
-        return {name: (moments.mean, moments.variance) for name, moments in found.items()}
+        return {name: results(propagate(f, inputs)) for name, f in smooth.items()}
 
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, program(jnp.asarray(MEAN), jnp.asarray(VARIANCE)))
+        moments = program(jnp.asarray(MEAN), jnp.asarray(VARIANCE))
+    jumping = {name: smooth.pop(name) for name in JUMPING}
+    for functions, points, tolerance in ((smooth, 40_001, 1e-7), (jumping, 200_001, 5e-5)):
+        for name, exact in grids(functions, points).items():
+            assert_allclose(moments[name], exact, tolerance, tolerance, err_msg=name)
 
 
-@pytest.fixture(scope="module")
-def moments_by_grid():
-    """Where a function does not jump, a fifth of the points errs by 1e-8."""
-    functions = {**SPELLINGS, **INTEGRATED}
-    jumping = {name: functions.pop(name) for name in JUMPING}
-    return grids(functions, 40_001) | grids(jumping)
-
-
-@pytest.mark.parametrize("name", [*SPELLINGS, *INTEGRATED])
-def test_other_spellings_and_chains(name, moments_of_functions, moments_by_grid):
-    tolerance = 5e-5 if name in JUMPING else 1e-7  # of the grid of the oracle
-    for ours, expected in zip(moments_of_functions[name], moments_by_grid[name], strict=True):
-        assert_allclose(ours, expected, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("function", [*(case.jax for case in ROWS.values()), *SPELLINGS.values()])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_other_spellings_are_recognised(name, dtype):
-    assert is_closed(traced(SPELLINGS[name], dtype))
+def test_functions_with_a_closed_form_are_recognised(function, dtype):
+    assert is_closed(traced(function, dtype)) == (function is not ROWS["chain"].jax)
 
 
 @pytest.mark.parametrize("name", INTEGRATED)
@@ -191,7 +170,7 @@ def test_levels_get_their_gradient():
     }
     level = np.array([0.3, -0.2, 0.1])
     with jax.enable_x64(True):
-        slopes_of = compiled(lambda at: {n: jax.grad(total)(at, f) for n, f in jumping.items()})
+        slopes_of = by_numpy(lambda at: {n: jax.grad(total)(at, f) for n, f in jumping.items()})
         gradients = slopes_of(level)
     z = (MEAN - level) / SCALE
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) / SCALE
@@ -222,7 +201,7 @@ def test_extreme_arguments_have_finite_moments_and_gradients(dtype):
 
     with jax.enable_x64(dtype is np.float64):
         mean, scale = jnp.asarray(ratio * scale, dtype), jnp.asarray(scale, dtype)
-        slopes_of = compiled(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))
+        slopes_of = by_numpy(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))
         (_, found), gradients = slopes_of(mean, scale)
     for name, (centre, spread) in found.items():
         assert np.isfinite(centre).all(), name

@@ -54,12 +54,9 @@ SAME = {
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize(("called", "plain"), SAME.values(), ids=SAME)
 def test_call_has_the_moments_of_what_it_calls(called, plain, covariance):
-    found = propagate(called, X, covariance=covariance)
-    expected = propagate(plain, X, covariance=covariance)
-    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
-    np.testing.assert_allclose(found.variance, expected.variance, rtol=1e-12)
-    if covariance == "full":
-        np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-12)
+    found, expected = (propagate(f, X, covariance=covariance) for f in (called, plain))
+    for part in ("mean", "variance", *["covariance"] * (covariance == "full")):
+        np.testing.assert_allclose(getattr(found, part), getattr(expected, part), rtol=1e-12)
 
 
 def test_derivative_of_the_moments_is_that_of_the_moments():

@@ -72,7 +72,7 @@ def started(model=by_hand, **options):
     """A guide and its first parameters."""
     guide = MCDropoutGuide(p=P, **options)
     svi = SVI(model, guide, DeterministicELBO())
-    return guide, svi.get_params(svi.init(KEY, X, Y))
+    return guide, evaluated(lambda: svi.get_params(svi.init(KEY, X, Y)))
 
 
 def quantiles(guide, params, levels):
@@ -146,7 +146,7 @@ def test_predictive_of_the_host():
     """Each row has the right marginal: mean and variance over draws are the predicted ones."""
     guide, params = started(flax_network)
     draw = Predictive(flax_network, guide=guide, params=params, num_samples=4000)
-    draws = np.asarray(draw(KEY, X)["obs"])
+    draws = np.asarray(evaluated(draw, KEY, X)["obs"])
     mean, variance = map(np.asarray, predicted(flax_network, guide, params))
     error = 4 * (variance / 4000) ** 0.5
     assert (abs(draws.mean(0) - mean) < error + 0.05 * variance**0.5).all()
@@ -183,7 +183,8 @@ def test_relaxed_masks_are_differentiable():
 
 
 def test_it_is_no_prior_of_new_data():
-    earlier = fit(by_hand, MCDropoutGuide(), X, Y, steps=1)
+    options = {"steps": 1, "progress_bar": False, "by_draws": False}
+    earlier = fit(by_hand, MCDropoutGuide(), X, Y, **options)
     with pytest.raises(ValueError, match="MCDropoutGuide has no density"):
         fit(by_hand, MCDropoutGuide(), X, Y, steps=1, prior=earlier)
 
@@ -198,19 +199,19 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SPELLINGS)
-def test_spellings_of_a_linear_map(name):
+def test_spellings_of_a_linear_map():
     def model(x, y=None):
-        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand((3, 4)).to_event(2))
-        with numpyro.plate("data", len(x)):
-            numpyro.sample("obs", dist.Normal(SPELLINGS[name](x, w), 0.3).to_event(1), obs=y)
+        for name, spelled in SPELLINGS.items():
+            w = numpyro.sample(f"w of {name}", dist.Normal(0.0, 1.0).expand((3, 4)).to_event(2))
+            with numpyro.plate(f"data of {name}", len(x)):
+                numpyro.sample(name, dist.Normal(spelled(x, w), 0.3).to_event(1), obs=y)
 
     guide, y = MCDropoutGuide(p=P), jnp.ones((10, 4))
-    svi = SVI(model, guide, DeterministicELBO())
-    params = svi.get_params(svi.init(KEY, X, y))
-    loc = guide.median(params)["w"]
-    elbo = DeterministicELBO(sum_sites=False)
+    svi = SVI(model, guide, elbo := DeterministicELBO(sum_sites=False))
+    params = evaluated(lambda: svi.get_params(svi.init(KEY, X, y)))
     terms = evaluated(lambda params: elbo.loss(KEY, params, model, guide, X, y), params)
-    variance = P / K * (X**2 @ loc**2)
-    expected = dist.Normal(X @ loc, 0.3).log_prob(y) - 0.5 * variance / 0.09
-    assert -terms["obs"] == pytest.approx(float(expected.sum()), rel=1e-5)
+    for name in SPELLINGS:
+        loc = guide.median(params)[f"w of {name}"]
+        variance = P / K * (X**2 @ loc**2)
+        expected = dist.Normal(X @ loc, 0.3).log_prob(y) - 0.5 * variance / 0.09
+        assert -terms[name] == pytest.approx(float(expected.sum()), rel=1e-5), name

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,8 +41,8 @@ def averaged(function, mean, variance):
     return jnp.tensordot(weights, values, 1)
 
 
-def close(actual, expected, rtol=1e-6, atol=1e-9):
-    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+def close(actual, expected, rtol=1e-6, atol=1e-9, message=""):
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol, err_msg=message)
 
 
 def expected(name, mean, variance):
@@ -57,31 +55,25 @@ def oracle(name, mean, variance):
     return averaged(lambda f: make(f).log_prob(value), mean, variance)
 
 
-@functools.cache
-def computed():
-    """The expected log densities and the oracle's, by one program for all cases."""
+def agree(ours, oracle, names, differentiated):
+    """Values, and gradients of some of them by mean and variance, in one program for all names."""
+    gradient = lambda f, name: jax.grad(lambda *moments: f(name, *moments).sum(), (0, 1))  # noqa: E731
 
-    def both(*moments):
-        return {name: (expected(name, *moments), oracle(name, *moments)) for name in CASES}
-
-    return by_numpy(both)(MEAN, VARIANCE)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_expected_log_density(name):
-    close(*computed()[name])
-
-
-@pytest.mark.parametrize("name", DIFFERENTIATED)
-def test_gradients_by_mean_and_variance(name):
     @by_numpy
-    def gradients(mean, variance):
-        return [
-            jax.grad(lambda *moments, f=f: f(name, *moments).sum(), (0, 1))(mean, variance)
-            for f in (expected, oracle)
-        ]
+    def both(*moments):
+        values = {name: (ours(name, *moments), oracle(name, *moments)) for name in names}
+        slopes = {n: [gradient(f, n)(*moments) for f in (ours, oracle)] for n in differentiated}
+        return values, slopes
 
-    close(*gradients(MEAN, VARIANCE), rtol=2e-5)
+    values, slopes = both(MEAN, VARIANCE)
+    for name, pair in values.items():
+        close(*pair, message=name)
+    for name, pair in slopes.items():
+        close(*pair, rtol=2e-5, message=name)
+
+
+def test_expected_log_densities_and_their_gradients():
+    agree(expected, oracle, CASES, DIFFERENTIATED)
 
 
 PREDICTED = [
@@ -93,12 +85,9 @@ PREDICTED = [
 ]
 
 
-@pytest.mark.parametrize("name", PREDICTED)
-def test_predictive_moments_and_density(name):
-    make, value = CASES[name]
-
-    @by_numpy
-    def both(mean, variance):
+def test_predictive_moments_and_densities():
+    def both(name, mean, variance):
+        make, value = CASES[name]
         *moments, log_prob = predictive("obs", distribution(make, latent("f", mean, variance)))
         density = averaged(lambda f: jnp.exp(make(f).log_prob(value)), mean, variance)
         centre = averaged(lambda f: make(f).mean, mean, variance)
@@ -106,8 +95,9 @@ def test_predictive_moments_and_density(name):
         noise = averaged(lambda f: make(f).variance, mean, variance)
         return (*moments, log_prob(value)), (centre, spread, noise, jnp.log(density))
 
-    for actual, exact in zip(*both(MEAN, VARIANCE), strict=True):
-        close(actual, exact)
+    program = by_numpy(lambda *moments: {name: both(name, *moments) for name in PREDICTED})
+    for name, pair in program(MEAN, VARIANCE).items():
+        close(*pair, message=name)
 
 
 def test_single_precision_stays_close_to_double():
@@ -115,15 +105,15 @@ def test_single_precision_stays_close_to_double():
     names = "Gumbel", "ZeroInflatedPoisson", "Beta", "truncated Normal"
 
     @by_numpy
-    def single(*moments):
+    def densities(*moments):
         return [expected(name, *moments) for name in names]
 
-    double = computed()
+    double = densities(MEAN, VARIANCE)
     with jax.enable_x64(False):
         moments = MEAN.copy(), VARIANCE.copy()  # of which JAX does not know a precision yet
-        for name, found in zip(names, single(*moments), strict=True):
+        for found, exact in zip(densities(*moments), double, strict=True):
             assert found.dtype == jnp.float32
-            close(found, double[name][0], rtol=1e-5, atol=1e-6)
+            close(found, exact, rtol=1e-5, atol=1e-6)
 
 
 def test_a_batch_by_vmap():

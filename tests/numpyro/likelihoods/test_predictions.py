@@ -5,7 +5,6 @@ Their mathematics is that of ``tests/pyro/likelihoods``, which has all rows.
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
 import jax
@@ -141,25 +140,17 @@ def test_a_gaussian_prediction_has_the_shape_of_the_site_and_closed_forms():
     assert repr(Prediction("y", fn)) == "Prediction('y', shape=(2, 3))"
 
 
-def test_certain_distributions():
-    def program(rate, chances):
-        counts = Prediction("y", dist.Poisson(rate).expand([2]))
-        moments = counts.mean, counts.epistemic_variance, counts.log_prob(2)
-        sure = Prediction("y", dist.Bernoulli(chances))
-        known = sure.entropy, sure.mutual_information, sure.variation_ratio
+def test_parameters_of_certain_distributions_may_be_numbers():
+    def program():
+        counts = Prediction("y", dist.Poisson(3.0).expand([2]))
         real = Prediction("y", dist.StudentT(4.0, 0.0, 2.0)).quantile(0.9)
-        return moments, counts.quantile([0.5, 0.99]), counts.sample(5, KEY), real, known
+        return counts.mean, counts.quantile([0.5, 0.99]), counts.sample(5, KEY), real
 
-    found = evaluated(program, 3.0, np.array([0.0, 1.0, 0.5]))
-    moments, quantiles, draws, real, (entropy, information, ratio) = found
-    exact = [3.0, 0.0, scipy.stats.poisson(3.0).logpmf(2)]
-    close(moments, np.tile(np.array(exact)[:, None], 2))
+    mean, quantiles, draws, real = evaluated(program)
+    close(mean, [3.0, 3.0])
     assert np.asarray(quantiles).tolist() == [[3.0, 3.0], [8.0, 8.0]]
     assert draws.shape == (5, 2)
     close(real, scipy.stats.t(4.0, 0.0, 2.0).ppf(0.9), rtol=1e-7)
-    close(entropy, [0.0, 0.0, math.log(2)])
-    close(information, np.zeros(3), atol=1e-6)
-    np.testing.assert_array_equal(ratio, [0.0, 0.0, 0.5])
 
 
 def test_classes():

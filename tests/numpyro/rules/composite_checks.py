@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 import numpyro_moments
 import pyro_moments
 from tests.checks.jaxprs import by_numpy
-from tests.numpyro.one_program import evaluated, propagate_traced
+from tests.numpyro.one_program import propagate_traced
 from tests.numpyro.rules.spelled_out import FEATURES, SHAPE
 
 _random = np.random.default_rng(3)
@@ -37,29 +37,24 @@ def in_jax(
     return evaluate(function, shared_input(), covariance=covariance)
 
 
-def moments_of_rows(rows: dict[str, tuple[Callable, Callable]], covariance: str) -> dict:
-    """Moments of what every row spells out, by one program: each of its own takes longer."""
-
-    def program(moments: numpyro_moments.Moments) -> dict[str, numpyro_moments.Moments]:
-        return {
-            name: numpyro_moments.propagate(spelled, moments, covariance=covariance)
-            for name, (spelled, _) in rows.items()
-        }
-
-    with jax.enable_x64(True):
-        return evaluated(program, shared_input())
-
-
-def agree(found: numpyro_moments.Moments, reference: Callable, covariance: str) -> None:
-    """The Pyro front end gives the same moments for the shared input."""
+@functools.cache
+def in_torch(function: Callable, covariance: str) -> pyro_moments.Moments:
+    """Moments of a function of the shared input; the spellings of one function share them."""
     moments = pyro_moments.Moments(torch.tensor(MEAN), covariance=torch.tensor(COVARIANCE))
-    expected = pyro_moments.propagate(reference, moments, covariance=covariance)
+    return pyro_moments.propagate(function, moments, covariance=covariance)
+
+
+def agree(
+    found: numpyro_moments.Moments, reference: Callable, covariance: str, name: str = ""
+) -> None:
+    """The Pyro front end gives the same moments for the shared input."""
+    expected = in_torch(reference, covariance)
     for part in ("mean", "variance", "covariance"):
         left, right = getattr(found, part), getattr(expected, part)
         if right is None or left is None:
             assert covariance == "diagonal" or found.mean.ndim < 2
         else:
-            assert_allclose(left, right, rtol=1e-10, atol=1e-10, err_msg=part)
+            assert_allclose(left, right, rtol=1e-10, atol=1e-10, err_msg=f"{part} {name}")
 
 
 def agree_in_one_program(spelled: Callable, reference: Callable, covariance: str) -> None:

@@ -60,10 +60,12 @@ def evaluated(rows, covariance="diagonal"):
     return by_numpy(program)({name: row[2] for name, row in rows.items()})
 
 
-def agree(both):
-    for actual, exact in zip(*both, strict=True):
-        np.testing.assert_allclose(actual, exact, rtol=1e-10, atol=1e-12)
+def agree(rows, covariance="diagonal"):
+    """What is propagated and its oracle, for every row."""
+    for name, both in evaluated(rows, covariance).items():
+        for actual, exact in zip(*both, strict=True):
+            np.testing.assert_allclose(actual, exact, rtol=1e-10, atol=1e-12, err_msg=str(name))
 
 
-def check(function, expected, *inputs, covariance="diagonal"):
-    agree(evaluated({"": (function, expected, inputs)}, covariance)[""])
+def check(function, expected, *inputs):
+    agree({"": (function, expected, inputs)})

@@ -214,6 +214,10 @@ NOT_SOFTMAX = {
         "not recognised as a softmax",
     ),
     "a value without its gradient": (lambda x: lax.stop_gradient(x), "without its gradient"),
+    "deviations of other rows": (
+        lambda x: x / jnp.sqrt(jnp.mean(x**2, -1)[::-1, None] + EPS),
+        "takes negative values",
+    ),
 }
 
 
@@ -232,6 +236,7 @@ NOT_NORMALISATIONS = {
     "variance over another axis": lambda x: (
         (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(0, keepdims=True) + EPS)
     ),
+    "means of other groups": lambda x: (x - x.mean(0)) * lax.rsqrt(x.var(-1, keepdims=True) + EPS),
     "not centred": lambda x: x / jnp.sqrt(x.var(-1, keepdims=True) + EPS),
     "centred, but the root of the mean square": lambda x: (
         (x - x.mean(-1, keepdims=True)) * lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + EPS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,6 @@ import pytest
 from jax import lax
 
 from numpyro_moments import CovarianceDroppedWarning, Moments, UnsupportedMoments, propagate
-from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import evaluated, propagate_traced
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -81,54 +78,42 @@ def placed(*functions):
     return [np.asarray(part) for part in evaluated(lambda h: [f(h) for f in functions], places)]
 
 
-def check(result: Moments, given: Moments, places: np.ndarray) -> None:
-    np.testing.assert_allclose(result.mean, np.asarray(given.mean).ravel()[places], **EXACT)
-    np.testing.assert_allclose(result.variance, np.asarray(given.variance).ravel()[places], **EXACT)
+def check(result: Moments, given: Moments, places: np.ndarray, name: str = "") -> None:
+    for part in ("mean", "variance"):
+        expected = np.asarray(getattr(given, part)).ravel()[places]
+        np.testing.assert_allclose(getattr(result, part), expected, **EXACT, err_msg=name)
     if result.covariance is not None:
         joint = np.zeros((4, 3, 4, 3))
         joint[range(4), :, range(4), :] = given.covariance
         expected = joint.reshape(12, 12)[places[..., :, None], places[..., None, :]]
-        np.testing.assert_allclose(result.covariance, expected, **EXACT)
+        np.testing.assert_allclose(result.covariance, expected, **EXACT, err_msg=name)
 
 
-@functools.cache
-def places_of_kept() -> dict[str, np.ndarray]:
-    return dict(zip(KEPT, placed(*KEPT.values()), strict=True))
-
-
-@functools.cache
-def kept(mode: str) -> dict[str, Moments]:
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("mode", ["full", "diagonal"])
+def test_moments_move_as_the_array_does(mode):
     """By one program: every row by itself takes longer to compile."""
 
     def program(given):
         return {name: propagate(f, given, covariance=mode) for name, f in KEPT.items()}
 
-    return evaluated(program, moments())
+    results, places = evaluated(program, moments()), placed(*KEPT.values())
+    for name, expected in zip(KEPT, places, strict=True):
+        check(results[name], moments(), expected, name)
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("mode", ["full", "diagonal"])
-@pytest.mark.parametrize("name", KEPT)
-def test_moments_move_as_the_array_does(name, mode):
-    check(kept(mode)[name], moments(), places_of_kept()[name])
+def test_indices_that_are_known_at_run_time_only():
+    given, places = moments(), jnp.arange(12).reshape(4, 3)
 
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", TRACED)
-def test_indices_that_are_known_at_run_time_only(name):
-    given, indices = moments(), jnp.array([2, 0])
-    function, places = TRACED[name], jnp.arange(12).reshape(4, 3)
-
-    @by_numpy
     def moved(indices):
-        result = propagate(lambda h: function(h, indices), given, covariance="full")
-        return (result.mean, result.variance, result.covariance), function(places, indices)
+        functions = {name: lambda h, f=f: f(h, indices) for name, f in TRACED.items()}
+        return {
+            n: (propagate(f, given, covariance="full"), f(places)) for n, f in functions.items()
+        }
 
-    (mean, variance, covariance), expected = moved(indices)
-    result = Moments(mean, variance=variance)
-    if covariance is not None:
-        result = Moments(mean, covariance=covariance)
-    check(result, given, np.asarray(expected))
+    for name, (result, expected) in evaluated(moved, jnp.array([2, 0])).items():
+        check(result, given, np.asarray(expected), name)
 
 
 @pytest.mark.parametrize("name", DROPPED)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +14,6 @@ from tests.numpyro.rules.linear_maps import (
     agree,
     bilinear_moments,
     check,
-    evaluated,
     layer_moments,
     linear_moments,
     normal,
@@ -57,27 +54,23 @@ def convolution(name):
     )
 
 
-@functools.cache
-def convolved():
+def test_convolutions_of_random_inputs_with_random_weights_are_exact():
     rows = {}
     for name in CONVOLUTIONS:
         function, *shapes = convolution(name)
         arrays = [(normal(*shape), spread(*shape)) for shape in shapes]
         rows[name] = function, bilinear_moments, arrays
-    return evaluated(rows)
+    agree(rows)
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolution_of_random_inputs_with_random_weights_is_exact(name):
-    agree(convolved()[name])
-
-
-@pytest.mark.parametrize("name", ["2-D, same", "strided, dilated", "groups of features"])
-def test_certain_operands_stay_certain(name):
-    function, inputs, weight = convolution(name)
-    m, n, v, s = normal(*inputs), normal(*weight), spread(*inputs), spread(*weight)
-    check(lambda x: function(x, n), linear_moments, (m, v))
-    check(lambda w: function(m, w), linear_moments, (n, s))
+def test_certain_operands_stay_certain():
+    rows = {}
+    for name in ("2-D, same", "strided, dilated", "groups of features"):
+        function, inputs, weight = convolution(name)
+        m, n, v, s = normal(*inputs), normal(*weight), spread(*inputs), spread(*weight)
+        rows[f"{name}, inputs"] = lambda x, f=function, n=n: f(x, n), linear_moments, [(m, v)]
+        rows[f"{name}, weights"] = lambda w, f=function, m=m: f(m, w), linear_moments, [(n, s)]
+    agree(rows)
 
 
 @pytest.mark.parametrize(
@@ -135,22 +128,16 @@ POOLS = {
 }
 
 
-@functools.cache
-def pools_of_layers():
+def test_pools_know_that_positions_share_weights():
     x, weight = normal(2, 5, 5, 1), (normal(2, 2, 1, 2), spread(2, 2, 1, 2))
     layer = lambda w, b: channels_last(x, w) + b.reshape(1, 1, 1, 2)  # noqa: E731
     arrays = weight, (normal(2), spread(2))
-    return evaluated(
+    agree(
         {
             name: (lambda w, b, pool=pool: pool(layer(w, b)), layer_moments, arrays)
             for name, pool in POOLS.items()
         }
     )
-
-
-@pytest.mark.parametrize("name", POOLS)
-def test_pool_knows_that_positions_share_weights(name):
-    agree(pools_of_layers()[name])
 
 
 @pytest.mark.parametrize("name", ["add", "max", "min"])
@@ -190,31 +177,17 @@ PADDINGS = {
 
 
 CUMULATED = {
-    (axis, reverse): lambda x, axis=axis, reverse=reverse: lax.cumsum(x, axis, reverse)
+    f"axis {axis}, {reverse}": lambda x, axis=axis, reverse=reverse: lax.cumsum(x, axis, reverse)
     for axis in (0, 1)
     for reverse in (False, True)
 }
 
 
-@functools.cache
-def padded_and_cumulated(covariance):
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_paddings_and_cumulative_sums_are_exact(covariance):
     arrays = [(normal(3, 4), spread(3, 4))]
-    functions = enumerate([*PADDINGS.values(), *CUMULATED.values()])
-    found = evaluated({i: (f, linear_moments, arrays) for i, f in functions}, covariance)
-    return dict(zip([*PADDINGS, *CUMULATED], found.values(), strict=True))
-
-
-@pytest.mark.parametrize("name", PADDINGS)
-@pytest.mark.parametrize("covariance", ["diagonal", "full"])
-def test_padding_is_exact(name, covariance):
-    agree(padded_and_cumulated(covariance)[name])
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("covariance", ["diagonal", "full"])
-def test_cumulative_sum_is_exact(axis, reverse, covariance):
-    agree(padded_and_cumulated(covariance)[axis, reverse])
+    functions = PADDINGS | CUMULATED
+    agree({name: (f, linear_moments, arrays) for name, f in functions.items()}, covariance)
 
 
 REFUSALS = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pyro
-import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
@@ -45,9 +43,3 @@ def assert_same(elbo, eager, model, guide, *args):
 
 def programs(elbo):
     return [program for found in elbo.compiled.programs.values() for program in found]
-
-
-def subsampled(x, y, size=20):
-    w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-    with pyro.plate("data", len(x), subsample_size=size) as index:
-        pyro.sample("obs", dist.Normal(x[index] @ w, 0.5), obs=y[index])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import nullcontext
 
 import pyro
@@ -12,32 +11,29 @@ import torch
 from pyro import poutine
 from torch import nn
 
-from moment_calculus.errors import CaptureWarning
 from pyro_moments import DeterministicELBO, DVIGuide
 from pyro_moments.compiled.compilers import inductor, replay
 from tests.checks.marks import slow
 from tests.pyro import models
-from tests.pyro.compiled.compiling import assert_same, make, programs, subsampled
+from tests.pyro.compiled.compiling import assert_same, make, programs
+from tests.pyro.models import subsampled
+
+X, Y = models.data()
 
 
-@pytest.fixture(autouse=True)
-def _no_fallback():
-    """A fallback would make the tests compare the eager program with itself."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", CaptureWarning)
-        yield
+# A fallback would make the tests compare the eager program with itself.
+pytestmark = pytest.mark.filterwarnings("error::moment_calculus.errors.CaptureWarning")
 
 
 def test_new_signatures_are_captured():
-    x, y = models.data()
     model, guide = models.sequential(), DVIGuide()
     elbo, eager = make(), DeterministicELBO()
     for size in (20, 7, 20, 7):
-        assert_same(elbo, eager, model, guide, x[:size], y[:size])
+        assert_same(elbo, eager, model, guide, X[:size], Y[:size])
     assert len(programs(elbo)) == 2
-    strided = x.T.contiguous().T
-    assert elbo.loss(model, guide, strided, y) == eager.loss(model, guide, strided, y)
-    assert elbo.loss(model, guide, x, y=y) == eager.loss(model, guide, x, y=y)
+    strided = X.T.contiguous().T
+    assert elbo.loss(model, guide, strided, Y) == eager.loss(model, guide, strided, Y)
+    assert elbo.loss(model, guide, X, y=Y) == eager.loss(model, guide, X, y=Y)
 
 
 def test_arguments_may_coincide():
@@ -55,35 +51,28 @@ def test_arguments_may_coincide():
     assert len(programs(elbo)) == 1
 
 
-def test_subsamples_are_drawn_anew():
-    x, y = models.data()
-    elbo, guide = make(), DVIGuide()
-    elbo.loss(subsampled, guide, x, y, 3)
-    pyro.set_rng_seed(3)
-    found = [elbo.loss(subsampled, guide, x, y, 3) for _ in range(5)]
-    pyro.set_rng_seed(3)
-    expected = [DeterministicELBO().loss(subsampled, guide, x, y, 3) for _ in range(5)]
-    assert len(set(found)) == 5
-    assert found == pytest.approx(expected, rel=1e-6)
+def few(x, y):
+    return subsampled(x, y, 3)
 
 
-@pytest.mark.parametrize("backend", [replay, slow(inductor)])
-def test_sampled_sites_are_drawn_anew(backend):
-    x, y = models.data()
+SAMPLED = {"sample_sites": ["precision"], "num_particles": 2}
 
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        precision = pyro.sample("precision", dist.Gamma(2.0, 1.0))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, precision.rsqrt()), obs=y)
 
-    options = {"sample_sites": ["precision"], "num_particles": 2}
+@pytest.mark.parametrize(
+    ("model", "options", "backend"),
+    [
+        (few, {}, replay),
+        (models.with_precision, SAMPLED, replay),
+        slow(models.with_precision, SAMPLED, inductor),
+    ],
+)
+def test_subsamples_and_sampled_sites_are_drawn_anew(model, options, backend):
     elbo, guide = make(backend, **options), DVIGuide(init_scale=0.3)
-    elbo.loss(model, guide, x, y)
+    elbo.loss(model, guide, X, Y)
     pyro.set_rng_seed(3)
-    found = [elbo.loss(model, guide, x, y) for _ in range(4)]
+    found = [elbo.loss(model, guide, X, Y) for _ in range(4)]
     pyro.set_rng_seed(3)
-    expected = [DeterministicELBO(**options).loss(model, guide, x, y) for _ in range(4)]
+    expected = [DeterministicELBO(**options).loss(model, guide, X, Y) for _ in range(4)]
     assert len(set(found)) == 4
     assert found == pytest.approx(expected, rel=1e-6)
 
@@ -156,27 +145,25 @@ def test_attributes_are_watched(monkeypatch):
 
 
 def test_settings_of_the_objective_are_watched():
-    x, y = models.data()
     elbo, guide = make(), DVIGuide()
-    elbo.loss(subsampled, guide, x, y)
+    elbo.loss(subsampled, guide, X, Y)
     elbo.sample_sites, elbo.num_particles = frozenset(["w"]), 3
     pyro.set_rng_seed(3)
-    elbo.loss(subsampled, guide, x, y)
+    elbo.loss(subsampled, guide, X, Y)
     assert len(programs(elbo)) == 2
     pyro.set_rng_seed(3)
-    found = elbo.loss(subsampled, guide, x, y)
+    found = elbo.loss(subsampled, guide, X, Y)
     pyro.set_rng_seed(3)
     eager = DeterministicELBO(sample_sites=["w"], num_particles=3)
-    assert found == pytest.approx(eager.loss(subsampled, guide, x, y), rel=1e-6)
+    assert found == pytest.approx(eager.loss(subsampled, guide, X, Y), rel=1e-6)
 
 
 def test_inference_mode():
-    x, y = models.data()
     elbo, guide = make(), DVIGuide()
-    loss = elbo.loss(subsampled, guide, x, y)
+    loss = elbo.loss(subsampled, guide, X, Y)
     with torch.inference_mode():
-        assert elbo.loss(subsampled, guide, x, y) == pytest.approx(loss, rel=1e-6)
-    elbo.loss_and_grads(subsampled, guide, x, y)
+        assert elbo.loss(subsampled, guide, X, Y) == pytest.approx(loss, rel=1e-6)
+    elbo.loss_and_grads(subsampled, guide, X, Y)
 
 
 class Schedule:
@@ -196,38 +183,35 @@ def scheduled(x, y):
 
 
 def test_globals_and_handlers_are_watched(monkeypatch):
-    x, y = models.data()
     annealing = poutine.handlers.ScaleMessenger(scale=0.5)
     model, guide = annealing(scheduled), DVIGuide()
     elbo, eager = make(), DeterministicELBO()
-    assert elbo.loss(model, guide, x, y) == eager.loss(model, guide, x, y)
+    assert elbo.loss(model, guide, X, Y) == eager.loss(model, guide, X, Y)
     annealing.scale = 0.75
-    assert elbo.loss(model, guide, x, y) == eager.loss(model, guide, x, y)
+    assert elbo.loss(model, guide, X, Y) == eager.loss(model, guide, X, Y)
     monkeypatch.setattr(SCHEDULE, "noise", 0.25)
-    assert elbo.loss(model, guide, x, y) == eager.loss(model, guide, x, y)
-    assert elbo.loss(model, guide, x, y + 1) == eager.loss(model, guide, x, y + 1)
+    assert elbo.loss(model, guide, X, Y) == eager.loss(model, guide, X, Y)
+    assert elbo.loss(model, guide, X, Y + 1) == eager.loss(model, guide, X, Y + 1)
     assert len(programs(elbo)) == 3
 
 
 def test_parameter_store():
-    x, y = models.data()
-
     def guide(x, y):
         loc = pyro.param("loc", torch.ones(3))
         scale = pyro.param("scale", torch.full((3,), 0.2), constraint=dist.constraints.positive)
         pyro.sample("w", dist.Normal(loc, scale).to_event(1))
 
     elbo, eager = make(), DeterministicELBO()
-    assert_same(elbo, eager, subsampled, guide, x, y)
+    assert_same(elbo, eager, subsampled, guide, X, Y)
     pyro.get_param_store()["scale"] = torch.full((3,), 0.7)
-    assert_same(elbo, eager, subsampled, guide, x, y)
+    assert_same(elbo, eager, subsampled, guide, X, Y)
     with poutine.trace(param_only=True) as capture:
-        elbo.loss(subsampled, guide, x, y)
+        elbo.loss(subsampled, guide, X, Y)
     torch.testing.assert_close(
         capture.trace.nodes["scale"]["value"].detach(), torch.full((3,), 0.7)
     )
     pyro.clear_param_store()
-    assert_same(elbo, eager, subsampled, guide, x, y)
+    assert_same(elbo, eager, subsampled, guide, X, Y)
 
 
 def sites_of(elbo, handler, *program):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 
 import pyro
 import pyro.distributions as dist
@@ -11,20 +10,19 @@ import pytest
 import torch
 from torch import nn
 
-from moment_calculus.errors import CaptureWarning, UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO, DVIGuide
 from pyro_moments.compiled.compilers import inductor
 from tests.checks.marks import slow
 from tests.pyro import models
-from tests.pyro.compiled.compiling import assert_same, gradients, make, programs, subsampled
+from tests.pyro.compiled.compiling import assert_same, gradients, make, programs
+from tests.pyro.models import subsampled
+
+X, Y = models.data()
 
 
-@pytest.fixture(autouse=True)
-def _no_fallback():
-    """A fallback would make the tests compare the eager program with itself."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", CaptureWarning)
-        yield
+# A fallback would make the tests compare the eager program with itself.
+pytestmark = pytest.mark.filterwarnings("error::moment_calculus.errors.CaptureWarning")
 
 
 def hierarchy(x, y):
@@ -89,45 +87,35 @@ def neuron(x, y):
 
 
 def test_inductor_equals_the_eager_program():
-    x, y = models.data()
-    model, guide = neuron, DVIGuide(init_scale=0.2)
-    elbo, eager = make(inductor), DeterministicELBO()
-    expected, slopes = gradients(eager, model, guide, x, y)
-    loss, found = gradients(elbo, model, guide, x, y)
-    assert loss == pytest.approx(expected, rel=1e-6)
-    for name, slope in slopes.items():
-        assert (found[name] - slope).abs().max() <= 3e-6 * slope.abs().max()
+    guide, elbo, eager = DVIGuide(init_scale=0.2), make(inductor), DeterministicELBO()
+    assert_same(elbo, eager, neuron, guide, X, Y)
     perturb(guide)
-    assert gradients(elbo, model, guide, x, y)[0] == pytest.approx(
-        gradients(eager, model, guide, x, y)[0], rel=1e-6
-    )
+    assert_same(elbo, eager, neuron, guide, X, Y)
 
 
 def test_svi_trains_as_the_eager_program_does():
-    x, y = models.data()
     losses = []
     for elbo in (make(), DeterministicELBO()):
         pyro.clear_param_store()
         pyro.set_rng_seed(1)
         svi = SVI(models.sequential(), DVIGuide(), elbo)
-        losses.append([svi.step(x, y) for _ in range(20)])
-        assert svi.evaluate_loss(x, y) < losses[-1][0]
+        losses.append([svi.step(X, Y) for _ in range(20)])
+        assert svi.evaluate_loss(X, Y) < losses[-1][0]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert losses[0][-1] < losses[0][0]
 
 
 def test_gradients_add_up_and_share_no_memory():
-    x, y = models.data()
     elbo, guide = make(), DVIGuide()
     model = models.sequential()
     for _ in range(2):
-        elbo.loss_and_grads(model, guide, x, y)
+        elbo.loss_and_grads(model, guide, X, Y)
     leaves = list(guide.parameters())
     doubled = [leaf.grad.clone() for leaf in leaves]
-    single = gradients(elbo, model, guide, x, y)[1]
+    single = gradients(elbo, model, guide, X, Y)[1]
     for leaf in leaves:
         leaf.grad = None
-    elbo.loss_and_grads(model, guide, x, y)
+    elbo.loss_and_grads(model, guide, X, Y)
     for leaf, twice in zip(leaves, doubled, strict=True):
         torch.testing.assert_close(2 * leaf.grad, twice)
     assert single
@@ -135,36 +123,33 @@ def test_gradients_add_up_and_share_no_memory():
 
 
 def test_differentiable_loss_and_module():
-    x, y = models.data()
     with pyro.settings.context(module_local_params=True):
         model = models.sequential()
         guide = DVIGuide(model)
         elbo = make()(model, guide)
-        elbo(x, y)
+        elbo(X, Y)
         plain = DeterministicELBO()(model, guide)
-        found = torch.autograd.grad(2 * elbo(x, y), list(guide.parameters()))
-        expected = torch.autograd.grad(2 * plain(x, y), list(guide.parameters()))
+        found = torch.autograd.grad(2 * elbo(X, Y), list(guide.parameters()))
+        expected = torch.autograd.grad(2 * plain(X, Y), list(guide.parameters()))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_second_derivatives_are_refused():
-    x, y = models.data()
     elbo, guide = make(), DVIGuide()
-    loss = elbo.differentiable_loss(subsampled, guide, x, y)
+    loss = elbo.differentiable_loss(subsampled, guide, X, Y)
     with pytest.raises(RuntimeError, match="differentiated once"):
         torch.autograd.grad(loss, list(guide.parameters()), create_graph=True)
 
 
 def test_gradients_of_arguments_and_of_what_comes_before():
     """A deterministic network in front of the model is trained through its outputs."""
-    x, y = models.data()
     front = nn.Linear(3, 3)
     slopes = []
     for elbo in (make(), DeterministicELBO()):
         guide = DVIGuide()
         pyro.set_rng_seed(0)
         pyro.clear_param_store()
-        elbo.loss_and_grads(subsampled, guide, front(x), y)
+        elbo.loss_and_grads(subsampled, guide, front(X), Y)
         slopes.append([p.grad.clone() for p in front.parameters()])
         front.zero_grad()
     torch.testing.assert_close(slopes[0], slopes[1])
@@ -179,23 +164,21 @@ def test_refusals_are_those_of_the_eager_program():
 
 
 def test_copies_capture_again():
-    x, y = models.data()
     elbo, guide = make(), DVIGuide()
     model = models.sequential()
-    loss = elbo.loss(model, guide, x, y)
+    loss = elbo.loss(model, guide, X, Y)
     duplicate = copy.deepcopy(elbo)
     assert duplicate.compiled.programs == {}
-    assert duplicate.loss(model, guide, x, y) == loss
+    assert duplicate.loss(model, guide, X, Y) == loss
 
 
 def test_hooks_of_parameters_run():
-    x, y = models.data()
     elbo, guide = make(), DVIGuide()
-    elbo.loss_and_grads(subsampled, guide, x, y)
+    elbo.loss_and_grads(subsampled, guide, X, Y)
     parameter = next(guide.parameters())
     plain, parameter.grad = parameter.grad, None
     parameter.register_hook(lambda gradient: 3 * gradient)
-    elbo.loss_and_grads(subsampled, guide, x, y)
+    elbo.loss_and_grads(subsampled, guide, X, Y)
     torch.testing.assert_close(parameter.grad, 3 * plain)
 
 
@@ -212,12 +195,11 @@ class Features(pyro.nn.PyroModule):
 
 @pytest.mark.parametrize("local", [True, False])
 def test_deterministic_parameters(local):
-    x, y = models.data()
     with pyro.settings.context(module_local_params=local):
         model, guide = Features().eval(), DVIGuide()
         slopes = []
         for elbo in (make(), DeterministicELBO()):
-            elbo.loss_and_grads(model, guide, x, y)
+            elbo.loss_and_grads(model, guide, X, Y)
             leaves = [*model.parameters(), *guide.parameters()]
             slopes.append([leaf.grad for leaf in leaves])
             for leaf in leaves:
@@ -227,24 +209,22 @@ def test_deterministic_parameters(local):
 
 
 def test_data_that_are_not_finite_are_named():
-    x, y = models.data()
     elbo, guide = make(), DVIGuide()
-    elbo.loss_and_grads(subsampled, guide, x, y)
+    elbo.loss_and_grads(subsampled, guide, X, Y)
     with pytest.raises(UnsupportedMoments, match="data of observed site 'obs' has 1 NaN"):
-        elbo.loss_and_grads(subsampled, guide, x, torch.where(y == y[3], torch.nan, y))
+        elbo.loss_and_grads(subsampled, guide, X, torch.where(Y[3] == Y, torch.nan, Y))
 
 
 def test_autocast():
     """The casts that autocast makes are captured; what is captured is not cast again."""
-    x, y = models.data()
     model, guide, front = models.sequential(), DVIGuide(), nn.Linear(3, 3)
 
     def deep(x, y):
         return model(front(x), y)
 
     elbo, eager = make(), DeterministicELBO()
-    plain = eager.loss(deep, guide, x, y)
+    plain = eager.loss(deep, guide, X, Y)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert_same(elbo, eager, deep, guide, x, y)
-        assert elbo.loss(deep, guide, x, y) != plain
-    assert elbo.loss(deep, guide, x, y) == pytest.approx(plain, rel=1e-6)
+        assert_same(elbo, eager, deep, guide, X, Y)
+        assert elbo.loss(deep, guide, X, Y) != plain
+    assert elbo.loss(deep, guide, X, Y) == pytest.approx(plain, rel=1e-6)

@@ -14,7 +14,10 @@ from torch import nn
 from moment_calculus.errors import CaptureWarning
 from pyro_moments import DeterministicELBO, DVIGuide
 from tests.pyro import models
-from tests.pyro.compiled.compiling import make, programs, subsampled
+from tests.pyro.compiled.compiling import make, programs
+from tests.pyro.models import subsampled
+
+X, Y = models.data()
 
 
 def assert_falls_back(model, message, *args, elbo=None):
@@ -29,7 +32,6 @@ def assert_falls_back(model, message, *args, elbo=None):
 
 @pytest.mark.parametrize("kind", ["outside", "derived", "argument"])
 def test_control_flow_falls_back(kind):
-    x, y = models.data()
     threshold = torch.zeros(())
 
     def model(x, y):
@@ -39,63 +41,48 @@ def test_control_flow_falls_back(kind):
         with pyro.plate("data", len(x)):
             pyro.sample("obs", dist.Normal(x @ w, scale), obs=y)
 
-    assert_falls_back(model, "depends on the values of tensors", x, y)
+    assert_falls_back(model, "depends on the values of tensors", X, Y)
 
 
 def test_numpy_inside_the_program_falls_back():
-    x, y = models.data()
-
     def model(x, y):
         return subsampled(torch.from_numpy(2 * x.numpy()), y)
 
-    assert_falls_back(model, "NumPy array", x, y)
+    assert_falls_back(model, "NumPy array", X, Y)
 
 
 def test_random_numbers_of_python_fall_back():
-    x, y = models.data()
-
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w + random.random(), 0.5), obs=y)
-
+    model = models.regression(lambda f: dist.Normal(f + random.random(), 0.5))
     elbo, guide = make(), DVIGuide()
     with pytest.warns(CaptureWarning, match="random numbers"):
-        assert len({elbo.loss(model, guide, x, y) for _ in range(4)}) == 4
+        assert len({elbo.loss(model, guide, X, Y) for _ in range(4)}) == 4
 
 
 def test_side_effects_fall_back():
-    x, y = models.data()
     state = {"calls": 0}
 
     def model(x, y):
         state["calls"] += 1
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, 0.5), obs=y)
+        return subsampled(x, y)
 
-    assert_falls_back(model, "it changes 'calls'", x, y)
+    assert_falls_back(model, "it changes 'calls'", X, Y)
 
 
 def test_arguments_that_are_not_tensors_fall_back():
-    x, y = models.data()
-
     def model(x, y):
         return subsampled(torch.as_tensor(x), y)
 
-    assert_falls_back(model, "an argument is a ndarray", x.numpy(), y)
+    assert_falls_back(model, "an argument is a ndarray", X.numpy(), Y)
 
 
 def test_handlers_around_the_loss_fall_back():
-    x, y = models.data()
     elbo, guide = make(), DVIGuide()
-    plain = elbo.loss(subsampled, guide, x, y)
+    plain = elbo.loss(subsampled, guide, X, Y)
     with poutine.scale(scale=2.0), pytest.warns(CaptureWarning, match="inside a ScaleMessenger"):
-        assert elbo.loss(subsampled, guide, x, y) == pytest.approx(2 * plain, rel=1e-5)
+        assert elbo.loss(subsampled, guide, X, Y) == pytest.approx(2 * plain, rel=1e-5)
 
 
 def test_numbers_that_change_at_every_call_fall_back():
-    x, y = models.data()
     elbo, guide = make(), DVIGuide()
 
     def model(x, y, noise):
@@ -105,38 +92,33 @@ def test_numbers_that_change_at_every_call_fall_back():
 
     steps = [float(step) for step in range(1, 13)]
     with pytest.warns(CaptureWarning, match="pass as a tensor what differs") as caught:
-        losses = [elbo.loss(model, guide, x, y, step) for step in steps]
-    assert losses == [DeterministicELBO().loss(model, guide, x, y, step) for step in steps]
+        losses = [elbo.loss(model, guide, X, Y, step) for step in steps]
+    assert losses == [DeterministicELBO().loss(model, guide, X, Y, step) for step in steps]
     assert len(caught) == 1
 
 
 def test_without_a_compiler_the_graph_is_replayed():
-    x, y = models.data()
-
     def broken(graph, inputs):
         raise RuntimeError("no compiler found")
 
     elbo = make(broken)
-    assert_falls_back(subsampled, "replayed one by one: RuntimeError: no compiler", x, y, elbo=elbo)
+    assert_falls_back(subsampled, "replayed one by one: RuntimeError: no compiler", X, Y, elbo=elbo)
     assert len(programs(elbo)) == 1
 
 
 def test_changes_in_place_fall_back():
-    x, y = models.data()
     norm = nn.BatchNorm1d(3)
 
     def model(x, y):
         return subsampled(norm(x), y)
 
     with pytest.warns(CaptureWarning, match="changes a tensor in place"):
-        make().loss(model, DVIGuide(), x, y)
+        make().loss(model, DVIGuide(), X, Y)
 
 
 def test_a_compiler_that_is_wrong_is_not_used():
-    x, y = models.data()
-
     def wrong(graph, inputs):
         return lambda *tensors: [2 * result for result in graph(*tensors)]
 
     elbo = make(wrong)
-    assert_falls_back(subsampled, "ArithmeticError: result 0 is off by 1e", x, y, elbo=elbo)
+    assert_falls_back(subsampled, "ArithmeticError: result 0 is off by 1e", X, Y, elbo=elbo)

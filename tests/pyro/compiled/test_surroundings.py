@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 import types
-import warnings
 
 import numpy as np
 import pyro
@@ -13,17 +12,11 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from moment_calculus.errors import CaptureWarning
 from pyro_moments import DeterministicELBO, DVIGuide
 from tests.pyro.compiled.compiling import make
 
-
-@pytest.fixture(autouse=True)
-def _no_fallback():
-    """A fallback would make the tests compare the eager program with itself."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", CaptureWarning)
-        yield
+# A fallback would make the tests compare the eager program with itself.
+pytestmark = pytest.mark.filterwarnings("error::moment_calculus.errors.CaptureWarning")
 
 
 class Slots:

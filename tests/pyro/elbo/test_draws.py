@@ -52,16 +52,21 @@ SILENT = {
 }
 
 
+def refusal(name, words, compute, *args):
+    with pytest.raises(UnsupportedMoments, match=words) as raised:
+        compute(*args)
+    assert raised.value.operation.endswith(name)
+    assert "test_draws.py" in raised.value.location
+    return raised.value
+
+
 @pytest.mark.parametrize("guide", GUIDES)
 @pytest.mark.parametrize("plate", [{}, {"subsample_size": 4}])
 @pytest.mark.parametrize("name", SILENT)
 def test_silent_draws_are_refused(name, plate, guide):
     model = regression(SILENT[name], **plate)
-    with pytest.raises(UnsupportedMoments, match="belong to no site") as raised:
-        DeterministicELBO().loss(model, guide(model))
-    assert raised.value.operation.endswith(name)
-    assert "test_draws.py" in raised.value.location
-    assert "pyro.sample" in raised.value.remedy
+    found = refusal(name, "belong to no site", DeterministicELBO().loss, model, guide(model))
+    assert "pyro.sample" in found.remedy
 
 
 @pytest.mark.parametrize("plate", [{}, {"subsample_size": 4}])
@@ -69,10 +74,8 @@ def test_silent_draws_are_refused(name, plate, guide):
 def test_silent_draws_are_refused_in_predictions(name, plate):
     guide = DVIGuide()
     predict(regression(lambda x: x, **plate), guide)
-    with pytest.raises(UnsupportedMoments, match="its predictions would be random") as raised:
-        predict(regression(SILENT[name], **plate), guide)
-    assert raised.value.operation.endswith(name)
-    assert "test_draws.py" in raised.value.location
+    model = regression(SILENT[name], **plate)
+    refusal(name, "its predictions would be random", predict, model, guide)
 
 
 def test_predictions_of_models_that_account_for_their_draws():
@@ -85,10 +88,8 @@ def test_predictions_of_models_that_account_for_their_draws():
 @pytest.mark.parametrize("name", SILENT)
 def test_silent_draws_are_refused_in_propagation(name):
     noisy = Moments(torch.zeros(10, 3), variance=torch.ones(10, 3))
-    with pytest.raises(UnsupportedMoments, match="the function draws random numbers") as raised:
-        propagate(lambda h: h + SILENT[name](X), noisy)
-    assert raised.value.operation.endswith(name)
-    assert "test_draws.py" in raised.value.location
+    words, noise = "the function draws random numbers", SILENT[name]
+    refusal(name, words, propagate, lambda h: h + noise(X), noisy)
     propagate(lambda h: h + nn.Linear(3, 3)(X), noisy)  # draws the values it begins with
 
 

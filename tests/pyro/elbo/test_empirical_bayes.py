@@ -14,6 +14,8 @@ from scipy import integrate, stats
 from pyro_moments import DeterministicELBO, DVIGuide, EmpiricalBayesNormal
 from tests.pyro import models
 
+X, Y = models.data()
+
 
 def test_log_prob_is_the_marginal_over_the_variance():
     prior = EmpiricalBayesNormal([3], alpha=1.5, beta=2.0)
@@ -47,25 +49,20 @@ def test_hyperparameters_must_be_positive():
         EmpiricalBayesNormal([2], alpha=0)
 
 
-def regression(x, y=None):
-    w = pyro.sample("w", EmpiricalBayesNormal([3], alpha=1.0, beta=1.0))
-    with pyro.plate("data", len(x)):
-        return pyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
+def with_prior(prior):
+    return models.regression(lambda f: dist.Normal(f, 0.3), lambda: prior)
+
+
+regression = with_prior(EmpiricalBayesNormal([3], alpha=1.0, beta=1.0))
 
 
 def test_analytic_elbo_uses_the_optimal_prior_variance():
-    x, y = models.data()
     guide = DVIGuide(init_scale=0.2)
-    loss = DeterministicELBO().loss(regression, guide, x, y)
+    loss = DeterministicELBO().loss(regression, guide, X, Y)
     loc, scale = guide.locs.w.detach(), guide.scales.w.detach()
     optimal = ((scale**2 + loc**2).sum() + 2 * 1.0) / (3 + 2 * 1.0 + 2)
-
-    def fixed(x, y):
-        w = pyro.sample("w", dist.Normal(0.0, optimal.sqrt()).expand([3]).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
-
-    assert loss == pytest.approx(DeterministicELBO().loss(fixed, guide, x, y), rel=1e-6)
+    fixed = with_prior(dist.Normal(0.0, optimal.sqrt()).expand([3]).to_event(1))
+    assert loss == pytest.approx(DeterministicELBO().loss(fixed, guide, X, Y), rel=1e-6)
 
 
 def test_pyros_own_elbo_sees_the_same_divergence():
@@ -78,13 +75,12 @@ def test_pyros_own_elbo_sees_the_same_divergence():
 
 
 def test_nuts_samples_the_same_model_and_agrees():
-    x, y = models.data()
     mcmc = MCMC(NUTS(regression), num_samples=150, warmup_steps=100, disable_progbar=True)
-    mcmc.run(x, y)
+    mcmc.run(X, Y)
     samples = mcmc.get_samples()["w"]
     guide = DVIGuide()
     svi = pyro.infer.SVI(regression, guide, pyro.optim.Adam({"lr": 0.03}), DeterministicELBO())
     for _ in range(300):
-        svi.step(x, y)
+        svi.step(X, Y)
     difference = (samples.mean(0) - guide.median()["w"]).abs()
     assert (difference < 5 * samples.std(0) / math.sqrt(30)).all()

@@ -18,9 +18,11 @@ from pyro.infer.autoguide import (
 
 from moment_calculus.errors import UnsupportedMoments
 from pyro_moments import DeterministicELBO
-from tests.oracles.pyro_samples import trace_elbo
+from tests.oracles.pyro_samples import assert_near, gaussian_loss, trace_elbo
 from tests.pyro import models
 from tests.pyro.guides.test_host_guides import SCALE, linear
+
+X, Y = models.data()
 
 
 def correlated(make_guide, model, x, y):
@@ -54,78 +56,67 @@ def layer(*shape):
     "linear", [linear, layer(1, 3), layer(3, 1)], ids=["vector", "row", "column"]
 )
 def test_full_rank_guides_are_exact_for_linear_regression(linear, make_guide):
-    x, y = models.data()
-    guide, mean, covariance = correlated(make_guide, linear, x, y)
+    guide, mean, covariance = correlated(make_guide, linear, X, Y)
     assert (covariance - covariance.diag().diag()).abs().max() > 0.01
-    design = torch.cat([x, torch.ones(len(x), 1)], -1)
-    variance = ((design @ covariance) * design).sum(-1)
-    squared = (y - design @ mean) ** 2 + variance
-    fit = dist.Normal(0.0, 0.3).log_prob(torch.zeros(())) - 0.5 * squared / 0.3**2
+    design = torch.cat([X, torch.ones(len(X), 1)], -1)
     prior = dist.MultivariateNormal(
         torch.tensor([0.0, 0.0, 0.0, 0.5]), torch.tensor([1.0, 1.0, 1.0, 4.0]).diag()
     )
     posterior = dist.MultivariateNormal(mean, covariance)
-    expected = torch.distributions.kl_divergence(posterior, prior) - fit.sum()
-    loss = DeterministicELBO().loss(linear, guide, x, y)
-    assert loss == pytest.approx(expected.item(), rel=1e-5)
+    expected = gaussian_loss(design, Y, 0.3, posterior, prior)
+    assert DeterministicELBO().loss(linear, guide, X, Y) == pytest.approx(expected, rel=1e-5)
 
 
 def test_hand_written_multivariate_normal_guide():
-    x, y = models.data()
     tril = torch.tensor([[0.5, 0.0, 0.0], [0.3, 0.4, 0.0], [-0.2, 0.1, 0.6]])
 
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        with pyro.plate("data", x.shape[0]):
-            pyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
+    model = models.regression(lambda f: dist.Normal(f, 0.3))
+
+    posterior = dist.MultivariateNormal(torch.ones(3), scale_tril=tril)
 
     def guide(x, y):
-        pyro.sample("w", dist.MultivariateNormal(torch.ones(3), scale_tril=tril))
+        pyro.sample("w", posterior)
 
-    covariance = tril @ tril.mT
-    squared = (y - x.sum(-1)) ** 2 + ((x @ covariance) * x).sum(-1)
-    fit = dist.Normal(0.0, 0.3).log_prob(torch.zeros(())) - 0.5 * squared / 0.3**2
     prior = dist.MultivariateNormal(torch.zeros(3), torch.eye(3))
-    posterior = dist.MultivariateNormal(torch.ones(3), covariance)
-    expected = torch.distributions.kl_divergence(posterior, prior) - fit.sum()
-    assert DeterministicELBO().loss(model, guide, x, y) == pytest.approx(expected.item(), rel=1e-5)
+    expected = gaussian_loss(X, Y, 0.3, posterior, prior)
+    assert DeterministicELBO().loss(model, guide, X, Y) == pytest.approx(expected, rel=1e-5)
 
 
 def test_full_rank_guides_are_refused_where_correlations_would_be_lost():
-    x, y = models.data()
     guide = AutoMultivariateNormal(linear)
     with pytest.raises(UnsupportedMoments, match=r"'diagonal' would ignore.*(?s:.)*AutoDiagonal"):
-        DeterministicELBO(covariance="diagonal").loss(linear, guide, x, y)
+        DeterministicELBO(covariance="diagonal").loss(linear, guide, X, Y)
 
 
 def test_full_rank_guides_of_networks():
     """The matrices of ``nn.Linear`` with ten outputs, and those that meet a hidden layer."""
-    x, y = models.data()
     network = models.sequential(activation=torch.nn.Tanh)
     guide = AutoMultivariateNormal(network, init_scale=0.05)
-    guide(x, y)
+    guide(X, Y)
     with torch.no_grad():
         size = len(guide.loc)
         guide.loc.copy_(0.5 * torch.randn(size))
         guide.scale_tril = torch.eye(size) + 0.3 * torch.randn(size, size).tril(-1)
-    expected, error = trace_elbo(network, guide, x, y, samples=2000)
-    assert abs(DeterministicELBO().loss(network, guide, x, y) - expected) < 4 * error
+    assert_near(
+        DeterministicELBO().loss(network, guide, X, Y),
+        trace_elbo(network, guide, X, Y, samples=2000),
+    )
 
 
 def test_structured_guides_are_exact_while_their_conditionals_are_normal():
-    x, y = models.data()
     names = ["w", "b"]
     guide = AutoStructured(linear, conditionals="normal", dependencies="linear")
-    guide(x, y)
+    guide(X, Y)
     with torch.no_grad():
         for parameter in guide.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape))
-    expected, error = trace_elbo(linear, guide, x, y, samples=1000)
-    assert abs(DeterministicELBO().loss(linear, guide, x, y) - expected) < 4 * error
+    assert_near(
+        DeterministicELBO().loss(linear, guide, X, Y), trace_elbo(linear, guide, X, Y, samples=1000)
+    )
     joint = AutoStructured(linear, conditionals="mvn")
     with pytest.raises(UnsupportedMoments, match=r"'w' has the conditional 'mvn'.*(?s:.)*'normal'"):
-        DeterministicELBO().loss(linear, joint, x, y)
-    assert DeterministicELBO(sample_sites=names).loss(linear, joint, x, y) > 0
+        DeterministicELBO().loss(linear, joint, X, Y)
+    assert DeterministicELBO(sample_sites=names).loss(linear, joint, X, Y) > 0
 
 
 class Conditional(AutoNormalMessenger):
@@ -156,5 +147,6 @@ def test_guide_messengers_may_follow_the_model(make_guide):
     with torch.no_grad():
         for parameter in guide.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape))
-    expected, error = trace_elbo(model, guide, y, samples=1500)
-    assert abs(DeterministicELBO().loss(model, guide, y) - expected) < 4 * error
+    assert_near(
+        DeterministicELBO().loss(model, guide, y), trace_elbo(model, guide, y, samples=1500)
+    )

@@ -11,6 +11,8 @@ from moment_calculus.errors import UnsupportedMoments
 from pyro_moments import DeterministicELBO, DVIGuide
 from tests.pyro import models
 
+X, Y = models.data()
+
 
 def trained(model, **options):
     guide = DVIGuide(**options)
@@ -19,12 +21,11 @@ def trained(model, **options):
 
 
 def test_lazy_and_bound_guides_are_the_same():
-    x, y = models.data()
     losses = []
     for make in (DVIGuide, lambda: DVIGuide(models.plain_function)):
         pyro.clear_param_store()
         pyro.set_rng_seed(1)
-        losses.append(DeterministicELBO().loss(models.plain_function, make(), x, y))
+        losses.append(DeterministicELBO().loss(models.plain_function, make(), X, Y))
     assert losses[0] == losses[1]
 
 

@@ -24,6 +24,8 @@ from pyro_moments import DeterministicELBO, DVIGuide
 from tests.oracles.pyro_samples import trace_elbo
 from tests.pyro import models
 
+X, Y = models.data()
+
 SCALE = 0.2
 
 
@@ -80,22 +82,20 @@ MEAN_FIELD = {
 @pytest.mark.parametrize("make_guide", MEAN_FIELD.values(), ids=MEAN_FIELD)
 def test_mean_field_guides_are_one_posterior(make_guide, covariance):
     """The same q in six parametrisations: one loss, to rounding."""
-    x, y = models.data()
     elbo = DeterministicELBO(covariance=covariance)
-    reference = elbo.loss(with_noise, DVIGuide(init_loc_fn=at_ones, init_scale=SCALE), x, y)
+    reference = elbo.loss(with_noise, DVIGuide(init_loc_fn=at_ones, init_scale=SCALE), X, Y)
     guide = make_guide(with_noise)
-    assert elbo.loss(with_noise, guide, x, y) == pytest.approx(reference, rel=1e-5)
-    elbo.loss_and_grads(with_noise, guide, x, y)
+    assert elbo.loss(with_noise, guide, X, Y) == pytest.approx(reference, rel=1e-5)
+    elbo.loss_and_grads(with_noise, guide, X, Y)
     gradients = [p.grad for p in guide.parameters()]
     assert all(g is not None and torch.isfinite(g).all() and g.any() for g in gradients)
 
 
 def test_gradients_of_a_diagonal_guide_are_those_of_its_sites():
-    x, y = models.data()
     options = {"init_loc_fn": at_ones, "init_scale": SCALE}
     ours, host = DVIGuide(**options), AutoDiagonalNormal(linear, **options)
     for guide in (ours, host):
-        DeterministicELBO().loss_and_grads(linear, guide, x, y)
+        DeterministicELBO().loss_and_grads(linear, guide, X, Y)
     expected = torch.cat([ours.locs.w_unconstrained.grad, ours.locs.b_unconstrained.grad[None]])
     assert torch.allclose(host.loc.grad, expected, rtol=1e-5)
     scale = ours.scales.w_unconstrained.grad
@@ -103,52 +103,48 @@ def test_gradients_of_a_diagonal_guide_are_those_of_its_sites():
 
 
 def test_diagonal_guide_of_a_network_names_its_sites():
-    x, y = models.data()
     model = models.sequential(2)
     guide = AutoDiagonalNormal(model, init_loc_fn=at_ones, init_scale=SCALE)
     reference = DVIGuide(init_loc_fn=at_ones, init_scale=SCALE)
-    expected = DeterministicELBO().loss(model, reference, x, y)
-    assert DeterministicELBO().loss(model, guide, x, y) == pytest.approx(expected, rel=1e-5)
+    expected = DeterministicELBO().loss(model, reference, X, Y)
+    assert DeterministicELBO().loss(model, guide, X, Y) == pytest.approx(expected, rel=1e-5)
     with pytest.raises(UnsupportedMoments, match=r"sites: network\.0\.bias, network\.0\.weight\n"):
-        DeterministicELBO().loss(model, guide, x[:, :2], y)
+        DeterministicELBO().loss(model, guide, X[:, :2], Y)
 
 
 @pytest.mark.parametrize("make_guide", [AutoDelta, AutoLaplaceApproximation])
 def test_point_estimates_give_the_log_joint(make_guide):
-    x, y = models.data()
     guide = make_guide(with_noise)
-    loss = DeterministicELBO().loss(with_noise, guide, x, y)
-    assert loss == pytest.approx(Trace_ELBO().loss(with_noise, guide, x, y), rel=1e-6)
-    DeterministicELBO().loss_and_grads(with_noise, guide, x, y)
+    loss = DeterministicELBO().loss(with_noise, guide, X, Y)
+    assert loss == pytest.approx(Trace_ELBO().loss(with_noise, guide, X, Y), rel=1e-6)
+    DeterministicELBO().loss_and_grads(with_noise, guide, X, Y)
     assert all(p.grad.any() for p in guide.parameters())
 
 
 def test_flows_are_refused_or_drawn_whole():
-    x, y = models.data()
     guide = AutoIAFNormal(linear, hidden_dim=[8])
     with pytest.raises(UnsupportedMoments, match=r"AutoIAF.*(?s:.)*sample_sites=\['w', 'b'\]"):
-        DeterministicELBO().loss(linear, guide, x, y)
+        DeterministicELBO().loss(linear, guide, X, Y)
     with pytest.raises(UnsupportedMoments, match=r"cannot be drawn in part \(b\)"):
-        DeterministicELBO(sample_sites=["b"]).loss(linear, guide, x, y)
+        DeterministicELBO(sample_sites=["b"]).loss(linear, guide, X, Y)
     elbo = DeterministicELBO(sample_sites=["w", "b"], num_particles=150)
-    expected, error = trace_elbo(linear, guide, x, y, samples=600)
-    draws = torch.tensor([elbo.loss(linear, guide, x, y) for _ in range(4)])
+    expected, error = trace_elbo(linear, guide, X, Y, samples=600)
+    draws = torch.tensor([elbo.loss(linear, guide, X, Y) for _ in range(4)])
     assert abs(draws.mean() - expected) < 4 * (error**2 + draws.var() / 4) ** 0.5
 
 
 @pytest.mark.parametrize("name", ["AutoDiagonalNormal", "AutoNormalMessenger", "AutoStructured"])
 def test_mixed_sites_draw_only_what_is_named(name):
-    x, y = models.data()
     guide = MEAN_FIELD[name](with_noise)
-    exact = DeterministicELBO().loss(with_noise, guide, x, y)
+    exact = DeterministicELBO().loss(with_noise, guide, X, Y)
     elbo = DeterministicELBO(sample_sites=["noise"])
-    draws = torch.tensor([elbo.loss(with_noise, guide, x, y) for _ in range(200)])
+    draws = torch.tensor([elbo.loss(with_noise, guide, X, Y) for _ in range(200)])
     assert draws.std() > 0
     assert abs(draws.mean() - exact) < 4 * draws.std() / 200**0.5
     gradients = []
     for _ in range(2):
         guide.zero_grad()
-        elbo.loss_and_grads(with_noise, guide, x, y)
+        elbo.loss_and_grads(with_noise, guide, X, Y)
         gradients.append(torch.cat([p.grad.flatten() for p in guide.parameters()]))
     assert not torch.equal(*gradients)
 
@@ -159,17 +155,15 @@ def test_a_latent_vector_is_only_known_by_its_parts():
             latent = super().sample_latent(*args, **kwargs)
             return torch.add(latent, 1.0)
 
-    x, y = models.data()
     with pytest.raises(UnsupportedMoments, match="as a whole"):
-        DeterministicELBO().loss(linear, Shifted(linear), x, y)
+        DeterministicELBO().loss(linear, Shifted(linear), X, Y)
 
 
 def test_a_guide_inside_a_function_keeps_its_dependence():
     """The latent vector is found through the guide; behind a function its parts share a name."""
-    x, y = models.data()
     inner = AutoDiagonalNormal(linear, init_loc_fn=at_ones, init_scale=SCALE)
-    expected = DeterministicELBO().loss(linear, inner, x, y)
-    loss = DeterministicELBO().loss(linear, lambda x, y: inner(x, y), x, y)
+    expected = DeterministicELBO().loss(linear, inner, X, Y)
+    loss = DeterministicELBO().loss(linear, lambda x, y: inner(x, y), X, Y)
     assert loss == pytest.approx(expected, rel=1e-5)
 
 

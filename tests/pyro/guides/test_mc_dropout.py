@@ -10,7 +10,6 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import Predictive, Trace_ELBO, TraceMeanField_ELBO
-from pyro.nn import PyroModule, PyroSample
 from torch import nn
 
 from pyro_moments import (
@@ -24,6 +23,7 @@ from pyro_moments import (
     predict,
     save,
 )
+from tests.pyro import models
 from tests.pyro.compiled.compiling import assert_same, make, programs
 
 P, K = 0.4, 0.6
@@ -31,23 +31,9 @@ X = torch.linspace(-1, 1, 30).reshape(10, 3)
 Y = X.sum(-1).tanh()
 
 
-class Network(PyroModule):
+def network():
     """An unmodified network of torch with random weights."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = PyroModule[nn.Sequential](
-            PyroModule[nn.Linear](3, 4), nn.ReLU(), PyroModule[nn.Linear](4, 1)
-        )
-        for module in self.layers:
-            for name, value in list(module.named_parameters()):
-                prior = dist.Normal(0.0, 1.0).expand(value.shape).to_event(value.dim())
-                setattr(module, name, PyroSample(prior))
-
-    def forward(self, x, y=None):
-        mean = self.layers(x)[:, 0]
-        with pyro.plate("data", len(x)):
-            return pyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
+    return models.Regression(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
 
 
 def by_hand(x, y=None):
@@ -60,9 +46,9 @@ def by_hand(x, y=None):
 
 
 TRAININGS = [
-    (Network, {}),
-    (Network, {"noise": "gaussian"}),
-    (Network, {"learn_p": True}),
+    (network, {}),
+    (network, {"noise": "gaussian"}),
+    (network, {"learn_p": True}),
     (lambda: by_hand, {"others": "mean_field"}),
     (lambda: by_hand, {"learn_p": True, "others": "mean_field", "noise": "dropconnect"}),
 ]
@@ -84,7 +70,7 @@ def test_training(model, options):
 
 
 def trained(**options):
-    model, guide = Network(), MCDropoutGuide(p=P, **options)
+    model, guide = network(), MCDropoutGuide(p=P, **options)
     svi = SVI(model, guide, DeterministicELBO())
     for _ in range(3):
         svi.step(X, Y)
@@ -95,23 +81,23 @@ def test_draws_have_the_moments_of_the_posterior():
     """One mask over the inputs for each draw, shared by the outputs."""
     for noise in ("bernoulli", "gaussian", "dropconnect"):
         _, guide = trained(noise=noise)
-        draws = guide.sample_posterior(4000)["layers.0.weight"]
-        loc = guide.median()["layers.0.weight"]
+        draws = guide.sample_posterior(4000)["network.0.weight"]
+        loc = guide.median()["network.0.weight"]
         ratio = draws / loc
         assert ratio.shape == (4000, 4, 3)
         shared = (ratio.std(1) < 1e-5).all()
         assert shared == (noise != "dropconnect")
         np.testing.assert_allclose(ratio.mean(0), 1.0, atol=4 * (P / K / 4000) ** 0.5)
         np.testing.assert_allclose(ratio.var(0), P / K, rtol=0.1)
-        assert (guide.sample_posterior(2)["layers.0.bias"].std(0) == 0).all()
+        assert (guide.sample_posterior(2)["network.0.bias"].std(0) == 0).all()
 
 
 def test_quantiles_are_those_of_the_marginals():
     for noise in ("bernoulli", "gaussian"):
         _, guide = trained(noise=noise)
-        draws = guide.sample_posterior(20_000)["layers.0.weight"]
+        draws = guide.sample_posterior(20_000)["network.0.weight"]
         levels = [0.1, 0.39, 0.41, 0.59, 0.61, 0.9]
-        found = guide.quantiles(levels)["layers.0.weight"]
+        found = guide.quantiles(levels)["network.0.weight"]
         for level, values in zip(levels, found, strict=True):
             below = (draws <= values + 1e-6 * values.abs()).float().mean(0)
             above = (draws >= values - 1e-6 * values.abs()).float().mean(0)
@@ -122,7 +108,7 @@ def test_quantiles_are_those_of_the_marginals():
 def test_quantiles_of_other_sites():
     for others in ("point", "mean_field"):
         _, guide = trained(others=others)
-        low, high = guide.quantiles([0.1, 0.9])["layers.0.bias"]
+        low, high = guide.quantiles([0.1, 0.9])["network.0.bias"]
         assert ((low < high) == (others == "mean_field")).all()
 
 
@@ -139,7 +125,7 @@ def test_predictive_of_the_host():
 @pytest.mark.parametrize("host", [Trace_ELBO, TraceMeanField_ELBO])
 def test_elbos_by_densities_refuse_it(host):
     model, guide = trained()
-    with pytest.raises(UnsupportedMoments, match=r"layers\.\d\.weight.* has no density") as raised:
+    with pytest.raises(UnsupportedMoments, match=r"network\.\d\.weight.* has no density") as raised:
         host().loss(model, guide, X, Y)
     assert "DeterministicELBO" in raised.value.remedy
 
@@ -147,31 +133,27 @@ def test_elbos_by_densities_refuse_it(host):
 def test_sites_may_be_drawn():
     """A drawn mask is that of all rows: the ELBO is the same in expectation."""
     model, guide = trained()
-    drawn = DeterministicELBO(sample_sites=["layers.2.weight"], num_particles=100)
+    drawn = DeterministicELBO(sample_sites=["network.2.weight"], num_particles=100)
     exact = DeterministicELBO().site_terms(model, guide, X, Y)
     terms = drawn.site_terms(model, guide, X, Y)
-    assert terms["layers.2.weight"] == pytest.approx(exact["layers.2.weight"])
+    assert terms["network.2.weight"] == pytest.approx(exact["network.2.weight"])
     assert terms["obs"] == pytest.approx(exact["obs"], rel=0.3)
 
 
 def test_relaxed_masks_are_differentiable():
     _, guide = trained(learn_p=True)
-    draws = guide.get_posterior()["layers.0.weight"].rsample((2000,))
+    draws = guide.get_posterior()["network.0.weight"].rsample((2000,))
     slopes = torch.autograd.grad(draws.mean(), list(guide.parameters()), allow_unused=True)
     names = [n for (n, _), g in zip(guide.named_parameters(), slopes, strict=True) if g is not None]
-    assert names == ["locs.layers.0.weight_unconstrained", "probs.layers.0.weight_unconstrained"]
-    masks = draws.detach() / guide.median()["layers.0.weight"] * K
+    assert names == ["locs.network.0.weight_unconstrained", "probs.network.0.weight_unconstrained"]
+    masks = draws.detach() / guide.median()["network.0.weight"] * K
     assert ((masks < 0.1) | (masks > 0.9)).float().mean() > 0.8
 
 
 def test_empirical_bayes_prior():
     """λ* of Q = Σ E[w²] = ‖M‖²/k takes the place of the prior variance."""
 
-    def model(x, y=None):
-        w = pyro.sample("w", EmpiricalBayesNormal([3]))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
-
+    model = models.regression(lambda f: dist.Normal(f, 0.3), lambda: EmpiricalBayesNormal([3]))
     guide = MCDropoutGuide(p=P)
     term = DeterministicELBO().site_terms(model, guide, X, Y)["w"]
     second = guide.median()["w"].square().sum() / K
@@ -181,7 +163,7 @@ def test_empirical_bayes_prior():
 
 
 def test_fits_and_files(tmp_path):
-    model, guide = Network(), MCDropoutGuide(p=P)
+    model, guide = network(), MCDropoutGuide(p=P)
     result = fit(model, guide, X, Y, method="lbfgs", steps=20)
     assert result.losses[-1] < result.losses[0]
     path = tmp_path / "network.safetensors"

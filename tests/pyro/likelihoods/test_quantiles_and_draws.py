@@ -198,12 +198,17 @@ def test_moments_that_do_not_exist_are_not_made_up(df):
     assert (lower < upper).all()
 
 
-def test_intervals_of_a_network_match_draws_of_the_host():
+def test_moments_and_intervals_of_a_network_match_draws_of_the_host():
     x, y = models.data()
     model, guide = models.Heteroscedastic(), DVIGuide()
     train(model, guide, DeterministicELBO(), x, y, steps=80)
     found = predict(model, guide, x)["obs"]
     samples = posterior_predictive(model, guide, x, samples=4000)
+    error = samples.std(0) / math.sqrt(4000)
+    assert ((found.mean - samples.mean(0)).abs() < 5 * error).all()
+    assert torch.allclose(found.variance, samples.var(0), rtol=0.15)
+    assert (found.epistemic_variance > 0).all()
+    assert (found.aleatoric_variance > 0).all()
     lower, upper = found.interval(0.9)
     assert not lower.requires_grad
     inside = ((samples > lower) & (samples < upper)).double().mean(0)

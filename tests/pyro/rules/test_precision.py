@@ -12,6 +12,8 @@ from torch import nn
 from pyro_moments import DeterministicELBO, DVIGuide, Moments, UnsupportedMoments, propagate
 from tests.pyro import models
 
+X, Y = models.data()
+
 KINDS = {
     "deep": lambda: models.sequential(3),
     "tanh": lambda: models.sequential(2, nn.Tanh),
@@ -23,8 +25,7 @@ KINDS = {
 
 
 def data_for(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    x, y = models.data()
-    return x, (y > 0).long() if kind == "classifier" else y
+    return X, (Y > 0).long() if kind == "classifier" else Y
 
 
 def loss_and_gradients(elbo, model, guide, x, y):
@@ -62,11 +63,10 @@ def test_certain_layers_keep_autocast_and_are_cast_up():
             with pyro.plate("data", len(x)):
                 pyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
 
-    x, y = models.data()
     model, guide, elbo = Features(), DVIGuide(), DeterministicELBO()
-    expected = elbo.loss(model, guide, x, y)
+    expected = elbo.loss(model, guide, X, Y)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = elbo.differentiable_loss(model, guide, x, y)
+        value = elbo.differentiable_loss(model, guide, X, Y)
     assert model.dtype == torch.bfloat16
     assert value.dtype == torch.float32
     assert value.item() != expected
@@ -84,13 +84,12 @@ def test_autocast_leaves_propagation_alone():
 
 @pytest.mark.parametrize("make_guide", [DVIGuide, AutoNormal, AutoDiagonalNormal])
 def test_a_guide_turned_double_refines_its_loss(make_guide):
-    x, y = models.data()
     model = models.sequential(2)
     elbo, guide = DeterministicELBO(), make_guide(model, init_scale=0.1)
     module = elbo(model, guide)
-    expected = module(x, y).item()
+    expected = module(X, Y).item()
     module.double()
-    loss = module(x.double(), y.double())
+    loss = module(X.double(), Y.double())
     loss.backward()
     assert loss.dtype == torch.float64
     assert loss.item() == pytest.approx(expected, rel=1e-5)
@@ -99,14 +98,13 @@ def test_a_guide_turned_double_refines_its_loss(make_guide):
 
 def test_mixed_dtypes_behave_as_in_torch():
     """Elementwise operations promote, matrix products refuse."""
-    x, y = models.data()
     model, guide, elbo = models.sequential(), DVIGuide(), DeterministicELBO()
-    expected = elbo.loss(model, guide, x, y)
-    promoted = elbo.differentiable_loss(model, guide, x, y.double())
+    expected = elbo.loss(model, guide, X, Y)
+    promoted = elbo.differentiable_loss(model, guide, X, Y.double())
     assert promoted.dtype == torch.float64
     assert promoted.item() == pytest.approx(expected, rel=1e-6)
     with pytest.raises(UnsupportedMoments, match=r"linear: .* is torch.float64.*torch.float32"):
-        elbo.loss(model, guide, x.double(), y)
+        elbo.loss(model, guide, X.double(), Y)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -127,11 +125,10 @@ def test_everything_stays_on_the_device_of_the_parameters(kind, covariance):
 
 
 def test_a_default_device_is_followed():
-    x, y = models.data()
     with torch.device("meta"), pyro.validation_enabled(False):
         guide = DVIGuide()
         loss = DeterministicELBO().differentiable_loss(
-            models.sequential(), guide, x.to("meta"), y.to("meta")
+            models.sequential(), guide, X.to("meta"), Y.to("meta")
         )
     assert loss.device.type == "meta"
     assert all(p.device.type == "meta" for p in guide.parameters())

@@ -128,7 +128,7 @@ REFUSALS = {
     "operation without a rule": Refusal(
         loss(scalar(lambda w: torch.special.digamma(w))),
         r"digamma: this operation has no moment rule\n  where: .*test_refusals\.py:\d+",
-        "supported table, register one",
+        "supported table, register one with @pyro_moments.moment_rule",
         ("w",),
     ),
     "branching": Refusal(

@@ -77,6 +77,10 @@ TORCH_ERRORS = {
     "group_norm": lambda h: F.group_norm(h, 3),
     "softmax": lambda h: h.softmax(2),
     "unflatten": lambda h: h.unflatten(1, (3, 1)),
+    "squeeze": lambda h: h.squeeze(5),
+    "reshape": lambda h: h.reshape(3),
+    "gelu": lambda h: F.gelu(h, approximate="erf"),
+    "clamp": torch.clamp,
 }
 
 

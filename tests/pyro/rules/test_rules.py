@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import pickle
 
 import numpy as np
@@ -25,9 +24,10 @@ def samples(function, moments: Moments, count: int = 40_000) -> tuple[torch.Tens
     return drawn.mean(0), drawn.var(0)
 
 
-def check(function, moments: Moments = NOISY) -> None:
-    result = propagate(function, moments, covariance="full")
-    mean, variance = samples(function, moments)
+def check(function, plain=None) -> None:
+    """Compare with draws of the function, or of a plain one that does the same."""
+    result = propagate(function, NOISY, covariance="full")
+    mean, variance = samples(plain or function, NOISY)
     torch.testing.assert_close(result.mean, mean, rtol=0.05, atol=0.05)
     torch.testing.assert_close(result.variance, variance, rtol=0.1, atol=0.05)
 
@@ -152,10 +152,7 @@ FUNCTIONS = [_in_place_then_reuse, _in_place_operators, _in_place_methods, _in_p
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_in_place_changes_are_seen_by_every_name(function):
-    mean, variance = samples(_functional[function], NOISY)
-    result = propagate(function, NOISY, covariance="full")
-    torch.testing.assert_close(result.mean, mean, rtol=0.05, atol=0.05)
-    torch.testing.assert_close(result.variance, variance, rtol=0.1, atol=0.05)
+    check(function, _functional[function])
 
 
 _functional = {
@@ -257,20 +254,3 @@ def test_refusal_names_operation_line_site_and_remedy(name):
     assert "remedy: " in message
     if name not in ("__deepcopy__", "__reduce_ex__", "torch.einsum"):  # called by the library
         assert f"{__file__}:{function.__code__.co_firstlineno}" in message
-
-
-def test_saving_is_refused():
-    with pytest.raises(UnsupportedMoments):
-        propagate(lambda h: torch.save(h, io.BytesIO()), NOISY)
-
-
-def test_branching_on_a_comparison_is_refused():
-    with pytest.raises(UnsupportedMoments, match="__bool__"):
-        propagate(lambda h: h if h[0, 0] > 0 else -h, NOISY)
-
-
-def test_errors_of_the_user_stay_torch_errors():
-    with pytest.raises(IndexError, match="out of range"):
-        propagate(lambda h: h.squeeze(5), NOISY)
-    with pytest.raises(RuntimeError, match="invalid"):
-        propagate(lambda h: h.reshape(3), NOISY)
