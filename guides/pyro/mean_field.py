@@ -267,8 +267,14 @@ class DVIGuide(AutoGuide):
         self._load_pending_state()
         self._sites = sites
         claim_names(self)
-        self._prototype_frames = OrderedDict(self._prototype_frames)
+        self._prototype_frames = self._frames_of(sites)
         self.prototype_trace = None  # free the data it refers to
+
+    def _frames_of(self, sites: tuple[LatentSite, ...]) -> OrderedDict:
+        """Return the plates of latent sites; without observations the model has more."""
+        names = {name for site in sites for name in site.plates}
+        frames = self._prototype_frames.items()
+        return OrderedDict((name, frame) for name, frame in frames if name in names)
 
     def _trace_prototype(self, model: Callable, args: tuple, kwargs: dict) -> dict[str, dict]:
         """Run the model from initial values; return its latent sites by name."""

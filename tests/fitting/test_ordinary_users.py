@@ -145,7 +145,9 @@ def test_a_checkpoint_of_another_prior_or_objective_is_refused(host, tmp_path):
     diagonal = host.package.DeterministicELBO(covariance="diagonal")
     for model, changes in ((narrow, {}), (host.regression, {"objective": diagonal})):
         fresh(host.name)
-        with pytest.raises(host.package.StoredFileError, match=r"another fit: (density|objective)"):
+        with pytest.raises(
+            host.package.StoredFileError, match=r"another (model: scale|fit: objective)"
+        ):
             host.fit(model, *data, **options, **changes)
 
 
