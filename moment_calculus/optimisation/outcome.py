@@ -166,6 +166,17 @@ def of_fit(guide: Any, params: Any, args: tuple = ()) -> tuple[Any, Any, tuple]:
     return guide.guide, guide.params, (params, *args) if is_argument else args
 
 
+def check_fit(fit: Any, method: str) -> None:
+    """Raise TypeError unless it is a fit whose guide has a method."""
+    if not isinstance(fit, Fit):
+        raise TypeError(f"this takes what fit(...) or load(...) returned, got {type(fit).__name__}")
+    if not hasattr(fit.guide, method):
+        raise TypeError(
+            f"{type(fit.guide).__name__} has no {method}: fit one of DVIGuide's kind, or one of "
+            "the framework's autoguides"
+        )
+
+
 def check_dictionary(params: Any) -> None:
     """Raise TypeError unless ``params`` is a dictionary of parameters."""
     if not isinstance(params, Mapping):
