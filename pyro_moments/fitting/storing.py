@@ -35,6 +35,7 @@ from pyro_moments.fitting.parameters import (
     has_float64,
     new_parameters,
     parameters_to_float64,
+    remember_fit,
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
@@ -127,6 +128,7 @@ def load(
     fit = Fit(guide=guide, params=params, seconds={}, context=context)
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
+    remember_fit(fit)
     return fit
 
 
