@@ -18,6 +18,7 @@ from moment_calculus.functions.families.elementary import Exp, infinite_where_ca
 from moment_calculus.numerics.arrays import (
     Array,
     cast_clipped,
+    constants,
     namespace,
     positive_part,
     restore_infinities,
@@ -29,20 +30,24 @@ from moment_calculus.numerics.distributions import entropy_term_from_log
 from moment_calculus.numerics.quadrature import (
     POINTS,
     even_nodes,
+    even_rule,
+    gauss_hermite,
     log_mean_exp,
     log_weights,
     nodes,
     rule_on_trial,
 )
+from moment_calculus.operations.elementwise.elementary import is_positive, log
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
-from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
 from moment_calculus.values.ancestry import branches_of, shifted_from
 from moment_calculus.values.deferred import as_function
 from moment_calculus.values.spread import broadcast_shape, overlap
 
 NESTED = 6  # points of a panel if two rules are nested
+THIRD = 12  # points of a third, independent driver
 HEADS_REMEDY = (
     "make every random parameter a function of one Gaussian, or of two heads sliced from one "
     "output (out[..., 0] and out[..., 1]), or draw the sites by naming them in sample_sites="
@@ -60,7 +65,11 @@ class Grid:
 
 @dataclass(frozen=True)
 class Drivers:
-    """Arguments of a function, as functions of at most two jointly Gaussian drivers."""
+    """Arguments of a function, as functions of at most three drivers.
+
+    The first two are jointly Gaussian; the third, such as degrees of freedom beside a
+    location and a scale, is independent of them.
+    """
 
     gaussians: tuple[Gaussian, ...]  # the drivers, of one shape
     arguments: tuple[Callable[[Sequence[Array]], Any], ...]  # from points of the drivers
@@ -80,10 +89,16 @@ class Drivers:
         second = self.gaussians[1]  # the outer rule; the inner one is conditional on its points
         outer, outer_weights = points_of(second, self.knots[1], NESTED)
         mean, variance = conditional(first, second, outer)
+        others = (outer,)
+        if len(self.gaussians) == 3:
+            third, weights = independent_points(self.gaussians[2], self.gaussians[:2])
+            others = outer[:, None], third[None]
+            outer_weights = outer_weights[:, None] * weights[None]
+            mean, variance = mean[:, None] + 0 * others[1], variance[:, None] + 0 * others[1]
         points, weights = (
             even_nodes(mean, variance) if rule_on_trial() else nodes(mean, variance, own, NESTED)
         )
-        return Grid(weights * outer_weights, (points, outer), (0, 1))
+        return Grid(weights * outer_weights, (points, *others), (0, 1, 2)[: len(self.gaussians)])
 
 
 def is_not_gaussian(operand: Any) -> bool:
@@ -103,6 +118,38 @@ def points_of(driver: Gaussian, knots: Knots, count: int = POINTS) -> tuple[Arra
     on, off = (_points_of_branch(part, knots, count) for part in (branches.on, branches.off))
     weights = xp.concat([chance * on[1], (1 - chance) * off[1]], axis=0)
     return xp.concat([on[0], off[0]], axis=0), weights
+
+
+def independent_points(driver: Gaussian, others: Sequence[Any]) -> tuple[Array, Array]:
+    """Return a few points and weights [nodes, ...] of a driver that shares nothing with others."""
+    if shared := frozenset().union(*(overlap(driver, other) for other in others)):
+        raise UnsupportedMoments(
+            "three parameters of a likelihood depend on the same latent site(s): a third one is "
+            "integrated where it is independent of the others",
+            sites=shared,
+            remedy=HEADS_REMEDY,
+        )
+    places, weights = gauss_hermite(THIRD)
+    mean, deviation = to_float64(driver.mean), safe_scale(to_float64(driver.variance))
+    column = lambda part: constants(part.reshape((-1,) + (1,) * len(driver.shape)), mean)  # noqa: E731
+    return mean + deviation * column(places), column(weights) + 0 * mean
+
+
+def averaged_over(parameter: Any, rule: Callable[..., Array], *others: Any) -> Array:
+    """Return E rule(parameter, *others) over a parameter that is independent of the others.
+
+    The rule takes points of the parameter and the others with one more leading axis.
+    """
+    shape = broadcast_shape(*(shape_of(part) for part in (parameter, *others)))
+    wide = broadcast(parameter, shape)
+    driver = wide.base if isinstance(wide, Deferred) else wide
+    points, weights = independent_points(driver, [part for part in others if is_value(part)])
+    repeated = (
+        broadcast(part, (len(points), *shape)) if is_value(part) else part for part in others
+    )
+    return _average(
+        Grid(weights, (points,), (0,)), rule(_value_at(wide, points), *repeated), driver.mean
+    )
 
 
 def _points_of_branch(branch: Any, knots: Knots, count: int) -> tuple[Array, Array]:
@@ -152,26 +199,26 @@ def draw_arguments(
             remedy="put a linear map between dropout and the parameters" + OR_DRAW,
         )
     points: list[Array] = []
-    for driver in reversed(drivers.gaussians):
+    for place, driver in reversed([*enumerate(drivers.gaussians)]):
         mean, variance = to_float64(driver.mean), to_float64(driver.variance)
-        if points:
+        if place == 0 and points:
             mean, variance = conditional(driver, drivers.gaussians[1], points[0])
         points.insert(0, mean + variance**0.5 * noise((count, *driver.shape)))
     return drivers.at(points)
 
 
 def drivers_of(*arguments: Any) -> Drivers:
-    """Find the (at most two) Gaussians that drive the arguments elementwise."""
+    """Find the (at most three) Gaussians that drive the arguments elementwise."""
     shape = broadcast_shape(*(shape_of(argument) for argument in arguments), ())
     gaussians: list[Gaussian] = []
     knots: list[Knots] = []
     functions = tuple(
         _as_function_of_drivers(argument, shape, gaussians, knots) for argument in arguments
     )
-    if len(gaussians) > 2:
+    if len(gaussians) > 3:
         raise UnsupportedMoments(
             f"the parameters of a likelihood are functions of {len(gaussians)} different "
-            "Gaussians; at most two are integrated",
+            "Gaussians; at most three are integrated",
             sites=frozenset().union(*(gaussian.sites for gaussian in gaussians)),
             remedy=HEADS_REMEDY,
         )
@@ -186,6 +233,9 @@ def _as_function_of_drivers(
         if hasattr(argument, "gaussian"):
             argument.gaussian()  # raises UnsupportedMoments
         return lambda points: argument
+    if (factors := positive_factors(argument)) is not None:
+        one, other = (_as_function_of_drivers(part, shape, drivers, knots) for part in factors)
+        return lambda points: one(points) * other(points)
     wide = broadcast(argument, shape)
     base = wide.base if isinstance(wide, Deferred) else wide
     bends = wide.function.knots if isinstance(wide, Deferred) else ()
@@ -198,6 +248,32 @@ def _as_function_of_drivers(
     knots.append(bends)
     last = len(drivers) - 1
     return lambda points: _value_at(wide, points[last])
+
+
+def positive_factors(value: Any) -> tuple[Deferred, Deferred] | None:
+    """Return the factors of a product of positive functions of different Gaussians; else None.
+
+    The product as a value is matched by a Gaussian, which takes negative values.
+    """
+    product = _narrow(value)
+    if not isinstance(product, Gaussian) or not product.step.is_product:
+        return None
+    one, other = (as_function(_narrow(factor)) for factor in product.step.inputs)
+    are_functions = isinstance(one, Deferred) and isinstance(other, Deferred)
+    return (one, other) if are_functions and is_positive(one) and is_positive(other) else None
+
+
+def check_positive_function(value: Any) -> None:
+    """Raise UnsupportedMoments unless a parameter is positive, or a product of positive ones."""
+    if positive_factors(value) is None:
+        log(value)
+
+
+def _narrow(value: Any) -> Any:
+    """Return the value that was broadcast to this one."""
+    while isinstance(value, Gaussian) and isinstance(value.step, Expanded):
+        value = value.step.source
+    return value
 
 
 def _value_at(value: Any, points: Array) -> Array:
@@ -251,6 +327,12 @@ def expectation(
         return function(*arguments)
     grid = drivers.grid(knots or (0.0,))
     return restore_infinities(_average(grid, function(*drivers.at(grid.points)), _like(drivers)))
+
+
+def smooth_expectation(function: Callable[..., Array], *arguments: Any) -> Array:
+    """Return :func:`expectation` of a function without bends, by a tenth of the points."""
+    with even_rule():
+        return expectation(function, *arguments)
 
 
 def _like(drivers: Drivers) -> Array:

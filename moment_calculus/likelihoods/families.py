@@ -42,6 +42,7 @@ from moment_calculus.likelihoods.predictions import (
 from moment_calculus.likelihoods.trials import (
     bernoulli,
     beta,
+    beta_binomial,
     binomial,
     exponential,
     gamma,
@@ -189,6 +190,7 @@ FAMILIES = (
     Family("HalfNormal", half_normal, "scale", latent=half_normal),
     Family("HalfCauchy", half_cauchy, "scale", latent=half_cauchy),
     Family("Beta", beta, "concentration1 concentration0", latent=beta),
+    Family("BetaBinomial", beta_binomial, "concentration1 concentration0 total_count"),
     Family(
         "GammaPoisson",
         gamma_poisson,

@@ -13,6 +13,7 @@ from moment_calculus.functions.series.log_square import expected_log1p_square
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import (
     NESTED,
+    averaged_over,
     check_certain,
     conditional,
     expectation,
@@ -138,13 +139,16 @@ def laplace(value: Any, loc: Any, scale: Any) -> Array:
 
 
 def student_t(value: Any, df: Any, loc: Any, scale: Any) -> Array:
-    """Return E[log StudentT(value; df, loc, scale)] for certain ``df``.
+    """Return E[log StudentT(value; df, loc, scale)]; random ``df`` depend on nothing else.
 
     Source: log(1 + z) = ∫ (1 − e^{−tz}) e^{−t} dt/t, with E[e^{−tx²}] of Gaussian x.
     Measured relative error: 4e-10 for |μ/σ| ≤ 8, σ from 1e-3 to 1e2; 2e-7 for a random
     scale whose Gaussian has a standard deviation up to 5.
     """
-    check_certain(df=df)
+    if is_value(df):
+        log(df)  # raises UnsupportedMoments if they may not be positive
+        rule = lambda df, *others: student_t(others[0], df, *others[1:])  # noqa: E731
+        return averaged_over(df, rule, value, loc, scale)
     like = next(
         array for array in map(_example_array, (value, loc, scale)) if hasattr(array, "shape")
     )
@@ -172,7 +176,7 @@ def cauchy(value: Any, loc: Any, scale: Any) -> Array:
     return student_t(value, 1.0, loc, scale)
 
 
-def student_t_log_density(value: Array, df: Any, loc: Any, scale: Any) -> Array:
+def student_t_log_density(value: Array, loc: Any, scale: Any, df: Any) -> Array:
     """Return log StudentT(value; df, loc, scale) of certain parameters."""
     residual = (value - loc) / scale
     df = df if hasattr(df, "shape") else constants(df, residual)

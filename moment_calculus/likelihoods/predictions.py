@@ -16,6 +16,7 @@ import numpy as np
 
 from moment_calculus.likelihoods.expectations import (
     Drivers,
+    averaged_over,
     check_certain,
     draw_arguments,
     drivers_of,
@@ -175,9 +176,9 @@ def student_t_predictive(df: Any, loc: Any, scale: Any) -> tuple:
     exists.
     """
     check_positive(scale)
-    parameters = df, loc, scale
+    parameters = loc, scale, df  # the location is the first driver
     centre, epistemic, aleatoric = moments_of_observation(
-        lambda df, loc, scale: loc + _zeros(df, loc, scale), _noise_variance, *parameters
+        lambda loc, scale, df: loc + _zeros(df, loc, scale), _noise_variance, *parameters
     )
     centre = infinite_where(
         falls_below(df, 1.0), centre + expectation(_nan_without_mean, *parameters), math.nan
@@ -189,7 +190,7 @@ def student_t_predictive(df: Any, loc: Any, scale: Any) -> tuple:
 
 def student_t_log_predictive(value: Array, df: Any, loc: Any, scale: Any) -> Array:
     """Return log E_q[StudentT(value; df, loc, scale)], by :func:`log_expectation`."""
-    return log_expectation(student_t_log_density, value, df, loc, scale, knots=(0.0, value))
+    return log_expectation(student_t_log_density, value, loc, scale, df, knots=(0.0, value))
 
 
 def _zeros(df: Any, loc: Any, scale: Any) -> Array:
@@ -198,13 +199,13 @@ def _zeros(df: Any, loc: Any, scale: Any) -> Array:
     return zero if hasattr(zero, "shape") else np.asarray(zero)
 
 
-def _nan_without_mean(df: Any, loc: Any, scale: Any) -> Array:
+def _nan_without_mean(loc: Any, scale: Any, df: Any) -> Array:
     """Return NaN where there is no mean, else zero."""
     zero = _zeros(df, loc, scale)
     return namespace(zero).where(df + zero > 1, zero, math.nan)
 
 
-def _noise_variance(df: Any, loc: Any, scale: Any) -> Array:
+def _noise_variance(loc: Any, scale: Any, df: Any) -> Array:
     """Return the variance of the noise; infinite for two degrees of freedom or less."""
     zero = _zeros(df, loc, scale)
     xp, df = namespace(zero), df + zero
@@ -248,8 +249,10 @@ def normal_cumulative(value: Array, loc: Any, scale: Any) -> Array:
 
 
 def student_t_cumulative(value: Array, df: Any, loc: Any, scale: Any) -> Array:
-    """Return P(y ≤ value) of a Student-t likelihood, for certain ``df``."""
-    check_certain(df=df)
+    """Return P(y ≤ value) of a Student-t likelihood."""
+    if is_value(df):
+        rule = lambda df, *others: student_t_cumulative(others[0], df, *others[1:])  # noqa: E731
+        return averaged_over(df, rule, value, loc, scale)
     return _cumulative(partial(_expected_student_t, df), value, loc, scale)
 
 

@@ -20,10 +20,12 @@ from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import (
     check_certain,
+    check_positive_function,
     expectation,
     expected_value,
     log_expectation,
     moments_of_observation,
+    smooth_expectation,
 )
 from moment_calculus.likelihoods.links import (
     LOG_NDTR,
@@ -157,8 +159,11 @@ def beta(value: Any, concentration1: Any, concentration0: Any) -> Array:
     It is (a − 1) E[log y] + (b − 1) E[log(1 − y)] − log B(a, b).
     """
     if is_value(concentration1) or is_value(concentration0):
-        log(concentration1), log(concentration0)  # raise if one may not be positive
-        return expectation(_beta_density, *log_probabilities(value), concentration1, concentration0)
+        check_positive_function(concentration1)
+        check_positive_function(concentration0)
+        return smooth_expectation(
+            _beta_density, *log_probabilities(value), concentration1, concentration0
+        )
     a, b = concentration1, concentration0
     powers = _expected(None, value, a - 1, b - 1, a + b - 2)
     return powers - _log_beta(a + 0 * powers, b + 0 * powers)
@@ -167,6 +172,23 @@ def beta(value: Any, concentration1: Any, concentration0: Any) -> Array:
 def _beta_density(log_value: Array, log_rest: Array, a: Any, b: Any) -> Array:
     powers = (a - 1) * log_value + (b - 1) * log_rest
     return powers - _log_beta(a + 0 * powers, b + 0 * powers)
+
+
+def beta_binomial(value: Array, concentration1: Any, concentration0: Any, total: Any) -> Array:
+    """Return E[log BetaBinomial(value; a, b, n)] by quadrature.
+
+    It is log C(n, y) + log B(y + a, n − y + b) − log B(a, b).
+    """
+    check_certain(total_count=total)
+    check_positive_function(concentration1)
+    check_positive_function(concentration0)
+    terms = smooth_expectation(_beta_ratio, value, total - value, concentration1, concentration0)
+    return log_binomial_coefficient(total, value) + terms
+
+
+def _beta_ratio(successes: Array, failures: Array, a: Any, b: Any) -> Array:
+    zero = 0 * a + 0 * b + 0.0 * successes
+    return _log_beta(successes + a + zero, failures + b + zero) - _log_beta(a + zero, b + zero)
 
 
 def _log_beta(a: Array, b: Array) -> Array:
@@ -261,7 +283,7 @@ def poisson(value: Array, rate: Any) -> Array:
 def exponential(value: Array, rate: Any) -> Array:
     """Return E[log Exponential(value; rate)] = E[log λ] − y E[λ]."""
     if is_value(value) and is_value(rate):
-        return expectation(_log_gamma, value, 1.0, rate)
+        return smooth_expectation(_log_gamma, value, 1.0, rate)
     return expected_value(log(rate)) - product_or_zero(expected_value(value), expected_value(rate))
 
 
@@ -271,9 +293,9 @@ def gamma(value: Array, concentration: Any, rate: Any) -> Array:
     For certain k it is k E[log λ] + (k − 1) log y − y E[λ] − log Γ(k); else quadrature.
     """
     if is_value(concentration) or (is_value(value) and is_value(rate)):
-        log(concentration)  # raises UnsupportedMoments if it may not be positive
-        log(rate)
-        return expectation(_log_gamma, value, concentration, rate)
+        check_positive_function(concentration)
+        check_positive_function(rate)
+        return smooth_expectation(_log_gamma, value, concentration, rate)
     log_value, log_rate = expected_value(log(value)), expected_value(log(rate))
     shape = concentration + 0.0 * log_value
     product = product_or_zero(expected_value(value), expected_value(rate))
@@ -298,12 +320,16 @@ def _gamma_terms(shape: Any, log_value: Array, log_rate: Any) -> Array:
 
 
 def weibull(value: Array, scale: Any, concentration: Any) -> Array:
-    """Return E[log Weibull(value; scale, concentration)] for a certain concentration k.
+    """Return E[log Weibull(value; scale, concentration)].
 
-    It is log k − k E[log s] + (k − 1) log y − E[exp(k (log y − log s))].
+    For certain k it is log k − k E[log s] + (k − 1) log y − E[exp(k (log y − log s))]; else
+    quadrature. Over a log-normal k the mean is infinite, by the tail of k beyond 14 standard
+    deviations of its logarithm, which the quadrature leaves out.
     """
-    check_certain(concentration=concentration)
     log_scale, log_value = log(scale), log(value)
+    if is_value(concentration):
+        log(concentration)  # raises UnsupportedMoments if it may not be positive
+        return smooth_expectation(_log_weibull, log_scale, concentration, log_value)
     if is_value(value) and not is_value(scale):
         powers = scale_shift(log_value, concentration, -concentration * log_scale)
         power = expected_value(apply(activation("exp"), powers))
@@ -316,6 +342,12 @@ def weibull(value: Array, scale: Any, concentration: Any) -> Array:
     return log(concentration) + linear - power
 
 
+def _log_weibull(log_scale: Any, concentration: Any, log_value: Any) -> Array:
+    distance = log_value - log_scale
+    xp, scaled = namespace(distance), concentration * distance
+    return xp.log(concentration) + scaled - log_value - xp.exp(scaled)
+
+
 def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
     """Return E[log GammaPoisson(value; concentration, rate)]; a random k needs quadrature.
 
@@ -323,7 +355,7 @@ def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
     """
     if is_value(concentration):
         log(concentration)  # raises UnsupportedMoments if it may not be positive
-        return expectation(log_gamma_poisson_density, value, concentration, log(rate))
+        return smooth_expectation(log_gamma_poisson_density, value, concentration, log(rate))
     shape = concentration + 0.0 * value
     trials = expected_log_trials(log(rate), shape, value, shape + value)
     return log_orders(value, shape) + trials

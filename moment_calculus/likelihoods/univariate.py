@@ -15,6 +15,7 @@ from moment_calculus.likelihoods.expectations import (
     expected_surprisal,
     log_expectation,
     moments_of_observation,
+    positive_factors,
 )
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array, namespace
@@ -186,7 +187,8 @@ def check_unconstrained(
     # A Gaussian leaves every interval: mass outside would be integrated without a
     # warning.
     for name, value, constraint in parameters:
-        if isinstance(value, Gaussian) and not is_real(constraint):
+        is_positive = positive_factors(value) is not None
+        if isinstance(value, Gaussian) and not is_positive and not is_real(constraint):
             raise gaussian_with_constraint(
                 name, fn, constraint, sites=value.sites, link_names=link_names
             )

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -136,6 +137,20 @@ def nodes(
 def rule_on_trial() -> EvenRule | None:
     """Return the rule that :func:`adaptive_integral` is trying; None outside of it."""
     return _RULE_ON_TRIAL.get()
+
+
+@contextmanager
+def even_rule(count: int = 36, edge: float = 8.5) -> Iterator[None]:
+    """Let quadratures take evenly spaced points: for functions smooth over one unit.
+
+    Their error over log scales (singular at an imaginary distance of π/2) is 1e-9, 5e-5
+    and 1e-3 of the amplitude at standard deviations of 1, 2 and 3.
+    """
+    token = _RULE_ON_TRIAL.set(rule_on_trial() or EvenRule(count, edge))
+    try:
+        yield
+    finally:
+        _RULE_ON_TRIAL.reset(token)
 
 
 def even_nodes(mean: Array, variance: Array) -> tuple[Array, Array]:

@@ -32,6 +32,7 @@ from moment_calculus.likelihoods.joint_powers import (
 )
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
+from moment_calculus.operations.shapes.indexing import unstacked
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
@@ -63,19 +64,37 @@ def draw_observations(fn: Any, count: int, shape: torch.Size) -> torch.Tensor:
 def _parametrise(fn: Any) -> tuple[Callable[..., Any], list[Any]]:
     """Return a function from random parameters to the distribution, and the parameters."""
     tensors = random_tensors(fn)
-    arguments = [unwrap(tensor) for tensor in tensors]
+    parts = [_parts_of(tensor) for tensor in tensors]
+    arguments = [part for several in parts for part in several]
     check_univariate(fn, arguments)
-    parameters = ((name, unwrap(tensor), kind) for name, tensor, kind in constrained_tensors(fn))
+    parameters = (
+        (name, part, kind)
+        for name, tensor, kind in constrained_tensors(fn)
+        for part in _parts_of(tensor)
+    )
     check_unconstrained(
         fn, parameters, _may_be_unbounded, link_names="torch.exp(h) or torch.sigmoid(h)"
     )
 
     def distribution_at(*points: torch.Tensor) -> Any:
         shape = torch.broadcast_shapes(fn.batch_shape, *(point.shape for point in points))
-        table = {id(tensor): point for tensor, point in zip(tensors, points, strict=True)}
+        rest = iter(points)
+        groups = [[next(rest) for _ in several] for several in parts]
+        joined = [group[0] if len(group) == 1 else _stacked(group) for group in groups]
+        table = {id(tensor): point for tensor, point in zip(tensors, joined, strict=True)}
         return with_plain_tensors(fn, table, shape)
 
     return distribution_at, arguments
+
+
+def _parts_of(tensor: MomentTensor) -> tuple[Any, ...]:
+    """Return what a random tensor was stacked from, as the concentrations inside a Beta are."""
+    value = unwrap(tensor)
+    return unstacked(value) or (value,)
+
+
+def _stacked(points: list[Any]) -> torch.Tensor:
+    return torch.stack(torch.broadcast_tensors(*points), -1)
 
 
 def _may_be_unbounded(constraint: Any) -> bool:

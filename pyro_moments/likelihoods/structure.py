@@ -83,7 +83,8 @@ class _Copy:
         return self._transform(part) if isinstance(part, Transform) else part
 
     def _random(self, tensor: MomentTensor) -> torch.Tensor:
-        return self.tensors[id(tensor)].expand(self.shape)
+        event = tensor.shape[len(self.batch) :]  # of parameters stacked inside, as of a Beta
+        return self.tensors[id(tensor)].expand(self.shape + event)
 
     def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
         broadcast = tensor.expand(self.shape) if tensor.shape == self.batch else tensor

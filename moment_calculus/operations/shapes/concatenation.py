@@ -9,7 +9,7 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, namespace
-from moment_calculus.operations.shapes.indexing import take
+from moment_calculus.operations.shapes.indexing import STACKED, take
 from moment_calculus.operations.shapes.moves import Moved, moved
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
@@ -159,7 +159,10 @@ def stack(values: Sequence[Any], axis: int) -> Gaussian:
     shape = tuple(values[0].shape)
     place = len(shape) + 1 + axis
     wide = (*shape[:place], 1, *shape[place:])
-    return concatenate([reshape(value, wide) for value in values], axis)
+    result = concatenate([reshape(value, wide) for value in values], axis)
+    if axis == -1:
+        result.memo.arrays[STACKED] = tuple(values)
+    return result
 
 
 def _concat(arrays: Sequence[Array], axis: int) -> Array:

@@ -42,6 +42,14 @@ from moment_calculus.values.spread import (
 ALL = slice(None)
 
 
+STACKED = "stacked"
+
+
+def unstacked(value: Any) -> tuple[Any, ...] | None:
+    """Return what was stacked along the trailing axis of a value; None of any other value."""
+    return value.memo.arrays.get(STACKED) if isinstance(value, Gaussian) else None
+
+
 def index(value: Any, key: Any) -> Any:
     """Index a value or array as the framework indexes an array; raise if the key is random.
 
@@ -55,6 +63,8 @@ def index(value: Any, key: Any) -> Any:
         return value[key]
     if isinstance(value, Deferred):
         return value.moved(lambda v: index(v, key) if hasattr(v, "sites") else v[key])
+    if (part := _stacked_part(value, keys)) is not None:
+        return part
     if (whole := _of_vector(value, keys)) is not None:
         return whole
     if value.axis not in (-1, None):
@@ -65,6 +75,16 @@ def index(value: Any, key: Any) -> Any:
             else _index_variances(value, key)
         )
     return _index_trailing(value, key, keys)
+
+
+def _stacked_part(value: Gaussian, keys: tuple) -> Any:
+    """Return the value at one place of a stack, as it was; None for other keys and values."""
+    parts = unstacked(value)
+    if parts is None or any(key is None for key in keys):
+        return None
+    *others, last = _expanded(list(keys), len(value.shape))
+    single = is_integer(last) and all(map(_selects_all, others))
+    return parts[last] if single else None
 
 
 def _of_vector(value: Gaussian, keys: tuple) -> Gaussian | None:
