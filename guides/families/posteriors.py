@@ -26,6 +26,11 @@ from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteM
 from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
+from moment_calculus.operations.shapes.ordered import (
+    coordinates_of,
+    expected_log_slope,
+    ordered_vector,
+)
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, Value
@@ -53,6 +58,7 @@ class Posteriors(ABC):
     affine: Any
     composed: Any
     identity: Any
+    ordered: Any  # to ordered vectors
 
     @abstractmethod
     def value(self, parameter: Any) -> Any:
@@ -106,6 +112,17 @@ class Posteriors(ABC):
         elementwise = all(not _mixes(t) and self.is_one_to_one(t) for t in transforms)
         return (fn if elementwise else None), transforms
 
+    def base_of_ordered(self, fn: Posterior) -> Any:
+        """Return the Normal of which a distribution is the ordered image; else None."""
+        inner = self.without_wrappers(fn)
+        if not isinstance(inner, self.transformed):
+            return None
+        parts = [part for transform in inner.transforms for part in self._elementary(transform)]
+        if len(parts) != 1 or not isinstance(parts[0], self.ordered):
+            return None
+        normal, transforms = self.gaussian_base(inner.base_dist)
+        return None if transforms else normal
+
     def _elementary(self, transform: Transform) -> list[Transform]:
         while hasattr(transform, "base_transform"):  # an IndependentTransform
             transform = transform.base_transform
@@ -141,6 +158,8 @@ class Posteriors(ABC):
             return self._image_of(base.value(name, propagation), transforms)
         if base is not None:
             return self._image_of(self._normal(name, fn, base, propagation), transforms)
+        if (base := self.base_of_ordered(fn)) is not None:
+            return ordered_vector(self._normal(name, fn, base, propagation))
         inner = self.without_wrappers(fn)
         if isinstance(inner, self.full_rank) and fn.event_dim == 1:
             return self._full_rank(name, fn, inner, propagation)
@@ -203,6 +222,11 @@ class Posteriors(ABC):
         """Return −E_q[log q] of a site given those before it, [*batch], zero where masked."""
         if isinstance(fn, self.wrappers):
             return self.wrapped_terms(fn, self.entropy(value, fn.base_dist))
+        if (base := self.base_of_ordered(fn)) is not None:
+            normal = sum_trailing(self.entropy(value, base), fn.event_dim - base.event_dim)
+            coordinates = coordinates_of(value)
+            assert coordinates is not None, "a value of posterior_value"
+            return normal + expected_log_slope(coordinates)
         normal, transforms = self.gaussian_base(fn, with_chains=True)
         if normal is None:
             return self.broadcast(fn.entropy(), fn.batch_shape)

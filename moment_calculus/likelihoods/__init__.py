@@ -28,6 +28,13 @@ from moment_calculus.likelihoods.location_scale import (
     student_t,
     tempered_multivariate_normal,
 )
+from moment_calculus.likelihoods.ordered import (
+    ordered_entropy,
+    ordered_logistic,
+    ordered_probabilities,
+    quantile_of_ordered,
+    tempered_ordered_logistic,
+)
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.likelihoods.trials import (
     bernoulli,
@@ -37,12 +44,7 @@ from moment_calculus.likelihoods.trials import (
     gamma_poisson,
     geometric,
     negative_binomial,
-    ordered_entropy,
-    ordered_logistic,
-    ordered_probabilities,
     poisson,
-    quantile_of_ordered,
-    tempered_ordered_logistic,
     weibull,
 )
 

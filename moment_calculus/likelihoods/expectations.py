@@ -89,12 +89,12 @@ class Drivers:
         second = self.gaussians[1]  # the outer rule; the inner one is conditional on its points
         outer, outer_weights = points_of(second, self.knots[1], NESTED)
         mean, variance = conditional(first, second, outer)
-        others = (outer,)
+        others: tuple[Array, ...] = (outer,)
         if len(self.gaussians) == 3:
             third, weights = independent_points(self.gaussians[2], self.gaussians[:2])
             others = outer[:, None], third[None]
             outer_weights = outer_weights[:, None] * weights[None]
-            mean, variance = mean[:, None] + 0 * others[1], variance[:, None] + 0 * others[1]
+            mean, variance = mean[:, None] + 0 * third, variance[:, None] + 0 * third
         points, weights = (
             even_nodes(mean, variance) if rule_on_trial() else nodes(mean, variance, own, NESTED)
         )
@@ -259,8 +259,9 @@ def positive_factors(value: Any) -> tuple[Deferred, Deferred] | None:
     if not isinstance(product, Gaussian) or not product.step.is_product:
         return None
     one, other = (as_function(_narrow(factor)) for factor in product.step.inputs)
-    are_functions = isinstance(one, Deferred) and isinstance(other, Deferred)
-    return (one, other) if are_functions and is_positive(one) and is_positive(other) else None
+    if not (isinstance(one, Deferred) and isinstance(other, Deferred)):
+        return None
+    return (one, other) if is_positive(one) and is_positive(other) else None
 
 
 def check_positive_function(value: Any) -> None:

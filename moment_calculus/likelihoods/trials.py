@@ -10,10 +10,7 @@ the quadrature reaches.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 from moment_calculus.functions.families.elementary import capped_exp
 from moment_calculus.functions.families.named import log_1p_exp
@@ -24,7 +21,6 @@ from moment_calculus.likelihoods.expectations import (
     expectation,
     expected_value,
     log_expectation,
-    moments_of_observation,
     smooth_expectation,
 )
 from moment_calculus.likelihoods.links import (
@@ -35,16 +31,13 @@ from moment_calculus.likelihoods.links import (
     log_sigmoids,
     logit_of,
 )
-from moment_calculus.likelihoods.location_scale import difference, product_or_zero
-from moment_calculus.likelihoods.predictions import quantile_of_mean
+from moment_calculus.likelihoods.location_scale import product_or_zero
 from moment_calculus.numerics.arrays import (
     Array,
-    expit,
     gammaln,
     log_ndtr,
     namespace,
 )
-from moment_calculus.numerics.distributions import entropy_term
 from moment_calculus.operations.elementwise.elementary import power as power_of
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift
 from moment_calculus.values import Deferred
@@ -99,58 +92,6 @@ def negative_binomial(
 def geometric(value: Array, *, logits: Any = None, probs: Any = None) -> Array:
     """Return E[log Geometric(value)]: failures before the first success."""
     return _expected(logits, probs, 1, value, 1 + value)
-
-
-def ordered_logistic(value: Array, predictor: Any, cutpoints: Array) -> Array:
-    """Return E[log OrderedLogistic(value; predictor, cutpoints)], exact (model: McCullagh 1980).
-
-    With consecutive cut points b < a the probability S(a − f) − S(b − f) of a class is
-    S(a − f) S(f − b) (1 − e^{b − a}), so that its expected logarithm needs two softpluses
-    only.
-    """
-    check_certain(cutpoints=cutpoints)
-    xp, last = namespace(cutpoints), cutpoints.shape[-1] - 1
-    lower, upper = (_cut(cutpoints, xp.clip(value - step, min=0, max=last)) for step in (1, 0))
-    below, above = difference(upper, predictor), difference(predictor, lower)
-    inner = (value > 0) & (value <= last)
-    gap = xp.where(inner, upper - lower, xp.ones_like(upper))
-    zero = xp.zeros_like(gap)
-    total = xp.where(inner, xp.log(-xp.expm1(-gap)), zero)
-    total = total + xp.where(value <= last, expected_value(log_sigmoids(below)[0]), zero)
-    return total + xp.where(value > 0, expected_value(log_sigmoids(above)[0]), zero)
-
-
-def ordered_probabilities(predictor: Any, cutpoints: Array) -> tuple[Array, Array]:
-    """Return mean and variance [..., classes] of class probabilities."""
-    parts = [
-        moments_of_observation(share, lambda f: 0 * f, predictor)
-        for share in class_probability_functions(cutpoints)
-    ]
-    xp = namespace(parts[0][0])  # in a JAX program the cut points may be NumPy constants
-    mean, variance = (xp.stack([part[i] for part in parts], axis=-1) for i in (0, 1))
-    return mean / xp.sum(mean, axis=-1, keepdims=True), variance
-
-
-def class_probability_functions(cutpoints: Array) -> list[Callable[[Array], Array]]:
-    """Return for each class, in order, the function from f to its probability."""
-    check_certain(cutpoints=cutpoints)
-    places = [cutpoints[..., i] for i in range(cutpoints.shape[-1])]
-    ends = zip([None, *places], [*places, None], strict=True)
-    return [partial(_class_probability, lower, upper) for lower, upper in ends]
-
-
-def _class_probability(lower: Any, upper: Any, f: Array) -> Array:
-    """Return a class's probability between two cut points; None is infinite."""
-    if upper is None:
-        return expit(f - lower)
-    below = expit(upper - f)
-    return below if lower is None else below * expit(f - lower) * -namespace(f).expm1(lower - upper)
-
-
-def _cut(cutpoints: Array, index: Array) -> Array:
-    xp = namespace(cutpoints)
-    wide = xp.broadcast_to(cutpoints, (*index.shape, cutpoints.shape[-1]))
-    return xp.take_along_axis(wide, index[..., None], axis=-1)[..., 0]
 
 
 def beta(value: Any, concentration1: Any, concentration0: Any) -> Array:
@@ -247,32 +188,6 @@ def _of_probability(one: Any, zero: Any) -> tuple[tuple[Any, ...], Callable[...,
     if isinstance(one, Deferred) and one.function == LOG_NDTR and one.base is not zero.base:
         return (one.base,), lambda x: (log_ndtr(x), log_ndtr(-x))
     return (one, zero), lambda one, zero: (one, zero)
-
-
-def tempered_ordered_logistic(power: Any, value: Array, predictor: Any, cutpoints: Array) -> Array:
-    """Return (1/a) log E[OrderedLogistic(value; predictor, cutpoints)ᵃ]."""
-    check_certain(cutpoints=cutpoints)
-
-    def density(value: Array, predictor: Array) -> Array:
-        return ordered_logistic(value, predictor, cutpoints)
-
-    return log_expectation(density, value, predictor, power=power, sharp=False)
-
-
-def ordered_entropy(predictor: Any, cutpoints: Array) -> Array:
-    """Return E[H] of an ordered logistic likelihood, by quadrature over its predictor."""
-    shares = class_probability_functions(cutpoints)
-    knots = tuple(cutpoints[..., i] for i in range(cutpoints.shape[-1]))
-    return expectation(
-        lambda f: sum(entropy_term(share(f)) for share in shares), predictor, knots=knots
-    )
-
-
-def quantile_of_ordered(predictor: Any, cutpoints: Array, levels: np.ndarray) -> Array:
-    """Return quantiles [levels, ..., classes] of class probabilities."""
-    shares = class_probability_functions(cutpoints)
-    parts = [quantile_of_mean(share, [predictor], levels) for share in shares]
-    return namespace(parts[0]).stack(parts, axis=-1)
 
 
 def poisson(value: Array, rate: Any) -> Array:

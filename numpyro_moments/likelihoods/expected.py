@@ -35,6 +35,7 @@ from moment_calculus.likelihoods.joint_powers import (
 )
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
+from moment_calculus.operations.shapes.ordered import coordinates_of, expected_log_slope
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.likelihoods.structure import (
@@ -173,10 +174,22 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return jnp.broadcast_to(rule(on_arrays(fn), value), shape)
+    if (log_prob := _of_ordered(name, fn, value)) is not None:
+        return log_prob
     if fn.event_dim or not _is_univariate(value):
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="NumPyro", sites=sites)
     return UNIVARIATE.expected(fn, value)
+
+
+def _of_ordered(name: str, fn: Any, value: Any) -> jax.Array | None:
+    """Return E_q[log p] of an ordered vector by its coordinates; None of other values."""
+    if not isinstance(fn, dist.TransformedDistribution):
+        return None
+    coordinates, kinds = coordinates_of(value), [*map(type, fn.transforms)]
+    if coordinates is None or kinds != [dist.transforms.OrderedTransform]:
+        return None
+    return evaluate(name, fn.base_dist, coordinates) - expected_log_slope(coordinates)
 
 
 def shape_with(fn: Any, value: Any) -> tuple[int, ...]:

@@ -42,6 +42,7 @@ class _Posteriors(Posteriors):
     transformed = dist.TransformedDistribution
     affine, composed = transforms.AffineTransform, transforms.ComposeTransform
     identity = (transforms.IdentityTransform,)
+    ordered = (transforms.OrderedTransform,)
 
     def value(self, parameter: Any) -> Any:
         return parameter if is_random(parameter) else jnp.asarray(parameter)

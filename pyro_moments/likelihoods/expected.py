@@ -33,10 +33,11 @@ from moment_calculus.likelihoods.joint_powers import (
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.operations.shapes.indexing import unstacked
+from moment_calculus.operations.shapes.ordered import coordinates_of, expected_log_slope
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
-from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.likelihoods.structure import (
     constrained_tensors,
     has_moments,
@@ -140,20 +141,37 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     """
     if (log_prob := certain_log_prob(fn, value)) is not None:
         return log_prob
-    if isinstance(fn, torch.distributions.Independent):
-        return sum_rightmost(evaluate(name, fn.base_dist, value), fn.reinterpreted_batch_ndims)
-    if isinstance(fn, MaskedDistribution):
-        return scale_and_mask(evaluate(name, fn.base_dist, value), mask=fn._mask)
-    if isinstance(fn, ExpandedDistribution):
-        return evaluate(name, fn.base_dist, value).expand(fn.batch_shape)
+    if isinstance(fn, _WRAPPERS):
+        return _evaluate_wrapped(name, fn, value)
     if not isinstance(value, MomentTensor) and fn._validate_args:
         check_support(fn, value)
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return explain_precision(rule, fn, value)
+    if (log_prob := _of_ordered(name, fn, value)) is not None:
+        return log_prob
     if fn.event_dim or not _is_univariate(value):
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="Pyro")
     return UNIVARIATE.expected(fn, value)
+
+
+def _evaluate_wrapped(name: str, fn: Any, value: Any) -> torch.Tensor:
+    inner = evaluate(name, fn.base_dist, value)
+    if isinstance(fn, torch.distributions.Independent):
+        return sum_rightmost(inner, fn.reinterpreted_batch_ndims)
+    if isinstance(fn, MaskedDistribution):
+        return scale_and_mask(inner, mask=fn._mask)
+    return inner.expand(fn.batch_shape)
+
+
+def _of_ordered(name: str, fn: Any, value: Any) -> torch.Tensor | None:
+    """Return E_q[log p] of an ordered vector by its coordinates; None of other values."""
+    if not isinstance(fn, distributions.TransformedDistribution):
+        return None
+    coordinates, kinds = coordinates_of(unwrap(value)), [*map(type, fn.transforms)]
+    if coordinates is None or kinds != [dist.transforms.OrderedTransform]:
+        return None
+    return evaluate(name, fn.base_dist, wrap(coordinates)) - expected_log_slope(coordinates)
 
 
 def explain_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:

@@ -47,6 +47,7 @@ class _Posteriors(Posteriors):
     transformed = torch.distributions.TransformedDistribution
     affine, composed = transforms.AffineTransform, transforms.ComposeTransform
     identity = ()
+    ordered = (dist.transforms.OrderedTransform,)
 
     def value(self, parameter: Any) -> Any:
         return unwrap(parameter)

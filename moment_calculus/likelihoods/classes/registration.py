@@ -11,7 +11,7 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.classes import class_rule, one_hot_moments, predictive_rule
 from moment_calculus.likelihoods.classes.rule import ClassRule
 from moment_calculus.likelihoods.families import LikelihoodTables
-from moment_calculus.likelihoods.trials import (
+from moment_calculus.likelihoods.ordered import (
     ordered_entropy,
     ordered_logistic,
     ordered_probabilities,
