@@ -22,7 +22,7 @@ from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array, expit, namespace
 from moment_calculus.numerics.distributions import entropy_term
 from moment_calculus.operations.elementwise.unary import apply, is_value
-from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.indexing import gather, index
 from moment_calculus.operations.shapes.ordered import coordinates_of, repeated_vector
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian
@@ -57,10 +57,16 @@ def _of_gap(cutpoints: Any, value: Array, inner: Array, upper: Any, lower: Any) 
     return xp.where(inner, chosen, xp.zeros_like(chosen))
 
 
+def _gap(x: Array) -> Array:
+    """Return e^x, bounded where a sigmoid does not see it any more."""
+    xp = namespace(x)
+    return xp.exp(xp.clip(x, max=50.0))
+
+
 def _log_of_gap(x: Array) -> Array:
     """Return log(1 − e^{−g}) of the gap g = e^x, which is x − g/2 + g²/24 for small ones."""
     xp = namespace(x)
-    gap = xp.exp(xp.clip(x, max=50.0))
+    gap = _gap(x)
     small = x < -6.0
     safe = xp.where(small, xp.ones_like(gap), gap)
     return xp.where(small, x - gap / 2 + gap * gap / 24, xp.log(-xp.expm1(-safe)))
@@ -77,28 +83,19 @@ def _coordinates(cutpoints: Any) -> Gaussian:
             "random cut points that are no site with an ordered support: the gaps between them "
             "are not known to be positive",
             sites=cutpoints.sites,
-            remedy="sample them as one site with an OrderedTransform, and move the predictor "
-            "in place of the cut points" + OR_DRAW,
+            remedy="sample them as one site with an OrderedTransform, use DVIGuide, and move the "
+            "predictor in place of the cut points" + OR_DRAW,
         )
     return coordinates
-
-
-def _vector(cutpoints: Gaussian) -> Gaussian:
-    """Return random cut points as the vector that all rows share; raise if they do not."""
-    vector: Gaussian = repeated_vector(cutpoints)
-    if len(vector.shape) > 1:
-        raise UnsupportedMoments(
-            f"random cut points of shape {tuple(cutpoints.shape)}, others for each row",
-            sites=cutpoints.sites,
-            remedy="use one vector of cut points for all rows" + OR_DRAW,
-        )
-    return vector
 
 
 def _cut(cutpoints: Any, place: Array) -> Any:
     """Return the cut point of each row at an index."""
     if is_value(cutpoints):
-        return index(_vector(cutpoints), (place,))
+        vector = repeated_vector(cutpoints)
+        if len(vector.shape) == 1:
+            return index(vector, (place,))
+        return index(gather(vector, place[..., None], -1), (..., 0))
     xp = namespace(place)
     wide = xp.broadcast_to(cutpoints, (*place.shape, cutpoints.shape[-1]))
     return xp.take_along_axis(wide, place[..., None], axis=-1)[..., 0]
@@ -143,15 +140,14 @@ def class_probabilities(
 
 
 def _entry(vector: Gaussian, place: int, like: Any) -> Any:
-    """Return one component of a vector that all rows share, repeated for the rows."""
-    return broadcast(index(_vector(vector), place), tuple(like.shape))
+    """Return one component of a vector for every row."""
+    return broadcast(index(repeated_vector(vector), (..., place)), tuple(like.shape))
 
 
 def _inner_probability(distance: Array, coordinate: Array) -> Array:
     """Return S(a − f) S(f − b) (1 − e^{b − a}) from a − f and the logarithm of a − b."""
-    xp = namespace(distance, coordinate)
-    gap = xp.exp(coordinate)
-    return expit(distance) * expit(gap - distance) * -xp.expm1(-gap)
+    gap = _gap(coordinate)
+    return expit(distance) * expit(gap - distance) * -namespace(gap).expm1(-gap)
 
 
 def _last_probability(distance: Array) -> Array:
@@ -186,7 +182,7 @@ def _tempered_with_random_cuts(
 
     def density(value: Array, distance: Array, coordinate: Array) -> Array:
         first, final = value == 0, value > last
-        gap = xp.exp(coordinate)
+        gap = _gap(coordinate)
         above = xp.where(final, -distance, xp.where(first, 0 * distance, gap - distance))
         total = xp.where(first, 0.0, log_sigmoids(above)[0])
         total = total + xp.where(final, 0.0, log_sigmoids(distance)[0])

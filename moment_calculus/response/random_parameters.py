@@ -10,7 +10,8 @@ from functools import cached_property
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.indexing import index as take
-from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.operations.shapes.ordered import coordinates_of, ordered_vector
+from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.predictions.site import Moments, as_value
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import shifted_from
@@ -122,10 +123,14 @@ class RandomParameters:
 def _gaussian_of(value: RandomValue) -> Gaussian:
     if isinstance(value, Composite):
         return value.source
+    if (coordinates := coordinates_of(value)) is not None:
+        return broadcast(coordinates, value.shape)
     return value.base if isinstance(value, Deferred) else value.gaussian()
 
 
 def _rebuild_from(value: RandomValue, source: Gaussian) -> RandomValue:
     if isinstance(value, Composite):
         return type(value)(source)
+    if coordinates_of(value) is not None:
+        return ordered_vector(source)
     return Deferred(source, value.recognised_function) if isinstance(value, Deferred) else source
