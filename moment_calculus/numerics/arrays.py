@@ -21,8 +21,9 @@ Array = Any
 
 
 def device(array: Array) -> Any:
-    """Return the device for arrays made beside this one; None for a JAX tracer."""
-    return getattr(array, "device", None)
+    """Return the device for arrays made beside this one; None in JAX, which moves them itself."""
+    # Programs would be compiled anew for arrays that are committed to a device.
+    return None if array_api_compat.is_jax_array(array) else getattr(array, "device", None)
 
 
 def to_numpy(array: Any, dtype: Any = None) -> np.ndarray:

@@ -94,9 +94,12 @@ class PredictedSite:
 
         This is the function that :meth:`quantile` inverts, with the same errors: closed
         form where the predictive distribution is Normal and for a Bernoulli, a sum of the
-        probabilities of ordered classes and of counts, whose work is proportional to the
-        largest value, otherwise an integral of the likelihood's own function over the
-        weights.
+        probabilities of ordered classes, otherwise an integral of the likelihood's own
+        function over the weights. Counts without such a function, those that are not
+        Poisson, binomial, negative binomial, geometric or zero-inflated ones of these,
+        have sums of probabilities, whose work is proportional to the largest value. In
+        single precision, which JAX has by default, the measured error of counts is 3e-5
+        at means of 100 and 5e-3 at 10⁴.
 
         Args:
             value: an array or a number that broadcasts to an observation.
@@ -118,9 +121,7 @@ class PredictedSite:
 
         Closed form where the predictive distribution is Normal: a Normal likelihood with
         a Gaussian location and certain noise, a component of a multivariate Normal.
-        Otherwise the predictive distribution function is inverted: an integral of the
-        likelihood's own over the weights, a sum of the probabilities of counts or ordered
-        classes. Measured error of the probability below a quantile: 1e-6, and 1e-9 where
+        Otherwise the predictive distribution function of :meth:`cdf` is inverted. Measured error of the probability below a quantile: 1e-6, and 1e-9 where
         the weights make the logarithm of a scale vary by less than 1; nothing is matched
         by moments.
 
