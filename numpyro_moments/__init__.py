@@ -34,6 +34,7 @@ from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments.criticism.inference_data import loo, to_inference_data
 from numpyro_moments.criticism.moment_accuracy import moment_accuracy
 from numpyro_moments.criticism.verdicts import compare_with_nuts, diagnose
+from numpyro_moments.draws.starts import init_to_fit
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
 from numpyro_moments.likelihoods.expected import expected_log_prob, predictive_moments
@@ -78,6 +79,7 @@ __all__ = [
     "diagnose",
     "expected_log_prob",
     "fit",
+    "init_to_fit",
     "linear_response",
     "load",
     "loo",

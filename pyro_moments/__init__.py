@@ -35,6 +35,7 @@ from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.criticism.inference_data import loo, to_inference_data
 from pyro_moments.criticism.moment_accuracy import moment_accuracy
 from pyro_moments.criticism.verdicts import compare_with_nuts, diagnose
+from pyro_moments.draws.starts import init_to_fit
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
 from pyro_moments.fitting.storing import load, save
@@ -82,6 +83,7 @@ __all__ = [
     "diagnose",
     "expected_log_prob",
     "fit",
+    "init_to_fit",
     "linear_response",
     "load",
     "loo",

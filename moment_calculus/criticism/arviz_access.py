@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from moment_calculus.criticism.display import INSTALL, optional_package
 from moment_calculus.criticism.draws import Arrays, Draws, LeaveOneOut, no_density_error
+from moment_calculus.errors import INSTALL, optional_package
 from moment_calculus.numerics.pareto import check_ratios, smooth_weights
 
 EXACT_DRAWS_REMEDY = (

@@ -136,9 +136,9 @@ class Fit(Course):
         trained = f"loss {self.loss:.6g} after {self.steps} steps" if self.losses else "loaded"
         lines = (
             f"Fit of {type(self.guide).__name__}: {trained}",
-            str(self.by_draws),
+            str(self.by_draws) if self.losses else "",
             self.reason,
-            f"seconds: {seconds}",
+            f"seconds: {seconds}" if seconds else "",
             f"parameters: {', '.join(map(_described, self.params.items()))}",
         )
         return "\n  ".join(line for line in lines if line)
@@ -164,6 +164,17 @@ def of_fit(guide: Any, params: Any, args: tuple = ()) -> tuple[Any, Any, tuple]:
     # ``predict(model, fit, x)``: the first argument stands where parameters would.
     is_argument = params is not None and params is not guide.params
     return guide.guide, guide.params, (params, *args) if is_argument else args
+
+
+def check_fit(fit: Any, method: str) -> None:
+    """Raise TypeError unless it is a fit whose guide has a method."""
+    if not isinstance(fit, Fit):
+        raise TypeError(f"this takes what fit(...) or load(...) returned, got {type(fit).__name__}")
+    if not hasattr(fit.guide, method):
+        raise TypeError(
+            f"{type(fit.guide).__name__} has no {method}: fit one of DVIGuide's kind, or one of "
+            "the framework's autoguides"
+        )
 
 
 def check_dictionary(params: Any) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import ndtri
 
 from moment_calculus.errors import warn_user
+from moment_calculus.numerics.quadrature import gauss_hermite
 from moment_calculus.response.inverse_curvature import InverseCurvature, Selection
 from moment_calculus.response.problem import FlatDirection, Latent, NarrowerVarianceWarning, Problem
 
+POINTS = 64  # of the quadrature of a transform
+DRAWS = 10_000  # of sites whose coordinates are mixed on their supports
 DENSE = 3000  # most coordinates whose covariance is factored
 
 
@@ -119,19 +122,63 @@ class CorrectedMoments:
         variance, guides = self._variance(site), self._latent(site).scale ** 2
         return variance / guides if (variance < threshold * guides).any() else None
 
-    def summary(self, mass: float = 0.9) -> str:
+    def summary(self, mass: float = 0.9, *, unconstrained: bool = False) -> str:
         """A table of all latent sites, with the first elements of large ones.
+
+        Means and standard deviations on a support are integrals of the transform over
+        the Gaussian coordinates; of sites whose coordinates are mixed on it, such as a
+        simplex, they are those of the same 10 000 draws each time, as are the intervals.
 
         Args:
             mass: probability inside the intervals.
+            unconstrained: whether the table is of the unconstrained space, on which the
+                posterior is Gaussian; by default of the sites' supports.
 
         Returns:
-            Lines with location and standard deviations on the unconstrained space, the
-            guide's and the corrected ones, and the interval on the support.
+            Lines with mean and standard deviations, the guide's and the corrected ones,
+            their ratio and the interval, all on the same space.
         """
-        ends = self._intervals(mass)
-        deviations = {site: np.sqrt(self._variance(site)) for site in self.sites}
-        return table(self._curvature.layout.latents, deviations, ends, mass)
+        levels = (1 - checked_mass(mass)) / 2, (1 + mass) / 2
+        columns = self._unconstrained_columns if unconstrained else self._support_columns
+        return table({site: columns(site, levels) for site in self.sites}, levels)
+
+    def _unconstrained_columns(self, site: str, levels: tuple[float, float]) -> Columns:
+        latent, deviation = self._latent(site), np.sqrt(self._variance(site))
+        ends = (latent.loc + float(ndtri(level)) * deviation for level in levels)
+        return Columns(latent.loc, latent.scale, deviation, *ends)
+
+    def _support_columns(self, site: str, levels: tuple[float, float]) -> Columns:
+        latent = self._latent(site)
+        if not latent.is_elementwise:
+            return self._columns_of_draws(latent, levels)
+        mean, corrected = self._support_moments(latent, np.sqrt(self._variance(site)))
+        guides = self._support_moments(latent, latent.scale)[1]
+        return Columns(mean, guides, corrected, *self._interval(site, float(ndtri(levels[1]))))
+
+    def _support_moments(
+        self, latent: Latent, deviation: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation on a support, by quadrature of its transform."""
+        places, weights = (
+            part.reshape(-1, *[1] * latent.loc.ndim) for part in gauss_hermite(POINTS)
+        )
+        values = self._on_support(latent, latent.loc + deviation * places)
+        mean = (weights * values).sum(0)
+        with np.errstate(invalid="ignore"):
+            variance = (weights * (values - mean) ** 2).sum(0)
+        return mean, np.sqrt(np.where(np.isfinite(mean), variance, np.inf))
+
+    def _columns_of_draws(self, latent: Latent, levels: tuple[float, float]) -> Columns:
+        generator, part = np.random.default_rng(0), self._curvature.layout.slices[latent.name]
+        noise = generator.standard_normal((DRAWS, *latent.loc.shape))
+        guides = self._on_support(latent, latent.loc + latent.scale * noise)
+        steps = self._steps(generator, DRAWS)[:, part].reshape(noise.shape)
+        corrected = self._on_support(latent, latent.loc + steps)
+        ends = np.quantile(corrected, levels, axis=0)
+        return Columns(corrected.mean(0), guides.std(0), corrected.std(0), *ends)
+
+    def _on_support(self, latent: Latent, coordinates: np.ndarray) -> np.ndarray:
+        return np.asarray(latent.to_support(self._array(coordinates)), np.float64)
 
     def __repr__(self) -> str:
         """Return the sites with their shapes."""
@@ -179,9 +226,7 @@ class CorrectedMoments:
         return self._curvature.layout.slices[site], shape
 
     def _intervals(self, mass: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        if not isinstance(mass, int | float) or not 0 < mass < 1:
-            raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
-        half_width = float(ndtri((1 + mass) / 2))
+        half_width = float(ndtri((1 + checked_mass(mass)) / 2))
         return {site: self._interval(site, half_width) for site in self.sites}
 
     def _interval(self, site: str, half_width: float) -> tuple[np.ndarray, np.ndarray]:
@@ -191,10 +236,7 @@ class CorrectedMoments:
                 "response.sample(...)"
             )
         latent, half = self._latent(site), half_width * np.sqrt(self._variance(site))
-        low, high = (
-            np.asarray(latent.to_support(self._array(latent.loc + sign * half)), np.float64)
-            for sign in (-1, 1)
-        )
+        low, high = (self._on_support(latent, latent.loc + sign * half) for sign in (-1, 1))
         return np.minimum(low, high), np.maximum(low, high)
 
     def _latent(self, site: str) -> Latent:
@@ -287,24 +329,31 @@ def _warn_narrower(narrower: dict[str, np.ndarray]) -> None:
         )
 
 
+def checked_mass(mass: float) -> float:
+    """Return the mass of an interval; raise ValueError unless it is between 0 and 1."""
+    if not isinstance(mass, int | float) or not 0 < mass < 1:
+        raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
+    return mass
+
+
 MOST = 20  # most elements of one site that are shown
-HEADINGS = ("location", "guide's sd", "corrected sd", "ratio")
+HEADINGS = ("mean", "guide's sd", "corrected sd", "ratio")
 
 
-def table(
-    latents: Mapping[str, Latent],
-    deviations: Mapping[str, np.ndarray],  # corrected, unconstrained
-    ends: Mapping[str, tuple[np.ndarray, np.ndarray]],  # ends of intervals on the supports
-    mass: float,  # probability inside the intervals
-) -> str:
+class Columns(NamedTuple):
+    """The columns of a site in a table, arrays of the site's shape."""
+
+    mean: np.ndarray
+    guides: np.ndarray  # standard deviations of the guide
+    corrected: np.ndarray  # corrected standard deviations
+    low: np.ndarray  # ends of the interval
+    high: np.ndarray
+
+
+def table(sites: Mapping[str, Columns], levels: tuple[float, float]) -> str:
     """Return a table of all latent sites, with the first elements of large ones."""
-    tails = (1 - mass) / 2, (1 + mass) / 2
-    headings = [*HEADINGS, *(f"{100 * tail:.3g}%" for tail in tails)]
-    rows = [
-        row
-        for name, latent in latents.items()
-        for row in _rows(name, latent, deviations[name], *ends[name])
-    ]
+    headings = [*HEADINGS, *(f"{100 * level:.3g}%" for level in levels)]
+    rows = [row for name, columns in sites.items() for row in _rows(name, columns)]
     width = max(len(name) for name, _ in rows)
     lines = [f"{'':{width}s} " + " ".join(f"{heading:>12s}" for heading in headings)]
     for name, numbers in rows:
@@ -312,13 +361,13 @@ def table(
     return "\n".join(lines)
 
 
-def _rows(
-    name: str, latent: Latent, deviation: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> Iterator[tuple[str, list[float]]]:
-    for place in list(np.ndindex(latent.loc.shape))[:MOST]:
-        guide, corrected = latent.scale[place], deviation[place]
-        ratio = corrected / guide if guide > 0 else np.inf
-        parts = [latent.loc[place], guide, corrected, ratio, low[place], high[place]]
-        yield f"{name}{list(place) if place else ''}", [float(part) for part in parts]
-    if latent.loc.size > MOST:
-        yield f"{name}, {latent.loc.size - MOST} more", []
+def _rows(name: str, columns: Columns) -> Iterator[tuple[str, list[float]]]:
+    for place in list(np.ndindex(columns.mean.shape))[:MOST]:
+        mean, guides, corrected, low, high = (float(column[place]) for column in columns)
+        ratio = corrected / guides if guides > 0 else np.inf
+        yield (
+            f"{name}{list(place) if place else ''}",
+            [mean, guides, corrected, ratio, low, high],
+        )
+    if columns.mean.size > MOST:
+        yield f"{name}, {columns.mean.size - MOST} more", []

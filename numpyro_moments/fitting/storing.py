@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
+from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from guides.numpyro.latent_sites import init_to_network, is_latent
@@ -19,6 +20,7 @@ from moment_calculus.optimisation.outcome import Fit, of_fit
 from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
     check_parameters,
+    constants_of,
     density_as_text,
     fill_course_from_dict,
     flattened,
@@ -94,8 +96,8 @@ def load(
     Raises:
         FileNotFoundError: if there is no file.
         StoredFileError: if it is truncated, damaged, of another kind, of a newer version,
-            or from another framework, guide or model; the message names the cause and the
-            remedy.
+            or from another framework, guide or model, or if a constant of the model's
+            distributions differs; the message names the cause and the remedy.
 
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
@@ -118,8 +120,64 @@ def load(
 
 def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
     """Return the reader and writer of a model and guide's files."""
-    signature = signature_of(sampled_sites(model, data, named), without_wrappers)
-    return StoredTraining("numpyro_moments", PACKAGES, guide, signature, _to_array)
+    sites = sampled_sites(model, data, named)
+    arrays = [np.asarray(leaf) for leaf in jax.tree.leaves((data, named)) if is_array(leaf)]
+    constants = constants_of(sites, _certain_parameters(model, data, named), arrays)
+    signature = signature_of(sites, without_wrappers)
+    return StoredTraining("numpyro_moments", PACKAGES, guide, signature, constants, _to_array)
+
+
+def _certain_parameters(model: Callable, data: tuple, named: dict) -> dict[str, dict[str, Any]]:
+    """Return the distributions' parameters that no latent value or parameter moves."""
+    model = _initialised(model)
+    trace = _initial_trace(model, data, named)
+    moved = {
+        name: _moved(site)
+        for name, site in trace.items()
+        if is_latent(site) or site["type"] in ("param", "mutable")
+    }
+    values, others = (
+        {
+            name: _parameters_of(site["fn"])
+            for name, site in sites.items()
+            if site["type"] == "sample"
+        }
+        for sites in (trace, _initial_trace(handlers.substitute(model, data=moved), data, named))
+    )
+    return {
+        name: {
+            parameter: array
+            for parameter, array in arrays.items()
+            if np.array_equal(array, others[name][parameter], equal_nan=True)
+        }
+        for name, arrays in values.items()
+    }
+
+
+def _moved(site: dict) -> Any:
+    """Return another value of a latent site or a parameter; the same of a discrete one."""
+    is_real = lambda part: is_array(part) and jnp.issubdtype(part.dtype, jnp.floating)  # noqa: E731
+    step = lambda part: part + 0.5 if is_real(part) else part  # noqa: E731
+    if site["type"] != "sample" or not is_real(site["value"]):
+        return jax.tree.map(step, site["value"])
+    transform = biject_to(site["fn"].support)
+    return transform(step(transform.inv(site["value"])))
+
+
+def _parameters_of(fn: Any) -> dict[str, np.ndarray]:
+    inner = without_wrappers(fn)
+    values = {name: vars(inner).get(name) for name in getattr(inner, "arg_constraints", ())}
+    return {
+        name: np.asarray(value)
+        for name, value in values.items()
+        if is_array(value) or isinstance(value, int | float)
+    }
+
+
+def _initial_trace(model: Callable, data: tuple, named: dict) -> dict[str, dict]:
+    """Return the sites of a model, which takes no notice of handlers around."""
+    with handlers.block():
+        return handlers.trace(model).get_trace(*data, **named)
 
 
 def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, dict]:
@@ -130,8 +188,7 @@ def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[s
 
 def density_text(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:
     """Return a model's log density at a fixed start, as text."""
-    with handlers.block():
-        trace = handlers.trace(_initialised(model)).get_trace(*data, **named)
+    trace = _initial_trace(_initialised(model), data, named)
     sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
     return density_as_text(sites, observed)
 

@@ -219,8 +219,12 @@ def uncompiled(objective: Any) -> Any:
 
 def _location_of(scale: str, names: Collection[str]) -> str:
     """Return the name of the location of a scale; other names stay as they are."""
-    guide, _, role = scale.rpartition(".")
-    pair = {f"{guide}.loc", f"{guide}.scale"}  # of a latent vector; one with factors has more names
-    if role == "scale" and pair == {name for name in names if name.startswith(f"{guide}.")}:
-        return f"{guide}.loc"
-    return "locs.".join(scale.rsplit("scales.", 1))
+    path = scale.split(".")
+    if not {"locs", "scales"} & {*path}:
+        guide = scale.removesuffix(".scale")
+        pair = {f"{guide}.loc", f"{guide}.scale"}  # of a vector; one with factors has more names
+        return f"{guide}.loc" if pair == {n for n in names if n.startswith(f"{guide}.")} else scale
+    # A site may have any name, "scale" or "scales", too.
+    places = (place for place, part in enumerate(path) if part == "scales")
+    candidates = (".".join([*path[:place], "locs", *path[place + 1 :]]) for place in places)
+    return next((name for name in candidates if name in names), scale)

@@ -21,11 +21,13 @@ from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
     check_parameters,
+    constants_of,
     density_as_text,
     fill_course_from_dict,
     signature_of,
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
+from pyro_moments._host import tree_leaves
 from pyro_moments.fitting.parameters import (
     Parameters,
     ParameterSnapshot,
@@ -33,6 +35,7 @@ from pyro_moments.fitting.parameters import (
     has_float64,
     new_parameters,
     parameters_to_float64,
+    remember_fit,
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
@@ -95,8 +98,8 @@ def load(
     Raises:
         FileNotFoundError: if there is no file.
         StoredFileError: if it is truncated, damaged, of another kind, of a newer version,
-            or from another framework, guide or model; the message names the cause and the
-            remedy.
+            or from another framework, guide or model, or if a constant of the model's
+            distributions differs; the message names the cause and the remedy.
 
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
@@ -125,6 +128,7 @@ def load(
     fit = Fit(guide=guide, params=params, seconds={}, context=context)
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
+    remember_fit(fit)
     return fit
 
 
@@ -136,14 +140,39 @@ def _run(model: Callable, guide: Callable, data: tuple, named: dict[str, Any]) -
 
 def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
     """Return the reader and writer of a model and guide's files."""
-    signature = signature_of(sampled_sites(model, data, named), without_wrappers)
-    return StoredTraining("pyro_moments", PACKAGES, guide, signature, _to_array)
+    sites = sampled_sites(model, data, named, tracked=True)
+    arrays = [array for array in map(_to_array, tree_leaves((data, named))) if array is not None]
+    parameters = {name: _certain_parameters(site["fn"]) for name, site in sites.items()}
+    constants = constants_of(sites, parameters, arrays)
+    signature = signature_of(sites, without_wrappers)
+    return StoredTraining("pyro_moments", PACKAGES, guide, signature, constants, _to_array)
 
 
-def sampled_sites(model: Callable, data: tuple, named: dict[str, Any]) -> dict[str, Any]:
+def _certain_parameters(fn: Any) -> dict[str, np.ndarray]:
+    """Return the parameters of a distribution that depend on no tracked value."""
+    inner = without_wrappers(fn)
+    values = {name: vars(inner).get(name) for name in getattr(inner, "arg_constraints", ())}
+    return {
+        name: value.cpu().numpy()
+        for name, value in values.items()
+        if isinstance(value, torch.Tensor) and not value.requires_grad
+    }
+
+
+def sampled_sites(
+    model: Callable,
+    data: tuple,
+    named: dict[str, Any],
+    tracked: bool = False,  # whether gradients by latent values and parameters are tracked
+) -> dict[str, Any]:
     """Return a model's ``sample`` sites, from a run without side effects."""
-    initialised_model = InitMessenger(_initial_value)(model)
-    with random_state_restored(), torch.no_grad(), poutine.block(), pyro.get_param_store().scope():
+    initialised_model = InitMessenger(_tracked_value if tracked else _initial_value)(model)
+    with (
+        random_state_restored(),
+        torch.set_grad_enabled(tracked),
+        poutine.block(),
+        pyro.get_param_store().scope(),
+    ):
         trace = poutine.trace(initialised_model).get_trace(*data, **named)
     return {
         name: site
@@ -165,6 +194,12 @@ def _initial_value(site: dict) -> Any:
         return site["fn"].sample()
     value: Any = init_to_network(site)
     return value.to(torch.get_default_dtype()) if value.is_floating_point() else value
+
+
+def _tracked_value(site: dict) -> Any:
+    """Return an initial value whose gradient is tracked."""
+    value = _initial_value(site)
+    return value.requires_grad_() if value.is_floating_point() else value
 
 
 def _to_array(leaf: Any) -> np.ndarray | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import jax
 import numpy as np
 import pyro
 import pytest
@@ -11,7 +12,7 @@ import torch
 from pyro.infer import Predictive
 
 import pyro_moments
-from tests.fitting.models import HOSTS
+from tests.fitting.models import HOSTS, fresh
 
 GUIDES = [
     ("pyro", "DVIGuide"),
@@ -166,3 +167,69 @@ def test_a_fit_says_in_five_lines_how_it_went(host):
     ]
     assert len(lines) == 5
     assert all(map(re.search, patterns, lines))
+
+
+def chains(host, model, *data, **kernel):
+    """Chains of a few steps in the framework."""
+    nuts = host.language.infer.NUTS(model, **kernel)
+    if host.name == "pyro":
+        mcmc = host.language.infer.MCMC(nuts, 2, warmup_steps=1, disable_progbar=True)
+        mcmc.run(*data)
+    else:
+        mcmc = host.language.infer.MCMC(nuts, num_warmup=1, num_samples=2, progress_bar=False)
+        mcmc.run(jax.random.key(0), *data)
+    return mcmc.get_samples()["weight"]
+
+
+@pytest.mark.parametrize("guide", ["DVIGuide", "AutoNormal"])
+def test_chains_start_at_a_fit(host, guide):
+    """With a step that is too small to leave it."""
+    model, data = host.regression, (host.x, host.y)
+    made = host.autoguide.AutoNormal(model) if guide == "AutoNormal" else host.package.DVIGuide()
+    fit = host.package.fit(model, made, *data, steps=50, by_draws=False)
+    fixed = {"step_size": 1e-7, "adapt_step_size": False, "max_tree_depth": 1}
+    draws = chains(host, model, *data, init_strategy=host.package.init_to_fit(fit), **fixed)
+    (location,) = (part for name, part in fit.params.items() if re.search(r"\bloc|_loc", name))
+    np.testing.assert_allclose(np.asarray(draws)[-1], np.asarray(location), atol=1e-4)
+
+
+def test_chains_start_at_fits_alone(host):
+    with pytest.raises(TypeError, match=r"takes what fit\(...\) or load\(...\) returned"):
+        host.package.init_to_fit(host.package.DVIGuide())
+    with pytest.raises(TypeError, match="method has no median"):
+        host.package.init_to_fit(host.package.Fit(guide=host.regression, params={}, seconds={}))
+
+
+@pytest.mark.parametrize(
+    ("host", "kind"),
+    [("pyro", "DVIGuide"), ("pyro", "TridiagonalGuide"), ("numpyro", "DVIGuide")],
+    indirect=["host"],
+)
+def test_one_guide_starts_anew_in_every_fit(host, kind):
+    """Also of another shape; earlier fits and their responses stay as they are."""
+    package, model, guide = host.package, noisy(host), getattr(host.package, kind)()
+
+    def fit(x, **options):
+        return package.fit(model, guide, x, host.y, method="newton", by_draws=False, **options)
+
+    first = fit(host.x)
+    response, before = (
+        package.linear_response(model, first, host.x, host.y),
+        moments(host, first, host.x),
+    )
+    again, narrow = fit(host.x), fit(host.x[:, :2])
+    assert again.losses == first.losses
+    assert moments(host, narrow, host.x[:, :2])[0].shape == before[0].shape
+    assert (np.asarray(moments(host, first, host.x)) == before).all()
+    found = response.predict(host.x)["obs"].mean
+    np.testing.assert_allclose(found, before[0], rtol=1e-4, atol=1e-4)
+    assert fit(host.x, start=first).losses[0] == pytest.approx(first.loss, rel=1e-6)
+
+
+def test_a_guide_that_svi_trained_is_trained_further():
+    """Pyro's own training left no other place for its parameters than the guide."""
+    host, guide = fresh("pyro"), pyro_moments.DVIGuide()
+    svi = pyro_moments.SVI(host.regression, guide, pyro_moments.DeterministicELBO())
+    losses = [svi.step(host.x, host.y) for _ in range(3)]
+    fit = host.package.fit(host.regression, guide, host.x, host.y, steps=1, by_draws=False)
+    assert fit.losses[0] < losses[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 import pyro
@@ -145,7 +147,9 @@ def test_a_checkpoint_of_another_prior_or_objective_is_refused(host, tmp_path):
     diagonal = host.package.DeterministicELBO(covariance="diagonal")
     for model, changes in ((narrow, {}), (host.regression, {"objective": diagonal})):
         fresh(host.name)
-        with pytest.raises(host.package.StoredFileError, match=r"another fit: (density|objective)"):
+        with pytest.raises(
+            host.package.StoredFileError, match=r"another (model: scale|fit: objective)"
+        ):
             host.fit(model, *data, **options, **changes)
 
 
@@ -177,3 +181,20 @@ def test_running_averages_are_kept_beside_the_parameters(tmp_path):
     host.package.save(path, model, fit.guide, fit.params, shifted, Y)
     loaded = host.package.load(path, model, host.package.DVIGuide(), shifted)
     assert jax.tree.all(jax.tree.map(np.array_equal, fit.params, loaded.params))
+
+
+@pytest.mark.parametrize("names", [("loc", "scale"), ("scales", "locs"), ("net.loc", "net.scale")])
+def test_sites_may_have_the_names_of_parameters(host, names):
+    """Newton's method pairs locations with scales by the names of the guide's parameters."""
+
+    def model(names, y):
+        loc = host.language.sample(names[0], host.dist.Normal(0.0, 2.0))
+        scale = host.language.sample(names[1], host.dist.LogNormal(0.0, 1.0))
+        with host.language.plate("data", len(y)):
+            host.language.sample("obs", host.dist.Normal(loc, scale), obs=y)
+
+    losses = [
+        host.fit(functools.partial(model, sites), host.y, method="newton").loss
+        for sites in (names, ("first", "second"))
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)

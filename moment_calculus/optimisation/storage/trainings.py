@@ -33,6 +33,40 @@ def signature_of(sites: Mapping[str, Any], inner: Callable[[Any], Any]) -> Signa
     }
 
 
+def constants_of(
+    sites: Mapping[str, Any],
+    parameters: Mapping[str, Mapping[str, np.ndarray]],  # of distributions, that are certain
+    arguments: Iterable[np.ndarray],
+) -> Constants:
+    """Return the constants of a model's distributions, by site and parameter.
+
+    Those that differ from row to row, and those that an array of the arguments gives, are
+    data.
+    """
+    data = [np.unique(array)[0] for array in arguments if array.ndim and _is_uniform(array)]
+    result = {}
+    for name, arrays in parameters.items():
+        has_rows = bool(sites[name]["is_observed"] or sites[name]["cond_indep_stack"])
+        flat = {key: _shortened(array) for key, array in arrays.items()}
+        result[name] = {
+            key: array.tolist()
+            for key, array in flat.items()
+            if 1 <= array.size <= (1 if has_rows else MOST_CONSTANTS)
+            and not (array.size == 1 and array[0] in data)
+        }
+    return result
+
+
+def _shortened(array: np.ndarray) -> np.ndarray:
+    """Return a flat array, of one number if all are equal."""
+    flat = array.reshape(-1).astype(float)
+    return flat[:1] if _is_uniform(flat) else flat
+
+
+def _is_uniform(array: np.ndarray) -> bool:
+    return array.size > 0 and bool((array == array.flat[0]).all())
+
+
 def density_as_text(sites: Mapping[str, Any], observed: bool) -> str:
     """Return a trace's log density as text, with or without the observed sites."""
     parts = [
@@ -59,14 +93,11 @@ class StoredTraining:
         packages: Iterable[str],  # whose versions are stored
         guide: Any,
         model: Signature,
+        constants: Constants,
         to_array: Callable[[Any], Any],  # to NumPy; None for what is no array
     ) -> None:
-        self.front_end, self.guide, self.model, self.to_array = (
-            front_end,
-            guide_name(guide),
-            model,
-            to_array,
-        )
+        self.front_end, self.guide, self.to_array = front_end, guide_name(guide), to_array
+        self.model, self.constants = model, constants
         self.posterior = settings_of(guide)
         versions = {name: importlib.metadata.version(name) for name in packages}
         self.versions = {"python": platform.python_version(), **versions}
@@ -82,6 +113,7 @@ class StoredTraining:
             "guide": self.guide,
             "posterior": self.posterior,
             "model": self.model,
+            "constants": self.constants,
             "settings": settings,
             "tree": skeleton,
         }
@@ -123,6 +155,7 @@ class StoredTraining:
         if "tree" not in header:
             raise StoredFileError("is no stored training: its header has no tree", path=path)
         check_model(path, header["model"], self.model)
+        check_constants(path, header.get("constants", {}), self.constants)
 
 
 def _check_settings(path: Any, stored: dict[str, Any], current: dict[str, Any]) -> None:
@@ -147,7 +180,7 @@ def _check_tree(path: Any, tree: Any, require_checkpoint: bool) -> None:
         raise StoredFileError(
             "holds parameters, and no state of a fit to go on from",
             path=path,
-            remedy="load it, and begin a fit from there",
+            remedy="load it, and pass what load returned as start=",
         )
 
 
@@ -215,6 +248,10 @@ def _plain(tree: Any) -> Any:
     return tree
 
 
+# By site and parameter of its distribution: one number, or those of a vector.
+Constants = dict[str, dict[str, list[float]]]
+MOST_CONSTANTS = 64  # of a vector that is stored
+
 Signature = dict[str, dict[str, Any]]  # by site: "family", "event" and "observed"
 
 
@@ -265,6 +302,26 @@ def check_model(path: Any, stored: Signature, current: Signature) -> None:
                     path=path,
                     remedy=remedy,
                 )
+
+
+def check_constants(path: Any, stored: Constants, current: Constants) -> None:
+    """Raise StoredFileError if constants of distributions differ, where both models have them."""
+    for site in stored.keys() & current.keys():
+        for name in sorted(stored[site].keys() & current[site].keys()):
+            there, here = stored[site][name], current[site][name]
+            if len(there) == len(here) and not np.allclose(there, here, 1e-4, 0, equal_nan=True):
+                raise StoredFileError(
+                    f"is of another model: {name} of site '{site}' is {_numbers(there)} there and "
+                    f"{_numbers(here)} here",
+                    path=path,
+                    remedy="load it with the model that it was trained with; where the model "
+                    f"computes {name} from its arguments, with the arguments of the training",
+                )
+
+
+def _numbers(values: list[float]) -> str:
+    text = ", ".join(f"{value:.5g}" for value in values[:4])
+    return text if len(values) == 1 else f"[{text}{', …' if len(values) > 4 else ''}]"
 
 
 _PARTS = {"family": "distribution", "event": "event shape"}
