@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, expit, namespace
-from moment_calculus.numerics.incomplete import betainc, gammaincc
+from moment_calculus.numerics.arrays import Array, expit, gammaincc, namespace
+from moment_calculus.numerics.incomplete import betainc
 
 
 def poisson_up_to(value: Array, rate: Array) -> Array:

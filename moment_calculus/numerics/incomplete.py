@@ -1,38 +1,19 @@
-"""Regularised incomplete gamma and beta functions: distribution functions of counts."""
+"""The regularised incomplete beta function, which torch lacks."""
 
 from __future__ import annotations
 
 import array_api_compat
-import scipy.special
 
-from moment_calculus.numerics.arrays import Array, gammaln, namespace
+from moment_calculus.numerics.arrays import Array, betainc_but_of_torch, gammaln, namespace
 
 MAX_TERMS = 20_000  # of the continued fraction, which takes about √max(a, b)
 SMALLEST = 1e-30  # in place of a denominator of zero
 
 
-def gammaincc(a: Array, x: Array) -> Array:
-    """Return Γ(a, x)/Γ(a) of arrays that broadcast; not differentiable in ``a``."""
-    if array_api_compat.is_torch_array(x):
-        import torch
-
-        return torch.special.gammaincc(a, x)
-    if array_api_compat.is_jax_array(x):
-        import jax.scipy.special
-
-        return jax.scipy.special.gammaincc(a, x)
-    return scipy.special.gammaincc(a, x)
-
-
 def betainc(a: Array, b: Array, x: Array, rest: Array) -> Array:
     """Return I_x(a, b) of arrays that broadcast, for x and ``rest``, which is 1 − x."""
-    if array_api_compat.is_torch_array(x):
-        return _by_fraction(a, b, x, rest)
-    if array_api_compat.is_jax_array(x):
-        import jax.scipy.special
-
-        return jax.scipy.special.betainc(a, b, x)
-    return scipy.special.betainc(a, b, x)
+    is_torch = array_api_compat.is_torch_array(x)
+    return _by_fraction(a, b, x, rest) if is_torch else betainc_but_of_torch(a, b, x)
 
 
 def _by_fraction(a: Array, b: Array, x: Array, rest: Array) -> Array:
