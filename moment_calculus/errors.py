@@ -122,6 +122,8 @@ class UnsupportedMoments(TypeError):
             ("feeds sites", ", ".join(self.feeds)),
             ("remedy", self.remedy),
         )
+        if self.remedy and not any(text for _, text in details[:-1]):
+            return f"{headline}; remedy: {self.remedy}"
         return "\n".join([headline, *(f"  {name}: {text}" for name, text in details if text)])
 
 
@@ -334,10 +336,22 @@ def point_without_density(name: str) -> UnsupportedMoments:
 def not_in_guide(name: str) -> UnsupportedMoments:
     """Return the error for a latent site of the model that is not in the guide."""
     return UnsupportedMoments(
-        f"latent site '{name}' of the model is not in the guide",
+        f"latent site '{name}' of the model is not in the guide: observe it (pass y, the argument "
+        "that the model gives to obs=), or pass the model that the guide was trained with",
         sites=[name],
         remedy="add it to the guide, or observe it",
     )
+
+
+def check_same_model(latent: Collection[str], model: Collection[str]) -> None:
+    """Raise UnsupportedMoments if none of a guide's latent sites is in the model."""
+    if latent and not {*latent} & {*model}:
+        raise UnsupportedMoments(
+            f"the guide is of another model: its latent sites are {', '.join(sorted(latent))}, and "
+            f"the model has {', '.join(sorted(model)) or 'none'}: pass the model that it was "
+            "trained with",
+            sites=latent,
+        )
 
 
 def randomness_outside_sites(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from pyro.infer.autoguide import AutoGuide
 from pyro.optim import PyroOptim
 
 from moment_calculus.objectives.by_draws import warn_if_off
+from moment_calculus.objectives.observations import expecting_observations
 from moment_calculus.optimisation.batches import (
     AllData,
     Arguments,
     first_arguments,
+    whole_arguments,
 )
 from moment_calculus.optimisation.minimiser import Minimiser, check_deterministic
 from moment_calculus.optimisation.options import LEARNING_RATE, Options
@@ -30,6 +33,8 @@ from moment_calculus.optimisation.storage.trainings import Checkpoint, data_dige
 from moment_calculus.optimisation.training import Progress, Trainer, write_below_bar
 from moment_calculus.optimisation.weighting import PlateScaling
 from pyro_moments._host import tree_leaves, tree_map
+from pyro_moments.evaluation.arguments import checked
+from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, TorchOptimiser
 from pyro_moments.fitting.parameters import (
@@ -52,6 +57,7 @@ from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.traces import bind
 
 
+@checked
 def fit(
     model: Callable,
     guide: Callable,
@@ -215,7 +221,8 @@ def fit_with(
 ) -> Fit:
     """Train a guide as :func:`fit` does, with its options in one object."""
     started = time.perf_counter()
-    with double_precision() if options.float64 else contextlib.nullcontext():
+    double = double_precision() if options.float64 else contextlib.nullcontext()
+    with double, expecting_observations():
         convert = to_float64 if options.float64 else lambda part: part
         source = options.source(convert(data), convert(named), _rows, convert, GlobalRandomState())
         task = FitTask(
@@ -232,6 +239,8 @@ def fit_with(
             pyro.set_rng_seed(options.seed)
             train = task.train_guide if options.restarts == 1 else functools.partial(best_of, task)
             result, parameters = train(guide)
+        if not math.isfinite(result.loss):
+            refuse_nonfinite_inputs(model, *whole_arguments(source))
         result.context = ParameterSnapshot(parameters, (model, result.guide))
         if options.by_draws:
             problem = task.problem(result.guide, kl_warm_up=False)
@@ -359,7 +368,11 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
 
     trainer = Minimiser(
         objective,
-        initial_outcome(objective, parameters.vector()),
+        initial_outcome(
+            objective,
+            parameters.vector(),
+            lambda: refuse_nonfinite_inputs(problem.model, *data),
+        ),
         options.method,
         options.tolerance,
         at_parameters(parameters.constrained_copies),

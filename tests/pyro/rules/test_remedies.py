@@ -111,7 +111,7 @@ def test_lines_of_the_standard_library_are_not_the_users(step):
 def test_predictions_name_the_line_of_the_site():
     model = regression(lambda a, b: dist.Exponential(1 + b))
     with pyro.validation_enabled(False), pytest.raises(UnsupportedMoments) as raised:
-        predict(model, DVIGuide())
+        predict(model, DVIGuide(model))
     assert raised.value.cause.startswith("site 'obs'")
     assert "test_remedies.py" in raised.value.location
 
