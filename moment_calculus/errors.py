@@ -286,7 +286,7 @@ def discrete_site(name: str, posterior: Any, *, framework: str) -> UnsupportedMo
         f"latent site '{name}' is discrete ({type(posterior).__name__}): it has no "
         "reparameterised samples and no Gaussian moments",
         sites=[name],
-        remedy=_discrete_remedy(framework),
+        remedy=discrete_remedy(framework),
     )
 
 
@@ -318,7 +318,7 @@ def not_reparameterised(
         f"{site} cannot be drawn by reparameterisation: "
         f"{type(posterior).__name__} has no reparameterised samples",
         sites=[name],
-        remedy=_discrete_remedy(framework),
+        remedy=discrete_remedy(framework),
     )
 
 
@@ -379,7 +379,8 @@ def unknown_sample_sites(unknown: Iterable[str], latent: list[str]) -> Unsupport
     )
 
 
-def _discrete_remedy(framework: str) -> str:
+def discrete_remedy(framework: str) -> str:
+    """Return what to do about a discrete latent site."""
     return (
         f"sum it out in the model, e.g. by a mixture distribution, or use {framework}'s "
         "TraceEnum_ELBO; hide it from an automatic guide only if the model enumerates it"

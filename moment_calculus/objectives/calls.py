@@ -132,7 +132,7 @@ class Calls:
     def check_roles(self, verb: str, arguments: Mapping[str, Any]) -> None:
         """Raise TypeError if a model, guide, objective or optimiser is something else."""
         model, guide = arguments.get("model"), arguments.get("guide", arguments.get("posterior"))
-        if "model" in arguments:
+        if "model" in arguments and (model is not None or "guide" in arguments):
             self._check_model(verb, model, guide, "guide" in arguments)
         if "guide" in arguments:
             self._check_guide(verb, guide, arguments.get("params"))
@@ -207,9 +207,7 @@ class Calls:
         """Raise TypeError for a guide without parameters where trained ones are needed."""
         if verb in ("fit", "SVI", "load") or not kinds(guide) & GUIDES:
             return
-        is_new = getattr(guide, "_sites", ()) is None and guide.model is None
-        has_none = is_new and params is None and getattr(guide, "_pending_state", None) is None
-        if has_none or (isinstance(params, Mapping) and not params):
+        if isinstance(params, Mapping) and not params:
             raise TypeError(
                 f"the guide {type(guide).__name__} has not been trained: pass what fit returned, "
                 f"{verb}(model, result, ...), or its guide and parameters"

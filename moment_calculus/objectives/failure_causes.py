@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors import UnsupportedMoments, raising_line
+from moment_calculus.errors import UnsupportedMoments, discrete_remedy, raising_line
 from moment_calculus.objectives.arguments import check_call, is_frame, numeric
 from moment_calculus.objectives.observations import Observations
 
@@ -83,8 +83,9 @@ class Diagnosis(Observations):
         if (site := UNOBSERVED.search(str(error))) is not None:
             raise UnsupportedMoments(
                 f"site '{site[1]}' is discrete and has no observations: pass y, the argument that "
-                "the model gives to obs=, or sum the site out in the model",
+                "the model gives to obs=",
                 sites=site.groups(),
+                remedy=f"pass y; if it is latent, {discrete_remedy(self.framework)}",
             ) from error
         for name, argument in named_arguments(self.function(model), args, kwargs).items():
             self._refuse_foreign(name, argument, error)

@@ -159,13 +159,21 @@ class Observations(ABC):
 
     def _is_checked(self, name: str, value: Any) -> bool:
         last, version = self._checked.get(name, (lambda: None, None))
-        return last() is value and version == getattr(value, "_version", None)
+        return last() is value and version == version_of(value)
 
     def _remember(self, name: str, value: Any) -> None:
         try:
-            self._checked[name] = weakref.ref(value), getattr(value, "_version", None)
+            self._checked[name] = weakref.ref(value), version_of(value)
         except TypeError:  # numbers
             self._checked.pop(name, None)
+
+
+def version_of(value: Any) -> Any:
+    """Return how often torch has changed a tensor in place; None where nobody counts."""
+    try:
+        return getattr(value, "_version", None)
+    except RuntimeError:  # in inference mode
+        return None
 
 
 def check_shape(site: ObservedSite, argument: str) -> None:

@@ -35,7 +35,8 @@ class _InPyro(Diagnosis):
     own = torch.Tensor
 
     def function(self, model: Any) -> Any:
-        return poutine.unwrap(model)
+        unwrapped = poutine.unwrap(model)
+        return getattr(unwrapped, "forward", unwrapped)
 
     def leaves(self, argument: Any) -> Iterator[Any]:
         return (part for part in tree_leaves(argument) if not isinstance(part, MomentTensor))
