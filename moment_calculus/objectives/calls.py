@@ -169,6 +169,9 @@ class Calls:
         self._check_framework("optimiser or loss", optimiser)
 
     def _option(self, value: Any, parameters: Any, as_array: Any) -> Any:
+        if is_frame(value):
+            data, by_name = columns_by_name((value,), {}, parameters)
+            value = data or tuple(by_name[name] for name in parameters if name in by_name)
         if isinstance(value, Mapping):
             return with_arrays((), value, [], self.own, as_array)[1]
         if not isinstance(value, tuple | list):

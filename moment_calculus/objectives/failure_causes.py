@@ -42,6 +42,10 @@ class Diagnosis(Observations):
         """Yield the arrays and other leaves inside an argument."""
 
     @abstractmethod
+    def latent_sites(self, model: Callable, args: tuple, kwargs: dict) -> list[Any]:
+        """Return the latent sites of a run of the model, each with the user's ``line``."""
+
+    @abstractmethod
     def weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict
     ) -> Iterator[tuple[str, str]]:
@@ -61,7 +65,11 @@ class Diagnosis(Observations):
             yield
         except UnsupportedMoments as error:
             self._explain_shapes(model, args, kwargs, error)
-            raise
+            if error.location or not error.sites:
+                raise
+            lines = {part["name"]: part["line"] for part in self.latent_sites(model, args, kwargs)}
+            line = next((lines[name] for name in error.sites if lines.get(name)), "")
+            raise error.located("", line) from None
         except (ArithmeticError, AssertionError, AttributeError) as error:
             self._explain_arguments(model, args, kwargs, error)
             raise

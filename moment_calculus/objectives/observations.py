@@ -93,13 +93,16 @@ class Observations(ABC):
                 names = [n for n, array in self.arrays(model, args, kwargs) if array is given]
                 self.check(parts, f" (argument '{names[0]}')" if names else "")
                 self._remember(name, given)
-            site["value"] = self.accepted(given)
-            if (mask := self.mask_of(site)) is not None:
-                site["value"] = filled(site["value"], mask, len(site["fn"].event_shape))
+            site["value"] = self.prepared(site)
         if (seen := _expected.get()) is not None and not seen:
             seen.append(True)
             if not observed:
                 warn_unobserved(sites)
+
+    def prepared(self, site: Any) -> Any:
+        """Return the observations of a site, with a valid value where a mask hides them."""
+        value, mask = self.accepted(site["value"]), self.mask_of(site)
+        return value if mask is None else filled(value, mask, len(site["fn"].event_shape))
 
     def check(self, site: ObservedSite, argument: str = "") -> None:
         """Raise UnsupportedMoments for observations that a distribution does not take."""

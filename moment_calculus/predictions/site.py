@@ -87,7 +87,8 @@ class PredictedSite:
             value: observations.
         """
         with self._context():
-            return adaptive_integral(lambda: self._log_density(value), 1e-6)
+            numbers = self._as_numbers(value)
+            return adaptive_integral(lambda: self._log_density(numbers), 1e-6)
 
     def cdf(self, value: Array) -> Array:
         """Predictive distribution function P(y ≤ value) of each element, with weights and noise.
@@ -263,6 +264,15 @@ class PredictedSite:
         """
         with self._context():
             return self._like_mean(self._marginal.variation_ratio(to_float64(self.mean)))
+
+    def _as_numbers(self, value: Any) -> Array:
+        """Return observations in an array of the framework, truth values as 0 and 1."""
+        if not hasattr(value, "shape"):
+            value = np.asarray(value)
+        if isinstance(value, np.ndarray):
+            value = namespace(self.mean).asarray(value)
+        is_bool = "bool" in str(value.dtype)
+        return namespace(value).astype(value, self.mean.dtype) if is_bool else value
 
     def _per_event(self, result: Array) -> Array:
         """Broadcast to the site's elements and sum over those of one event."""

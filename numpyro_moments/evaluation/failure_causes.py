@@ -18,6 +18,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from moment_calculus.errors import calling_line
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.objectives.failure_causes import Diagnosis
 from moment_calculus.objectives.observations import ObservedSite
@@ -100,15 +101,18 @@ class _InNumPyro(Diagnosis):
         except Exception:  # of a support that is random, or that the family does not know
             return None
 
+    def latent_sites(self, model: Callable, args: tuple, kwargs: dict) -> list[Any]:
+        recorder = _Recorder()
+        # This run may fail, too; the sites before the failure are enough.
+        with suppress(Exception), handlers.block(), recorder, handlers.seed(rng_seed=0):
+            jax.eval_shape(lambda: (model(*args, **kwargs), None)[1])
+        return recorder.sites
+
     def weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict
     ) -> Iterator[tuple[str, str]]:
         """Yield matrices in plates, and vectors that are parameters of a module."""
-        recorder = _Recorder()
-        # This run fails as before; the sites before the failure are enough.
-        with suppress(Exception), handlers.block(), recorder, handlers.seed(rng_seed=0):
-            jax.eval_shape(lambda: (model(*args, **kwargs), None)[1])
-        for message in recorder.sites:
+        for message in self.latent_sites(model, args, kwargs):
             plates = [frame.name for frame in message["cond_indep_stack"]]
             in_module = "/" in message["name"]  # the names of random_flax_module
             if plates and message["fn"].event_dim >= (1 if in_module else 2):
@@ -125,7 +129,8 @@ class _Recorder(Messenger):
     def process_message(self, msg: Any) -> None:
         """Record a latent site."""
         if msg["type"] == "sample" and not msg["is_observed"]:
-            self.sites.append({**msg, "cond_indep_stack": list(msg["cond_indep_stack"])})
+            stack = list(msg["cond_indep_stack"])
+            self.sites.append({**msg, "cond_indep_stack": stack, "line": calling_line()})
 
 
 _DIAGNOSIS = _InNumPyro()

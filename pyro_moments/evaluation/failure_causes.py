@@ -16,7 +16,7 @@ from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.errors import UnsupportedMoments, raising_line
+from moment_calculus.errors import UnsupportedMoments, calling_line, raising_line
 from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.objectives.failure_causes import Diagnosis
 from moment_calculus.objectives.observations import ObservedSite
@@ -100,16 +100,19 @@ class _InPyro(Diagnosis):
         except Exception:  # of a support that is random, or that the family does not know
             return None
 
+    def latent_sites(self, model: Callable, args: tuple, kwargs: dict) -> list[Any]:
+        recorder = _Recorder()
+        # This run may fail, too; the sites before the failure are enough.
+        with suppress(Exception), poutine.block(), recorder, torch.no_grad():
+            model(*args, **kwargs)
+        return recorder.sites
+
     def weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict
     ) -> Iterator[tuple[str, str]]:
         """Yield matrices in plates, and vectors that are a PyroSample of a module."""
-        recorder = _Recorder()
-        # This run fails as before; the sites before the failure are enough.
-        with suppress(Exception), poutine.block(), recorder, torch.no_grad():
-            model(*args, **kwargs)
         in_module = isinstance(poutine.unwrap(model), PyroModule)
-        for msg in recorder.sites:
+        for msg in self.latent_sites(model, args, kwargs):
             plates = [frame.name for frame in msg["cond_indep_stack"] if frame.vectorized]
             if plates and msg["fn"].event_dim >= (1 if in_module else 2):
                 yield msg["name"], plates[0]
@@ -124,6 +127,7 @@ class _Recorder(Messenger):
 
     def _pyro_sample(self, msg: Any) -> None:
         if not msg["is_observed"] and not site_is_subsample(msg):
+            msg["line"] = calling_line()
             self.sites.append(msg)
 
 
@@ -149,3 +153,4 @@ observe = _DIAGNOSIS.observe
 refuse_nonfinite_inputs = _DIAGNOSIS.refuse_nonfinite_inputs
 explain_predictions = _DIAGNOSIS.explain_predictions
 check_function = _DIAGNOSIS.check_function
+prepared = _DIAGNOSIS.prepared
