@@ -118,14 +118,16 @@ def _rows(parts: Iterable[Any]) -> set[int]:
     return arrays | nested | {size for size in lists if lists.count(size) > 1}
 
 
-def check_call(function: Callable, args: tuple, kwargs: Mapping[str, Any], verb: str) -> None:
-    """Raise TypeError if a model does not take such arguments."""
+def check_call(
+    function: Callable, args: tuple, kwargs: Mapping[str, Any], verb: str
+) -> inspect.BoundArguments | None:
+    """Return a model's arguments; raise TypeError if it does not take them."""
     try:
         signature = inspect.signature(getattr(function, "forward", function))
     except (TypeError, ValueError):
-        return
+        return None
     try:
-        signature.bind(*args, **kwargs)
+        return signature.bind(*args, **kwargs)
     except TypeError as error:
         names = "".join(f", {name}=" for name in kwargs)
         raise TypeError(

@@ -19,7 +19,7 @@ from moment_calculus.objectives.arguments import (
     is_frame,
     with_arrays,
 )
-from moment_calculus.optimisation.batches import is_loader
+from moment_calculus.optimisation.batches import Arguments, is_loader
 from moment_calculus.optimisation.outcome import Fit, check_dictionary
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -109,16 +109,11 @@ class Calls:
         model = arguments.get("model")
         if not options_name or model is None:
             return
-        data, by_name = arguments.get(data_name, ()), dict(arguments.get(options_name, {}))
-        leading = _leading(arguments)
-        parameters = self.parameters(model)
-        data, by_name = explicit_data((*leading, *data), by_name, parameters)
-        if not any(map(is_loader, data)):
-            data, by_name = columns_by_name(data, by_name, parameters)
-        passed = {name: by_name.pop(name) for name in [*by_name] if name in options}
-        check_names(verb, by_name, options, parameters)
-        if not any(map(is_loader, data)):
-            check_call(self.unwrap(model), data, by_name, verb)
+        given = dict(arguments.get(options_name, {}))
+        passed = {name: given.pop(name) for name in [*given] if name in options}
+        leading, parameters = _leading(arguments), self.parameters(model)
+        data = (*leading, *arguments.get(data_name, ()))
+        data, by_name = self._of_model(verb, model, (data, given), parameters, options)
         double = is_double(arguments)
         as_array = lambda array: self.convert(array, double)  # noqa: E731
         data, by_name = with_arrays(data, by_name, [*parameters], self.own, as_array)
@@ -126,8 +121,24 @@ class Calls:
             if arguments.get(option) is not None and not is_loader(arguments[option]):
                 arguments[option] = self._option(arguments[option], parameters, as_array)
         if leading:
-            arguments["params"], *data = data or (None,)
-        arguments[data_name], arguments[options_name] = tuple(data), {**passed, **by_name}
+            arguments["params"], data = (data[0], data[1:]) if data else (None, ())
+        arguments[data_name], arguments[options_name] = data, {**passed, **by_name}
+
+    def _of_model(
+        self, verb: str, model: Any, given: Arguments, parameters: Any, options: list[str]
+    ) -> Arguments:
+        """Return the arguments of the model, which takes them."""
+        data, by_name = explicit_data(*given, parameters)
+        if any(map(is_loader, data)):
+            check_names(verb, by_name, options, parameters)
+            return data, by_name
+        data, by_name = columns_by_name(data, by_name, parameters)
+        check_names(verb, by_name, options, parameters)
+        bound = check_call(self.unwrap(model), data, by_name, verb)
+        if bound is not None and {*by_name} & {*options}:
+            bound.apply_defaults()  # an argument that is named like an option goes by its place
+            return bound.args, bound.kwargs
+        return data, by_name
 
     def check_roles(self, verb: str, arguments: Mapping[str, Any]) -> None:
         """Raise TypeError if a model, guide, objective or optimiser is something else."""

@@ -90,8 +90,11 @@ class Observations(ABC):
         for name, site in observed.items():
             given = site["value"]
             if not self._is_checked(name, given) and (parts := self.parts_of(name, site)):
-                names = [n for n, array in self.arrays(model, args, kwargs) if array is given]
-                self.check(parts, f" (argument '{names[0]}')" if names else "")
+                try:
+                    self.check(parts)
+                except UnsupportedMoments:
+                    names = [n for n, part in self.arrays(model, args, kwargs) if part is given]
+                    self.check(parts, f" (argument '{names[0]}')" if names else "")
                 self._remember(name, given)
             site["value"] = self.prepared(site)
         if (seen := _expected.get()) is not None and not seen:

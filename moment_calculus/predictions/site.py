@@ -267,11 +267,9 @@ class PredictedSite:
 
     def _as_numbers(self, value: Any) -> Array:
         """Return observations in an array of the framework, truth values as 0 and 1."""
-        if not hasattr(value, "shape"):
-            value = np.asarray(value)
-        if isinstance(value, np.ndarray):
-            value = namespace(self.mean).asarray(value)
-        is_bool = "bool" in str(value.dtype)
+        if isinstance(value, np.ndarray | list):
+            value = constants(value, self.mean)
+        is_bool = "bool" in str(getattr(value, "dtype", ""))
         return namespace(value).astype(value, self.mean.dtype) if is_bool else value
 
     def _per_event(self, result: Array) -> Array:

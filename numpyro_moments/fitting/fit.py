@@ -87,7 +87,11 @@ def fit(
         model: the model.
         guide: a guide, also one without a model; its scales set the units of the steps,
             where they are named like those of ``DVIGuide`` and ``AutoNormal``.
-        *data: arguments of model and guide: arrays, or dictionaries and tuples of arrays.
+        *data: arguments of model and guide: arrays, also of NumPy, lists of numbers,
+            columns and data frames, or dictionaries and tuples of these. A frame alone
+            gives each argument of the model the column of its name; if the model needs
+            none of its columns, it is one matrix. ``data=`` takes all arguments as a
+            tuple or a dictionary, where the model has one that is named like an option.
             Or a loader of mini-batches (a DataLoader, an iterable for each epoch, or an
             iterator), which gives the arguments by name if a mini-batch is a dictionary,
             in order if it is a list.
@@ -162,9 +166,13 @@ def fit(
             is not clear how a mini-batch is to be scaled; if the order of a loader cannot
             be restored.
         StoredFileError: if the checkpoint is damaged, or of another fit.
-        UnsupportedMoments: if the model leaves the supported operations.
+        UnsupportedMoments: if the model leaves the supported operations, or data are not
+            finite, outside of what a distribution takes, or of another shape.
+        TypeError: if model, guide or objective are something else, or a name is neither
+            an option nor an argument of the model.
 
     Warns:
+        UserWarning: if the model observes nothing.
         LossByDrawsWarning: if the loss by draws is another one, by three standard errors
             and by one per cent of the loss.
 

@@ -1,184 +1,129 @@
-"""Slips of data: each a call in either framework, and what its message must say."""
+"""Mistakes of data: what is wrong with the arrays that a model gets."""
 
 from __future__ import annotations
 
+import jax
 import numpy as np
-import pandas as pd
 
-from tests.fitting.models import X, Y
-
-ROWS = 20
-IN, OUT = X[:ROWS], Y[:ROWS]
-COUNTS = np.arange(ROWS) % 4
-LABELS = np.arange(ROWS) % 3
-
-
-def changed(array, place, value):
-    """A copy of an array with another value at a place."""
-    array = np.array(array)
-    array[place] = value
-    return array
-
-
-def regression(host):
-    """A Normal likelihood in a plate."""
-    return host.regression
-
-
-def of(family):
-    """A model whose observations have a family of the linear predictor."""
-
-    def maker(host):
-        def model(x, y=None):
-            weight = host.weight()
-            with host.language.plate("data", len(x)):
-                return host.language.sample("obs", family(host, x @ weight), obs=y)
-
-        return model
-
-    return maker
-
-
-counts = of(lambda host, eta: host.dist.Poisson(host.np.exp(0.1 * eta)))
-binary = of(lambda host, eta: host.dist.Bernoulli(logits=eta))
-trials = of(lambda host, eta: host.dist.Binomial(4, logits=eta))
-positive = of(lambda host, eta: host.dist.LogNormal(eta, 1.0))
-shares = of(
-    lambda host, eta: host.dist.Beta(host.np.exp(0.1 * eta), host.np.ones_like(host.array(OUT)))
+from tests.mistakes.models import (
+    COUNTS,
+    IN,
+    LABELS,
+    OUT,
+    ROWS,
+    Mistake,
+    binary,
+    changed,
+    classes,
+    column,
+    counts,
+    data,
+    fitted,
+    positive,
+    trained,
+    trials,
 )
 
 
-def classes(host):
-    """A softmax regression."""
+def fit(x, y, model=None, **options):
+    """A fit of a model, by default the regression."""
 
-    def model(x, y=None):
-        prior = host.dist.Normal(0.0, 1.0).expand([3, 3]).to_event(2)
-        weight = host.language.sample("weight", prior)
-        with host.language.plate("data", len(x)):
-            return host.language.sample("obs", host.dist.Categorical(logits=x @ weight), obs=y)
+    def call(host):
+        return fitted(host, model(host) if model else host.regression, x, y, **options)
 
-    return model
+    return call
 
 
-def newton(host, model, *data, **options):
-    """A fit of arrays of the framework."""
-    arrays = [host.array(part) if isinstance(part, np.ndarray) else part for part in data]
-    options = {"method": "newton", "by_draws": False, **options}
-    return host.package.fit(model(host), host.package.DVIGuide(), *arrays, **options)
+def step(x, y, model=None):
+    """A step of SVI."""
+
+    def call(host):
+        package, arrays = host.package, (host.array(x), host.array(y))
+        model_or_default = model(host) if model else host.regression
+        svi = package.SVI(model_or_default, package.DVIGuide(), package.DeterministicELBO())
+        return svi.step(*arrays) if host.name == "pyro" else svi.init(jax.random.key(0), *arrays)
+
+    return call
 
 
-def predicted(host, x):
-    """Predictions of a fit for other inputs."""
-    return host.package.predict(host.regression, newton(host, regression, IN, OUT), x)
+def predict(x):
+    """Predictions of the regression."""
+    return lambda host: host.package.predict(host.regression, trained(host.name), host.array(x))
 
 
-FRAME = pd.DataFrame(IN, columns=["a", "b", "c"])
+NAN_INPUTS = changed(IN, (4, 1), np.nan)
+NAN_OUTPUTS = changed(OUT, 7, np.nan)
+WITH_NEGATIVE = changed(COUNTS, 2, -1)
+CLEAN = "leave such rows out, impute them, or hide them by a mask"
+INPUT = r"input 'x' of the model has 1 NaN or infinite element\(s\) of 60, .* row 4, column 1"
+OUTPUT = r"site 'obs' \(argument 'y'\) has 1 NaN or infinite element\(s\) of 20, .* row 7"
+COUNT = r"site 'obs' \(argument 'y'\) have 1 .* Poisson does not take, the first -1.* row 2"
+WHOLE = "whole numbers from 0"
+PAIRS = "pair every observation with every row"
+AS_MANY = "as many observations as rows"
 
 DATA = {
-    "NaN in the inputs": lambda host: newton(host, regression, changed(IN, (4, 1), np.nan), OUT),
-    "NaN in the inputs, adam": lambda host: newton(
-        host, regression, changed(IN, (4, 1), np.nan), OUT, method="adam", steps=3
+    "NaN among inputs": Mistake(fit(NAN_INPUTS, OUT), INPUT, CLEAN),
+    "NaN among inputs, by Adam": Mistake(
+        fit(NAN_INPUTS, OUT, method="adam", steps=2), INPUT, CLEAN
     ),
-    "infinity in the inputs": lambda host: newton(
-        host, regression, changed(IN, (4, 1), np.inf), OUT
+    "infinity among inputs": Mistake(fit(changed(IN, (4, 1), np.inf), OUT), INPUT, CLEAN),
+    "NaN among observations": Mistake(fit(IN, NAN_OUTPUTS), OUTPUT, CLEAN),
+    "NaN among observations, in mini-batches": Mistake(
+        fit(IN, NAN_OUTPUTS, method="adam", steps=9, batch_size=5), "NaN or infinite", CLEAN
     ),
-    "NaN in the observations": lambda host: newton(host, regression, IN, changed(OUT, 7, np.nan)),
-    "NaN in the observations, adam": lambda host: newton(
-        host, regression, IN, changed(OUT, 7, np.nan), method="adam", steps=3
+    "NaN among observations, in SVI": Mistake(step(IN, NAN_OUTPUTS), OUTPUT, CLEAN),
+    "infinity among observations": Mistake(fit(IN, changed(OUT, 7, np.inf)), OUTPUT, CLEAN),
+    "NaN among new inputs": Mistake(predict(NAN_INPUTS), INPUT, CLEAN),
+    "a label beyond the classes": Mistake(
+        fit(IN, changed(LABELS, 3, 3), classes), "Categorical.* the first 3 in row 3", "from 0 to 2"
     ),
-    "infinity in the observations": lambda host: newton(
-        host, regression, IN, changed(OUT, 7, np.inf)
+    "a negative label": Mistake(
+        fit(IN, changed(LABELS, 3, -1), classes), "the first -1 in row 3", "count classes from 0"
     ),
-    "a label out of range": lambda host: newton(host, classes, IN, changed(LABELS, 3, 3)),
-    "a negative label": lambda host: newton(host, classes, IN, changed(LABELS, 3, -1)),
-    "labels as floats": lambda host: newton(host, classes, IN, LABELS.astype(np.float32)),
-    "labels of 1 to 2": lambda host: newton(host, binary, IN, (LABELS % 2 + 1).astype(np.float32)),
-    "bool labels": lambda host: newton(host, binary, IN, LABELS > 0),
-    "int labels": lambda host: newton(host, binary, IN, (LABELS > 0).astype(int)),
-    "a negative count": lambda host: newton(host, counts, IN, changed(COUNTS, 2, -1)),
-    "a negative count, float": lambda host: newton(
-        host, counts, IN, changed(COUNTS, 2, -1).astype(np.float32)
+    "labels of one and two": Mistake(
+        fit(IN, (LABELS % 2 + 1).astype(np.float32), binary), "Bernoulli.* 2.0", "as 0 and 1"
     ),
-    "a count that is no integer": lambda host: newton(
-        host, counts, IN, (COUNTS + 0.5).astype(np.float32)
+    "text as labels": Mistake(
+        lambda host: fitted(host, classes(host), IN, ["cat", "dog"] * (ROWS // 2)),
+        "argument 'y' holds text, such as 'cat'",
+        "count labels from 0",
     ),
-    "a count beyond the trials": lambda host: newton(
-        host, trials, IN, changed(COUNTS, 5, 5).astype(np.float32)
+    "a negative count": Mistake(fit(IN, WITH_NEGATIVE, counts), COUNT, WHOLE),
+    "a negative count, in SVI": Mistake(step(IN, WITH_NEGATIVE, counts), COUNT, WHOLE),
+    "counts that are not whole": Mistake(
+        fit(IN, (COUNTS + 0.5).astype(np.float32), counts), "20 element.* 0.5 in row 0", WHOLE
     ),
-    "zero of a positive": lambda host: newton(host, positive, IN, changed(np.exp(OUT), 0, 0.0)),
-    "a share of one": lambda host: newton(
-        host, shares, IN, changed(np.full(ROWS, 0.5, np.float32), 6, 1.5)
+    "more successes than trials": Mistake(
+        fit(IN, changed(COUNTS, 5, 5).astype(np.float32), trials), "5.0 in row 5", "0 to 4"
     ),
-    "a column of observations": lambda host: newton(host, regression, IN, OUT[:, None]),
-    "forgotten observations": lambda host: newton(host, regression, IN),
-    "forgotten observations of counts": lambda host: newton(host, counts, IN),
-    "integer inputs": lambda host: newton(host, regression, np.arange(60).reshape(20, 3), OUT),
-    "double inputs": lambda host: newton(host, regression, IN.astype(np.float64), OUT),
-    "double y": lambda host: newton(host, regression, IN, OUT.astype(np.float64)),
-    "integer y of normal": lambda host: newton(host, regression, IN, COUNTS),
-    "fewer observations than inputs": lambda host: newton(host, regression, IN, OUT[:15]),
-    "one observation": lambda host: newton(host, regression, IN, OUT[:1]),
-    "fewer inputs": lambda host: newton(host, regression, IN[:15], OUT),
-    "text as labels": lambda host: host.package.fit(
-        classes(host), host.package.DVIGuide(), IN, np.array(["a", "b"] * 10), method="newton"
+    "zero where numbers are positive": Mistake(
+        fit(IN, changed(np.exp(OUT), 0, 0), positive), "LogNormal.* 0.0 in row 0", "above 0"
     ),
-    "text list": lambda host: host.package.fit(
-        classes(host), host.package.DVIGuide(), host.array(IN), ["a", "b"] * 10, method="newton"
+    "a column of observations": Mistake(fit(IN, OUT[:, None]), PAIRS, r"y\[:, 0\]"),
+    "a column of means": Mistake(
+        fit(IN, OUT, column), r"\[20, 20\] in plates of \[20\]", r"loc\[:, 0\]"
     ),
-    "objects": lambda host: host.package.fit(
-        regression(host), host.package.DVIGuide(), IN.astype(object), OUT, method="newton"
+    "fewer observations than inputs": Mistake(fit(IN, OUT[:15]), r"\[15\].* \[20\]", AS_MANY),
+    "fewer inputs than observations": Mistake(fit(IN[:15], OUT), r"\[20\].* \[15\]", AS_MANY),
+    "one observation for all rows": Mistake(fit(IN, OUT[:1]), "count for every row", AS_MANY),
+    "forgotten counts": Mistake(
+        lambda host: fitted(host, counts(host), IN), "'obs' is discrete", "pass y"
     ),
-    "numpy": lambda host: (
-        host.package.fit(regression(host), host.package.DVIGuide(), IN, OUT, method="newton").loss
+    "no new inputs": Mistake(predict(IN[:0]), r"batch is empty.*'x'.*\(0, 3\)", "at least one row"),
+    "new inputs with other columns": Mistake(
+        predict(IN[:, :2]), r"do not fit together.* x \[20, 2\]", "its shape in training"
     ),
-    "numpy double": lambda host: (
-        host.package.fit(
-            regression(host),
-            host.package.DVIGuide(),
-            IN.astype(float),
-            OUT.astype(float),
-            method="newton",
-        ).loss
+    "forgotten observations of a response": Mistake(
+        lambda host: host.package.linear_response(
+            host.regression, trained(host.name), data(host)[0]
+        ),
+        "'obs' of the model is not in the guide",
+        "pass y",
     ),
-    "lists": lambda host: (
-        host.package.fit(
-            regression(host), host.package.DVIGuide(), IN.tolist(), OUT.tolist(), method="newton"
-        ).loss
+    "forgotten observations of a diagnosis": Mistake(
+        lambda host: host.package.diagnose(host.regression, trained(host.name), data(host)[0]),
+        "'obs' is not observed",
+        "pass y",
     ),
-    "frame and series": lambda host: (
-        host.package.fit(
-            regression(host), host.package.DVIGuide(), FRAME, pd.Series(OUT), method="newton"
-        ).loss
-    ),
-    "empty test set": lambda host: predicted(host, host.array(IN[:0])),
-    "empty training set": lambda host: newton(host, regression, IN[:0], OUT[:0]),
-    "one row": lambda host: predicted(host, host.array(IN[:1]))["obs"].mean.shape,
-    "fit one row": lambda host: newton(host, regression, IN[:1], OUT[:1]).loss,
-    "test set with other columns": lambda host: predicted(host, host.array(IN[:, :2])),
-    "NaN in test set": lambda host: predicted(host, host.array(changed(IN, (4, 1), np.nan))),
-    "numpy test set": lambda host: predicted(host, IN)["obs"].mean.shape,
-    "1-d test set": lambda host: predicted(host, host.array(IN[0])),
-    "no plate [n,1]": lambda host: no_plate(host),
-    "loc [n,1]": lambda host: loc_column(host),
 }
-
-
-def no_plate(host):
-    def model(x, y=None):
-        w = host.weight()
-        host.language.sample("obs", host.dist.Normal(x @ w, 1.0), obs=y)
-
-    return host.package.fit(
-        model, host.package.DVIGuide(), host.array(IN), host.array(OUT[:, None]), method="newton"
-    )
-
-
-def loc_column(host):
-    def model(x, y=None):
-        w = host.weight()
-        with host.language.plate("data", len(x)):
-            host.language.sample("obs", host.dist.Normal((x @ w)[:, None], 1.0), obs=y)
-
-    return host.package.fit(
-        model, host.package.DVIGuide(), host.array(IN), host.array(OUT), method="newton"
-    )
