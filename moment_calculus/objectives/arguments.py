@@ -123,7 +123,9 @@ def check_call(
 ) -> inspect.BoundArguments | None:
     """Return a model's arguments; raise TypeError if it does not take them."""
     try:
-        signature = inspect.signature(getattr(function, "forward", function))
+        # A decorator may change the arguments of what it wraps.
+        function = getattr(function, "forward", function)
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return None
     try:

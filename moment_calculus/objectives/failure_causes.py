@@ -18,9 +18,11 @@ from moment_calculus.errors import UnsupportedMoments, discrete_remedy, raising_
 from moment_calculus.objectives.arguments import check_call, is_frame, numeric
 from moment_calculus.objectives.observations import Observations
 
-# What errors of arrays that do not fit say, in torch and in JAX.
+# What errors of arrays that do not fit say, in torch and in JAX; torch.vmap says "output with
+# shape" where a program cannot fill arrays, and is run once for each particle.
 SHAPES = re.compile(
-    r"must match|mismatch|cannot be multiplied|broadcast|ncompatible|contracting dim|same shape"
+    r"\A(?!output with shape)[^\n]*"
+    r"(must match|mismatch|cannot be multiplied|broadcast|ncompatible|contracting dim|same shape)"
 )
 UNOBSERVED = re.compile(r"Continuous inference cannot handle discrete sample site '([^']*)'")
 
@@ -116,9 +118,7 @@ class Diagnosis(Observations):
     def _explain_shapes(self, model: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
         if isinstance(error, self.shape_errors):
             self._refuse_weights_in_plates(model, args, kwargs, error)
-        if not SHAPES.search(str(error)) or (
-            isinstance(error, UnsupportedMoments) and error.remedy
-        ):
+        if not SHAPES.match(str(error)) or getattr(error, "remedy", ""):
             return
         shapes = {name: part.shape for name, part in self.arrays(model, args, kwargs)}
         shown = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())

@@ -145,7 +145,10 @@ def initial_outcome(
     if isinstance(start, Outcome):
         return start
     if not start.size:
-        raise ValueError("model and guide have no parameters: there is nothing to train")
+        raise ValueError(
+            "model and guide have no parameters: there is nothing to train; give the model a "
+            "latent site, a sample statement without obs="
+        )
     first = objective.value_and_slope(start)[0]
     if not np.isfinite(first):
         explain()

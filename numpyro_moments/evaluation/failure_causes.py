@@ -94,9 +94,12 @@ class _InNumPyro(Diagnosis):
 
     def _inside(self, base: Any, value: np.ndarray) -> np.ndarray | None:
         try:
-            is_point = isinstance(base, dist.Delta)
+            # Bounds may be values of latent sites, at which a training only begins.
+            bounds = [b for b in vars(base.support).values() if isinstance(b, jax.Array)]
+            is_random = any(jnp.issubdtype(b.dtype, jnp.floating) for b in bounds)
             with jax.ensure_compile_time_eval():
-                inside = None if is_point else base.support(value)
+                is_open = is_random or isinstance(base, dist.Delta)
+                inside = None if is_open else base.support(value)
             return None if inside is None or is_traced(inside) else np.asarray(inside)
         except Exception:  # of a support that is random, or that the family does not know
             return None
