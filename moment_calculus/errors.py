@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import sys
 import sysconfig
@@ -26,6 +27,17 @@ OR_DRAW_ONE_MASK = (
 MEAN_FIELD_GUIDES = "use DVIGuide, AutoNormal or AutoDiagonalNormal"
 BY_DRAWING = "naming them in sample_sites="
 _SAMPLE_REMEDY = "name it in sample_sites= to draw it by reparameterisation"
+
+
+INSTALL = 'pip install "pyro-moments[diagnostics]"'
+
+
+def optional_package(name: str, use: str) -> Any:
+    """Import a package; raise ImportError with the install command if it is missing."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{use}: {INSTALL}") from error
 
 
 class UnsupportedMoments(TypeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -321,6 +322,18 @@ class DVIGuide(AutoGuide):
     def _initial_value(self, site: dict) -> Any:
         """Return a latent site's initial value; draw sites that training observed."""
         return self.init_loc_fn(site) if self._is_latent(site["name"]) else site["fn"].sample()
+
+    def restart(self) -> None:
+        """Forget the sites and the parameters; the next call makes both anew."""
+        for name in list(self._modules):
+            delattr(self, name)
+        self._sites, self._trained_names = None, None
+
+    def at_present(self) -> DVIGuide:
+        """Return a guide with the same parameters, which :meth:`restart` leaves as it is."""
+        guide = copy.copy(self)
+        guide.__dict__.update({**self.__dict__, "_modules": dict(self._modules)})
+        return guide
 
     def restore(self, parameters: Iterable[str]) -> None:
         """Treat only sites with a trained parameter as latent, unless sites are known.

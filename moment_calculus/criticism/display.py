@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors import optional_package
 from moment_calculus.predictions.site import checked_count
-
-INSTALL = 'pip install "pyro-moments[diagnostics]"'
-
-
-def optional_package(name: str, use: str) -> Any:
-    """Import a package; raise ImportError with the install command if it is missing."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(f"{use}: {INSTALL}") from error
 
 
 def data_frame(rows: Sequence[Any], index: Sequence[Any], names: str | list[str]) -> Any:

@@ -136,9 +136,9 @@ class Fit(Course):
         trained = f"loss {self.loss:.6g} after {self.steps} steps" if self.losses else "loaded"
         lines = (
             f"Fit of {type(self.guide).__name__}: {trained}",
-            str(self.by_draws),
+            str(self.by_draws) if self.losses else "",
             self.reason,
-            f"seconds: {seconds}",
+            f"seconds: {seconds}" if seconds else "",
             f"parameters: {', '.join(map(_described, self.params.items()))}",
         )
         return "\n  ".join(line for line in lines if line)

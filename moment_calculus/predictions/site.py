@@ -23,6 +23,7 @@ from moment_calculus.numerics.arrays import (
     to_float64,
 )
 from moment_calculus.numerics.quadrature import adaptive_integral
+from moment_calculus.predictions.frames import frame_of_classes, frame_of_moments
 from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
 from moment_calculus.values.propagation import Propagation
@@ -95,9 +96,12 @@ class PredictedSite:
 
         This is the function that :meth:`quantile` inverts, with the same errors: closed
         form where the predictive distribution is Normal and for a Bernoulli, a sum of the
-        probabilities of ordered classes and of counts, whose work is proportional to the
-        largest value, otherwise an integral of the likelihood's own function over the
-        weights.
+        probabilities of ordered classes, otherwise an integral of the likelihood's own
+        function over the weights. Counts without such a function, those that are not
+        Poisson, binomial, negative binomial, geometric or zero-inflated ones of these,
+        have sums of probabilities, whose work is proportional to the largest value. In
+        single precision, which JAX has by default, the measured error of counts is 3e-5
+        at means of 100 and 5e-3 at 10⁴.
 
         Args:
             value: an array or a number that broadcasts to an observation.
@@ -119,11 +123,9 @@ class PredictedSite:
 
         Closed form where the predictive distribution is Normal: a Normal likelihood with
         a Gaussian location and certain noise, a component of a multivariate Normal.
-        Otherwise the predictive distribution function is inverted: an integral of the
-        likelihood's own over the weights, a sum of the probabilities of counts or ordered
-        classes. Measured error of the probability below a quantile: 1e-6, and 1e-9 where
-        the weights make the logarithm of a scale vary by less than 1; nothing is matched
-        by moments.
+        Otherwise the function of :meth:`cdf` is inverted. Measured error of the
+        probability below a quantile: 1e-6, and 1e-9 where the weights make the logarithm
+        of a scale vary by less than 1; nothing is matched by moments.
 
         Args:
             q: level between 0 and 1, or a sequence of levels.
@@ -271,6 +273,25 @@ class PredictedSite:
             value = constants(value, self.mean)
         is_bool = "bool" in str(getattr(value, "dtype", ""))
         return namespace(value).astype(value, self.mean.dtype) if is_bool else value
+
+    def to_dataframe(self, mass: float | None = 0.9) -> Any:
+        """Return the prediction as a data frame, one row for each element.
+
+        Args:
+            mass: probability of an observation inside the interval; None for no interval.
+
+        Returns:
+            A ``pandas.DataFrame`` with the columns ``mean``, ``sd``, ``epistemic_sd``,
+            ``aleatoric_sd`` and the ends of the central predictive interval, such as
+            ``5%`` and ``95%``; of classes the probability of each and
+            ``variation_ratio``. Elements of several axes have an index of these.
+
+        Raises:
+            ImportError: without pandas.
+            UnsupportedMoments: as :meth:`quantile`, unless ``mass`` is None.
+        """
+        is_one_hot = self.mean.ndim > len(self._axes.element_shape) + self._axes.event_axes
+        return frame_of_classes(self) if is_one_hot else frame_of_moments(self, mass)
 
     def _per_event(self, result: Array) -> Array:
         """Broadcast to the site's elements and sum over those of one event."""

@@ -99,8 +99,8 @@ def load(
     Raises:
         FileNotFoundError: if there is no file.
         StoredFileError: if it is truncated, damaged, of another kind, of a newer version,
-            or from another framework, guide or model; the message names the cause and the
-            remedy.
+            or from another framework, guide or model, or if a constant of the model's
+            distributions differs; the message names the cause and the remedy.
 
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP

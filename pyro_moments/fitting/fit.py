@@ -43,6 +43,8 @@ from pyro_moments.fitting.parameters import (
     double_precision,
     new_parameters,
     parameters_to_float64,
+    remember_fit,
+    restart_if_fitted,
     to_float64,
     unconstrained_values,
 )
@@ -90,10 +92,11 @@ def fit(
 ) -> Fit:
     """Train a guide by a closed-form ELBO.
 
-    A guide without parameters, and the model's own parameters with it, start afresh; a
-    guide that has some is trained further, in place. The result has its own copies:
-    passed to :func:`predict`, :func:`linear_response`, :func:`save` or :func:`diagnose`,
-    it stays what it is when guide or model are trained again.
+    The guide, and the model's own parameters with it, start afresh, also where an earlier
+    ``fit`` trained the same guide; parameters of another training, by ``SVI`` or by one
+    of Pyro's guides, are trained further, in place. The result has its own copies: passed
+    to :func:`predict`, :func:`linear_response`, :func:`save` or :func:`diagnose`, it
+    stays what it is when guide or model are trained again.
 
     Args:
         model: the model.
@@ -243,12 +246,14 @@ def fit_with(
             scheduler=scheduler,
             started=started,
         )
+        restart_if_fitted(guide)
         with random_state_restored(), new_parameters(guide):
             pyro.set_rng_seed(options.seed)
             train = task.train_guide if options.restarts == 1 else functools.partial(best_of, task)
             result, parameters = train(guide)
         if not math.isfinite(result.loss):
             refuse_nonfinite_inputs(model, *whole_arguments(source))
+        remember_fit(result)
         result.context = ParameterSnapshot(parameters, (model, result.guide))
         if options.by_draws:
             problem = task.problem(result.guide, kl_warm_up=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from pyro import poutine
 from torch.distributions import transform_to
 
+from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.response.problem import parameter_names_error, parameter_shape_error
 from pyro_moments._host import tree_map
 from pyro_moments.sites.messenger import modules_of
@@ -196,6 +198,32 @@ def new_parameters(guide: Any) -> Iterator[None]:
         yield
         trained = store.get_state()
     store.set_state(trained)
+
+
+# Earlier results of a guide that can start anew.
+_fits: weakref.WeakKeyDictionary[Any, list[weakref.ref[Fit]]] = weakref.WeakKeyDictionary()
+
+
+def remember_fit(fit: Fit) -> None:
+    """Let the next ``fit`` of the same guide start anew."""
+    if hasattr(fit.guide, "restart"):
+        _fits.setdefault(fit.guide, []).append(weakref.ref(fit))
+
+
+def restart_if_fitted(guide: Any) -> None:
+    """Let a guide of an earlier fit start anew; the fit keeps a guide as it was."""
+    if not hasattr(guide, "restart") or guide not in _fits:
+        return
+    present = guide.at_present()
+    for reference in _fits.pop(guide):
+        if (fit := reference()) is not None:
+            fit.guide = present
+    guide.restart()
+
+
+def present_guide(fit: Fit) -> Any:
+    """Return a fit's guide, which stays as it is when the fit's own starts anew."""
+    return fit.guide.at_present() if hasattr(fit.guide, "at_present") else fit.guide
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:

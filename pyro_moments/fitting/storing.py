@@ -36,6 +36,7 @@ from pyro_moments.fitting.parameters import (
     has_float64,
     new_parameters,
     parameters_to_float64,
+    remember_fit,
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
@@ -100,8 +101,8 @@ def load(
     Raises:
         FileNotFoundError: if there is no file.
         StoredFileError: if it is truncated, damaged, of another kind, of a newer version,
-            or from another framework, guide or model; the message names the cause and the
-            remedy.
+            or from another framework, guide or model, or if a constant of the model's
+            distributions differs; the message names the cause and the remedy.
 
     Example:
         >>> result = load("network.safetensors", model, DVIGuide(), x)  # doctest: +SKIP
@@ -130,6 +131,7 @@ def load(
     fit = Fit(guide=guide, params=params, seconds={}, context=context)
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
+    remember_fit(fit)
     return fit
 
 

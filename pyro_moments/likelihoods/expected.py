@@ -102,6 +102,8 @@ UNIVARIATE = Univariate(
     double=_double,
     binary=(distributions.Bernoulli,),
     trials=(distributions.Bernoulli, distributions.Binomial),
+    zero_inflated=(dist.ZeroInflatedDistribution,),
+    expanded=(ExpandedDistribution,),
 )
 
 
@@ -215,9 +217,10 @@ def _read(family: Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
     parameters = [unwrap(getattr(fn, _ATTRIBUTES.get(name, name))) for name in names]
     if not family.odds:
         return parameters, {}
-    logits = vars(fn).get("logits")
-    name = "probs" if logits is None or getattr(fn, "_param", logits) is not logits else "logits"
-    return parameters, {name: unwrap(vars(fn)[name])}
+    odds = {name: vars(fn)[name] for name in ("logits", "probs") if name in vars(fn)}
+    if len(odds) == 2:  # one of them was computed from the other, which is ``_param``
+        odds.pop("probs" if getattr(fn, "_param", odds["logits"]) is odds["logits"] else "logits")
+    return parameters, {name: unwrap(part) for name, part in odds.items()}
 
 
 for _family in FAMILIES:

@@ -46,6 +46,7 @@ from pyro_moments.fitting.parameters import (
     double_precision,
     has_float64,
     parameters_to_float64,
+    present_guide,
     restore_parameters,
     to_float64,
 )
@@ -348,7 +349,7 @@ def linear_response(
     """
     context: Any = contextlib.nullcontext
     if isinstance(guide, Fit):
-        guide, context = guide.guide, guide.context
+        guide, context = present_guide(guide), guide.context
     with context():
         problem = problem_of(model, guide, (data, named), params, objective, float64)
     with problem.precision():

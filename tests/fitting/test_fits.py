@@ -12,7 +12,7 @@ import torch
 from pyro.infer import Predictive
 
 import pyro_moments
-from tests.fitting.models import HOSTS
+from tests.fitting.models import HOSTS, fresh
 
 GUIDES = [
     ("pyro", "DVIGuide"),
@@ -198,3 +198,38 @@ def test_chains_start_at_fits_alone(host):
         host.package.init_to_fit(host.package.DVIGuide())
     with pytest.raises(TypeError, match="method has no median"):
         host.package.init_to_fit(host.package.Fit(guide=host.regression, params={}, seconds={}))
+
+
+@pytest.mark.parametrize(
+    ("host", "kind"),
+    [("pyro", "DVIGuide"), ("pyro", "TridiagonalGuide"), ("numpyro", "DVIGuide")],
+    indirect=["host"],
+)
+def test_one_guide_starts_anew_in_every_fit(host, kind):
+    """Also of another shape; earlier fits and their responses stay as they are."""
+    package, model, guide = host.package, noisy(host), getattr(host.package, kind)()
+
+    def fit(x, **options):
+        return package.fit(model, guide, x, host.y, method="newton", by_draws=False, **options)
+
+    first = fit(host.x)
+    response, before = (
+        package.linear_response(model, first, host.x, host.y),
+        moments(host, first, host.x),
+    )
+    again, narrow = fit(host.x), fit(host.x[:, :2])
+    assert again.losses == first.losses
+    assert moments(host, narrow, host.x[:, :2])[0].shape == before[0].shape
+    assert (np.asarray(moments(host, first, host.x)) == before).all()
+    found = response.predict(host.x)["obs"].mean
+    np.testing.assert_allclose(found, before[0], rtol=1e-4, atol=1e-4)
+    assert fit(host.x, start=first).losses[0] == pytest.approx(first.loss, rel=1e-6)
+
+
+def test_a_guide_that_svi_trained_is_trained_further():
+    """Pyro's own training left no other place for its parameters than the guide."""
+    host, guide = fresh("pyro"), pyro_moments.DVIGuide()
+    svi = pyro_moments.SVI(host.regression, guide, pyro_moments.DeterministicELBO())
+    losses = [svi.step(host.x, host.y) for _ in range(3)]
+    fit = host.package.fit(host.regression, guide, host.x, host.y, steps=1, by_draws=False)
+    assert fit.losses[0] < losses[-1]

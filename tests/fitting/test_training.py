@@ -180,8 +180,10 @@ def test_the_best_of_several_restarts_is_kept(host, method):
         guide = host.package.DVIGuide()
         assert host.package.fit(two_modes, guide, host.y**2, restarts=2, steps=3).guide is guide
         assert guide.median()["place"].isfinite()
+        trained = host.package.DVIGuide()
+        host.package.SVI(two_modes, trained, host.package.DeterministicELBO()).step(host.y**2)
         with pytest.raises(ValueError, match="the guide has some: give a new one"):
-            host.package.fit(two_modes, guide, host.y**2, restarts=2)
+            host.package.fit(two_modes, trained, host.y**2, restarts=2)
 
 
 @IN_PYRO

@@ -180,7 +180,7 @@ def _check_tree(path: Any, tree: Any, require_checkpoint: bool) -> None:
         raise StoredFileError(
             "holds parameters, and no state of a fit to go on from",
             path=path,
-            remedy="load it, and begin a fit from there",
+            remedy="load it, and pass what load returned as start=",
         )
 
 
