@@ -118,7 +118,7 @@ class Diagnosis(Observations):
     def _explain_shapes(self, model: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
         if isinstance(error, self.shape_errors):
             self._refuse_weights_in_plates(model, args, kwargs, error)
-        if not SHAPES.match(str(error)) or getattr(error, "remedy", ""):
+        if not SHAPES.match(str(error)) or getattr(error, "remedy", None):
             return
         shapes = {name: part.shape for name, part in self.arrays(model, args, kwargs)}
         shown = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())
