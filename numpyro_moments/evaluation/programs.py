@@ -81,7 +81,7 @@ class Programs:
             *args: its arguments.
             options: of the compiler.
         """
-        if jax.config.jax_disable_jit:
+        if getattr(jax.config, "jax_disable_jit"):  # noqa: B009
             return function
         leaves, structure = jax.tree.flatten(args)
         key = name, structure, tuple(map(_kind, leaves))
