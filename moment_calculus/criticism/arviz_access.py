@@ -277,7 +277,8 @@ def posterior_log_ratios(data: Any) -> np.ndarray | None:
 def _log_likelihood(data: Any, site: str | None) -> Any:
     if not hasattr(data, "log_likelihood"):
         raise ValueError(
-            "there is no group 'log_likelihood': make the InferenceData by to_inference_data"
+            "there is no group 'log_likelihood', as nothing is observed: pass y, the argument that "
+            "the model gives to obs=, to loo or to to_inference_data"
         )
     sites = observed_sites(data)
     listed = ", ".join(map(repr, sites))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from moment_calculus.errors import warn_user
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.pareto import (
     ImportanceWeights,
@@ -177,7 +177,7 @@ class LeaveOneOut:
             )
         else:
             return
-        warnings.warn(text, UserWarning, stacklevel=4)
+        warn_user(text, UserWarning)
 
 
 def most_influential(shapes: np.ndarray, count: int = 1) -> str:

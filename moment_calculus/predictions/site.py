@@ -88,7 +88,8 @@ class PredictedSite:
             value: observations.
         """
         with self._context():
-            return adaptive_integral(lambda: self._log_density(value), 1e-6)
+            numbers = self._as_numbers(value)
+            return adaptive_integral(lambda: self._log_density(numbers), 1e-6)
 
     def cdf(self, value: Array) -> Array:
         """Predictive distribution function P(y ≤ value) of each element, with weights and noise.
@@ -265,6 +266,13 @@ class PredictedSite:
         """
         with self._context():
             return self._like_mean(self._marginal.variation_ratio(to_float64(self.mean)))
+
+    def _as_numbers(self, value: Any) -> Array:
+        """Return observations in an array of the framework, truth values as 0 and 1."""
+        if isinstance(value, np.ndarray | list):
+            value = constants(value, self.mean)
+        is_bool = "bool" in str(getattr(value, "dtype", ""))
+        return namespace(value).astype(value, self.mean.dtype) if is_bool else value
 
     def to_dataframe(self, mass: float | None = 0.9) -> Any:
         """Return the prediction as a data frame, one row for each element.

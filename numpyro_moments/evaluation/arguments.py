@@ -1,4 +1,4 @@
-"""Check random keys and choose the precision: arguments of many public functions."""
+"""Check calls and random keys, and choose the precision: arguments of many public functions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.primitives import Messenger
+
+from moment_calculus.objectives.calls import Calls
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the function inside NumPyro's handlers."""
+    while isinstance(model, Messenger) and model.fn is not None:
+        model = model.fn
+    return model
+
+
+OF_PYRO = ("pyro.", "pyro_moments.", "guides.pyro.", "torch.")
+ADAM = "numpyro.optim.Adam(0.01)"
+# Arrays of NumPy become those of JAX where the precision is known.
+CALLS = Calls("NumPyro", OF_PYRO, unwrapped, jax.Array, lambda array, double: array, ADAM)
+checked = CALLS.checked
 
 
 def checked_key(name: str, key: Any) -> Any:

@@ -135,8 +135,9 @@ class GradientTrainer:
             losses = jnp.zeros(shape, jnp.result_type(float))
             return jax.lax.fori_loop(0, count, body, (state, losses))
 
-        inputs = self._inputs(0, self.stretch)
-        return jax.jit(run).lower(self._state, *inputs, self.stretch).compile()
+        inputs = self._state, *self._inputs(0, self.stretch), self.stretch
+        name = "steps", rest.structure, self.source.size, *shape
+        return self.problem.programs(rest).compiled(name, run, *inputs)
 
     def leave_saddle(self) -> bool:
         """Move restarts off saddles of a deterministic loss; return whether one moved."""

@@ -129,8 +129,6 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
         return scale_and_mask(evaluate(name, fn.base_dist, value), mask=fn._mask)
     if isinstance(fn, ExpandedDistribution):
         return evaluate(name, fn.base_dist, value).expand(fn.batch_shape)
-    if not isinstance(value, MomentTensor) and fn._validate_args:
-        check_support(fn, value)
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return explain_precision(rule, fn, value)
@@ -153,24 +151,6 @@ def certain_log_prob(fn: Any, value: Any) -> torch.Tensor | None:
     if not isinstance(value, MomentTensor) and not has_moments(fn):
         return fn.log_prob(value)
     return torch.zeros(fn.batch_shape, device=value.device) if 0 in fn.batch_shape else None
-
-
-def check_support(fn: Any, value: torch.Tensor) -> None:
-    """Validate observations as the distribution does if shapes broadcast and none is NaN."""
-    # Shapes and NaN get better errors later.
-    if _broadcast(value.shape, fn.batch_shape + fn.event_shape) and not value.isnan().any():
-        fn._validate_sample(value)
-
-
-def _broadcast(shape: torch.Size, other: torch.Size) -> bool:
-    """Return whether two shapes broadcast; equal ones are the fast case."""
-    if shape == other:
-        return True
-    try:
-        torch.broadcast_shapes(shape, other)
-    except RuntimeError:
-        return False
-    return True
 
 
 def _is_univariate(value: Any) -> bool:
@@ -212,8 +192,6 @@ def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _of_power(name: str, fn: Any, value: Any, power: Any) -> torch.Tensor:
-    if not isinstance(value, MomentTensor) and fn._validate_args:
-        check_support(fn, value)
     sites = frozenset().union(*(tensor.value.sites for tensor in random_tensors(fn)))
     rule = TABLES.rule_of_power(name, fn, sites)
     return explain_precision(lambda fn, value: rule(fn, value, power), fn, value)

@@ -88,7 +88,7 @@ def test_no_predictive_moments_names_the_candidates():
     x, _ = models.data()
     candidates = r"'obs'.*MultivariateStudentT.*Normal, .*Categorical"
     with pytest.raises(UnsupportedMoments, match=candidates) as refusal:
-        predict(model, DVIGuide(), x, x)
+        predict(model, DVIGuide(model), x, x)
     assert "@pyro_moments.predictive_moments" in str(refusal.value)
 
 
@@ -123,7 +123,7 @@ def test_registered_predictive_moments_serve():
             pyro.sample("obs", Shifted(x * w, torch.eye(3)), obs=y)
 
     x, _ = models.data()
-    guide = DVIGuide()
+    guide = DVIGuide(model)
     try:
         prediction = predict(model, guide, x, x)["obs"]
     finally:
