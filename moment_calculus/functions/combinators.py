@@ -200,8 +200,8 @@ class Scaled(PreimagesFromParts, Activation):
     def assuming_positive(self) -> Scaled:
         """Return the function where traced arrays are not negative, NaN where they are."""
         inner = self.inner.assuming_positive() if isinstance(self.inner, Scaled) else self.inner
-        parts = (_not_negative(part) for part in (self.scale, self.shift))
-        return Scaled(inner, *parts, self.policy, True)
+        scale, shift = _not_negative(self.scale), _not_negative(self.shift)
+        return Scaled(inner, scale, shift, self.policy, True)
 
     def preimages(self, level: Any) -> Preimages:
         """Return where f takes (level − shift) / scale, and |dx/d level| there."""

@@ -233,8 +233,8 @@ def factors_of(value: Any) -> list[Value] | None:
     if isinstance(function, Deferred):
         return [function]
     if value.step.is_product:
-        factors = [factors_of(part) for part in value.step.inputs]
-        return None if None in factors else [f for part in factors for f in part or ()]
+        left, right = map(factors_of, value.step.inputs)
+        return left + right if left and right else None
     step = value.step
     if step.affine is not None:
         source, scale, shift = step.affine
@@ -243,8 +243,8 @@ def factors_of(value: Any) -> list[Value] | None:
         return [scale_shift(first, scale, shift), *others] if first and plain else None
     if not isinstance(step, Moved) or step.combines_elements or step.adds_elements:
         return None
-    factors = factors_of(step.source)
-    return factors and [step.apply_to(factor, value) for factor in factors]
+    parts = factors_of(step.source)
+    return None if parts is None else [step.apply_to(part, value) for part in parts]
 
 
 def _log(x: Array) -> Array:
