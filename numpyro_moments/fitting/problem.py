@@ -143,6 +143,19 @@ class Static:
         return jax.tree.unflatten(self.structure, parts)
 
 
+class Fixed:
+    """Arguments with arrays that are constants of a program, which is of these alone."""
+
+    structure = None
+
+    def __init__(self, data: Any) -> None:
+        self.data, self.leaves = data, object()
+
+    def joined(self, arrays: list) -> Any:
+        """Return the arguments."""
+        return self.data
+
+
 def apart(data: Any) -> tuple[list, Static]:
     """Return the arrays among arguments, and the rest."""
     leaves, structure = jax.tree.flatten(data)
