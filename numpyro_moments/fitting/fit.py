@@ -316,7 +316,11 @@ def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) 
     data = source.arguments(0)
     loss = FlatLoss(problem.svi, state.rng_key, *data)
     flat, unravel = ravel_pytree(problem.svi.optim.get_params(state.optim_state))
-    check_deterministic(*loss.two_values(unravel(flat)))
+    values = loss.two_values(unravel(flat))
+    if not np.isfinite(values[0]):
+        args, kwargs = data
+        problem.svi.evaluate(state, *args, **kwargs)  # not compiled: it names the cause
+    check_deterministic(*values)
     objective = cached(loss.objective(flat, unravel))
     start = np.asarray(flat, np.float64)
     outcome = initial_outcome(objective, start, lambda: _explain(problem, source))
