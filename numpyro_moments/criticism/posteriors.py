@@ -23,9 +23,8 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.site import checked_count
 from numpyro_moments.draws.model import NumPyroModel, Whole, is_latent_draw, log_density
-from numpyro_moments.evaluation.arguments import Precision
+from numpyro_moments.evaluation.arguments import Precision, apart
 from numpyro_moments.evaluation.programs import Programs
-from numpyro_moments.fitting.problem import apart
 from numpyro_moments.fitting.storing import sampled_sites
 from numpyro_moments.objectives.alpha import check_density
 from numpyro_moments.objectives.base import Program

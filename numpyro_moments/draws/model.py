@@ -24,9 +24,8 @@ from moment_calculus.criticism.model_with_draws import (
     part_of_plate,
 )
 from moment_calculus.response.problem import plate_axes, unknown_site
-from numpyro_moments.evaluation.arguments import Precision
+from numpyro_moments.evaluation.arguments import Precision, Static, apart
 from numpyro_moments.evaluation.programs import Programs
-from numpyro_moments.fitting.problem import Static, apart
 from numpyro_moments.likelihoods.structure import restored
 from numpyro_moments.prediction.predict import SampledPrediction, of_particles
 from numpyro_moments.sites.terms import without_wrappers

@@ -17,8 +17,9 @@ from numpyro.infer import SVI
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from numpyro_moments._host import evaluate
+from numpyro_moments.evaluation.arguments import Fixed, Static, apart
 from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
-from numpyro_moments.fitting.problem import Fixed, Static, apart, made_of
+from numpyro_moments.fitting.problem import made_of
 
 # Bytes of Hessian products computed together; more would not fit the caches.
 MAX_BATCH_BYTES = 1 << 27
