@@ -14,6 +14,8 @@ from moment_calculus.values.propagation import FunctionRegistry
 from numpyro_moments._host import active_handlers
 from numpyro_moments.evaluation.fingerprint import Incomparable, fingerprint
 
+# A model looks at numbers of its arguments: a mask that selects rows, a condition.
+LOOKS_AT_NUMBERS = jax.errors.JAXTypeError, jax.errors.JAXIndexError
 MOST = 32  # models, with guides and objectives, whose programs are kept
 OPTIONS = "jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion"
 EACH = 64  # programs of each: for other shapes of data
@@ -68,6 +70,13 @@ class Programs:
     def run(self, name: Hashable, function: Callable, *args: Any) -> Any:
         """Return function(*args) by the program of :meth:`compiled`."""
         return self.compiled(name, function, *args)(*args)
+
+    def run_on(self, data: list, name: Hashable, function: Callable, *args: Any) -> Any:
+        """Return function(*args, data), or function(*args, None) if data have to be constants."""
+        try:
+            return self.run(name, function, *args, data)
+        except LOOKS_AT_NUMBERS:
+            return Programs.alone().run(name, function, *args, None)
 
     def compiled(
         self, name: Hashable, function: Callable, *args: Any, options: dict[str, Any] | None = None

@@ -35,11 +35,11 @@ from moment_calculus.optimisation.storage.trainings import Checkpoint, data_dige
 from moment_calculus.optimisation.training import Progress, Trainer, write_below_bar
 from moment_calculus.optimisation.weighting import PlateScaling
 from moment_calculus.response.problem import parameter_names_error
-from numpyro_moments.evaluation.arguments import checked
+from numpyro_moments.evaluation.arguments import checked, is_array
 from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.gradients import GradientTrainer
-from numpyro_moments.fitting.problem import Problem, in_jax, is_array, trained_loss_by_draws
+from numpyro_moments.fitting.problem import Problem, in_jax, trained_loss_by_draws
 from numpyro_moments.fitting.storing import (
     PriorReplacement,
     arrays_in,

@@ -17,8 +17,9 @@ from numpyro.infer import SVI
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from numpyro_moments._host import evaluate
-from numpyro_moments.evaluation.programs import Programs
-from numpyro_moments.fitting.problem import Static, apart, made_of
+from numpyro_moments.evaluation.arguments import Fixed, Static, apart
+from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
+from numpyro_moments.fitting.problem import made_of
 
 # Bytes of Hessian products computed together; more would not fit the caches.
 MAX_BATCH_BYTES = 1 << 27
@@ -134,7 +135,7 @@ class FlatLoss:
     kwargs: dict[str, Any]
 
     @cached_property
-    def _data(self) -> tuple[list, Static]:
+    def _data(self) -> tuple[list, Static | Fixed]:
         return apart((self.args, self.kwargs))
 
     @cached_property
@@ -151,9 +152,13 @@ class FlatLoss:
     def two_values(self, params: dict[str, Any]) -> tuple[float, float]:
         """Return two values of the loss, which differ if it depends on the random key."""
         flat, unravel = ravel_pytree(params)
-        one, other = (
-            self._value_and_grad(flat, unravel, key)[0] for key in jax.random.split(self.key)
-        )
+        keys = jax.random.split(self.key)
+        try:
+            one, other = (self._value_and_grad(flat, unravel, key)[0] for key in keys)
+        except LOOKS_AT_NUMBERS:
+            self.__dict__["_data"] = [], Fixed((self.args, self.kwargs))
+            self.__dict__.pop("programs")
+            one, other = (self._value_and_grad(flat, unravel, key)[0] for key in keys)
         return float(one), float(other)
 
     def name_of(self, params: Any) -> Hashable:

@@ -22,8 +22,9 @@ from moment_calculus.optimisation.minimiser import step_off_saddle
 from moment_calculus.optimisation.outcome import Course
 from moment_calculus.optimisation.training import ProgressBar
 from moment_calculus.optimisation.weighting import WarmUp
+from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.fitting.flat_loss import FlatLoss
-from numpyro_moments.fitting.problem import Problem, Static, apart
+from numpyro_moments.fitting.problem import Problem
 
 
 class GradientTrainer:

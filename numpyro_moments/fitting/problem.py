@@ -18,6 +18,7 @@ from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from moment_calculus.optimisation.weighting import PlateScaling, weight_site
+from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import log_predictive
@@ -128,29 +129,6 @@ def made_of(svi: SVI) -> tuple[Any, ...]:
     return svi.model, svi.guide, svi.loss, svi.optim, svi.constrain_fn, svi.static_kwargs
 
 
-@dataclass(frozen=True)
-class Static:
-    """The structure of arguments, and their leaves that are no arrays."""
-
-    structure: Any
-    leaves: tuple[tuple[int, Any], ...]  # by index
-
-    def joined(self, arrays: list) -> Any:
-        """Return the arguments with arrays, in order, in their places."""
-        rest, leaves = dict(self.leaves), iter(arrays)
-        places = range(self.structure.num_leaves)
-        parts = [rest[place] if place in rest else next(leaves) for place in places]
-        return jax.tree.unflatten(self.structure, parts)
-
-
-def apart(data: Any) -> tuple[list, Static]:
-    """Return the arrays among arguments, and the rest."""
-    leaves, structure = jax.tree.flatten(data)
-    arrays = [leaf for leaf in leaves if is_array(leaf)]
-    rest = tuple((place, leaf) for place, leaf in enumerate(leaves) if not is_array(leaf))
-    return arrays, Static(structure, rest)
-
-
 def in_jax(data: Any) -> Any:
     """Return arguments with JAX arrays for arrays of NumPy and tensors of torch."""
 
@@ -160,11 +138,6 @@ def in_jax(data: Any) -> Any:
         return jnp.asarray(np.asarray(part)) if foreign else part
 
     return jax.tree.map(converted, data)
-
-
-def is_array(leaf: Any) -> bool:
-    """Return whether a leaf is an array."""
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
 # Compilation takes longer than the run: with these options 0.3 instead of 3.4 s for a

@@ -255,3 +255,38 @@ def test_a_warning_of_a_kept_program_is_given_again():
     for _ in range(2):
         with pytest.warns(UserWarning, match="approximate"):
             Programs("warning").run("warns", warns, jnp.ones(2))
+
+
+def of_selected_rows(x, shown, y=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+    chosen = x[shown]
+    with numpyro.plate("data", len(chosen)):
+        numpyro.sample("y", dist.Normal(w * chosen, 0.3), obs=None if y is None else y[shown])
+
+
+def test_data_are_constants_where_a_model_looks_at_their_numbers():
+    for shown in (X > 0, X < 0.5):
+        guide = numpyro_moments.DVIGuide()
+        data = X, shown, Y
+        result = numpyro_moments.fit(
+            of_selected_rows, guide, *data, method="newton", by_draws=False
+        )
+        w, deviation = exact(X[shown], Y[shown])
+        assert result.params["w_auto_loc"] == pytest.approx(w, rel=1e-4)
+        response = numpyro_moments.linear_response(of_selected_rows, result, *data)
+        assert response.standard_deviation("w") == pytest.approx(deviation, rel=1e-3)
+        assert numpyro_moments.loo(result, of_selected_rows, *data).n_data_points == shown.sum()
+
+
+def test_draws_of_other_data_are_not_compiled_for(compilations):
+    for y in (Y, 2 * Y):
+        compilations.clear()
+        guide = numpyro_moments.DVIGuide()
+        result = numpyro_moments.fit(model, guide, X, y, method="newton", by_draws=False)
+        found = numpyro_moments.to_inference_data(result, model, X, y, num_samples=200)
+        w, deviation = exact(y=y)
+        draws = found.posterior["w"].values
+        assert draws.mean() == pytest.approx(w, abs=5 * deviation / 200**0.5)
+        law = dist.Normal(draws[..., None] * X, 0.3)
+        np.testing.assert_allclose(found.log_likelihood["y"], law.log_prob(y), atol=1e-3)
+    assert not compilations
