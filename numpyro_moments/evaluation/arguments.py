@@ -1,4 +1,4 @@
-"""Check calls and random keys, and choose the precision: arguments of many public functions."""
+"""Check calls and keys, choose the precision, take arrays apart: arguments of many functions."""
 
 from __future__ import annotations
 
@@ -57,3 +57,44 @@ class Precision:
     def __call__(self) -> Any:
         """Return the context."""
         return jax.enable_x64(True) if self.double else contextlib.nullcontext()
+
+
+@dataclass(frozen=True)
+class Static:
+    """The structure of arguments, and their leaves that are no arrays."""
+
+    structure: Any
+    leaves: tuple[tuple[int, Any], ...]  # by index
+
+    def joined(self, arrays: list) -> Any:
+        """Return the arguments with arrays, in order, in their places."""
+        rest, leaves = dict(self.leaves), iter(arrays)
+        places = range(self.structure.num_leaves)
+        parts = [rest[place] if place in rest else next(leaves) for place in places]
+        return jax.tree.unflatten(self.structure, parts)
+
+
+class Fixed:
+    """Arguments with arrays that are constants of a program, which is of these alone."""
+
+    structure = None
+
+    def __init__(self, data: Any) -> None:
+        self.data, self.leaves = data, object()
+
+    def joined(self, arrays: list) -> Any:
+        """Return the arguments."""
+        return self.data
+
+
+def apart(data: Any) -> tuple[list, Static]:
+    """Return the arrays among arguments, and the rest."""
+    leaves, structure = jax.tree.flatten(data)
+    arrays = [leaf for leaf in leaves if is_array(leaf)]
+    rest = tuple((place, leaf) for place, leaf in enumerate(leaves) if not is_array(leaf))
+    return arrays, Static(structure, rest)
+
+
+def is_array(leaf: Any) -> bool:
+    """Return whether a leaf is an array."""
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")

@@ -35,11 +35,11 @@ from moment_calculus.optimisation.storage.trainings import Checkpoint, data_dige
 from moment_calculus.optimisation.training import Progress, Trainer, write_below_bar
 from moment_calculus.optimisation.weighting import PlateScaling
 from moment_calculus.response.problem import parameter_names_error
-from numpyro_moments.evaluation.arguments import checked
+from numpyro_moments.evaluation.arguments import checked, is_array
 from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.gradients import GradientTrainer
-from numpyro_moments.fitting.problem import Problem, in_jax, is_array, trained_loss_by_draws
+from numpyro_moments.fitting.problem import Problem, in_jax, trained_loss_by_draws
 from numpyro_moments.fitting.storing import (
     PriorReplacement,
     arrays_in,
@@ -318,7 +318,11 @@ def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) 
     data = source.arguments(0)
     loss = FlatLoss(problem.svi, state.rng_key, *data)
     flat, unravel = ravel_pytree(problem.svi.optim.get_params(state.optim_state))
-    check_deterministic(*loss.two_values(unravel(flat)))
+    values = loss.two_values(unravel(flat))
+    if not np.isfinite(values[0]):
+        args, kwargs = data
+        problem.svi.evaluate(state, *args, **kwargs)  # not compiled: it names the cause
+    check_deterministic(*values)
     objective = cached(loss.objective(flat, unravel))
     start = np.asarray(flat, np.float64)
     outcome = initial_outcome(objective, start, lambda: _explain(problem, source))

@@ -27,8 +27,7 @@ from moment_calculus.optimisation.storage.trainings import (
     signature_of,
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
-from numpyro_moments.evaluation.arguments import checked
-from numpyro_moments.fitting.problem import is_array
+from numpyro_moments.evaluation.arguments import checked, is_array
 from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import bind
 

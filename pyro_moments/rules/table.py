@@ -168,7 +168,7 @@ def setitem(input: Any, key: Any, value: Any) -> None:
         raise UnsupportedMoments(
             "a part of a tensor cannot become random in place",
             sites=getattr(value, "sites", getattr(input, "sites", ())),
-            remedy="build the tensor with torch.cat",
+            remedy="build the tensor with torch.index_put(x, (mask,), values) or torch.cat",
         )
     # The likelihood's rule starts from the predictor; NaN keeps others from using these.
     input[key] = torch.nan

@@ -120,7 +120,8 @@ class Calibration:
         # An end is the smallest count whose probability reaches a level.
         inside = [(self.up_to >= low) & (self.below < high) for low, high in ends]
         counts = to_numpy(self.prediction.quantile([level for pair in ends for level in pair]))
-        counts[::2] -= 1
+        lower = np.arange(len(counts)) % 2 == 0
+        counts = counts - lower.reshape((-1,) + (1,) * (counts.ndim - 1))
         up_to = to_numpy(self.prediction.cdf(to_framework(counts, self.prediction.mean)))
         within = (up_to[1::2] - up_to[::2]).reshape(len(wanted), -1).mean(1)
         return coverage_of(wanted, within.tolist(), inside)
