@@ -248,7 +248,8 @@ def validated():
 
 
 def around():
-    with numpyro.handlers.scale(scale=2.0) as handler:
+    handler = numpyro.handlers.scale(scale=2.0)
+    with handler:
         inside = numpyro_host.active_handlers()
     return inside == [handler] and not numpyro_host.active_handlers()
 
