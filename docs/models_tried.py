@@ -16,6 +16,7 @@ from types import ModuleType
 
 import models_tried_numpyro
 import models_tried_pyro
+from models_tried_textbooks import BEGINNING
 from models_tried_verdicts import SAMPLES, STEPS, Model, Verdict, verdict
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -82,7 +83,8 @@ def main() -> None:
         if options.backend in (None, name):
             rows.append((host.NAME, _tried(host, options.sources / name, options.only)))
     if not options.only and not options.backend:
-        PAGE.write_text(page(rows), encoding="utf-8")
+        _, _, textbooks = PAGE.read_text(encoding="utf-8").partition(BEGINNING)
+        PAGE.write_text(f"{page(rows)}\n{BEGINNING}{textbooks}", encoding="utf-8")
 
 
 def _tried(host: ModuleType, folder: Path, only: str) -> list[str]:

@@ -68,8 +68,10 @@ class UnsupportedMoments(TypeError):
         feeds: Iterable[str] = (),
     ) -> None:
         by_name = "sample_sites=" in remedy and "propagation=" not in remedy
-        self.cause, self.remedy = cause, remedy + OR_DRAW_ALL if by_name else remedy
         self.sites = tuple(sorted(sites))
+        if self.sites and not any(name.startswith("input ") for name in self.sites):
+            remedy = remedy.replace(BY_DRAWING, f"sample_sites={[*self.sites]}")
+        self.cause, self.remedy = cause, remedy + OR_DRAW_ALL if by_name else remedy
         self.operation, self.location = operation, location
         self.feeds = tuple(feeds)
         super().__init__(self._message())
@@ -134,6 +136,8 @@ class UnsupportedMoments(TypeError):
             ("feeds sites", ", ".join(self.feeds)),
             ("remedy", self.remedy),
         )
+        if self.remedy and not any(text for _, text in details[:-1]):
+            return f"{headline}; remedy: {self.remedy}"
         return "\n".join([headline, *(f"  {name}: {text}" for name, text in details if text)])
 
 
@@ -290,13 +294,24 @@ def ignored_dependence(name: str, sites: Collection[str]) -> UnsupportedMoments:
     )
 
 
+def random_covariance(sites: Iterable[str]) -> UnsupportedMoments:
+    """Return the error for a random covariance matrix, or Cholesky factor of one."""
+    return UnsupportedMoments(
+        "a covariance matrix or its Cholesky factor is random: its inverse and determinant have no "
+        "analytic moments",
+        sites=sites,
+        remedy=f"draw the sites of the covariance by {BY_DRAWING}",
+        operation="a multivariate distribution",
+    )
+
+
 def discrete_site(name: str, posterior: Any, *, framework: str) -> UnsupportedMoments:
     """Return the error for a discrete latent site."""
     return UnsupportedMoments(
         f"latent site '{name}' is discrete ({type(posterior).__name__}): it has no "
         "reparameterised samples and no Gaussian moments",
         sites=[name],
-        remedy=_discrete_remedy(framework),
+        remedy=discrete_remedy(framework),
     )
 
 
@@ -328,7 +343,7 @@ def not_reparameterised(
         f"{site} cannot be drawn by reparameterisation: "
         f"{type(posterior).__name__} has no reparameterised samples",
         sites=[name],
-        remedy=_discrete_remedy(framework),
+        remedy=discrete_remedy(framework),
     )
 
 
@@ -346,10 +361,22 @@ def point_without_density(name: str) -> UnsupportedMoments:
 def not_in_guide(name: str) -> UnsupportedMoments:
     """Return the error for a latent site of the model that is not in the guide."""
     return UnsupportedMoments(
-        f"latent site '{name}' of the model is not in the guide",
+        f"latent site '{name}' of the model is not in the guide: observe it (pass y, the argument "
+        "that the model gives to obs=), or pass the model that the guide was trained with",
         sites=[name],
         remedy="add it to the guide, or observe it",
     )
+
+
+def check_same_model(latent: Collection[str], model: Collection[str]) -> None:
+    """Raise UnsupportedMoments if none of a guide's latent sites is in the model."""
+    if latent and not {*latent} & {*model}:
+        raise UnsupportedMoments(
+            f"the guide is of another model: its latent sites are {', '.join(sorted(latent))}, and "
+            f"the model has {', '.join(sorted(model)) or 'none'}: pass the model that it was "
+            "trained with",
+            sites=latent,
+        )
 
 
 def randomness_outside_sites(
@@ -377,8 +404,10 @@ def unknown_sample_sites(unknown: Iterable[str], latent: list[str]) -> Unsupport
     )
 
 
-def _discrete_remedy(framework: str) -> str:
+def discrete_remedy(framework: str) -> str:
+    """Return what to do about a discrete latent site."""
     return (
-        f"sum it out in the model, e.g. by a mixture distribution, or use {framework}'s "
+        "sum it out in the model, e.g. by MixtureSameFamily, or by a factor of the logsumexp of "
+        f"the terms of its values; or use {framework}'s "
         "TraceEnum_ELBO; hide it from an automatic guide only if the model enumerates it"
     )

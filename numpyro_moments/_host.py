@@ -10,6 +10,7 @@ from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr  # a traced program (JAX 0.10)
 from jax.extend.core import Jaxpr as Jaxpr  # the same without its constants
 from jax.extend.core import Primitive
+from numpyro.primitives import _PYRO_STACK
 from numpyro.util import _validate_model
 
 
@@ -37,6 +38,11 @@ def apply_equation(equation: Any, operands: Sequence[Any]) -> list[Any]:
 def evaluate(program: Any, consts: Sequence[Any], *operands: Any) -> list[Any]:
     """Evaluate an open program with its constants (JAX 0.10)."""
     return jax.core.eval_jaxpr(program, consts, *operands)
+
+
+def active_handlers() -> list[Any]:
+    """Return the handlers around the caller (NumPyro 0.22)."""
+    return list(_PYRO_STACK)
 
 
 def validate_model(trace: dict[str, dict]) -> None:

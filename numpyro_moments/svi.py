@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpyro.infer
+from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
+from numpyro_moments.evaluation.arguments import CALLS, checked_key
+from numpyro_moments.evaluation.failure_causes import diagnose_errors, observe
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.sites.traces import bind
 
@@ -47,6 +50,9 @@ class SVI(numpyro.infer.SVI):
         loss: ELBO | None = None,
         **static_kwargs: Any,
     ) -> None:
+        CALLS.check_roles("SVI", {"model": model, "guide": guide})
+        for argument in (*optim_and_loss, optim, loss):
+            CALLS.check_optimiser(argument)
         for argument in optim_and_loss:
             if _is_loss(argument) and loss is None:
                 loss = argument
@@ -60,6 +66,49 @@ class SVI(numpyro.infer.SVI):
         bind(guide, model)  # a DVIGuide() may have been made without a model
         optim = Adam(DEFAULT_LEARNING_RATE) if optim is None else optim
         super().__init__(model, guide, optim, loss or DeterministicELBO(), **static_kwargs)
+
+    def init(self, rng_key: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the initial state, as NumPyro's; observations are checked.
+
+        Args:
+            rng_key: random key.
+            *args: arguments of model and guide.
+            **kwargs: ``init_params``, and arguments of model and guide by name.
+
+        Raises:
+            TypeError: if ``rng_key`` is no key.
+            UnsupportedMoments: if observations are not what the model's distributions take.
+        """
+        key, model = checked_key("rng_key", rng_key), vars(self)["model"]
+        named = {n: part for n, part in kwargs.items() if n not in ("init_params", "static")}
+        named |= self.static_kwargs
+        recorded = handlers.trace(model)
+        try:
+            self.model = recorded
+            with diagnose_errors(model, args, named):
+                state = super().init(key, *args, **kwargs)
+        finally:
+            self.model = model
+        observe(recorded.trace, model, args, named)
+        return state
+
+    def update(self, svi_state: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the next state and the loss, as NumPyro's.
+
+        Args:
+            svi_state: the state that ``init`` or the last update returned.
+            *args: arguments of model and guide.
+            **kwargs: likewise, by name.
+
+        Raises:
+            TypeError: if ``svi_state`` is no state.
+        """
+        if not hasattr(svi_state, "optim_state"):
+            raise TypeError(
+                f"update takes the state that init returned, got {type(svi_state).__name__}: call "
+                "state = svi.init(key, x, y), then state, loss = svi.update(state, x, y)"
+            )
+        return super().update(svi_state, *args, **kwargs)
 
 
 def _is_loss(argument: Any) -> bool:

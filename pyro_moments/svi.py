@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyro.infer
 from pyro.infer.elbo import ELBO
 from pyro.optim import Adam, PyroOptim  # type: ignore[attr-defined]
 
+from pyro_moments.evaluation.arguments import CALLS
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.traces import bind
 
@@ -45,6 +47,10 @@ class SVI(pyro.infer.SVI):
         loss: ELBO | Callable | None = None,
         **options: Any,
     ) -> None:
+        CALLS.check_roles("SVI", {"model": model, "guide": guide})
+        for argument in (*optim_and_loss, optim, loss):
+            if not inspect.isroutine(argument) or CALLS.makes_optimisers(argument):
+                CALLS.check_optimiser(argument)
         for argument in optim_and_loss:
             if isinstance(argument, PyroOptim) and optim is None:
                 optim = argument

@@ -160,7 +160,10 @@ class DVIGuide(AutoGuide):
         sites = run.sites
         if self._trained_names and not sites:
             names = ", ".join(sorted(self._trained_names or ()))
-            raise ValueError(f"none of the parameters {names} is of a site of the model")
+            raise ValueError(
+                f"none of the parameters {names} is of a site of the model: pass those that fit "
+                "returned for this model"
+            )
         # a traced bound of a support must not outlive its trace
         if not any(is_traced(leaf) for leaf in jax.tree.leaves(sites)):
             self._sites = sites

@@ -6,7 +6,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from operator import attrgetter
+from functools import reduce
 from typing import Any
 
 import pyro
@@ -425,7 +425,11 @@ class DVIGuide(AutoGuide):
         return OnSupport(base, biject_to(site.support).with_cache()).with_support(site.support)
 
     def _current_parameters(self, site: str) -> tuple[Any, ...]:
-        return tuple(attrgetter(name)(self) for name in self._parameter_names(site))
+        # A site may be named like a method of ``nn.Module``, as "half" or "float".
+        return tuple(
+            reduce(lambda module, part: module.__getattr__(part), name.split("."), self)
+            for name in self._parameter_names(site)
+        )
 
     @torch.no_grad()
     def sample_posterior(self, num_samples: int = 1) -> dict[str, torch.Tensor]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
+from moment_calculus.errors import warn_user
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.pareto import (
     ImportanceWeights,
     check_ratios,
     largest_reliable_shape,
+    log_sum_exp,
     smooth_weights,
 )
 from moment_calculus.response.problem import check_reliable
@@ -115,6 +115,7 @@ def resample(
     return Draws(f"{draws.source}, resampled", values, resampled_by=str(weights))
 
 
+APPROXIMATION_REMEDY = "Take draws of linear_response, a guide with covariances, or NUTS"
 ROWS = 4096  # data whose weights are in memory at once, in double precision
 
 
@@ -132,14 +133,16 @@ class LeaveOneOut:
     joint: ImportanceWeights  # of the approximation as a whole
 
     @classmethod
-    def of(cls, log_likelihood: np.ndarray, log_ratios: np.ndarray) -> LeaveOneOut:
+    def of(
+        cls, log_likelihood: np.ndarray, log_ratios: np.ndarray, efficiency: float = 1.0
+    ) -> LeaveOneOut:
         """Compute from log-likelihoods [..., draws] and log p − log q [draws]."""
         shape, count = log_likelihood.shape[:-1], log_likelihood.shape[-1]
         rows, joint, columns = log_likelihood.reshape(-1, count), smooth_weights(log_ratios), []
         for start in range(0, len(rows), ROWS):
             part = rows[start : start + ROWS].astype(np.float64)
-            weights = smooth_weights(log_ratios - part)
-            means = [logsumexp(each.log + part, axis=-1) for each in (weights, joint)]
+            weights = smooth_weights(log_ratios - part, efficiency)
+            means = [log_sum_exp(each.log + part) for each in (weights, joint)]
             columns.append([*means, weights.shape, weights.is_heavy])
         arrays: Any = (np.concatenate(part).reshape(shape) for part in zip(*columns, strict=True))
         left_out, within, shapes, is_bad = arrays
@@ -155,7 +158,7 @@ class LeaveOneOut:
         """Return the largest k̂ that can be trusted."""
         return largest_reliable_shape(self.joint.log.size)
 
-    def warn_if_bad(self) -> None:
+    def warn_if_bad(self, remedy: str = APPROXIMATION_REMEDY) -> None:
         """Warn if weights cannot be trusted."""
         if not self.joint.is_reliable:
             text = (
@@ -170,11 +173,11 @@ class LeaveOneOut:
                 f"leave-one-out weights of {self.is_bad.sum()} of {self.is_bad.size} data have "
                 f"Pareto shapes that are too large, those of {most_influential(self.shapes, 3)} "
                 f"the largest (k̂ up to {self.shapes.max():.2f}): their log predictive densities "
-                "are unreliable. Take draws of linear_response, a guide with covariances, or NUTS"
+                f"are unreliable. {remedy}"
             )
         else:
             return
-        warnings.warn(text, UserWarning, stacklevel=4)
+        warn_user(text, UserWarning)
 
 
 def most_influential(shapes: np.ndarray, count: int = 1) -> str:

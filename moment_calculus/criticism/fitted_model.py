@@ -237,6 +237,17 @@ class FittedModel:
         with self.posterior.model_context():
             return self.model.observed
 
+    def check_observed(self) -> None:
+        """Raise ValueError for a site that has neither draws nor observations."""
+        with self.posterior.model_context():
+            sites, observed = self.model.sites, self.model.observed
+        for name, site in sites.items():
+            if site.kind == "observed" and name not in observed:
+                raise ValueError(
+                    f"site '{name}' is not observed: pass y, the argument that the model gives to "
+                    "obs=, with the data that the guide was trained on"
+                )
+
     @property
     def held_out(self) -> Arrays:
         """Return values of the observed sites among the arguments for predictions."""

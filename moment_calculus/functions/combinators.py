@@ -8,6 +8,7 @@ they agree.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from moment_calculus.numerics.arrays import Array, namespace
 
 
 Knots = tuple[Any, ...]
+Range = tuple[float, float]  # the smallest and the largest entry
+POSITIVE = sys.float_info.min, sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,13 @@ class Bounds:
         open_ended = self.open_ended or other.open_ended
         return Bounds(self.low + other.low, self.high + other.high, open_ended)
 
-    def affine(self, scale: Any, shift: Any) -> Bounds:
+    def affine(self, scale: Any, shift: Any, *, traced_are_positive: bool = False) -> Bounds:
         """Return the bounds of scale · f + shift, for numbers or arrays."""
-        scales, shifts = value_range(scale), value_range(shift)
+        assumed = POSITIVE, (0.0, POSITIVE[1])
+        scales, shifts = (
+            value_range(part) or (range_ if traced_are_positive else None)
+            for part, range_ in zip((scale, shift), assumed, strict=True)
+        )
         if scales is None or shifts is None:
             return Bounds()
         ends = [s * end if s else 0.0 for s in scales for end in (self.low, self.high)]
@@ -63,7 +70,7 @@ class Bounds:
         return Bounds(min(ends) + shifts[0], max(ends) + shifts[1], open_ended)
 
 
-def value_range(part: Any) -> tuple[float, float] | None:
+def value_range(part: Any) -> Range | None:
     """Return the smallest and the largest entry; None of a traced array."""
     if isinstance(part, int | float):
         return float(part), float(part)
@@ -145,6 +152,7 @@ class Scaled(PreimagesFromParts, Activation):
     scale: Any  # number or array, as is the shift
     shift: Any
     policy: RecognitionPolicy  # whether f may be evaluated at fixed points
+    traced_are_positive: bool = False  # whether arrays without values are taken as positive
     name = "scaled"
 
     def __call__(self, x: Array) -> Array:
@@ -186,7 +194,14 @@ class Scaled(PreimagesFromParts, Activation):
     @property
     def extent(self) -> Bounds:
         """Return the bounds of f, scaled and shifted."""
-        return bounds_of(self.inner).affine(self.scale, self.shift)
+        assumed = self.traced_are_positive
+        return bounds_of(self.inner).affine(self.scale, self.shift, traced_are_positive=assumed)
+
+    def assuming_positive(self) -> Scaled:
+        """Return the function where traced arrays are not negative, NaN where they are."""
+        inner = self.inner.assuming_positive() if isinstance(self.inner, Scaled) else self.inner
+        scale, shift = _not_negative(self.scale), _not_negative(self.shift)
+        return Scaled(inner, scale, shift, self.policy, True)
 
     def preimages(self, level: Any) -> Preimages:
         """Return where f takes (level − shift) / scale, and |dx/d level| there."""
@@ -196,7 +211,15 @@ class Scaled(PreimagesFromParts, Activation):
     def with_arrays_moved(self, move: Move, shape: tuple[int, ...]) -> Scaled:
         """Return the function with its arrays rearranged."""
         scale, shift = (_part_moved(part, move, shape) for part in (self.scale, self.shift))
-        return Scaled(with_arrays_moved(self.inner, move, shape), scale, shift, self.policy)
+        inner = with_arrays_moved(self.inner, move, shape)
+        return Scaled(inner, scale, shift, self.policy, self.traced_are_positive)
+
+
+def _not_negative(part: Any) -> Any:
+    """Return a traced array with NaN in the place of negative entries; other parts as they are."""
+    if value_range(part) is not None:
+        return part
+    return namespace(part).where(part >= 0, part, math.nan)
 
 
 def _part_moved(part: Any, move: Move, shape: tuple[int, ...]) -> Any:

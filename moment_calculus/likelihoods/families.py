@@ -13,6 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
+from moment_calculus.likelihoods.cumulative import (
+    binomial_up_to,
+    gamma_poisson_up_to,
+    geometric_up_to,
+    negative_binomial_up_to,
+    poisson_up_to,
+)
 from moment_calculus.likelihoods.divergences import uniform_prior
 from moment_calculus.likelihoods.expectations import expected_value, tempered_factor
 from moment_calculus.likelihoods.location_scale import (
@@ -93,6 +100,8 @@ class Family:
         exists: name of the parameter that decides whether predictive moments exist, the
             bound above which the mean exists, and that of the variance; None if both
             always exist.
+        cumulative: of counts: takes whole numbers and certain parameters, and returns the
+            probabilities of counts up to them; None for sums of probabilities.
     """
 
     name: str
@@ -104,6 +113,7 @@ class Family:
     marginal: Callable[..., Marginal] | None = None
     tempered: Callable[..., Array] | None = None
     exists: tuple[str, float, float] | None = None
+    cumulative: Callable[..., Array] | None = None
 
 
 def _normal_predictive(loc: Value, scale: Value) -> tuple:
@@ -162,16 +172,30 @@ FAMILIES = (
         tempered=tempered_multivariate_normal,
     ),
     Family("Bernoulli", bernoulli, odds=True, tempered=tempered_bernoulli),
-    Family("Binomial", binomial, "total_count", odds=True, tempered=tempered_binomial),
+    Family(
+        "Binomial",
+        binomial,
+        "total_count",
+        odds=True,
+        tempered=tempered_binomial,
+        cumulative=binomial_up_to,
+    ),
     Family(
         "NegativeBinomial",
         negative_binomial,
         "total_count",
         odds=True,
         tempered=tempered_negative_binomial,
+        cumulative=negative_binomial_up_to,
     ),
-    Family("Geometric", geometric, odds=True, tempered=tempered_geometric),
-    Family("Poisson", poisson, "rate", tempered=tempered_poisson),
+    Family(
+        "Geometric",
+        geometric,
+        odds=True,
+        tempered=tempered_geometric,
+        cumulative=geometric_up_to,
+    ),
+    Family("Poisson", poisson, "rate", tempered=tempered_poisson, cumulative=poisson_up_to),
     Family(
         "Exponential",
         exponential,
@@ -196,6 +220,7 @@ FAMILIES = (
         gamma_poisson,
         "concentration rate",
         tempered=tempered_gamma_poisson,
+        cumulative=gamma_poisson_up_to,
     ),
     Family(
         "Weibull",
@@ -250,6 +275,11 @@ class _Rules:
         assert self.family.marginal is not None, "a family with predictive moments of its own"
         return self.family.marginal(name, *self.read(self.family, fn)[0])
 
+    def cumulative(self, fn: Any, value: Array) -> Array:
+        assert self.family.cumulative is not None, "a family of counts"
+        parameters, odds = self.read(self.family, fn)
+        return self.family.cumulative(value, *parameters, **odds)
+
     def existing(self, fn: Any) -> tuple:
         """Return predictive moments by quadrature, infinite where they do not exist."""
         assert self.family.exists is not None, "a family whose moments may not exist"
@@ -289,6 +319,8 @@ class LikelihoodTables:
         self.expected.register(*kinds)(rules.expected)
         if family.tempered is not None:
             self.tempered.register(*kinds)(rules.tempered)
+        if family.cumulative is not None:
+            self.univariate.cumulatives.register(*kinds)(rules.cumulative)
         if family.predictive is not None:
             self.predictive_moments(*kinds, marginal=rules.marginal)(rules.predictive)
         if family.exists is not None:

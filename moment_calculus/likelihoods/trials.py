@@ -25,6 +25,7 @@ from moment_calculus.likelihoods.expectations import (
 )
 from moment_calculus.likelihoods.links import (
     LOG_NDTR,
+    expected_log,
     expected_log_trials,
     log,
     log_probabilities,
@@ -192,14 +193,14 @@ def _of_probability(one: Any, zero: Any) -> tuple[tuple[Any, ...], Callable[...,
 
 def poisson(value: Array, rate: Any) -> Array:
     """Return E[log Poisson(value; rate)] = y E[log λ] − E[λ] − log y!."""
-    return value * expected_value(log(rate)) - expected_value(rate) - gammaln(value + 1.0)
+    return value * expected_log(rate) - expected_value(rate) - gammaln(value + 1.0)
 
 
 def exponential(value: Array, rate: Any) -> Array:
     """Return E[log Exponential(value; rate)] = E[log λ] − y E[λ]."""
     if is_value(value) and is_value(rate):
         return smooth_expectation(_log_gamma, value, 1.0, rate)
-    return expected_value(log(rate)) - product_or_zero(expected_value(value), expected_value(rate))
+    return expected_log(rate) - product_or_zero(expected_value(value), expected_value(rate))
 
 
 def gamma(value: Array, concentration: Any, rate: Any) -> Array:
@@ -211,7 +212,7 @@ def gamma(value: Array, concentration: Any, rate: Any) -> Array:
         check_positive_function(concentration)
         check_positive_function(rate)
         return smooth_expectation(_log_gamma, value, concentration, rate)
-    log_value, log_rate = expected_value(log(value)), expected_value(log(rate))
+    log_value, log_rate = expected_log(value), expected_log(rate)
     shape = concentration + 0.0 * log_value
     product = product_or_zero(expected_value(value), expected_value(rate))
     return _gamma_terms(shape, log_value, log_rate) - product

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,10 @@ from moment_calculus.predictions.marginals import (
     no_entropy_given,
 )
 from moment_calculus.values import Gaussian, Value
+from moment_calculus.values.propagation import ClassRegistry
 from moment_calculus.values.spread import broadcast_shape, broadcasts_to
+
+FRAMEWORKS = "pyro", "torch", "numpyro"  # packages of the frameworks' distributions
 
 Question = Callable[[Any], Array]  # from a distribution with certain parameters to an array
 
@@ -48,6 +51,10 @@ class Univariate:
     double: Callable[[Any], Any]  # the random value, or an array in double precision, or counts
     binary: tuple[type, ...]  # classes of binary outcomes
     trials: tuple[type, ...]  # classes with a probability of success, the binary ones among them
+    zero_inflated: tuple[Any, ...]  # classes with a ``gate`` and a ``base_dist``
+    expanded: tuple[Any, ...]  # classes of distributions that repeat their ``base_dist``
+    # From a distribution with certain parameters and whole numbers to P(y ≤ k) of counts.
+    cumulatives: ClassRegistry = field(default_factory=ClassRegistry)
 
     def expected(self, fn: Any, value: Any) -> Array:
         """Return E_q[log p(value)] by quadrature on the own ``log_prob``."""
@@ -97,6 +104,7 @@ class Univariate:
             (low, 1 if is_binary else high),
             partial(self._success, fn) if isinstance(fn, self.trials) else None,
             len(arguments),
+            partial(self._cumulative_of_counts, fn),
             mean_quantile=mean_quantile,
         )
 
@@ -128,6 +136,22 @@ class Univariate:
         cumulative, arguments = self._of_value(fn, value, _cdf)
         knots = self._knots(fn, self.double(value))
         return expected_probability(cumulative, value, *arguments, knots=knots)
+
+    def _cumulative_of_counts(self, fn: Any, value: Array) -> Array:
+        """Return P(y ≤ value) of whole numbers; NotImplementedError without a formula."""
+        cumulative, arguments = self._of_value(fn, value, self._up_to)
+        return expected_probability(cumulative, value, *arguments)
+
+    def _up_to(self, certain: Any, value: Array) -> Array:
+        if isinstance(certain, self.expanded):
+            return self._up_to(certain.base_dist, value)
+        if isinstance(certain, self.zero_inflated):
+            return certain.gate + (1 - certain.gate) * self._up_to(certain.base_dist, value)
+        rule = self.cumulatives.function_for(certain)
+        # A subclass of the user's may have other probabilities than its parent.
+        if rule is None or type(certain).__module__.partition(".")[0] not in FRAMEWORKS:
+            raise NotImplementedError
+        return rule(certain, value)
 
     def _attribute(self, fn: Any, name: str) -> tuple[Callable[..., Array], list[Value]]:
         """Return an attribute as a function of the random parameters, and these."""

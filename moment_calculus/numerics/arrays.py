@@ -21,8 +21,9 @@ Array = Any
 
 
 def device(array: Array) -> Any:
-    """Return the device for arrays made beside this one; None for a JAX tracer."""
-    return getattr(array, "device", None)
+    """Return the device for arrays made beside this one; None in JAX, which moves them itself."""
+    # Programs would be compiled anew for arrays that are committed to a device.
+    return None if array_api_compat.is_jax_array(array) else getattr(array, "device", None)
 
 
 def to_numpy(array: Any, dtype: Any = None) -> np.ndarray:
@@ -297,15 +298,15 @@ def is_traced_once(array: Array) -> bool:
     return array_api_compat.is_jax_array(array)
 
 
-def _dispatch(of_scipy: str, of_torch: str, of_jax: str) -> Callable[[Array], Array]:
-    """Return a function of one array that calls its framework's implementation."""
+def _dispatch(of_scipy: str, of_torch: str, of_jax: str) -> Callable[..., Array]:
+    """Return a function of arrays that calls their framework's implementation."""
 
-    def function(x: Array) -> Array:
-        if array_api_compat.is_torch_array(x):
-            return _torch_special(of_torch)(x)
-        if array_api_compat.is_jax_array(x):
-            return _jax_special(of_jax)(x)
-        return getattr(scipy.special, of_scipy)(x)
+    def function(*x: Array) -> Array:
+        if array_api_compat.is_torch_array(x[-1]):
+            return _torch_special(of_torch)(*x)
+        if array_api_compat.is_jax_array(x[-1]):
+            return _jax_special(of_jax)(*x)
+        return getattr(scipy.special, of_scipy)(*x)
 
     function.__name__ = function.__qualname__ = of_scipy
     return function
@@ -333,6 +334,8 @@ digamma = _dispatch("digamma", "digamma", "digamma")
 gammaln = _dispatch("gammaln", "gammaln", "gammaln")
 log_ndtr = _dispatch("log_ndtr", "log_ndtr", "log_ndtr")
 ndtri = _dispatch("ndtri", "ndtri", "ndtri")
+gammaincc = _dispatch("gammaincc", "gammaincc", "gammaincc")  # torch: x alone has a gradient
+betainc_but_of_torch = _dispatch("betainc", "betainc", "betainc")
 
 
 def log1p(x: Array) -> Array:

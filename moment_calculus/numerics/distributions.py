@@ -33,11 +33,13 @@ def invert_increasing(
     half_width: Array,
     bounds: tuple[Any, Any] = (-math.inf, math.inf),
     slack: Array | float = -1.0,
+    resolution: float = 0.0,
 ) -> Array:
     """Return where an increasing function takes the values ``levels``; NaN where it is NaN.
 
     A bracket around ``centre`` of half-width ``half_width`` is widened, then halved until the
-    function is within ``slack`` of the levels, by default as far as its precision goes.
+    function is within ``slack`` of the levels, or the bracket as narrow as ``resolution``; by
+    default as far as the precision goes.
     """
     xp = namespace(levels)
     centre = xp.where(xp.abs(centre) < MAX_MOMENT, centre, xp.zeros_like(centre))
@@ -52,7 +54,7 @@ def invert_increasing(
 
     zero = xp.zeros_like(centre)
     start = _Search(zero, zero, -half_width, zero, constants(0.0, centre))
-    search = while_loop(lambda state: state.is_open(xp), step, start)
+    search = while_loop(lambda state: state.is_open(xp, resolution), step, start)
     return xp.where(search.phase == FAILED, math.nan, search.middle())
 
 
@@ -68,10 +70,11 @@ class _Search(NamedTuple):
     def middle(self) -> Array:
         return self.low + (self.high - self.low) / 2
 
-    def is_open(self, xp: Any) -> Array:
+    def is_open(self, xp: Any, resolution: float) -> Array:
         """Return whether any bracket is incomplete or wide, with rounds left."""
         size = xp.maximum(xp.abs(self.low), xp.abs(self.high))
-        wide = self.high - self.low > 4 * float(xp.finfo(size.dtype).eps) * size
+        precision = 4 * float(xp.finfo(size.dtype).eps) * size
+        wide = self.high - self.low > xp.clip(precision, min=resolution)
         busy = (self.phase < BISECTING) | ((self.phase == BISECTING) & wide)
         return xp.any(busy) & (self.rounds < MAX_SEARCH_ROUNDS)
 
@@ -107,8 +110,9 @@ def count_quantile(
     variance: Array,
     bounds: tuple[Any, Any] = (0, math.inf),
 ) -> Array:
-    """Return the smallest counts [*shape] whose cumulative probabilities reach ``levels``.
+    """Return the smallest counts whose cumulative probabilities reach ``levels``.
 
+    Levels are [levels, ...] or [...], to broadcast with mean and variance [*shape];
     ``probability`` maps counts [counts, *shape] to probabilities. Where rounding keeps
     their sum below a level, the result is the bound of Cantelli's inequality. The work is
     proportional to the largest count; the result is NaN beyond four million, or where a
@@ -116,8 +120,10 @@ def count_quantile(
     """
     xp = namespace(levels)
     first, last = bounds
-    size = counts_per_round(tuple(levels.shape))
-    offsets = constants(np.arange(size).reshape((-1,) + (1,) * levels.ndim), levels)
+    size = counts_per_round(tuple(mean.shape))
+    offsets = constants(np.arange(size).reshape((-1,) + (1,) * mean.ndim), mean)
+    levels = levels + 0 * mean
+    one = (1,) * (levels.ndim - mean.ndim)  # the axis of levels, for sums [counts, *shape]
     bound = 1 + xp.floor(mean + (variance * levels / (1 - levels)) ** 0.5)
     limit = xp.minimum(bound, last + xp.zeros_like(bound))
     is_finite = xp.isfinite(mean + variance)
@@ -131,15 +137,15 @@ def count_quantile(
         start, total, quantile = state
         counts = start + offsets
         # A count beyond the largest is replaced by the largest, which comes before it.
-        within = xp.minimum(counts + 0 * levels, last + 0 * levels)
+        within = xp.minimum(counts + 0 * mean, last + 0 * mean)
         sums = total + xp.cumulative_sum(probability(within), axis=0)
-        reached = sums >= levels
-        hit = xp.min(xp.where(reached, within, math.inf), axis=0)
+        every = (size, *one, *mean.shape)
+        reached = xp.reshape(sums, every) >= levels
+        hit = xp.min(xp.where(reached, xp.reshape(within, every), math.inf), axis=0)
         quantile = xp.where(xp.isnan(quantile) & xp.isfinite(hit), hit, quantile)
         return start + size, sums[-1, ...], quantile
 
-    zero = 0 * levels
-    state = (constants(float(first), levels), zero, zero + math.nan)
+    state = (constants(float(first), mean), 0 * mean, 0 * levels + math.nan)
     start, total, quantile = while_loop(condition, body, state)
     is_exhausted = xp.isnan(quantile) & (start > limit) & ~xp.isnan(total)
     return xp.where(is_exhausted, limit, quantile)

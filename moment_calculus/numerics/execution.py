@@ -14,6 +14,7 @@ import numpy as np
 
 from moment_calculus.numerics.arrays import constants, namespace
 from moment_calculus.numerics.derivatives import executes_eagerly, is_eager
+from moment_calculus.numerics.private_apis import is_traced
 
 Array = Any
 
@@ -163,14 +164,15 @@ def checkpointed_rows(function: Callable[..., Array], size: int) -> Callable[...
 
 
 def while_loop(condition: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
-    """Apply ``step`` while ``condition`` holds, under JAX in a compiled loop."""
-    if any(map(array_api_compat.is_jax_array, state)):
-        import jax
-
-        return jax.lax.while_loop(condition, step, state)
-    while condition(state):
+    """Apply ``step`` while ``condition`` holds, in traced programs of JAX in a compiled loop."""
+    # A compiled loop would be compiled anew by each call, which takes longer than it runs.
+    while not is_traced(holds := condition(state)):
+        if not holds:
+            return state
         state = step(state)
-    return state
+    import jax
+
+    return jax.lax.while_loop(condition, step, state)
 
 
 def in_row_chunks(function: Callable[..., Array], arrays: Sequence[Array], size: int) -> Array:

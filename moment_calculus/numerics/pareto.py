@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
 
 from moment_calculus.numerics.arrays import Array
 
@@ -33,7 +32,7 @@ class ImportanceWeights:
     @property
     def share(self) -> np.ndarray:
         """Return the effective number of draws over their number, [...]."""
-        return np.exp(-logsumexp(2 * self.log, axis=-1)) / self.log.shape[-1]
+        return 1 / (np.exp(2 * self.log).sum(-1) * self.log.shape[-1])
 
     @property
     def is_reliable(self) -> np.ndarray:
@@ -68,7 +67,7 @@ class ImportanceWeights:
 
     def product_moment(self, deviations: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Return the mean product of centred draws [draws, ...], without bias."""
-        spent = np.exp(logsumexp(2 * self.log))
+        spent = np.exp(2 * self.log).sum()
         return self.mean(deviations * other) / (1 - spent)
 
     def covariance(self, values: np.ndarray) -> np.ndarray:
@@ -85,13 +84,26 @@ class ImportanceWeights:
         return np.sqrt(self.product_moment(deviations, deviations))
 
 
-def smooth_weights(log_ratios: Array) -> ImportanceWeights:
-    """Return smoothed weights from log ratios [..., draws] of independent draws."""
+def log_sum_exp(x: np.ndarray) -> np.ndarray:
+    """Return log Σ eˣ over the last axis; SciPy's takes three times as long."""
+    largest = x.max(-1, keepdims=True)
+    largest = np.where(np.isfinite(largest), largest, 0.0)
+    terms = x - largest
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(terms, out=terms).sum(-1)) + largest[..., 0]
+
+
+def smooth_weights(log_ratios: Array, efficiency: float = 1.0) -> ImportanceWeights:
+    """Return smoothed weights from log ratios [..., draws].
+
+    ``efficiency`` is the effective number of draws over their number: 1 of independent ones.
+    """
     ratios = np.array(log_ratios, np.float64)
     rows = ratios.reshape(-1, ratios.shape[-1])
     step = max(1, ROWS // max(1, rows.shape[-1]))
     shapes = np.concatenate(
-        [np.zeros(0), *(_smooth(rows[at : at + step]) for at in range(0, len(rows), step))]
+        [np.zeros(0)]
+        + [_smooth(rows[at : at + step], efficiency) for at in range(0, len(rows), step)]
     )
     return ImportanceWeights(rows.reshape(ratios.shape), shapes.reshape(ratios.shape[:-1]))
 
@@ -112,12 +124,12 @@ def largest_reliable_shape(draws: int) -> float:
     return min(1 - 1 / np.log10(draws), 0.7)
 
 
-def _smooth(rows: np.ndarray) -> np.ndarray:
+def _smooth(rows: np.ndarray, efficiency: float) -> np.ndarray:
     """Smooth and normalise log ratios [rows, draws] in place; return k̂ of each row."""
     rows -= rows.max(-1, keepdims=True)
     is_constant = rows.min(-1) > -CONSTANT
     count = rows.shape[-1]
-    tail = int(np.ceil(min(count / 5, 3 * np.sqrt(count))))
+    tail = int(np.ceil(min(count / 5, 3 * np.sqrt(count / efficiency))))
     order = np.argpartition(rows, count - tail - 1, axis=-1)
     tail_indices, before = order[:, count - tail :], order[:, count - tail - 1 : count - tail]
     cut = np.maximum(np.take_along_axis(rows, before, -1), np.log(np.finfo(float).tiny))
@@ -132,7 +144,7 @@ def _smooth(rows: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         values = np.where(is_fitted, np.log(quantiles + np.exp(cut)), values)
     np.put_along_axis(rows, tail_indices, np.minimum(values, 0.0), -1)
-    rows -= logsumexp(rows, axis=-1, keepdims=True)
+    rows -= log_sum_exp(rows)[:, None]
     return np.where(is_constant, 0.0, np.where(is_fitted[:, 0], shapes, np.inf))
 
 
@@ -161,7 +173,7 @@ def _pareto(excess: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         columns = [np.log1p(-grid[:, at, None] * excess).mean(-1) for at in range(size)]
         shapes = np.stack(columns, -1)
         profile = n * (np.log(-grid / shapes) - shapes - 1)
-        weights = np.exp(profile - logsumexp(profile, axis=-1, keepdims=True))
+        weights = np.exp(profile - log_sum_exp(profile)[:, None])
         weights = np.where(weights < 10 * np.finfo(float).eps, 0.0, weights)
         theta = (weights * grid).sum(-1) / weights.sum(-1)
         shape = np.log1p(-theta[:, None] * excess).mean(-1)

@@ -21,6 +21,7 @@ import numpy as np
 from moment_calculus.numerics.arrays import (
     Array,
     constants,
+    is_traced_once,
     logsumexp,
     namespace,
     ndtri,
@@ -37,6 +38,7 @@ POINTS = 10
 # Counts of evenly spaced points to try, and how many standard deviations they reach: both
 # grow, so that a tail that is cut off shows as a change.
 EVEN_RULES = (24, 6.5), (36, 8.5), (56, 10.5), (112, 12.5)
+FEWEST_COMPILED = 36  # points in JAX, some of weight zero: it compiles every shape anew
 
 
 @dataclass
@@ -162,7 +164,9 @@ def even_nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
     # number of points (Trefethen and Weideman 2014).
     places = np.linspace(-rule.edge, rule.edge, rule.count)
     weights = np.exp(-0.5 * places**2)
-    parts = (places, weights / weights.sum())
+    parts: tuple[Any, ...] = places, weights / weights.sum()
+    if is_traced_once(mean) and rule.count < FEWEST_COMPILED:
+        parts = tuple(np.pad(part, (0, FEWEST_COMPILED - rule.count)) for part in parts)
     points, mass = (constants(part.reshape((-1,) + (1,) * len(mean.shape)), mean) for part in parts)
     return mean + safe_scale(variance) * points, mass + 0 * mean
 

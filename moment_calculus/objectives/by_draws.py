@@ -107,7 +107,9 @@ def loss_by_draws(
         warnings.simplefilter("ignore")  # the training has already given these warnings
         for rows in smaller:
             with contextlib.suppress(Exception):  # models may fail in any way on fewer rows
-                return check(rows)
+                result = check(rows)
+                if not math.isnan(result.loss):
+                    return result
         return check(whole)
 
 

@@ -6,33 +6,50 @@ The ``diagnosis`` modules of the front ends look for these causes in their frame
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from moment_calculus.errors import UnsupportedMoments
+import numpy as np
+
+from moment_calculus.errors import UnsupportedMoments, discrete_remedy, raising_line
+from moment_calculus.objectives.arguments import check_call, is_frame, numeric
+from moment_calculus.objectives.observations import Observations
+
+# What errors of arrays that do not fit say, in torch and in JAX; torch.vmap says "output with
+# shape" where a program cannot fill arrays, and is run once for each particle.
+SHAPES = re.compile(
+    r"\A(?!output with shape)[^\n]*"
+    r"(must match|mismatch|cannot be multiplied|broadcast|ncompatible|contracting dim|same shape)"
+)
+REPEATED = re.compile(r"(?:Multiple sample sites named|unique names but got) ['`]([^'`]*)['`]")
+# What torch's and NumPyro's distributions say of parameters: the parameter, and the family.
+INVALID = re.compile(r"parameter (?P<name>\w+) .*of distribution (?P<family>\w+)", re.DOTALL)
+INVALID_IN_NUMPYRO = re.compile(r"(?P<family>\w+) distribution got invalid (?P<name>\w+) parameter")
+UNOBSERVED = re.compile(r"Continuous inference cannot handle discrete sample site '([^']*)'")
 
 
-class Diagnosis(ABC):
+class Diagnosis(Observations):
     """Find out why an evaluation failed, from inputs, data and plates."""
 
-    invalid: tuple[type[Exception], ...]  # of invalid parameters
-    invalid_message: str  # part of the message of these errors
+    invalid_message: str  # part of the message of errors of invalid parameters
     shape_errors: tuple[type[Exception], ...]  # errors that weights inside a plate raise
-    replacement: str  # name of the framework's function that replaces NaN
+    own: type | tuple[type, ...]  # the framework's arrays
+    as_array: str  # how a user makes one
 
     @abstractmethod
-    def arrays(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, Any]]:
-        """Yield the certain arrays among a model's arguments, with names."""
+    def function(self, model: Any) -> Any:
+        """Return the function inside the framework's handlers."""
 
     @abstractmethod
-    def indices_not_finite(self, data: Any) -> tuple[Sequence[Sequence[int]], int]:
-        """Return the indices [count, axes] of NaN or infinite elements, and the number of elements.
+    def leaves(self, argument: Any) -> Iterator[Any]:
+        """Yield the arrays and other leaves inside an argument."""
 
-        Values that are random, or not known while a program is traced, have no such
-        elements.
-        """
+    @abstractmethod
+    def latent_sites(self, model: Callable, args: tuple, kwargs: dict) -> list[Any]:
+        """Return the latent sites of a run of the model, each with the user's ``line``."""
 
     @abstractmethod
     def weights_in_plates(
@@ -40,20 +57,88 @@ class Diagnosis(ABC):
     ) -> Iterator[tuple[str, str]]:
         """Yield every weight that is sampled inside a plate, and the plate."""
 
+    def arrays(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, Any]]:
+        """Yield the framework's arrays among a model's arguments, with names."""
+        for name, argument in named_arguments(self.function(model), args, kwargs).items():
+            for part in self.leaves(argument):
+                if isinstance(part, self.own):
+                    yield name, part
+
     @contextmanager
     def diagnose_errors(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[None]:
         """Replace errors of a run by one that names the cause, if known."""
         try:
             yield
-        except ZeroDivisionError as error:
-            self.refuse_empty_inputs(model, args, kwargs, error)
+        except UnsupportedMoments as error:
+            self._explain_shapes(model, args, kwargs, error)
+            if error.location or not error.sites:
+                raise
+            lines = {part["name"]: part["line"] for part in self.latent_sites(model, args, kwargs)}
+            line = next((lines[name] for name in error.sites if lines.get(name)), "")
+            raise error.located("", line) from None
+        except (ArithmeticError, AssertionError, AttributeError) as error:
+            self._explain_arguments(model, args, kwargs, error)
             raise
-        except (*self.invalid, *self.shape_errors) as error:
-            if isinstance(error, self.invalid) and self.invalid_message in str(error):
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            self._explain_arguments(model, args, kwargs, error)
+            if self.invalid_message in str(error):
                 self.refuse_nonfinite_inputs(model, args, kwargs, error)
-            if isinstance(error, self.shape_errors):
-                self._refuse_weights_in_plates(model, args, kwargs, error)
+                explain_parameter(error)
+            self._explain_shapes(model, args, kwargs, error)
             raise
+
+    def _explain_arguments(
+        self, model: Callable, args: tuple, kwargs: dict, error: Exception
+    ) -> None:
+        """Raise an error about the arguments of the model, if they are the cause."""
+        if isinstance(error, ZeroDivisionError | AssertionError):
+            self.refuse_empty_inputs(model, args, kwargs, error)
+        if isinstance(error, TypeError):
+            check_call(self.function(model), args, kwargs, "its evaluation")
+        if (site := REPEATED.search(str(error))) is not None:
+            raise UnsupportedMoments(
+                f"two sites of the program are named '{site[1]}': give each a name of its own"
+            ) from error
+        if (site := UNOBSERVED.search(str(error))) is not None:
+            raise UnsupportedMoments(
+                f"site '{site[1]}' is discrete and has no observations: pass y, the argument that "
+                "the model gives to obs=",
+                sites=site.groups(),
+                remedy=f"pass y; if it is latent, {discrete_remedy(self.framework)}",
+            ) from error
+        for name, argument in named_arguments(self.function(model), args, kwargs).items():
+            self._refuse_foreign(name, argument, error)
+
+    def _refuse_foreign(self, name: str, argument: Any, error: Exception) -> None:
+        """Raise UnsupportedMoments for an array of another library."""
+        for part in self.leaves(argument):
+            if isinstance(part, self.own) or not (is_frame(part) or hasattr(part, "__array__")):
+                if isinstance(part, str) and isinstance(argument, list):
+                    numeric(name, np.asarray(argument))
+                continue
+            if isinstance(part, np.ndarray):
+                numeric(name, part)
+            raise UnsupportedMoments(
+                f"argument '{name}' of the model is a {type(part).__module__.partition('.')[0]} "
+                f"{type(part).__name__}, not an array of {self.framework}",
+                remedy=f"pass {self.as_array}({name}), or train by fit, which does so",
+            ) from error
+
+    def _explain_shapes(self, model: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
+        if isinstance(error, self.shape_errors):
+            self._refuse_weights_in_plates(model, args, kwargs, error)
+        if not SHAPES.match(str(error)) or getattr(error, "remedy", None):
+            return
+        shapes = {name: part.shape for name, part in self.arrays(model, args, kwargs)}
+        shown = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())
+        different = len({shape[0] for shape in shapes.values() if shape}) > 1
+        headline = str(error).partition("\n")[0].rstrip(".")
+        cures = "pass as many rows in each" if different else "give each its shape in training"
+        raise UnsupportedMoments(
+            f"arrays do not fit together ({headline}) where the model's arguments are {shown}: "
+            f"{cures}",
+            location=raising_line(error),
+        ) from error
 
     def refuse_empty_inputs(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception
@@ -64,7 +149,7 @@ class Diagnosis(ABC):
                 raise UnsupportedMoments(
                     f"the batch is empty: input '{name}' has shape {tuple(array.shape)}, and a "
                     "plate needs an element",
-                    remedy="skip empty batches",
+                    remedy="skip empty batches, and pass at least one row",
                 ) from error
 
     def refuse_nonfinite_inputs(
@@ -72,11 +157,11 @@ class Diagnosis(ABC):
     ) -> None:
         """Raise UnsupportedMoments if an input has NaN or infinite elements."""
         for name, array in self.arrays(model, args, kwargs):
-            self._refuse_infinite(f"input '{name}' of the model", array, error)
+            self.refuse_infinite(f"input '{name}' of the model", self.known(array), error)
 
     def refuse_infinite_data(self, name: str, site: Any) -> None:
         """Raise UnsupportedMoments if a site's observations are NaN or infinite."""
-        self._refuse_infinite(f"the data of observed site '{name}'", site["value"])
+        self.refuse_infinite(f"the data of observed site '{name}'", self.known(site["value"]))
 
     def explain_infinite_loss(
         self, sites: Mapping[str, Any], model: Callable, args: tuple, kwargs: dict
@@ -87,17 +172,14 @@ class Diagnosis(ABC):
                 self.refuse_infinite_data(name, site)
         self.refuse_nonfinite_inputs(model, args, kwargs)
 
-    def _refuse_infinite(self, what: str, data: Any, error: Exception | None = None) -> None:
-        indices, size = self.indices_not_finite(data)
-        if len(indices):
-            first = tuple(int(index) for index in indices[0])
-            raise UnsupportedMoments(
-                f"{what} has {len(indices)} NaN or infinite element(s) of {size}, the first at "
-                f"index {first}",
-                remedy="leave such rows out, or impute them; where a mask hides them, replace them "
-                f"by any number ({self.replacement}), because a masked NaN still enters the "
-                "gradients",
-            ) from error
+    def explain_predictions(
+        self, predictions: Mapping[str, Any], model: Callable, args: tuple, kwargs: dict
+    ) -> None:
+        """Raise UnsupportedMoments if data made a prediction NaN."""
+        for prediction in predictions.values():
+            mean = self.known(prediction.mean)
+            if mean is not None and np.isnan(mean).any():
+                self.refuse_nonfinite_inputs(model, args, kwargs)
 
     def _refuse_weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception
@@ -117,6 +199,20 @@ class Diagnosis(ABC):
                 remedy=f"read the weights before the plate: call the network outside of '{plate}', "
                 "and open the plate for the observations only",
             ) from error
+
+
+def explain_parameter(error: Exception) -> None:
+    """Raise ValueError with a remedy for a parameter that a distribution does not take."""
+    text = str(error)
+    found = INVALID.search(text) or INVALID_IN_NUMPYRO.search(text)
+    if found is None or found["name"] == "loc":
+        return
+    remedy = "make it positive, as by exp or softplus of what may be negative"
+    if found["name"] in ("probs", "logits"):
+        remedy = "pass logits= in place of probabilities, or a sigmoid of what is no probability"
+    raise ValueError(
+        f"{found['family']} got an invalid parameter '{found['name']}': {remedy}\n{text}"
+    ) from error
 
 
 def named_arguments(function: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:

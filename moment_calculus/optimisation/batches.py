@@ -134,6 +134,13 @@ def first_arguments(source: AllData) -> Arguments:
     return source.first() if isinstance(source, LoaderBatches) else source.arguments(0)
 
 
+def whole_arguments(source: AllData) -> Arguments:
+    """Return the arguments with all rows; of a loader those of its latest mini-batch."""
+    if isinstance(source, LoaderBatches):
+        return source.last or source.first()
+    return source.args, source.named
+
+
 def batch_arguments(batch: Any) -> Arguments:
     """Return a mini-batch as arguments: of a mapping by name, of a list in order."""
     if isinstance(batch, Mapping):

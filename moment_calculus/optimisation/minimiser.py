@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -193,7 +194,7 @@ ADAM_REMEDY = "train by method='adam', or use an objective without them"
 
 def check_deterministic(first: float, second: float, remedy: str = ADAM_REMEDY) -> None:
     """Raise ValueError if two values of a loss differ by their random numbers."""
-    if first != second:
+    if first != second and not (math.isnan(first) and math.isnan(second)):
         raise ValueError(
             f"the loss is not deterministic: {first} and {second} with different random numbers. "
             "Sites in sample_sites, subsampling plates and draws of the model itself make it "

@@ -60,6 +60,10 @@ class Options:
             raise ValueError(f"method must be one of {', '.join(candidates)}, got {self.method!r}")
         for name in ("steps", "epochs", "every", "patience", "rows", "restarts", "batch_size"):
             _check_number(name, getattr(self, name))
+        if not isinstance(self.seed, int):
+            raise TypeError(f"seed must be an integer, got {type(self.seed).__name__}: seed=0")
+        _check_rate(self.learning_rate)
+        _check_function("callback", self.callback)
         self._check_together()
         if self.method != "adam":
             self._check_deterministic()
@@ -197,6 +201,24 @@ def _check_number(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def _check_rate(rate: Any) -> None:
+    if rate is None or callable(rate) or hasattr(rate, "dtype"):
+        return
+    if not isinstance(rate, int | float):
+        raise TypeError(
+            f"learning_rate must be a number, or a function of the number of steps, got {rate!r}"
+        )
+    if not rate >= 0:
+        raise ValueError(f"learning_rate must not be negative, got {rate}: the default is 0.01")
+
+
+def _check_function(name: str, function: Any) -> None:
+    if function is not None and not callable(function):
+        raise TypeError(
+            f"{name} must be a function, got {function!r}: it is called with the Progress"
+        )
 
 
 def _described(optimiser: Any) -> str | None:

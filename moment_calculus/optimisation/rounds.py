@@ -136,14 +136,22 @@ def with_defaults(steps: int | None, tolerance: float | None, most: int) -> tupl
     return most if steps is None else steps, 1e-9 if tolerance is None else tolerance
 
 
-def initial_outcome(objective: DeterministicLoss, start: np.ndarray | Outcome) -> Outcome:
+def initial_outcome(
+    objective: DeterministicLoss,
+    start: np.ndarray | Outcome,
+    explain: Callable[[], None] = lambda: None,  # raises an error that says why a loss is infinite
+) -> Outcome:
     """Return the outcome of no steps from parameters; an outcome is returned as it is."""
     if isinstance(start, Outcome):
         return start
     if not start.size:
-        raise ValueError("model and guide have no parameters: there is nothing to train")
+        raise ValueError(
+            "model and guide have no parameters: there is nothing to train; give the model a "
+            "latent site, a sample statement without obs="
+        )
     first = objective.value_and_slope(start)[0]
     if not np.isfinite(first):
+        explain()
         raise ValueError(f"the loss at the start is {first}: begin elsewhere, or scale the data")
     return Outcome([first], place=start)
 

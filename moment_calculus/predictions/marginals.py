@@ -245,23 +245,58 @@ class CountMarginal(Marginal):
     random_parameters: int = (
         0  # number of random parameters; with more than two a sum takes a minute
     )
+    # P(y ≤ k) of whole numbers; NotImplementedError, or None: sums of probabilities.
+    cumulative: Callable[[Array], Array] | None = None
 
     def probs(self, mean: Array) -> Array:
         """Return the predictive probability of a success in one trial."""
         return self.success() if self.success is not None else super().probs(mean)
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
-        """Return quantiles by summation of the probabilities."""
-        xp = namespace(moments.mean)
-        levels, mean, variance = xp.broadcast_arrays(levels, moments.mean, moments.variance)
-        return count_quantile(
-            lambda counts: self._log(counts)[0], levels, mean, variance, self.bounds
-        )
+        """Return quantiles by a search, or by summation of the probabilities."""
+        xp, arrays = namespace(levels), (levels, moments.mean, moments.variance)
+
+        def with_probabilities() -> Array:  # whose precision decides
+            counts = self._search(*arrays)
+            return xp.stack([counts, self._up_to(counts)])
+
+        return adaptive_integral(with_probabilities, 1e-9, relative=True)[0, ...]
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
-        """Return P(y ≤ value) by summation of the probabilities."""
+        """Return P(y ≤ value) by a formula, or by summation of the probabilities."""
         value, _ = namespace(moments.mean).broadcast_arrays(value, moments.mean)
-        return count_cumulative(lambda counts: self._log(counts)[0], value, self.bounds)
+        return adaptive_integral(lambda: self._up_to(value), 1e-9)
+
+    def _search(self, levels: Array, mean: Array, variance: Array) -> Array:
+        xp, (first, last) = namespace(mean), self.bounds
+        targets, centre, width = xp.broadcast_arrays(levels, mean, variance**0.5)
+        try:
+            found = invert_increasing(
+                self._by_formula, targets, centre, width, (first - 1, last), resolution=0.5
+            )
+        except NotImplementedError:
+            return count_quantile(self._probability, levels, mean, variance, self.bounds)
+        return xp.floor(found + 0.25)
+
+    def _up_to(self, value: Array) -> Array:
+        try:
+            return self._by_formula(value)
+        except NotImplementedError:
+            return count_cumulative(self._probability, value, self.bounds)
+
+    def _by_formula(self, value: Array) -> Array:
+        """Return P(y ≤ value) of real numbers."""
+        if self.cumulative is None:
+            raise NotImplementedError
+        xp, first = namespace(value), self.bounds[0]
+        last = self.bounds[1] + xp.zeros_like(value)
+        is_inside = (value >= first) & (value < last)
+        inside = self.cumulative(xp.where(is_inside, xp.floor(value), first + xp.zeros_like(value)))
+        outside = xp.where(value < first, 0.0, xp.where(value >= last, 1.0, math.nan))
+        return xp.where(is_inside, inside, outside)
+
+    def _probability(self, counts: Array) -> Array:
+        return namespace(counts).exp(self.log_prob(counts))
 
     def _log(self, counts: Array) -> tuple[Array, Array]:
         """Return the predictive probabilities p of counts, and −p log p."""
@@ -270,7 +305,11 @@ class CountMarginal(Marginal):
 
     def entropy(self, moments: PredictiveMoments) -> Array:
         """Return the entropy by summation over the counts."""
-        return sum_over_counts(self._log, moments.mean, moments.variance, self.bounds)
+        return self._sum(self._log, moments)
+
+    def _sum(self, terms: Callable, moments: PredictiveMoments) -> Array:
+        arrays = moments.mean, moments.variance
+        return adaptive_integral(lambda: sum_over_counts(terms, *arrays, self.bounds), 1e-8)
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
         """Return the mutual information by sums of −p log p minus its expectation."""
@@ -279,8 +318,7 @@ class CountMarginal(Marginal):
             probability, entropy_term = self._log(counts)
             return probability, entropy_term - self.expected_surprisal(counts)
 
-        result = sum_over_counts(terms, moments.mean, moments.variance, self.bounds)
-        return positive_part(result)
+        return positive_part(self._sum(terms, moments))
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ def _(marginal: CountMarginal, particles: Particles) -> Marginal:
         bounds=_outermost(marginal.bounds, particles),
         success=None if success is None else lambda: particles.mean_of(success()),
         random_parameters=0,
+        cumulative=particles.mean(marginal.cumulative) if marginal.cumulative else None,
         **_common_fields(marginal, particles),
     )
 

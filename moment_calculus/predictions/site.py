@@ -88,16 +88,20 @@ class PredictedSite:
             value: observations.
         """
         with self._context():
-            return adaptive_integral(lambda: self._log_density(value), 1e-6)
+            numbers = self._as_numbers(value)
+            return adaptive_integral(lambda: self._log_density(numbers), 1e-6)
 
     def cdf(self, value: Array) -> Array:
         """Predictive distribution function P(y ≤ value) of each element, with weights and noise.
 
         This is the function that :meth:`quantile` inverts, with the same errors: closed
         form where the predictive distribution is Normal and for a Bernoulli, a sum of the
-        probabilities of ordered classes and of counts, whose work is proportional to the
-        largest value, otherwise an integral of the likelihood's own function over the
-        weights.
+        probabilities of ordered classes, otherwise an integral of the likelihood's own
+        function over the weights. Counts without such a function, those that are not
+        Poisson, binomial, negative binomial, geometric or zero-inflated ones of these,
+        have sums of probabilities, whose work is proportional to the largest value. In
+        single precision, which JAX has by default, the measured error of counts is 3e-5
+        at means of 100 and 5e-3 at 10⁴.
 
         Args:
             value: an array or a number that broadcasts to an observation.
@@ -119,11 +123,9 @@ class PredictedSite:
 
         Closed form where the predictive distribution is Normal: a Normal likelihood with
         a Gaussian location and certain noise, a component of a multivariate Normal.
-        Otherwise the predictive distribution function is inverted: an integral of the
-        likelihood's own over the weights, a sum of the probabilities of counts or ordered
-        classes. Measured error of the probability below a quantile: 1e-6, and 1e-9 where
-        the weights make the logarithm of a scale vary by less than 1; nothing is matched
-        by moments.
+        Otherwise the function of :meth:`cdf` is inverted. Measured error of the
+        probability below a quantile: 1e-6, and 1e-9 where the weights make the logarithm
+        of a scale vary by less than 1; nothing is matched by moments.
 
         Args:
             q: level between 0 and 1, or a sequence of levels.
@@ -264,6 +266,13 @@ class PredictedSite:
         """
         with self._context():
             return self._like_mean(self._marginal.variation_ratio(to_float64(self.mean)))
+
+    def _as_numbers(self, value: Any) -> Array:
+        """Return observations in an array of the framework, truth values as 0 and 1."""
+        if isinstance(value, np.ndarray | list):
+            value = constants(value, self.mean)
+        is_bool = "bool" in str(getattr(value, "dtype", ""))
+        return namespace(value).astype(value, self.mean.dtype) if is_bool else value
 
     def to_dataframe(self, mass: float | None = 0.9) -> Any:
         """Return the prediction as a data frame, one row for each element.

@@ -118,11 +118,14 @@ def check_draws(sample_sites: Collection[str], num_particles: int) -> None:
 class FunctionRegistry(dict[Key, Callable]):
     """A dictionary from keys to functions, filled by a decorator."""
 
+    registrations = 0  # in all registries: programs that were compiled before may be wrong
+
     def register(self, *keys: Key) -> Callable[[Callable], Callable]:
         """Return the decorator that registers a function for the given keys."""
 
         def decorate(function: Callable) -> Callable:
             self.update(dict.fromkeys(keys, function))
+            FunctionRegistry.registrations += 1
             return function
 
         return decorate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,9 +12,10 @@ from moment_calculus.criticism.arviz_access import leave_one_out
 from moment_calculus.criticism.fitted_model import convert
 from moment_calculus.criticism.model_with_draws import as_inference_data
 from numpyro_moments.criticism.posteriors import Keys, posterior_of
-from numpyro_moments.evaluation.arguments import checked_key
+from numpyro_moments.evaluation.arguments import checked, checked_key
 
 
+@checked
 def to_inference_data(
     posterior: Any,
     model: Callable,
@@ -88,6 +90,7 @@ def to_inference_data(
         return convert(source, *how, dims, coords, batch_size)
 
 
+@partial(checked, passes_to=to_inference_data)
 def loo(
     posterior: Any,
     model: Callable | None = None,

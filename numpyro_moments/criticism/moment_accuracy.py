@@ -16,12 +16,13 @@ from moment_calculus.optimisation.outcome import check_dictionary, of_fit
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.criticism.recorded_program import Recorder, drawer, sites_among
-from numpyro_moments.evaluation.arguments import Precision, checked_key
+from numpyro_moments.evaluation.arguments import Precision, checked, checked_key
 from numpyro_moments.likelihoods.structure import constrained_values
 from numpyro_moments.prediction.predict import sites_to_predict
 from numpyro_moments.sites.traces import bind, moment_traces
 
 
+@checked
 def moment_accuracy(
     model: Callable,
     guide: Any,

@@ -23,7 +23,8 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.site import checked_count
 from numpyro_moments.draws.model import NumPyroModel, Whole, is_latent_draw, log_density
-from numpyro_moments.evaluation.arguments import Precision
+from numpyro_moments.evaluation.arguments import Precision, apart
+from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.fitting.storing import sampled_sites
 from numpyro_moments.objectives.alpha import check_density
 from numpyro_moments.objectives.base import Program
@@ -160,12 +161,21 @@ def _guide_draws(program: Program, count: int, key: Any) -> Draws:
         reason = _without_density(program, key)
         density = (lambda _: jnp.zeros(1)) if reason else log_density
 
-        def draw(key: Any) -> tuple[dict[str, Any], jax.Array]:
-            trace = _guide_trace(program, key)
-            values = {name: site["value"] for name, site in trace.items() if is_latent_draw(site)}
-            return values, density(trace)
+        own, rest = apart((program.args, dict(program.kwargs), dict(program.parameters)))
 
-        values, parts = jax.jit(lambda keys: jax.lax.map(draw, keys))(keys)
+        def drawn(keys: Any, data: list | None) -> Any:
+            inputs = rest.joined(own if data is None else data)
+            given = Program(program.model, program.guide, *inputs)
+
+            def draw(key: Any) -> tuple[dict[str, Any], jax.Array]:
+                trace = _guide_trace(given, key)
+                latent = {name: site for name, site in trace.items() if is_latent_draw(site)}
+                return {name: site["value"] for name, site in latent.items()}, density(trace)
+
+            return jax.lax.map(draw, keys)
+
+        name = "draws", bool(reason), rest.structure
+        values, parts = Programs(program.guide, rest.leaves).run_on(own, name, drawn, keys)
     arrays = {name: np.asarray(value)[None] for name, value in values.items()}
     densities = np.asarray(parts).sum(-1, dtype=np.float64)[None]
     source = type(program.guide).__name__

@@ -16,9 +16,10 @@ from moment_calculus.criticism.diagnosis.findings import Diagnosis
 from moment_calculus.criticism.fitted_model import FittedModel
 from numpyro_moments.criticism.posteriors import STATISTICS, Keys, posterior_of
 from numpyro_moments.draws.model import Whole
-from numpyro_moments.evaluation.arguments import checked_key
+from numpyro_moments.evaluation.arguments import checked, checked_key
 
 
+@checked
 def compare_with_nuts(
     model: Callable,
     guide: Any,
@@ -95,6 +96,7 @@ def compare_with_nuts(
         return compare(fitted_model, reference, MCMC, run)
 
 
+@checked
 def diagnose(
     model: Callable,
     guide: Any,

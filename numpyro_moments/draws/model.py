@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -24,7 +24,9 @@ from moment_calculus.criticism.model_with_draws import (
     part_of_plate,
 )
 from moment_calculus.response.problem import plate_axes, unknown_site
-from numpyro_moments.evaluation.arguments import Precision
+from numpyro_moments.evaluation.arguments import Precision, Static, apart
+from numpyro_moments.evaluation.failure_causes import observe
+from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.likelihoods.structure import restored
 from numpyro_moments.prediction.predict import SampledPrediction, of_particles
 from numpyro_moments.sites.terms import without_wrappers
@@ -101,34 +103,49 @@ NUMBERS_PER_BATCH = 2**24  # numbers that are computed together, over all draws
 class Each:
     """Runs functions of one draw for all draws, compiled once by name and count."""
 
-    def __init__(self, key: Any, precision: Precision, batch_size: int | None, inputs: int) -> None:
-        # Without a batch size, as many draws run at once as fit into memory; ``inputs``
-        # is the size of the largest array that the functions read besides the draws.
-        self.key, self.precision, self.batch_size, self.inputs = key, precision, batch_size, inputs
-        self._compiled: dict[tuple[str, int], Callable] = {}
+    def __init__(
+        self,
+        key: Any,
+        precision: Precision,
+        batch_size: int | None,
+        data: list,
+        structure: Hashable,  # of the data
+        owners: tuple,
+    ) -> None:
+        # Without a batch size, as many draws run at once as fit into memory. The
+        # functions read the data besides the draws; programs depend on ``owners``.
+        self.key, self.precision, self.batch_size, self.data = key, precision, batch_size, data
+        self.structure = structure
+        with precision():
+            self.programs = Programs(*owners)
 
     def __call__(
-        self, name: str, function: Callable, values: Arrays, count: int | None = None
+        self, name: Hashable, function: Callable, values: Arrays, count: int | None = None
     ) -> Any:
         """Return the results of a function for draws [draws, ...] by site, as arrays of NumPy.
 
-        The name identifies the function, which takes one draw by site and a key. A count
-        is needed if there are no draws.
+        The name identifies the function, which takes one draw by site, a key and the data
+        (None: as they are). A count is needed if there are no draws.
         """
         with self.precision():
             given = {site: jnp.asarray(value) for site, value in values.items()}
             count = count or len(next(iter(given.values())))
             keys = jax.random.split(self.key, count)
-            if (name, count) not in self._compiled:
-                first = {site: value[0] for site, value in given.items()}
-                size = min(count, self.batch_size or self._batch_size(function, first))
-                mapped = partial(jax.lax.map, lambda pair: function(*pair), batch_size=size)
-                self._compiled[name, count] = jax.jit(mapped)
-            return jax.tree.map(np.asarray, self._compiled[name, count]((given, keys)))
+            first = {site: value[0] for site, value in given.items()}
 
-    def _batch_size(self, function: Callable, first: Mapping[str, Any]) -> int:
-        shapes = jax.tree.leaves(jax.eval_shape(function, first, self.key))
-        largest = max([self.inputs, *(value.size for value in first.values())])
+            def mapped(values: Any, keys: Any, data: list | None) -> Any:
+                size = min(count, self.batch_size or self._batch_size(function, first, data))
+                each = lambda pair: function(*pair, data)  # noqa: E731
+                return jax.lax.map(each, (values, keys), batch_size=size)
+
+            whole = name, self.batch_size, self.structure
+            found = self.programs.run_on(self.data, whole, mapped, given, keys)
+            return jax.tree.map(np.asarray, found)
+
+    def _batch_size(self, function: Callable, first: Mapping[str, Any], data: list | None) -> int:
+        shapes = jax.tree.leaves(jax.eval_shape(function, first, self.key, data))
+        inputs = (part.size for part in (*first.values(), *self.data) if hasattr(part, "size"))
+        largest = max([1, *inputs])
         return max(1, NUMBERS_PER_BATCH // (sum(leaf.size for leaf in shapes) + 10 * largest))
 
 
@@ -145,14 +162,24 @@ class NumPyroModel(SitesOfFirstRun):
     key: Any
     batch_size: int | None = None  # draws at once; None: as many as fit into memory
 
+    @cached_property
+    def _data(self) -> tuple[list, Static]:
+        return apart((self.args, dict(self.named), dict(self.params)))
+
     def _trace(
-        self, key: Any, values: Mapping[str, Any], outside: Callable = lambda fn: fn
+        self,
+        key: Any,
+        values: Mapping[str, Any],
+        data: list | None = None,  # in place of the arrays of arguments and parameters
+        outside: Callable = lambda fn: fn,
     ) -> dict:
+        own, rest = self._data
+        args, named, params = rest.joined(own if data is None else data)
         arrays = {name: jnp.asarray(value) for name, value in values.items()}
-        given = handlers.substitute(self.model, data={**self.params, **arrays})
+        given = handlers.substitute(self.model, data={**params, **arrays})
         program = Whole(outside(handlers.seed(given, key)))
         try:
-            trace = handlers.trace(program).get_trace(*self.args, **self.named)
+            trace = handlers.trace(program).get_trace(*args, **named)
         except (ValueError, TypeError) as error:
             for name, (part, size) in program.enlarged.items():
                 raise part_of_plate(name, part, size, str(error).partition("\n")[0]) from error
@@ -165,6 +192,8 @@ class NumPyroModel(SitesOfFirstRun):
         """Return the sites that ArviZ's containers hold, of a run with one draw."""
         with self.precision(), handlers.block():
             trace = self._trace(self.key, self.latent)
+        copies = {name: {**site} for name, site in trace.items()}
+        observe(copies, self.model, self.args, dict(self.named))
         return {
             name: {**site, "value": whole_value(site)}
             for name, site in trace.items()
@@ -193,10 +222,10 @@ class NumPyroModel(SitesOfFirstRun):
     def evaluate(self, values: Arrays) -> Evaluation:
         """Evaluate log density, likelihoods, deterministic sites and replications at draws."""
 
-        def run(values: Mapping[str, Any], key: Any) -> tuple:
+        def run(values: Mapping[str, Any], key: Any, data: list | None) -> tuple:
             keys = jax.random.split(key)
-            trace = self._trace(keys[0], values)
-            again = self._trace(keys[1], values, handlers.uncondition)
+            trace = self._trace(keys[0], values, data)
+            again = self._trace(keys[1], values, data, handlers.uncondition)
             likelihood = {
                 name: site["fn"].log_prob(site["value"])
                 for name, site in trace.items()
@@ -215,8 +244,8 @@ class NumPyroModel(SitesOfFirstRun):
     def log_joint(self, values: Arrays) -> np.ndarray:
         """Return the joint log density [draws] of draws and the observations."""
 
-        def joint(values: Mapping[str, Any], key: Any) -> jax.Array:
-            return log_density(self._trace(key, values))
+        def joint(values: Mapping[str, Any], key: Any, data: list | None) -> jax.Array:
+            return log_density(self._trace(key, values, data))
 
         parts = self._each("log_joint", joint, values)
         return parts.sum(-1, dtype=np.float64)
@@ -224,15 +253,15 @@ class NumPyroModel(SitesOfFirstRun):
     def replicate(self, values: Arrays) -> Arrays:
         """Draw observable and deterministic sites, given draws of the latent sites."""
 
-        def drawn(values: Mapping[str, Any], key: Any) -> dict[str, Any]:
-            trace = self._trace(key, values, handlers.uncondition)
+        def drawn(values: Mapping[str, Any], key: Any, data: list | None) -> dict[str, Any]:
+            trace = self._trace(key, values, data, handlers.uncondition)
             return {
                 name: value
                 for name, value in _values(trace, _is_told).items()
                 if name not in self.latent
             }
 
-        return self._each("replicate", drawn, values)
+        return self._each(("replicate", *self.latent), drawn, values)
 
     def quantity(self, of: str | Callable, values: Arrays) -> tuple[list[np.ndarray], Any]:
         """Return arrays [draws, ...] of a site, or a function of sites, and their tree."""
@@ -240,16 +269,18 @@ class NumPyroModel(SitesOfFirstRun):
             # Of an observed site the mean counts.
             return [np.asarray(self.mixtures(values)[of].parts.mean)], jax.tree.structure(0)
 
-        def run(values: Mapping[str, Any], key: Any) -> Any:
-            trace = self._trace(key, values, observing(predicting=True))
+        def run(values: Mapping[str, Any], key: Any, data: list | None) -> Any:
+            trace = self._trace(key, values, data, observing(predicting=True))
             sites = _values(trace, lambda site: site["name"] in values or _is_deterministic(site))
             return jax.tree.map(jnp.asarray, sites[of] if isinstance(of, str) else of(sites))
 
-        return jax.tree.flatten(self._each("quantity", run, values))
+        each = self._each_of(of) if callable(of) else self._each
+        name = "quantity", None if callable(of) else of
+        return jax.tree.flatten(each(name, run, values))
 
     def _site(self, name: str) -> dict:
         with self.precision(), handlers.block():
-            trace = self._trace(self.key, self.latent, observing(predicting=True))
+            trace = self._trace(self.key, self.latent, None, observing(predicting=True))
         if name not in trace:
             raise unknown_site(name, trace)
         return trace[name]
@@ -274,7 +305,7 @@ class NumPyroModel(SitesOfFirstRun):
         observing_all = observing(predicting=True)
 
         def each(values: Mapping[str, Any]) -> dict[str, Any]:
-            trace = self._trace(self.key, values, observing_all)
+            trace = self._trace(self.key, values, None, observing_all)
             return {name: restored(site["fn"]) for name, site in trace.items() if is_observed(site)}
 
         with self.precision():
@@ -284,16 +315,19 @@ class NumPyroModel(SitesOfFirstRun):
     def draws_of_prior(self, count: int) -> Arrays:
         """Return the values of all sites in runs without observations."""
 
-        def drawn(values: Mapping[str, Any], key: Any) -> dict[str, Any]:
-            return _values(self._trace(key, values, handlers.uncondition), _is_told)
+        def drawn(values: Mapping[str, Any], key: Any, data: list | None) -> dict[str, Any]:
+            return _values(self._trace(key, values, data, handlers.uncondition), _is_told)
 
         return self._each("prior", drawn, {}, count)
 
     @cached_property
     def _each(self) -> Each:
-        arguments = jax.tree.leaves((self.args, dict(self.named)))
-        inputs = [leaf.size for leaf in arguments if hasattr(leaf, "size")]
-        return Each(self.key, self.precision, self.batch_size, max([1, *inputs]))
+        return self._each_of()
+
+    def _each_of(self, *owners: Any) -> Each:
+        data, rest = self._data
+        how = self.key, self.precision, self.batch_size
+        return Each(*how, data, rest.structure, (self.model, rest.leaves, *owners))
 
 
 def _values(trace: dict, wanted: Callable[[dict], bool]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Check random keys and choose the precision: arguments of many public functions."""
+"""Check calls and keys, choose the precision, take arrays apart: arguments of many functions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.primitives import Messenger
+
+from moment_calculus.objectives.calls import Calls
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the function inside NumPyro's handlers."""
+    while isinstance(model, Messenger) and model.fn is not None:
+        model = model.fn
+    return model
+
+
+OF_PYRO = ("pyro.", "pyro_moments.", "guides.pyro.", "torch.")
+ADAM = "numpyro.optim.Adam(0.01)"
+# Arrays of NumPy become those of JAX where the precision is known.
+CALLS = Calls("NumPyro", OF_PYRO, unwrapped, jax.Array, lambda array, double: array, ADAM)
+checked = CALLS.checked
 
 
 def checked_key(name: str, key: Any) -> Any:
@@ -40,3 +57,44 @@ class Precision:
     def __call__(self) -> Any:
         """Return the context."""
         return jax.enable_x64(True) if self.double else contextlib.nullcontext()
+
+
+@dataclass(frozen=True)
+class Static:
+    """The structure of arguments, and their leaves that are no arrays."""
+
+    structure: Any
+    leaves: tuple[tuple[int, Any], ...]  # by index
+
+    def joined(self, arrays: list) -> Any:
+        """Return the arguments with arrays, in order, in their places."""
+        rest, leaves = dict(self.leaves), iter(arrays)
+        places = range(self.structure.num_leaves)
+        parts = [rest[place] if place in rest else next(leaves) for place in places]
+        return jax.tree.unflatten(self.structure, parts)
+
+
+class Fixed:
+    """Arguments with arrays that are constants of a program, which is of these alone."""
+
+    structure = None
+
+    def __init__(self, data: Any) -> None:
+        self.data, self.leaves = data, object()
+
+    def joined(self, arrays: list) -> Any:
+        """Return the arguments."""
+        return self.data
+
+
+def apart(data: Any) -> tuple[list, Static]:
+    """Return the arrays among arguments, and the rest."""
+    leaves, structure = jax.tree.flatten(data)
+    arrays = [leaf for leaf in leaves if is_array(leaf)]
+    rest = tuple((place, leaf) for place, leaf in enumerate(leaves) if not is_array(leaf))
+    return arrays, Static(structure, rest)
+
+
+def is_array(leaf: Any) -> bool:
+    """Return whether a leaf is an array."""
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")

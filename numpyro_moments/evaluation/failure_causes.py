@@ -8,60 +8,118 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import reduce
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from moment_calculus.errors import calling_line
 from moment_calculus.numerics.private_apis import is_traced
-from moment_calculus.objectives.failure_causes import Diagnosis, named_arguments
+from moment_calculus.objectives.failure_causes import Diagnosis
+from moment_calculus.objectives.observations import ObservedSite
+from numpyro_moments.evaluation.arguments import unwrapped
+
+_WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
+UNDRAWN = "_undrawn"  # in the "infer" of sites whose observation is a placeholder
 
 
 class _InNumPyro(Diagnosis):
-    # JAX and NumPyro raise both for invalid parameters, and for shapes that do not fit.
-    invalid, invalid_message = (TypeError, ValueError), "invalid"
+    framework, as_array = "NumPyro", "jnp.asarray"
+    mask, nan_to_num = "numpyro.handlers.mask", "jnp.nan_to_num"
+    invalid_message = "invalid"
     shape_errors = (TypeError, ValueError)
-    replacement = "jnp.nan_to_num"
+    own = (jax.Array, np.ndarray)
 
-    def arrays(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, Any]]:
-        for name, argument in named_arguments(_unwrapped(model), args, kwargs).items():
-            for part in jax.tree.leaves(argument):
-                if isinstance(part, np.ndarray | jax.Array):
-                    yield name, part
+    def function(self, model: Any) -> Any:
+        return unwrapped(model)
 
-    def indices_not_finite(self, data: Any) -> tuple[list[list[int]], int]:
-        if not _is_known(data) or not jnp.issubdtype(data.dtype, jnp.floating):
-            return [], 0
-        finite = np.isfinite(np.asarray(data))
-        return np.argwhere(~finite).tolist(), finite.size
+    def leaves(self, argument: Any) -> Iterator[Any]:
+        return iter(jax.tree.leaves(argument))
+
+    def known(self, data: Any) -> np.ndarray | None:
+        if not isinstance(data, np.ndarray | jax.Array) or is_traced(data):
+            return None
+        if jax.dtypes.issubdtype(data.dtype, jax.dtypes.prng_key):
+            return None
+        array = np.asarray(data)
+        return array.astype(np.float32) if array.dtype == jnp.bfloat16 else array
+
+    def is_observation(self, site: Any) -> bool:
+        if site["type"] != "sample" or not site["is_observed"]:
+            return False
+        return not (site.get("infer") or {}).get(UNDRAWN)
+
+    def mask_of(self, site: Any) -> jax.Array | None:
+        fn, masks = site["fn"], []
+        while isinstance(fn, _WRAPPERS):
+            masks += [fn._mask] if isinstance(fn, dist.MaskedDistribution) else []
+            fn = fn.base_dist
+        arrays = [mask for mask in masks if np.ndim(mask)]
+        shape = site["fn"].batch_shape
+        try:
+            return jnp.broadcast_to(reduce(jnp.logical_and, arrays), shape) if arrays else None
+        except ValueError:  # the mask has axes that the site has not
+            return None
+
+    def parts_of(self, name: str, site: Any) -> ObservedSite | None:
+        fn, value, base = site["fn"], site["value"], site["fn"]
+        mask, hidden = np.ones((), bool), False
+        while isinstance(base, _WRAPPERS):
+            if isinstance(base, dist.MaskedDistribution):
+                part = np.asarray(base._mask) if not is_traced(base._mask) else None
+                hidden = hidden or part is None or not part.any()
+                mask = mask if part is None else np.logical_and(mask, part)
+            base = base.base_dist
+        if isinstance(base, dist.Unit) or not hasattr(value, "shape"):
+            return None
+        values = None if hidden else self.known(value)
+        return ObservedSite(
+            name,
+            type(base).__name__,
+            type(base).__module__.partition(".")[0] not in ("numpyro", "guides"),
+            (*fn.batch_shape, *fn.event_shape),
+            tuple(value.shape),
+            values,
+            None if values is None else self._inside(base, values),
+            np.broadcast_to(mask, fn.batch_shape) if np.ndim(mask) else None,
+            {frame.dim: frame.size for frame in site["cond_indep_stack"]},
+            (fn.event_dim, base.event_dim),
+            getattr(base, "support", None) if values is not None else None,
+        )
+
+    def _inside(self, base: Any, value: np.ndarray) -> np.ndarray | None:
+        try:
+            # Bounds may be values of latent sites, at which a training only begins.
+            bounds = [b for b in vars(base.support).values() if isinstance(b, jax.Array)]
+            is_random = any(jnp.issubdtype(b.dtype, jnp.floating) for b in bounds)
+            with jax.ensure_compile_time_eval():
+                is_open = is_random or isinstance(base, dist.Delta)
+                inside = None if is_open else base.support(value)
+            return None if inside is None or is_traced(inside) else np.asarray(inside)
+        except Exception:  # of a support that is random, or that the family does not know
+            return None
+
+    def latent_sites(self, model: Callable, args: tuple, kwargs: dict) -> list[Any]:
+        recorder = _Recorder()
+        # This run may fail, too; the sites before the failure are enough.
+        with suppress(Exception), handlers.block(), recorder, handlers.seed(rng_seed=0):
+            jax.eval_shape(lambda: (model(*args, **kwargs), None)[1])
+        return recorder.sites
 
     def weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict
     ) -> Iterator[tuple[str, str]]:
         """Yield matrices in plates, and vectors that are parameters of a module."""
-        recorder = _Recorder()
-        # This run fails as before; the sites before the failure are enough.
-        with suppress(Exception), handlers.block(), recorder, handlers.seed(rng_seed=0):
-            jax.eval_shape(lambda: (model(*args, **kwargs), None)[1])
-        for message in recorder.sites:
+        for message in self.latent_sites(model, args, kwargs):
             plates = [frame.name for frame in message["cond_indep_stack"]]
             in_module = "/" in message["name"]  # the names of random_flax_module
             if plates and message["fn"].event_dim >= (1 if in_module else 2):
                 yield message["name"], plates[0]
-
-
-def _is_known(data: Any) -> bool:
-    return isinstance(data, np.ndarray | jax.Array) and not is_traced(data)
-
-
-def _unwrapped(model: Any) -> Any:
-    """Return the function inside NumPyro's handlers."""
-    while isinstance(model, Messenger) and model.fn is not None:
-        model = model.fn
-    return model
 
 
 class _Recorder(Messenger):
@@ -74,10 +132,15 @@ class _Recorder(Messenger):
     def process_message(self, msg: Any) -> None:
         """Record a latent site."""
         if msg["type"] == "sample" and not msg["is_observed"]:
-            self.sites.append({**msg, "cond_indep_stack": list(msg["cond_indep_stack"])})
+            stack = list(msg["cond_indep_stack"])
+            self.sites.append({**msg, "cond_indep_stack": stack, "line": calling_line()})
 
 
 _DIAGNOSIS = _InNumPyro()
 diagnose_errors = _DIAGNOSIS.diagnose_errors
 refuse_infinite_data = _DIAGNOSIS.refuse_infinite_data
 explain_infinite_loss = _DIAGNOSIS.explain_infinite_loss
+observe = _DIAGNOSIS.observe
+refuse_nonfinite_inputs = _DIAGNOSIS.refuse_nonfinite_inputs
+explain_predictions = _DIAGNOSIS.explain_predictions
+check_function = _DIAGNOSIS.check_function

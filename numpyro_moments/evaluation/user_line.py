@@ -68,10 +68,10 @@ def _name(equation: Any, calls: Sequence[Any]) -> str:
 def _where(equation: Any, calls: Sequence[Any]) -> str:
     """Return the user's line, and the modules that JAX has noted as scopes."""
     place = line_of(equation, calls)
-    line = f"{place[0]}:{place[1]}" if place else "unknown"
+    line = f"{place[0]}:{place[1]}" if place else ""
     scopes = [str(part.source_info.name_stack) for part in (*calls, equation)]
     scope = "/".join(filter(None, scopes))
-    return f"{line} in {scope}" if scope else line
+    return f"{line} in {scope}" if line and scope else line
 
 
 def fed_by(equation: Any, program: Jaxpr | None, outputs: Sequence[str]) -> tuple[str, ...]:

@@ -17,9 +17,11 @@ from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from moment_calculus.objectives.by_draws import warn_if_off
+from moment_calculus.objectives.observations import expecting_observations
 from moment_calculus.optimisation.batches import (
     AllData,
     first_arguments,
+    whole_arguments,
 )
 from moment_calculus.optimisation.minimiser import (
     MAX_DENSE_PARAMETERS,
@@ -32,9 +34,12 @@ from moment_calculus.optimisation.rounds import cached, initial_outcome
 from moment_calculus.optimisation.storage.trainings import Checkpoint, data_digest, fitted
 from moment_calculus.optimisation.training import Progress, Trainer, write_below_bar
 from moment_calculus.optimisation.weighting import PlateScaling
+from moment_calculus.response.problem import parameter_names_error
+from numpyro_moments.evaluation.arguments import checked, is_array
+from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.gradients import GradientTrainer
-from numpyro_moments.fitting.problem import Problem, in_jax, is_array, trained_loss_by_draws
+from numpyro_moments.fitting.problem import Problem, in_jax, trained_loss_by_draws
 from numpyro_moments.fitting.storing import (
     PriorReplacement,
     arrays_in,
@@ -45,6 +50,7 @@ from numpyro_moments.fitting.storing import (
 from numpyro_moments.svi import SVI
 
 
+@checked
 def fit(
     model: Callable,
     guide: Callable,
@@ -81,7 +87,11 @@ def fit(
         model: the model.
         guide: a guide, also one without a model; its scales set the units of the steps,
             where they are named like those of ``DVIGuide`` and ``AutoNormal``.
-        *data: arguments of model and guide: arrays, or dictionaries and tuples of arrays.
+        *data: arguments of model and guide: arrays, also of NumPy, lists of numbers,
+            columns and data frames, or dictionaries and tuples of these. A frame alone
+            gives each argument of the model the column of its name; if the model needs
+            none of its columns, it is one matrix. ``data=`` takes all arguments as a
+            tuple or a dictionary, where the model has one that is named like an option.
             Or a loader of mini-batches (a DataLoader, an iterable for each epoch, or an
             iterator), which gives the arguments by name if a mini-batch is a dictionary,
             in order if it is a list.
@@ -156,9 +166,13 @@ def fit(
             is not clear how a mini-batch is to be scaled; if the order of a loader cannot
             be restored.
         StoredFileError: if the checkpoint is damaged, or of another fit.
-        UnsupportedMoments: if the model leaves the supported operations.
+        UnsupportedMoments: if the model leaves the supported operations, or data are not
+            finite, outside of what a distribution takes, or of another shape.
+        TypeError: if model, guide or objective are something else, or a name is neither
+            an option nor an argument of the model.
 
     Warns:
+        UserWarning: if the model observes nothing.
         LossByDrawsWarning: if the loss by draws is another one, by three standard errors
             and by one per cent of the loss.
 
@@ -202,7 +216,8 @@ def fit_with(
     params: dict[str, Any] | None = None,
 ) -> Fit:
     """Train a guide as :func:`fit` does, with its options in one object."""
-    with jax.enable_x64(True) if options.float64 else contextlib.nullcontext():
+    double = jax.enable_x64(True) if options.float64 else contextlib.nullcontext()
+    with double, expecting_observations():
         started = time.perf_counter()
         source = options.source(in_jax(data), in_jax(named), _rows, _of_batch, None)
         streamed_model = with_prior(model, options.prior, source)
@@ -213,6 +228,10 @@ def fit_with(
             for part in ([states] if options.method == "adam" else [[state] for state in states])
         ]
         best = min(fits, key=lambda fit: fit.rank)
+        if not np.isfinite(best.losses).all():
+            _explain(problem, source)
+        if problem.held_out is not None and not np.isfinite([*best.held_out.values()]).all():
+            refuse_nonfinite_inputs(model, *problem.held_out)
         if options.by_draws:
             best.by_draws = trained_loss_by_draws(problem, source, options, best, _rows)
             write_below_bar(str(best.by_draws), options.progress_bar)
@@ -235,9 +254,19 @@ def _begun(
     key = jax.random.key(options.seed)
     keys = [key, *(jax.random.fold_in(key, part) for part in range(1, options.restarts))]
     states = [svi.init(key, *args, init_params=params, **named) for key in keys]
+    made = svi.get_params(states[0])
+    if options.start is not None and options.start.params.keys() != made.keys():
+        raise parameter_names_error(options.start.params, made)
     batches = type(source) is not AllData
     plates = PlateScaling(options.rows_of(source), options.plate) if batches else None
     return Problem(svi, plates, in_jax(options.held_out_arguments)), states
+
+
+def _explain(problem: Problem, source: AllData) -> None:
+    """Raise UnsupportedMoments if data make the loss infinite."""
+    args, named = whole_arguments(source)
+    problem.svi.init(jax.random.key(0), *args, **named)  # checks the observations
+    refuse_nonfinite_inputs(problem.svi.model, args, named)
 
 
 def _fitted(
@@ -289,10 +318,14 @@ def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) 
     data = source.arguments(0)
     loss = FlatLoss(problem.svi, state.rng_key, *data)
     flat, unravel = ravel_pytree(problem.svi.optim.get_params(state.optim_state))
-    check_deterministic(*loss.two_values(unravel(flat)))
+    values = loss.two_values(unravel(flat))
+    if not np.isfinite(values[0]):
+        args, kwargs = data
+        problem.svi.evaluate(state, *args, **kwargs)  # not compiled: it names the cause
+    check_deterministic(*values)
     objective = cached(loss.objective(flat, unravel))
     start = np.asarray(flat, np.float64)
-    outcome = initial_outcome(objective, start)
+    outcome = initial_outcome(objective, start, lambda: _explain(problem, source))
     objective.units(start)  # compiles before the steps are timed; so does the next call
     if options.method == "newton" and start.size <= MAX_DENSE_PARAMETERS:
         objective.hessian(start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -17,9 +17,36 @@ from numpyro.infer import SVI
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from numpyro_moments._host import evaluate
+from numpyro_moments.evaluation.arguments import Fixed, Static, apart
+from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
+from numpyro_moments.fitting.problem import made_of
 
 # Bytes of Hessian products computed together; more would not fit the caches.
 MAX_BATCH_BYTES = 1 << 27
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """The program of a Hessian-vector product, with constants that are the same everywhere."""
+
+    jaxpr: Any
+    constants: dict[int, jax.Array]  # by position
+    data: dict[int, int]  # which of the data stands at a position
+
+    def __call__(self, rest: list, data: list, direction: jax.Array) -> jax.Array:
+        others, count = iter(rest), len(self.jaxpr.constvars)
+        known = self.constants | {place: data[which] for place, which in self.data.items()}
+        consts = [known[place] if place in known else next(others) for place in range(count)]
+        return evaluate(self.jaxpr, consts, direction)[0]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["rest"], meta_fields=["product"])
+@dataclass(frozen=True)
+class _Linearisation:
+    """What a product needs at a point beside the data; the program comes with its trace."""
+
+    rest: list
+    product: _Product
 
 
 class Hessian:
@@ -28,59 +55,73 @@ class Hessian:
     The linearisation at a point is computed once; the last one is cached.
     """
 
-    def __init__(self, gradient: Callable[[jax.Array], jax.Array]) -> None:
-        self.gradient = gradient  # a function of parameters [n]
-        self._program: Any = None  # jaxpr of a product
-        self._constants: dict[int, jax.Array] = {}  # the same at every point, by position
-        self._compiled_linearise = jax.jit(self._linearise)
-        self._compiled_product = jax.jit(self._product)
-        self._compiled_dense = jax.jit(self._products)
-        self._cache: tuple[bytes, list[jax.Array]] | None = None
+    def __init__(
+        self,
+        gradient: Callable[..., jax.Array],  # of parameters [n] and data
+        data: Sequence[jax.Array] = (),
+        programs: Programs | None = None,
+        name: Hashable = None,
+    ) -> None:
+        self.gradient, self.data, self.name = gradient, [*data], name
+        self.programs = programs or Programs.alone()
+        self._cache: tuple[bytes, _Linearisation] | None = None
 
     def product(self, point: jax.Array, direction: jax.Array) -> jax.Array:
         """Return the product of the Hessian at a point with a direction."""
-        return self._compiled_product(self._linearisation(point), direction)
+        linearised = self._linearisation(point)
+        name = "product", self.name
+        return self.programs.run(name, self._product, linearised, direction, self.data)
 
     def dense(self, point: jax.Array) -> jax.Array:
         """Return the Hessian at a point."""
-        return self._compiled_dense(self._linearisation(point), point)
+        linearised = self._linearisation(point)
+        return self.programs.run(
+            ("Hessian", self.name), self._products, linearised, point, self.data
+        )
 
-    def _linearisation(self, point: jax.Array) -> list[jax.Array]:
+    def _linearisation(self, point: jax.Array) -> _Linearisation:
         key = point.tobytes()
         if self._cache is None or self._cache[0] != key:
             self._cache = None  # frees the memory before the next linearisation
-            self._cache = key, self._compiled_linearise(point)
+            name = "linearised", self.name
+            self._cache = key, self.programs.run(name, self._linearise, point, self.data)
         return self._cache[1]
 
-    def _linearise(self, point: jax.Array) -> list[jax.Array]:
-        product = jax.linearize(self.gradient, point)[1]
+    def _linearise(self, point: jax.Array, data: list) -> _Linearisation:
+        product = jax.linearize(lambda at: self.gradient(at, *data), point)[1]
         closed = jax.make_jaxpr(product)(point)
-        traced = [is_traced(const) for const in closed.consts]
-        # These are the same at each tracing, so that it does no harm to keep them.
-        self._program = closed.jaxpr
-        self._constants = {i: c for i, c in enumerate(closed.consts) if not traced[i]}
-        return [const for i, const in enumerate(closed.consts) if traced[i]]
+        numbers = {id(part): which for which, part in enumerate(data)}
+        kept: dict[int, jax.Array] = {}
+        given: dict[int, int] = {}
+        rest = []
+        for place, const in enumerate(closed.consts):
+            if id(const) in numbers:
+                given[place] = numbers[id(const)]
+            elif is_traced(const):
+                rest.append(const)
+            else:  # the same at each tracing, so that it does no harm to keep it
+                kept[place] = const
+        return _Linearisation(rest, _Product(closed.jaxpr, kept, given))
 
-    def _product(self, linearised: list[jax.Array], direction: jax.Array) -> jax.Array:
-        rest = iter(linearised)
-        positions = range(len(linearised) + len(self._constants))
-        consts = [self._constants[i] if i in self._constants else next(rest) for i in positions]
-        return evaluate(self._program, consts, direction)[0]
+    @staticmethod
+    def _product(linearised: _Linearisation, direction: jax.Array, data: list) -> jax.Array:
+        return linearised.product(linearised.rest, data, direction)
 
-    def _products(self, linearised: list[jax.Array], point: jax.Array) -> jax.Array:
+    def _products(self, linearised: _Linearisation, point: jax.Array, data: list) -> jax.Array:
         """Return the dense Hessian, by products in batches that fit the caches."""
-        size = point.size
-        rounds = -(-size // max(1, MAX_BATCH_BYTES // self._bytes()))
+        size, product = point.size, linearised.product
+        rounds = -(-size // max(1, MAX_BATCH_BYTES // self._bytes(product)))
         rows = jnp.arange(-(-size // rounds) * rounds).reshape(rounds, -1)  # padded
 
         def row(index: jax.Array) -> jax.Array:
-            return self._product(linearised, jax.nn.one_hot(index, size, dtype=point.dtype))
+            direction = jax.nn.one_hot(index, size, dtype=point.dtype)
+            return product(linearised.rest, data, direction)
 
         return jax.lax.map(jax.vmap(row), rows).reshape(-1, size)[:size]
 
-    def _bytes(self) -> int:
+    def _bytes(self, product: _Product) -> int:
         """Return the bytes of all intermediate results of a product, never zero."""
-        outputs = [output.aval for step in self._program.eqns for output in step.outvars]
+        outputs = [output.aval for step in product.jaxpr.eqns for output in step.outvars]
         return 1 + sum(math.prod(output.shape) * output.dtype.itemsize for output in outputs)
 
 
@@ -93,34 +134,53 @@ class FlatLoss:
     args: tuple  # of model and guide
     kwargs: dict[str, Any]
 
-    def loss(self, params: dict[str, Any], key: Any) -> jax.Array:
-        """Return the loss of unconstrained parameters."""
-        svi = self.svi
-        constrained = svi.constrain_fn(params)
-        return svi.loss.loss(key, constrained, svi.model, svi.guide, *self.args, **self.kwargs)
+    @cached_property
+    def _data(self) -> tuple[list, Static | Fixed]:
+        return apart((self.args, self.kwargs))
+
+    @cached_property
+    def programs(self) -> Programs:
+        """Return the compiled programs of this loss, with any data of the same shapes."""
+        return Programs(*made_of(self.svi), self._data[1].leaves)
+
+    def loss(self, params: dict[str, Any], key: Any, arrays: list | None = None) -> jax.Array:
+        """Return the loss of unconstrained parameters, of other data if given."""
+        svi, (own, rest) = self.svi, self._data
+        args, kwargs = rest.joined(own if arrays is None else arrays)
+        return svi.loss.loss(key, svi.constrain_fn(params), svi.model, svi.guide, *args, **kwargs)
 
     def two_values(self, params: dict[str, Any]) -> tuple[float, float]:
         """Return two values of the loss, which differ if it depends on the random key."""
         flat, unravel = ravel_pytree(params)
-        one, other = (
-            self._value_and_grad(unravel, flat, key)[0] for key in jax.random.split(self.key)
-        )
+        keys = jax.random.split(self.key)
+        try:
+            one, other = (self._value_and_grad(flat, unravel, key)[0] for key in keys)
+        except LOOKS_AT_NUMBERS:
+            self.__dict__["_data"] = [], Fixed((self.args, self.kwargs))
+            self.__dict__.pop("programs")
+            one, other = (self._value_and_grad(flat, unravel, key)[0] for key in keys)
         return float(one), float(other)
 
-    @cached_property
-    def _value_and_grad(self) -> Callable:
-        """Compiled loss and gradient, as a function of unravel, flat parameters and key."""
-        loss = lambda unravel, flat, key: self.loss(unravel(flat), key)  # noqa: E731
-        return jax.jit(jax.value_and_grad(loss, argnums=1), static_argnums=0)
+    def name_of(self, params: Any) -> Hashable:
+        """Return what programs depend on beside their owners: the structures of their arguments."""
+        leaves, structure = jax.tree.flatten(params)
+        return structure, tuple(map(jax.typeof, leaves)), self._data[1].structure
+
+    def _value_and_grad(self, flat: Any, unravel: Callable, key: Any) -> tuple[Any, Any]:
+        function = jax.value_and_grad(lambda at, key, data: self.loss(unravel(at), key, data))
+        name = "value and gradient", self.name_of(unravel(flat))
+        return self.programs.run(name, function, flat, key, self._data[0])
 
     def objective(self, flat: jax.Array, unravel: Callable) -> DeterministicLoss:
         """Return the compiled objective for SciPy."""
-        hessian = Hessian(jax.grad(lambda x: self.loss(unravel(x), self.key)))
-        units = jax.jit(lambda x: ravel_pytree(self._units(unravel(x)))[0])
         dtype, params = flat.dtype, unravel(flat)
+        name, programs = self.name_of(params), self.programs
+        slope = jax.grad(lambda x, key, *data: self.loss(unravel(x), key, [*data]))
+        hessian = Hessian(slope, [self.key, *self._data[0]], programs, name)
+        units = lambda x: ravel_pytree(self._units(unravel(x)))[0]  # noqa: E731
 
         def value_and_gradient(point: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self._value_and_grad(unravel, point.astype(dtype), self.key)
+            value, gradient = self._value_and_grad(jnp.asarray(point, dtype), unravel, self.key)
             return float(value), np.asarray(gradient, np.float64)
 
         def hessian_product(point: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -131,7 +191,9 @@ class FlatLoss:
             value_and_gradient,
             lambda point: np.asarray(hessian.dense(jnp.asarray(point, dtype)), np.float64),
             hessian_product,
-            lambda point: np.asarray(units(point.astype(dtype)), np.float64),
+            lambda point: np.asarray(
+                programs.run(("units", name), units, jnp.asarray(point, dtype)), np.float64
+            ),
             float(jnp.finfo(dtype).eps),
             _scale_mask(params),
         )

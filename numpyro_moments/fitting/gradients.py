@@ -22,8 +22,9 @@ from moment_calculus.optimisation.minimiser import step_off_saddle
 from moment_calculus.optimisation.outcome import Course
 from moment_calculus.optimisation.training import ProgressBar
 from moment_calculus.optimisation.weighting import WarmUp
+from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.fitting.flat_loss import FlatLoss
-from numpyro_moments.fitting.problem import Problem, Static, apart
+from numpyro_moments.fitting.problem import Problem
 
 
 class GradientTrainer:
@@ -135,8 +136,9 @@ class GradientTrainer:
             losses = jnp.zeros(shape, jnp.result_type(float))
             return jax.lax.fori_loop(0, count, body, (state, losses))
 
-        inputs = self._inputs(0, self.stretch)
-        return jax.jit(run).lower(self._state, *inputs, self.stretch).compile()
+        inputs = self._state, *self._inputs(0, self.stretch), self.stretch
+        name = "steps", rest.structure, self.source.size, *shape
+        return self.problem.programs(rest).compiled(name, run, *inputs)
 
     def leave_saddle(self) -> bool:
         """Move restarts off saddles of a deterministic loss; return whether one moved."""

@@ -18,6 +18,8 @@ from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from moment_calculus.optimisation.weighting import PlateScaling, weight_site
+from numpyro_moments.evaluation.arguments import Static, apart
+from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import log_predictive
 from numpyro_moments.sites.traces import Part
@@ -76,25 +78,32 @@ class Problem:
         """Return the terms of the ELBO by site; empty if the objective has none."""
         if not hasattr(self.svi.loss, "sum_sites"):
             return {}
-        losses = self._terms(params, mutable, data, batch_size)
-        return {name: -float(loss) for name, loss in losses.items()}
-
-    @cached_property
-    def _terms(self) -> Any:
         loss = copy.copy(self.svi.loss)
         loss.sum_sites = False
+        arrays, rest = apart(data)
 
-        def terms(
-            params: dict[str, Any], mutable: Any, arrays: list, rest: Static, batch_size: int | None
-        ) -> Any:
+        def terms(params: dict[str, Any], mutable: Any, arrays: list) -> Any:
             svi, (args, kwargs) = self.weighted(batch_size, None), rest.joined(arrays)
             values = {**svi.constrain_fn(params), **(mutable or {})}
             return loss.loss(jax.random.key(0), values, svi.model, svi.guide, *args, **kwargs)
 
-        compiled = jax.jit(terms, static_argnums=(3, 4))
-        return lambda params, mutable, data, batch_size: compiled(
-            params, mutable, *apart(data), batch_size
-        )
+        name = "terms", rest.structure, batch_size
+        losses = self.programs(rest).run(name, terms, params, mutable, arrays)
+        return {name: -float(loss) for name, loss in losses.items()}
+
+    def programs(self, rest: Static) -> Programs:
+        """Return compiled programs with this rest of the data, kept if there are no plates."""
+        if rest not in self._programs:
+            # Scaling by plates looks at what it meets while a program is traced.
+            programs = (
+                Programs.alone() if self.plates else Programs(*made_of(self.svi), rest.leaves)
+            )
+            self._programs[rest] = programs
+        return self._programs[rest]
+
+    @cached_property
+    def _programs(self) -> dict[Static, Programs]:
+        return {}
 
     def score(self, params: dict[str, Any], mutable: Any = None) -> Any:
         """Return the held-out log-likelihood of unconstrained parameters."""
@@ -115,27 +124,9 @@ class Problem:
         return lambda params, mutable: compiled(params, mutable, arrays)
 
 
-@dataclass(frozen=True)
-class Static:
-    """The structure of arguments, and their leaves that are no arrays."""
-
-    structure: Any
-    leaves: tuple[tuple[int, Any], ...]  # by index
-
-    def joined(self, arrays: list) -> Any:
-        """Return the arguments with arrays, in order, in their places."""
-        rest, leaves = dict(self.leaves), iter(arrays)
-        places = range(self.structure.num_leaves)
-        parts = [rest[place] if place in rest else next(leaves) for place in places]
-        return jax.tree.unflatten(self.structure, parts)
-
-
-def apart(data: Any) -> tuple[list, Static]:
-    """Return the arrays among arguments, and the rest."""
-    leaves, structure = jax.tree.flatten(data)
-    arrays = [leaf for leaf in leaves if is_array(leaf)]
-    rest = tuple((place, leaf) for place, leaf in enumerate(leaves) if not is_array(leaf))
-    return arrays, Static(structure, rest)
+def made_of(svi: SVI) -> tuple[Any, ...]:
+    """Return what the programs of a training depend on beside the shapes of their arguments."""
+    return svi.model, svi.guide, svi.loss, svi.optim, svi.constrain_fn, svi.static_kwargs
 
 
 def in_jax(data: Any) -> Any:
@@ -147,11 +138,6 @@ def in_jax(data: Any) -> Any:
         return jnp.asarray(np.asarray(part)) if foreign else part
 
     return jax.tree.map(converted, data)
-
-
-def is_array(leaf: Any) -> bool:
-    """Return whether a leaf is an array."""
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
 # Compilation takes longer than the run: with these options 0.3 instead of 3.4 s for a
@@ -179,38 +165,39 @@ def trained_loss_by_draws(
 def _evaluations_of(
     problem: Problem, source: AllData, params: dict[str, Any], is_last: bool
 ) -> Evaluations:
-    objective = problem.svi.loss
-    quick = partial(jax.jit, compiler_options=QUICK if jax.default_backend() == "cpu" else None)
-
-    def program(
-        params: dict[str, Any], arrays: list, rest: Static, batch_size: int | None
-    ) -> Program:
-        args, kwargs = rest.joined(arrays)
-        weighted = problem.weighted(batch_size, None)
-        return Program(weighted.model, weighted.guide, args, kwargs, params)
-
-    @partial(quick, static_argnums=(1, 2, 5))
-    def sampled(
-        arrays: list, rest: Static, batch_size: int | None, params: Any, key: Any, count: int
-    ) -> tuple[jax.Array, ...]:
-        inputs = program(params, arrays, rest, batch_size)
-        return objective.by_draws(count).particle_terms(key, inputs)[0]
-
-    @partial(quick, static_argnums=(1, 2))
-    def closed(
-        arrays: list, rest: Static, batch_size: int | None, params: Any, key: Any
-    ) -> jax.Array:
-        inputs = program(params, arrays, rest, batch_size)
-        call = inputs.model, inputs.guide, *inputs.args
-        return objective.loss(key, params, *call, **inputs.kwargs)
-
+    objective, batch_size = problem.svi.loss, source.size
+    # The state of the plates is that before a program is traced.
+    owners, plates = made_of(problem.svi), problem.plates
+    kept: dict[Static, Programs] = {}
+    options = QUICK if jax.default_backend() == "cpu" else None
     key_of = partial(jax.random.fold_in, jax.random.key(SEED))
 
+    def run(name: Any, compute: Callable[[Any, Program], Any], data: Arguments, key: Any) -> Any:
+        arrays, rest = apart(data)
+        if rest not in kept:
+            kept[rest] = Programs(*owners, plates, rest.leaves)
+
+        def evaluated(params: dict[str, Any], arrays: list, key: Any) -> Any:
+            args, kwargs = rest.joined(arrays)
+            weighted = problem.weighted(batch_size, None)
+            program = Program(weighted.model, weighted.guide, args, kwargs, params)
+            return compute(key, program)
+
+        inputs, name = (params, arrays, key), (*name, rest.structure, batch_size)
+        return kept[rest].compiled(name, evaluated, *inputs, options=options)(*inputs)
+
     def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
-        parts = sampled(*apart(data), source.size, params, key_of(call_index), count)
+        def sampled(key: Any, program: Program) -> tuple[jax.Array, ...]:
+            return objective.by_draws(count).particle_terms(key, program)[0]
+
+        parts = run(("sampled", count), sampled, data, key_of(call_index))
         return tuple(np.asarray(part, np.float64) for part in parts)
 
     def loss(data: Arguments, call_index: int) -> float:
-        return float(closed(*apart(data), source.size, params, key_of(call_index)))
+        def closed(key: Any, program: Program) -> jax.Array:
+            call = program.model, program.guide, *program.args
+            return objective.loss(key, program.parameters, *call, **program.kwargs)
+
+        return float(run(("closed",), closed, data, key_of(call_index)))
 
     return Evaluations(particles, loss, is_last)

@@ -27,7 +27,7 @@ from moment_calculus.optimisation.storage.trainings import (
     signature_of,
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
-from numpyro_moments.fitting.problem import is_array
+from numpyro_moments.evaluation.arguments import checked, is_array
 from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import bind
 
@@ -35,6 +35,7 @@ from numpyro_moments.sites.traces import bind
 PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")
 
 
+@checked
 def save(
     path: str | PathLike[str],
     model: Callable,
@@ -74,6 +75,7 @@ def save(
     stored_training(model, guide, data, named).write(path, {"parameters": arrays_in(params)}, {})
 
 
+@checked
 def load(
     path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
 ) -> Fit:

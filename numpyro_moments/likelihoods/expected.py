@@ -127,6 +127,8 @@ UNIVARIATE = Univariate(
     double=_double,
     binary=_BINARY,
     trials=(*_BINARY, dist.BinomialLogits, dist.BinomialProbs),
+    zero_inflated=(dist.discrete.ZeroInflatedProbs,),
+    expanded=(dist.ExpandedDistribution,),
 )
 
 

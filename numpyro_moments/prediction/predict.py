@@ -11,6 +11,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
+from moment_calculus.errors import check_same_model
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
@@ -27,12 +28,17 @@ from moment_calculus.predictions.site import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
-from numpyro_moments.evaluation.arguments import Precision, checked_key
+from numpyro_moments.evaluation.arguments import Precision, checked, checked_key
+from numpyro_moments.evaluation.failure_causes import (
+    UNDRAWN,
+    diagnose_errors,
+    explain_predictions,
+)
 from numpyro_moments.likelihoods.expected import draw_observations, marginal, moments_and_law
 from numpyro_moments.likelihoods.structure import distributions_in, has_moments, restored
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.terms import WRAPPERS
-from numpyro_moments.sites.traces import UNDRAWN, Traces, bind, is_factor, moment_traces
+from numpyro_moments.sites.traces import Traces, bind, is_factor, moment_traces
 
 CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 
@@ -216,6 +222,7 @@ def needed(key: Any, is_mean: bool) -> Any:
     return jax.random.key(0) if key is None else checked_key("rng_key", key)
 
 
+@checked
 def predict(
     model: Callable,
     guide: Any,
@@ -265,14 +272,16 @@ def predict(
     check_particles(propagation, num_particles)
     check_choice("categorical", categorical, PREDICTIVE_RULES)
     how = propagation_of(covariance, rules, categorical)
-    with Precision.of(params)():
+    with Precision.of(params)(), diagnose_errors(model, args, kwargs):
         if propagation != "analytic":
             bind(guide, model, params)
             program, is_mean = (model, guide, args, kwargs, params), propagation == "mean"
             key = needed(rng_key, is_mean)
             return predict_by_particles(program, is_mean, num_particles, key)
         sites = _predicted_sites(model, guide, params, args, kwargs, how)
-        return {name: prediction_at(name, site) for name, site in sites.items()}
+        predictions = {name: prediction_at(name, site) for name, site in sites.items()}
+        explain_predictions(predictions, model, args, kwargs)
+        return predictions
 
 
 def log_predictive(
@@ -308,6 +317,8 @@ def _predicted_sites(
 
 def sites_to_predict(traces: Traces) -> dict[str, dict]:
     """Return the sites of a model's trace that are neither latent nor factors."""
+    latent = [name for name, site in traces.guide.items() if site["type"] == "sample"]
+    check_same_model(latent, traces.model)
     return {
         name: site
         for name, site in traces.model.items()

@@ -18,6 +18,7 @@ from moment_calculus.predictions.site import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
+from numpyro_moments.evaluation.failure_causes import check_function
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.prediction.predict import needed
 from numpyro_moments.rules.table import is_random
@@ -89,6 +90,7 @@ def propagate(
     leaves, structure = jax.tree.flatten(inputs, is_leaf=_is_moments)
     places = [place for place, leaf in enumerate(leaves) if _is_moments(leaf)]
     uncertain = [_in_jax(leaves[place]) for place in places]
+    check_function(fn, uncertain)
 
     def program(*arrays: Any) -> Any:
         filled = list(leaves)

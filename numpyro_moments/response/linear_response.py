@@ -40,7 +40,7 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
-from numpyro_moments.evaluation.arguments import Precision, checked_key
+from numpyro_moments.evaluation.arguments import Precision, checked, checked_key
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
 from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
@@ -334,6 +334,7 @@ class LinearResponse(Response):
         return {site: jnp.asarray(np.asarray(values)) for site, values in found.items()}
 
 
+@checked
 def linear_response(
     model: Callable,
     guide: Any,

@@ -20,6 +20,7 @@ from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_ar
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import validate_model
+from numpyro_moments.evaluation.failure_causes import UNDRAWN, observe
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.likelihoods.structure import stripped
 from numpyro_moments.rules.table import is_random
@@ -84,9 +85,6 @@ def check_masked_rows(sites: Mapping[str, Site], latent: Collection[str]) -> Non
 def is_factor(site: Any) -> bool:
     """Return whether a site is a ``numpyro.factor``, which predicts nothing."""
     return site["type"] == "sample" and isinstance(without_wrappers(site["fn"]), dist.Unit)
-
-
-UNDRAWN = "_undrawn"  # in the "infer" of sites whose observation is a placeholder
 
 
 @dataclass(frozen=True)
@@ -236,6 +234,7 @@ def host_traces(
     replayed = handlers.replay(handlers.seed(model, model_key), guide_trace)
     substituted = handlers.substitute(replayed, data={**parameters, **mutable})
     model_trace = traced(model_messenger(KeyMarker(substituted)))
+    observe(model_trace, model, args, kwargs)
     check_model_guide_match(model_trace, guide_trace)
     validate_model(model_trace)
     return _kept(guide_trace), _kept(model_trace)

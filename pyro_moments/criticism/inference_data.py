@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from moment_calculus.criticism.arviz_access import leave_one_out
 from moment_calculus.criticism.fitted_model import convert
 from moment_calculus.criticism.model_with_draws import as_inference_data
 from pyro_moments.criticism.posteriors import posterior_of
+from pyro_moments.evaluation.arguments import checked
 
 
+@checked
 def to_inference_data(
     posterior: Any,
     model: Callable,
@@ -81,6 +84,7 @@ def to_inference_data(
     return convert(source, *how, dims, coords, batch_size)
 
 
+@partial(checked, passes_to=to_inference_data)
 def loo(
     posterior: Any,
     model: Callable | None = None,

@@ -33,6 +33,7 @@ from pyro_moments.criticism.recorded_program import (
     short_name,
     value_of,
 )
+from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.likelihoods.structure import constrained_tensors
@@ -42,6 +43,7 @@ from pyro_moments.sites.drawn_traces import SharedSubsamples
 from pyro_moments.sites.random_watch import run_watched
 
 
+@checked
 @torch.no_grad()
 def moment_accuracy(
     model: Callable,

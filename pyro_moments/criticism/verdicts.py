@@ -12,8 +12,10 @@ from moment_calculus.criticism.diagnosis.checks import run_checks
 from moment_calculus.criticism.diagnosis.findings import Diagnosis
 from moment_calculus.criticism.fitted_model import FittedModel
 from pyro_moments.criticism.posteriors import posterior_of
+from pyro_moments.evaluation.arguments import checked
 
 
+@checked
 def compare_with_nuts(
     model: Callable,
     guide: Any,
@@ -91,6 +93,7 @@ def compare_with_nuts(
     return compare(fitted_model, reference, MCMC, run)
 
 
+@checked
 def diagnose(
     model: Callable,
     guide: Any,

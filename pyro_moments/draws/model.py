@@ -35,6 +35,7 @@ from moment_calculus.criticism.model_with_draws import (
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.response.problem import plate_axes, unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from pyro_moments.evaluation.failure_causes import observe, prepared
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
 from pyro_moments.prediction.predict import LeaveUndrawn, SampledPrediction, is_deterministic
@@ -90,7 +91,7 @@ def log_density(sites: Iterable[Any]) -> torch.Tensor:
 
 def log_prob_of(site: Any, scale: Any = 1.0) -> torch.Tensor:
     """Return the log density of each element of a site, scaled and masked."""
-    return scale_and_mask(site["fn"].log_prob(site["value"]), scale, site["mask"])
+    return scale_and_mask(site["fn"].log_prob(prepared(site)), scale, site["mask"])
 
 
 SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name
@@ -262,6 +263,8 @@ class PyroModel(SitesOfFirstRun):
         check_observed_whole(
             subsampled, {name: site for name, site in nodes.items() if is_observed(site)}
         )
+        copies = {name: {**site} for name, site in nodes.items()}
+        observe(copies, self.model, self.args, dict(self.named))
         return {name: site for name, site in nodes.items() if not is_factor(site)}
 
     def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:

@@ -4,49 +4,115 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import reduce
 from typing import Any
 
+import numpy as np
+import pyro.distributions as dist
 import torch
 from pyro import poutine
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from moment_calculus.errors import UnsupportedMoments, raising_line
-from moment_calculus.objectives.failure_causes import Diagnosis, named_arguments
+from moment_calculus.errors import UnsupportedMoments, calling_line, raising_line
+from moment_calculus.numerics.private_apis import is_untraced
+from moment_calculus.objectives.failure_causes import Diagnosis
+from moment_calculus.objectives.observations import ObservedSite
+from pyro_moments._host import tree_leaves
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor
 
+_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
+
 
 class _InPyro(Diagnosis):
-    invalid, invalid_message = (ValueError,), "invalid values"
+    framework, as_array = "Pyro", "torch.as_tensor"
+    mask, nan_to_num = "pyro.poutine.mask", "torch.nan_to_num"
+    invalid_message = "invalid values"
     shape_errors = (RuntimeError, UnsupportedMoments)
-    replacement = "torch.nan_to_num"
+    own = torch.Tensor
 
-    def arrays(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, Any]]:
-        function = getattr(poutine.unwrap(model), "forward", poutine.unwrap(model))
-        for name, argument in named_arguments(function, args, kwargs).items():
-            for part in argument if isinstance(argument, tuple | list) else (argument,):
-                if isinstance(part, torch.Tensor) and not isinstance(part, MomentTensor):
-                    yield name, part
+    def function(self, model: Any) -> Any:
+        unwrapped = poutine.unwrap(model)
+        return getattr(unwrapped, "forward", unwrapped)
 
-    def indices_not_finite(self, data: Any) -> tuple[list[list[int]], int]:
+    def leaves(self, argument: Any) -> Iterator[Any]:
+        return (part for part in tree_leaves(argument) if not isinstance(part, MomentTensor))
+
+    def known(self, data: Any) -> np.ndarray | None:
         if not isinstance(data, torch.Tensor) or isinstance(data, MomentTensor):
-            return [], 0
-        if not data.is_floating_point() or bool(torch.isfinite(data).all()):
-            return [], 0
-        return torch.nonzero(~torch.isfinite(data)).tolist(), data.numel()
+            return None
+        try:
+            return data.detach().cpu().numpy() if is_untraced() else None
+        except (RuntimeError, TypeError):  # of a captured program; of a type that NumPy has not
+            return None
+
+    def is_observation(self, site: Any) -> bool:
+        if site["type"] != "sample" or not site["is_observed"]:
+            return False
+        return not (site.get("infer") or {}).get("_deterministic")
+
+    def accepted(self, value: Any) -> Any:
+        # torch does not subtract truth values; Pyro's own likelihoods take them.
+        is_bool = isinstance(value, torch.Tensor) and value.dtype is torch.bool
+        return value.to(torch.get_default_dtype()) if is_bool else value
+
+    def mask_of(self, site: Any) -> torch.Tensor | None:
+        fn, masks = site["fn"], [site["mask"]]
+        while isinstance(fn, _WRAPPERS):
+            masks += [fn._mask] if isinstance(fn, MaskedDistribution) else []
+            fn = fn.base_dist
+        tensors = [mask for mask in masks if isinstance(mask, torch.Tensor)]
+        shape = site["fn"].batch_shape
+        try:
+            return reduce(torch.logical_and, tensors).expand(shape) if tensors else None
+        except RuntimeError:  # the mask has axes that the site has not
+            return None
+
+    def parts_of(self, name: str, site: Any) -> ObservedSite | None:
+        fn, value, base = site["fn"], site["value"], site["fn"]
+        while isinstance(base, _WRAPPERS):
+            base = base.base_dist
+        if isinstance(base, dist.Unit) or not isinstance(value, torch.Tensor):
+            return None
+        mask = self.mask_of(site)
+        hidden = site["mask"] is False or (mask is not None and self.known(mask) is None)
+        values = None if hidden else self.known(value)
+        return ObservedSite(
+            name,
+            type(base).__name__,
+            type(base).__module__.partition(".")[0] not in ("torch", "pyro", "guides"),
+            tuple(fn.batch_shape + fn.event_shape),
+            tuple(value.shape),
+            values,
+            None if values is None else self._inside(base, value),
+            None if mask is None else self.known(mask),
+            {f.dim: f.size for f in site["cond_indep_stack"] if f.vectorized},
+            (fn.event_dim, base.event_dim),
+            getattr(base, "support", None) if values is not None else None,
+        )
+
+    def _inside(self, base: Any, value: torch.Tensor) -> np.ndarray | None:
+        try:
+            return None if isinstance(base, dist.Delta) else self.known(base.support.check(value))
+        except Exception:  # of a support that is random, or that the family does not know
+            return None
+
+    def latent_sites(self, model: Callable, args: tuple, kwargs: dict) -> list[Any]:
+        recorder = _Recorder()
+        # This run may fail, too; the sites before the failure are enough.
+        with suppress(Exception), poutine.block(), recorder, torch.no_grad():
+            model(*args, **kwargs)
+        return recorder.sites
 
     def weights_in_plates(
         self, model: Callable, args: tuple, kwargs: dict
     ) -> Iterator[tuple[str, str]]:
         """Yield matrices in plates, and vectors that are a PyroSample of a module."""
-        recorder = _Recorder()
-        # This run fails as before; the sites before the failure are enough.
-        with suppress(Exception), poutine.block(), recorder, torch.no_grad():
-            model(*args, **kwargs)
         in_module = isinstance(poutine.unwrap(model), PyroModule)
-        for msg in recorder.sites:
+        for msg in self.latent_sites(model, args, kwargs):
             plates = [frame.name for frame in msg["cond_indep_stack"] if frame.vectorized]
             if plates and msg["fn"].event_dim >= (1 if in_module else 2):
                 yield msg["name"], plates[0]
@@ -61,6 +127,7 @@ class _Recorder(Messenger):
 
     def _pyro_sample(self, msg: Any) -> None:
         if not msg["is_observed"] and not site_is_subsample(msg):
+            msg["line"] = calling_line()
             self.sites.append(msg)
 
 
@@ -82,3 +149,8 @@ def diagnose_errors(model: Callable, args: tuple, kwargs: dict) -> Iterator[None
 
 refuse_infinite_data = _DIAGNOSIS.refuse_infinite_data
 explain_infinite_loss = _DIAGNOSIS.explain_infinite_loss
+observe = _DIAGNOSIS.observe
+refuse_nonfinite_inputs = _DIAGNOSIS.refuse_nonfinite_inputs
+explain_predictions = _DIAGNOSIS.explain_predictions
+check_function = _DIAGNOSIS.check_function
+prepared = _DIAGNOSIS.prepared

@@ -59,12 +59,14 @@ def mixed_precision_error(error: RuntimeError, parts: dict[str, Any]) -> Unsuppo
     if not _MIXED.search(str(error)):
         return None
     tensors = {name: part for name, part in parts.items() if isinstance(part, torch.Tensor)}
-    floating = {name: part.dtype for name, part in tensors.items() if part.is_floating_point()}
-    dtypes = ", ".join(f"{name} is {dtype}" for name, dtype in floating.items())
+    default = torch.get_default_dtype()
+    others = {name: part.dtype for name, part in tensors.items() if part.dtype != default}
+    dtypes = ", ".join(f"{name} is {dtype}" for name, dtype in others.items())
     return UnsupportedMoments(
         "tensors of different precision meet, and torch does not convert them: "
         + (dtypes or str(error).partition("\n")[0])
-        + f"; parameters are made in {torch.get_default_dtype()}",
+        + f", and parameters are made in {default}: pass x.float(), or train by fit with "
+        "float64=True",
         remedy="convert the data to the dtype of the parameters, e.g. x.float(), or make these in "
         "that of the data: call torch.set_default_dtype(torch.float64) before model and guide",
     )

@@ -11,16 +11,20 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
+import numpy as np
 import pyro
 import torch
 from pyro.infer.autoguide import AutoGuide
 from pyro.optim import PyroOptim
 
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.objectives.by_draws import warn_if_off
+from moment_calculus.objectives.observations import NOT_FINITE, expecting_observations
 from moment_calculus.optimisation.batches import (
     AllData,
     Arguments,
     first_arguments,
+    whole_arguments,
 )
 from moment_calculus.optimisation.minimiser import Minimiser, check_deterministic
 from moment_calculus.optimisation.options import LEARNING_RATE, Options
@@ -30,6 +34,8 @@ from moment_calculus.optimisation.storage.trainings import Checkpoint, data_dige
 from moment_calculus.optimisation.training import Progress, Trainer, write_below_bar
 from moment_calculus.optimisation.weighting import PlateScaling
 from pyro_moments._host import tree_leaves, tree_map
+from pyro_moments.evaluation.arguments import checked
+from pyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from pyro_moments.fitting.flat_loss import flat_loss
 from pyro_moments.fitting.gradients import GradientTrainer, PyroOptimiser, TorchOptimiser
 from pyro_moments.fitting.parameters import (
@@ -54,6 +60,7 @@ from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.traces import bind
 
 
+@checked
 def fit(
     model: Callable,
     guide: Callable,
@@ -96,7 +103,11 @@ def fit(
         model: the model.
         guide: a guide, also one without a model; its scales set the units of the steps,
             where they are named like those of ``DVIGuide`` and ``AutoNormal``.
-        *data: arguments of model and guide: arrays, or dictionaries and tuples of arrays.
+        *data: arguments of model and guide: arrays, also of NumPy, lists of numbers,
+            columns and data frames, or dictionaries and tuples of these. A frame alone
+            gives each argument of the model the column of its name; if the model needs
+            none of its columns, it is one matrix. ``data=`` takes all arguments as a
+            tuple or a dictionary, where the model has one that is named like an option.
             Or a loader of mini-batches (a DataLoader, an iterable for each epoch, or an
             iterator), which gives the arguments by name if a mini-batch is a dictionary,
             in order if it is a list.
@@ -171,9 +182,13 @@ def fit(
             is not clear how a mini-batch is to be scaled; if the order of a loader cannot
             be restored.
         StoredFileError: if the checkpoint is damaged, or of another fit.
-        UnsupportedMoments: if the model leaves the supported operations.
+        UnsupportedMoments: if the model leaves the supported operations, or data are not
+            finite, outside of what a distribution takes, or of another shape.
+        TypeError: if model, guide or objective are something else, or a name is neither
+            an option nor an argument of the model.
 
     Warns:
+        UserWarning: if the model observes nothing.
         LossByDrawsWarning: if the loss by draws is another one, by three standard errors
             and by one per cent of the loss.
 
@@ -218,7 +233,8 @@ def fit_with(
 ) -> Fit:
     """Train a guide as :func:`fit` does, with its options in one object."""
     started = time.perf_counter()
-    with double_precision() if options.float64 else contextlib.nullcontext():
+    double = double_precision() if options.float64 else contextlib.nullcontext()
+    with double, expecting_observations():
         convert = to_float64 if options.float64 else lambda part: part
         source = options.source(convert(data), convert(named), _rows, convert, GlobalRandomState())
         task = FitTask(
@@ -235,7 +251,17 @@ def fit_with(
         with random_state_restored(), new_parameters(guide):
             pyro.set_rng_seed(options.seed)
             train = task.train_guide if options.restarts == 1 else functools.partial(best_of, task)
-            result, parameters = train(guide)
+            try:
+                result, parameters = train(guide)
+            except UnsupportedMoments as error:
+                # A row is named by its number in all data, not in a mini-batch.
+                if NOT_FINITE in error.cause and source.size is not None:
+                    refuse_nonfinite_inputs(model, *whole_arguments(source))
+                raise
+        if not np.isfinite(result.losses).all():
+            refuse_nonfinite_inputs(model, *whole_arguments(source))
+        if task.held_out is not None and not np.isfinite([*result.held_out.values()]).all():
+            refuse_nonfinite_inputs(model, *task.held_out)
         remember_fit(result)
         result.context = ParameterSnapshot(parameters, (model, result.guide))
         if options.by_draws:
@@ -364,7 +390,11 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
 
     trainer = Minimiser(
         objective,
-        initial_outcome(objective, parameters.vector()),
+        initial_outcome(
+            objective,
+            parameters.vector(),
+            lambda: refuse_nonfinite_inputs(problem.model, *data),
+        ),
         options.method,
         options.tolerance,
         at_parameters(parameters.constrained_copies),

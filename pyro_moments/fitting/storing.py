@@ -28,6 +28,7 @@ from moment_calculus.optimisation.storage.trainings import (
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
 from pyro_moments._host import tree_leaves
+from pyro_moments.evaluation.arguments import checked
 from pyro_moments.fitting.parameters import (
     Parameters,
     ParameterSnapshot,
@@ -46,6 +47,7 @@ from pyro_moments.sites.traces import bind
 PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")
 
 
+@checked
 def save(path: str | PathLike[str], model: Callable, guide: Any, *data: Any, **named: Any) -> None:
     """Write the trained parameters of model and guide into one file.
 
@@ -76,6 +78,7 @@ def save(path: str | PathLike[str], model: Callable, guide: Any, *data: Any, **n
     training.write(path, {"parameters": parameters.unconstrained_copies()}, {})
 
 
+@checked
 def load(
     path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
 ) -> Fit:

@@ -122,6 +122,8 @@ UNIVARIATE = Univariate(
     double=_double,
     binary=(distributions.Bernoulli,),
     trials=(distributions.Bernoulli, distributions.Binomial),
+    zero_inflated=(dist.ZeroInflatedDistribution,),
+    expanded=(ExpandedDistribution,),
 )
 
 
@@ -143,8 +145,6 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
         return log_prob
     if isinstance(fn, _WRAPPERS):
         return _evaluate_wrapped(name, fn, value)
-    if not isinstance(value, MomentTensor) and fn._validate_args:
-        check_support(fn, value)
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return explain_precision(rule, fn, value)
@@ -190,24 +190,6 @@ def certain_log_prob(fn: Any, value: Any) -> torch.Tensor | None:
     return torch.zeros(fn.batch_shape, device=value.device) if 0 in fn.batch_shape else None
 
 
-def check_support(fn: Any, value: torch.Tensor) -> None:
-    """Validate observations as the distribution does if shapes broadcast and none is NaN."""
-    # Shapes and NaN get better errors later.
-    if _broadcast(value.shape, fn.batch_shape + fn.event_shape) and not value.isnan().any():
-        fn._validate_sample(value)
-
-
-def _broadcast(shape: torch.Size, other: torch.Size) -> bool:
-    """Return whether two shapes broadcast; equal ones are the fast case."""
-    if shape == other:
-        return True
-    try:
-        torch.broadcast_shapes(shape, other)
-    except RuntimeError:
-        return False
-    return True
-
-
 def _is_univariate(value: Any) -> bool:
     """Return whether an observation or a latent value has moments by component."""
     return isinstance(unwrap(value), torch.Tensor | Gaussian | Deferred)
@@ -247,8 +229,6 @@ def _normal(base: Any, value: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _of_power(name: str, fn: Any, value: Any, power: Any) -> torch.Tensor:
-    if not isinstance(value, MomentTensor) and fn._validate_args:
-        check_support(fn, value)
     sites = frozenset().union(*(tensor.value.sites for tensor in random_tensors(fn)))
     rule = TABLES.rule_of_power(name, fn, sites)
     return explain_precision(lambda fn, value: rule(fn, value, power), fn, value)
@@ -274,9 +254,10 @@ def _read(family: Family, fn: Any) -> tuple[list[Any], dict[str, Any]]:
     parameters = [unwrap(getattr(fn, _ATTRIBUTES.get(name, name))) for name in names]
     if not family.odds:
         return parameters, {}
-    logits = vars(fn).get("logits")
-    name = "probs" if logits is None or getattr(fn, "_param", logits) is not logits else "logits"
-    return parameters, {name: unwrap(vars(fn)[name])}
+    odds = {name: vars(fn)[name] for name in ("logits", "probs") if name in vars(fn)}
+    if len(odds) == 2:  # one of them was computed from the other, which is ``_param``
+        odds.pop("probs" if getattr(fn, "_param", odds["logits"]) is odds["logits"] else "logits")
+    return parameters, {name: unwrap(part) for name, part in odds.items()}
 
 
 for _family in FAMILIES:

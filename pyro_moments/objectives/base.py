@@ -20,6 +20,7 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook, check_draws
 from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss
+from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle
@@ -75,7 +76,9 @@ class ValidateOnce:
         with torch.no_grad(), poutine.block():
             guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(program.model, trace=guide_trace)
-            model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+            with diagnose_errors(program.model, args, kwargs):
+                model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
+            observe(model_trace.nodes, program.model, args, kwargs)
             if is_validation_enabled():
                 check_model_guide_match(model_trace, guide_trace)
                 model_trace.compute_log_prob()

@@ -13,6 +13,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from guides.families.drawn_sites import with_shared_draws
+from moment_calculus.errors import check_same_model
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
@@ -29,7 +30,8 @@ from moment_calculus.predictions.site import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
-from pyro_moments.evaluation.failure_causes import diagnose_errors
+from pyro_moments.evaluation.arguments import checked
+from pyro_moments.evaluation.failure_causes import diagnose_errors, explain_predictions
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
 from pyro_moments.likelihoods.expected import draw_observations, marginal, moments_and_law
@@ -193,8 +195,10 @@ class LeaveUndrawn(Messenger):
     def __init__(self, latent: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self.latent = latent
+        self.names: set[str] = set()  # of all sites
 
     def _pyro_sample(self, msg: Any) -> None:
+        self.names.add(msg["name"])
         if msg["name"] in self.latent or msg["done"] or site_is_subsample(msg):
             return
         if msg["value"] is None:
@@ -202,6 +206,7 @@ class LeaveUndrawn(Messenger):
             msg["value"], msg["done"] = torch.full(shape, torch.nan), True
 
 
+@checked
 @torch.no_grad()
 def predict(
     model: Callable,
@@ -262,7 +267,9 @@ def predict(
         return predict_by_particles(program, is_mean, num_particles)
     sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, settings))
     with full_precision():
-        return {name: prediction_at(name, site) for name, site in sites.items()}
+        predictions = {name: prediction_at(name, site) for name, site in sites.items()}
+    explain_predictions(predictions, model, args, kwargs)
+    return predictions
 
 
 @torch.no_grad()
@@ -299,10 +306,14 @@ def moment_trace(
     with diagnose_errors(model, args, kwargs), messenger:
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         latent = frozenset(guide_trace.stochastic_nodes)
-        with LeaveUndrawn(latent):
+        with LeaveUndrawn(latent) as undrawn:
             replayed = poutine.replay(model, trace=guide_trace)
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
-            trace = watch(messenger.generator_watch, program, propagation, model)
+            try:
+                trace = watch(messenger.generator_watch, program, propagation, model)
+            except ValueError:  # torch's distributions do not take placeholders
+                check_same_model(latent, undrawn.names)
+                raise
     nodes = prune_subsample_sites(trace).nodes.items()
     sites = {name: site for name, site in nodes if site["type"] == "sample"}
     check_masked_rows(sites, latent)
@@ -311,6 +322,7 @@ def moment_trace(
 
 def sites_to_predict(sites: dict[str, Any], latent: frozenset[str]) -> dict[str, Any]:
     """Return the sites of a trace that are neither latent nor factors."""
+    check_same_model(latent, sites)
     return {
         name: site for name, site in sites.items() if name not in latent and not is_factor(site)
     }

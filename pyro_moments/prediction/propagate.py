@@ -20,6 +20,8 @@ from moment_calculus.predictions.site import (
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from pyro_moments.evaluation.arguments import as_tensor
+from pyro_moments.evaluation.failure_causes import check_function
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.particles.noise import OutOfPlace
@@ -73,7 +75,8 @@ def propagate(
     how = propagation_of(covariance, rules)
     leaves, structure = tree_flatten(inputs)
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Moments)]
-    uncertain = [leaves[place] for place in places]
+    uncertain = [_in_torch(leaves[place]) for place in places]
+    check_function(fn, uncertain)
 
     def program(*tensors: torch.Tensor) -> Any:
         filled = {**dict(enumerate(leaves)), **dict(zip(places, tensors, strict=True))}
@@ -90,6 +93,15 @@ def propagate(
     result = run_watched(GeneratorWatch(), partial(program, *values), how, fn, _randomness)
     with full_precision():
         return tree_map(_result, result)
+
+
+def _in_torch(moments: Moments) -> Moments:
+    """Return moments with tensors for arrays of NumPy."""
+    if isinstance(moments.mean, torch.Tensor):
+        return moments
+    names = ("variance",) if moments.covariance is None else ("covariance",)
+    spread = {name: as_tensor(getattr(moments, name)) for name in names}
+    return Moments(as_tensor(moments.mean), **spread)
 
 
 def _at_draws(program: Callable, uncertain: Sequence[Moments], count: int) -> Any:

@@ -38,6 +38,7 @@ from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.propagation import Propagation
 from pyro_moments._host import tree_unflatten
 from pyro_moments.draws.model import PyroModel
+from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
 from pyro_moments.fitting.flat_loss import FlatLoss, flat_loss, uncompiled
 from pyro_moments.fitting.parameters import (
@@ -283,6 +284,7 @@ def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callab
     return base.mean, torch.sqrt(base.variance), to_support, log_slope
 
 
+@checked
 def linear_response(
     model: Callable,
     guide: Any,

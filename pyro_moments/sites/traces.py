@@ -19,7 +19,7 @@ from moment_calculus.errors import unknown_sample_sites
 from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_are_data
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.values.propagation import Propagation
-from pyro_moments.evaluation.failure_causes import diagnose_errors
+from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.particles.undrawn import Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
@@ -135,7 +135,9 @@ def run_both(
             program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
             with model_handler or nullcontext():
                 model_trace = run_model(program)
-    return prune_subsample_sites(model_trace), prune_subsample_sites(guide_trace)
+    model_trace, guide_trace = map(prune_subsample_sites, (model_trace, guide_trace))
+    observe(model_trace.nodes, model, args, kwargs)
+    return model_trace, guide_trace
 
 
 def initialise_parameters(guide: Any, args: tuple, kwargs: dict) -> None:

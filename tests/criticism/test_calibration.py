@@ -145,6 +145,7 @@ def test_vectors_and_particles():
 
 PREDICTION = predicted("pyro", "Normal", LOC, SCALE)
 COUNTS = predicted("pyro", "Poisson", SCALE)
+TRIALS = np.full(SIZE, 2e8)  # more than probabilities are summed of
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ COUNTS = predicted("pyro", "Poisson", SCALE)
         ),
         (predicted("pyro", "LogNormal", LOC, SCALE), -SCALE, "outside the support"),
         (predicted("pyro", "Normal", LOC[:0], 1.0), [], "there are no observations"),
-        (predicted("pyro", "Poisson", SCALE), np.full(SIZE, 1e8), "are NaN"),
+        (predicted("pyro", "BetaBinomial", SCALE, SCALE, TRIALS), np.full(SIZE, 1e8), "are NaN"),
     ],
 )
 def test_wrong_observations_are_refused(prediction, y, said):

@@ -114,17 +114,17 @@ class Calibration:
             ValueError: if a mass is not between 0 and 1.
         """
         wanted = checked_masses(masses)
-        found = [self._inside(mass) for mass in wanted]
-        return coverage_of(wanted, [part[0] for part in found], [part[1] for part in found])
-
-    def _inside(self, mass: float) -> tuple[float, np.ndarray]:
-        """Return the mean probability of an interval, and which observations it has."""
         if not self.is_discrete:
-            return mass, np.abs(self.up_to - 0.5) <= mass / 2
-        lower, upper = self.prediction.interval(mass)
-        probability = self.prediction.cdf(upper) - self.prediction.cdf(lower - 1)
-        low, high = to_numpy(lower), to_numpy(upper)
-        return float(to_numpy(probability).mean()), (low <= self.observed) & (self.observed <= high)
+            return coverage_of(wanted, wanted, [np.abs(self.up_to - 0.5) <= m / 2 for m in wanted])
+        ends = [((1 - mass) / 2, (1 + mass) / 2) for mass in wanted]
+        # An end is the smallest count whose probability reaches a level.
+        inside = [(self.up_to >= low) & (self.below < high) for low, high in ends]
+        counts = to_numpy(self.prediction.quantile([level for pair in ends for level in pair]))
+        lower = np.arange(len(counts)) % 2 == 0
+        counts = counts - lower.reshape((-1,) + (1,) * (counts.ndim - 1))
+        up_to = to_numpy(self.prediction.cdf(to_framework(counts, self.prediction.mean)))
+        within = (up_to[1::2] - up_to[::2]).reshape(len(wanted), -1).mean(1)
+        return coverage_of(wanted, within.tolist(), inside)
 
     def sharpness(self, mass: float = 0.9) -> Sharpness:
         """Return the mean width of central predictive intervals and the mean standard deviation.

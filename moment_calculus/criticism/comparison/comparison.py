@@ -202,6 +202,7 @@ def compare(
             f"reference is a finished MCMC of {fitted_model.framework} or an InferenceData of "
             f"ArviZ, not {type(reference).__name__}; without one, NUTS runs now"
         )
+    fitted_model.check_observed()
     latent = fitted_model.latent if is_contained else []
     fitted_model.check_density()
     clock = fitted_model.seconds

@@ -438,7 +438,9 @@ def run_checks(fitted_model: FittedModel, num_samples: int) -> Diagnosis:
     """Run all checks; predictions are checked on held-out data if there are any."""
     inputs = DiagnosisInputs(fitted_model, num_samples)
     title = f"{fitted_model.approximation} of {inputs.size} coordinates in {fitted_model.framework}"
-    return Diagnosis(title, tuple(_findings(inputs)))
+    findings = tuple(_findings(inputs))
+    fitted_model.check_observed()  # last, because draws of Pyro follow from their order
+    return Diagnosis(title, findings)
 
 
 def _findings(inputs: DiagnosisInputs) -> Iterator[Finding]:

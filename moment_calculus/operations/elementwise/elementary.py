@@ -28,9 +28,10 @@ from moment_calculus.functions.table import (
 )
 from moment_calculus.numerics.arrays import Array, digamma, gammaln, log_ndtr, namespace
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
+from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import ancestors
-from moment_calculus.values.deferred import unscaled
+from moment_calculus.values.deferred import as_function, unscaled
 
 HARMLESS = 1.0  # above this level x^(−p), √x and log x are no steeper than the clip itself
 
@@ -83,6 +84,7 @@ class PositiveFunction:
     bounds: tuple[float, float] = (-math.inf, math.inf)
     open_ended: bool = False
     superlinear: bool = False
+    exponent: float | None = None  # of a power
     knots = ()
 
     def __call__(self, x: Array) -> Array:
@@ -101,6 +103,12 @@ def log(value: Value) -> Value:
         base, rate, factor = result
         shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
         return scale_shift(base, rate, shift)
+    if isinstance(value, Deferred) and isinstance(value.function, Composed):
+        outer, inner = value.function.outer, value.of(value.function.inner)
+        if type(outer) is Exp:
+            return inner
+        if isinstance(outer, PositiveFunction) and outer.exponent is not None:
+            return scale_shift(log(inner), outer.exponent)
     source = _require(value, "log")
     if isinstance(source.function, Sigmoid):
         return Deferred(source.base, activation("logsigmoid"))
@@ -150,7 +158,9 @@ def power(value: Value, exponent: float) -> Value:
     bounds = source.bounds
     low, high = sorted(_end_of_power(end, exponent) for end in (bounds.low, bounds.high))
     superlinear = not 0 <= exponent <= 1
-    plain = PositiveFunction(lambda x: x**exponent, (low, high), bounds.positive, superlinear)
+    plain = PositiveFunction(
+        lambda x: x**exponent, (low, high), bounds.positive, superlinear, exponent
+    )
     return source.then(plain)
 
 
@@ -186,16 +196,10 @@ def exponential(base: Any, value: Value) -> Value:
             remedy="make the base or the exponent certain" + OR_DRAW,
         )
     number, base_range = isinstance(base, int | float), value_range(base)
-    if base_range is None:
+    # A traced array is taken as positive: its logarithm is NaN where it is negative.
+    if base_range is not None and not base_range[0] > 0:
         raise UnsupportedMoments(
-            "a random power of an array that is known only when the program runs: it may be "
-            "negative",
-            sites=value.sites,
-            remedy="write it as exp(log(base) * exponent)" + OR_DRAW,
-        )
-    if not base_range[0] > 0:
-        raise UnsupportedMoments(
-            "a random power of a number that is not positive",
+            f"a random power of a base that is not positive (it is ≥ {base_range[0]:g})",
             sites=value.sites,
             remedy="use a positive base" + OR_DRAW,
         )
@@ -209,6 +213,34 @@ def exponential(base: Any, value: Value) -> Value:
 def is_positive(value: Any) -> bool:
     """Whether a value is known to be positive, and its reciprocal to have moments."""
     return isinstance(value, Deferred) and value.bounds.positive
+
+
+def assume_positive(value: Any) -> Any:
+    """Return a function with its traced arrays taken as positive: NaN where they are negative."""
+    if not isinstance(value, Deferred) or not isinstance(value.function, Scaled):
+        return value
+    assumed = value.of(value.function.assuming_positive())
+    return assumed if is_positive(assumed) and not is_positive(value) else value
+
+
+def factors_of(value: Any) -> list[Value] | None:
+    """Return the functions of Gaussians whose product a value is; None for other values."""
+    function = as_function(value)
+    if isinstance(function, Deferred):
+        return [function]
+    if value.step.is_product:
+        left, right = map(factors_of, value.step.inputs)
+        return left + right if left and right else None
+    step = value.step
+    if step.affine is not None:
+        source, scale, shift = step.affine
+        first, *others = factors_of(source) or (None,)
+        plain = not others or (isinstance(shift, int | float) and shift == 0)
+        return [scale_shift(first, scale, shift), *others] if first and plain else None
+    if not isinstance(step, Moved) or step.combines_elements or step.adds_elements:
+        return None
+    parts = factors_of(step.source)
+    return None if parts is None else [step.apply_to(part, value) for part in parts]
 
 
 def _log(x: Array) -> Array:
@@ -229,6 +261,7 @@ def _is_one_plus_exp(value: Deferred) -> bool:
 
 def _require(value: Value, what: str, *, zero: bool = False) -> Deferred:
     """Return the value if it is known to be positive, or zero where that is allowed; else raise."""
+    value = assume_positive(value)
     if isinstance(value, Deferred) and (value.bounds.positive or (zero and value.bounds.low >= 0)):
         check_not_clipped(value, what)
         return value

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, DependenceWarning, UnsupportedMoments, warn_user
@@ -27,7 +28,12 @@ from moment_calculus.numerics.arrays import (
     safe_scale,
     transpose,
 )
-from moment_calculus.operations.elementwise.elementary import is_positive, power
+from moment_calculus.operations.elementwise.elementary import (
+    assume_positive,
+    factors_of,
+    is_positive,
+    power,
+)
 from moment_calculus.operations.elementwise.sums import (
     DEPENDENCE_REMEDY,
     aligned,
@@ -377,8 +383,10 @@ def square(value: Value) -> Value:
 
 def divide(left: Any, right: Any) -> Value:
     """Divide by a certain divisor or by a positive function of a Gaussian; raise for others."""
-    if is_positive(right):
+    if is_positive(right := assume_positive(right)):
         return multiply(left, power(right, -1.0))
+    if isinstance(right, Gaussian) and (factors := factors_of(right)) is not None:
+        return reduce(divide, factors, left)
     if is_value(right):
         raise UnsupportedMoments(
             "division by a random value has no moments (those of 1/x do not exist)",

@@ -12,7 +12,7 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.base import Rescaled
-from moment_calculus.functions.combinators import Bounds, Fused, Identity, Scaled
+from moment_calculus.functions.combinators import Bounds, Fused, Identity, Scaled, value_range
 from moment_calculus.functions.families.elementary import Exp
 from moment_calculus.functions.recognition import RecognitionPolicy
 from moment_calculus.functions.table import Activation, activation
@@ -174,7 +174,8 @@ def exponential_parts(value: Value) -> tuple[Gaussian, float, Any] | None:
     kind = value.function
     while isinstance(kind, Scaled):
         zero_shift = isinstance(kind.shift, int | float) and kind.shift == 0
-        if not (zero_shift and kind.extent.positive):
+        # A traced factor is taken as positive: its roots and logarithm are NaN elsewhere.
+        if not (zero_shift and (kind.extent.positive or value_range(kind.scale) is None)):
             return None
         factor, kind = factor * kind.scale, kind.inner
     if type(kind) is Rescaled and type(kind.activation) is Exp and kind.shift == 0 < kind.outer:

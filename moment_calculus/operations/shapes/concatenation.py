@@ -9,8 +9,8 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, device, namespace
-from moment_calculus.operations.shapes.indexing import STACKED, take
-from moment_calculus.operations.shapes.moves import Moved, moved
+from moment_calculus.operations.shapes.indexing import STACKED, index_axes, take
+from moment_calculus.operations.shapes.moves import Moved, move_axis, moved
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import Branches
@@ -163,6 +163,16 @@ def stack(values: Sequence[Any], axis: int) -> Gaussian:
     if axis == -1:
         result.memo.arrays[STACKED] = tuple(values)
     return result
+
+
+def with_rows(value: Any, rows: Any, origin: Array, axis: int) -> Any:
+    """Return a value or array, at least one random, with others in place of some of its rows.
+
+    ``axis`` is not negative. ``origin`` [rows of the result] counts those of ``value`` first,
+    then the others; none occurs twice.
+    """
+    joined = concatenate([value, rows], axis - len(value.shape))
+    return move_axis(index_axes(joined, {axis: origin}, distinct=True), 0, axis)
 
 
 def _concat(arrays: Sequence[Array], axis: int) -> Array:

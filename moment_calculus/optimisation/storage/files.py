@@ -122,6 +122,8 @@ def _plain(name: str, array: np.ndarray) -> np.ndarray:
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[Path]:
     """Yield a temporary file that replaces the target if no error occurs."""
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {target.parent} for {target.name}: make it")
     temporary = target.parent / f".pyro_moments-{secrets.token_hex(8)}.tmp"
     try:
         temporary.touch(exist_ok=False)

@@ -17,7 +17,7 @@ from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.choices import where
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import is_value
-from moment_calculus.operations.shapes.concatenation import concatenate
+from moment_calculus.operations.shapes.concatenation import concatenate, with_rows
 from moment_calculus.operations.shapes.indexing import ALL, index, index_axes, require_certain, take
 from moment_calculus.operations.shapes.indexing import gather as gather_along
 from moment_calculus.values import Value
@@ -336,8 +336,11 @@ def _sum(x: Any, y: Any) -> Any:
 def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value:
     """Update whole rows of one axis, each at its own index."""
     axes = tuple(numbers.scatter_dims_to_operand_dims)
-    simple = axes == tuple(numbers.inserted_window_dims) and len(axes) == 1
-    if not simple or numbers.operand_batching_dims or indices.ndim != 2:
+    inserted = axes == tuple(numbers.inserted_window_dims) and not numbers.operand_batching_dims
+    if inserted and axes == tuple(range(len(x.shape))) and not adds:
+        return _elements(x, indices, updates)
+    simple = inserted and len(axes) == 1
+    if not simple or indices.ndim != 2:
         raise _too_general((x, updates))
     axis, places = int(axes[0]), indices[:, 0]
     count = x.shape[axis]
@@ -350,15 +353,26 @@ def _rows(x: Any, indices: Any, updates: Any, numbers: Any, adds: bool) -> Value
     origin = np.arange(count)
     origin[places[kept]] = count + np.flatnonzero(kept)
     if not adds:
-        return _chosen(_joined([x, rows], axis), origin, axis)
+        return with_rows(x, rows, jnp.asarray(origin), axis)
     nothing = jnp.zeros(x.shape, (rows.at_mean if is_value(rows) else rows).dtype)
-    return _sum(x, _chosen(_joined([nothing, rows], axis), origin, axis))
+    return _sum(x, _with_certain_rows(nothing, rows, jnp.asarray(origin), axis))
 
 
-def _chosen(joined: Any, places: Any, axis: int) -> Any:
-    from moment_calculus.operations.shapes.indexing import index_axes
+def _with_certain_rows(x: Any, rows: Any, origin: Any, axis: int) -> Any:
+    if is_value(rows):
+        return with_rows(x, rows, origin, axis)
+    return jnp.take(jnp.concatenate([x, rows], axis), origin, axis)
 
-    return shapes.move_axis(index_axes(joined, {axis: jnp.asarray(places)}, distinct=True), 0, axis)
+
+def _elements(x: Any, indices: Any, updates: Any) -> Any:
+    """Set single elements, each at its own index [..., axes]."""
+    size = math.prod(x.shape)
+    inside = ((indices >= 0) & (indices < np.array(x.shape))).all(-1).reshape(-1)
+    places = np.ravel_multi_index(np.moveaxis(indices, -1, 0), x.shape, mode="clip").reshape(-1)
+    origin = np.arange(size)
+    origin[places[inside]] = size + np.flatnonzero(inside)
+    flat, values = shapes.reshape(x, (size,)), shapes.reshape(updates, (len(places),))
+    return shapes.reshape(with_rows(flat, values, jnp.asarray(origin), 0), x.shape)
 
 
 def _too_general(operands: Any) -> UnsupportedMoments:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations import shapes
 from moment_calculus.operations.shapes import indexing
+from moment_calculus.operations.shapes.concatenation import with_rows
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import checked_axis, on_meta
 from pyro_moments.rules.table import moment_rule, named
@@ -199,3 +201,51 @@ def repeat_interleave(
     axis = checked_axis(dim, len(input.shape))
     chosen = torch.arange(input.shape[axis]).repeat_interleave(repeats)
     return indexing.take(input, chosen, axis)
+
+
+@moment_rule(*named("index_copy"))
+def index_copy(input: Any, dim: int, index: torch.Tensor, source: Any) -> Value:
+    """Serve ``index_copy`` at certain places."""
+    indexing.require_certain(index)
+    on_meta(input).index_copy(dim, index.to("meta"), on_meta(source))
+    axis = checked_axis(dim, len(input.shape))
+    count = input.shape[axis]
+    origin = torch.arange(count, device=index.device)
+    others = torch.arange(count, count + len(index), device=index.device)
+    return with_rows(input, source, origin.index_copy(0, index, others), axis)
+
+
+@moment_rule(*named("index_put"))
+def index_put(
+    input: Any, indices: Sequence[torch.Tensor], values: Any, accumulate: bool = False
+) -> Value:
+    """Serve ``index_put`` of random values at certain places, or masks."""
+    indexing.require_certain(*indices)
+    if accumulate:
+        raise UnsupportedMoments(
+            "index_put with accumulate=True of a random value",
+            sites=frozenset().union(*(getattr(o, "sites", ()) for o in (input, values))),
+            remedy="sum groups by a product with a certain matrix of zeros and ones" + OR_DRAW,
+        )
+    if len(indices) == 1 and indices[0].ndim == 1:
+        rows = torch.arange(input.shape[0], device=indices[0].device)[indices[0]]
+        return index_copy(input, 0, rows, shapes.broadcast(values, (len(rows), *input.shape[1:])))
+    size = math.prod(input.shape)
+    places = torch.arange(size, device=indices[0].device).reshape(tuple(input.shape))[*indices]
+    parts = input, shapes.broadcast(values, places.shape)
+    flat, others = (shapes.reshape(part, (math.prod(part.shape),)) for part in parts)
+    return shapes.reshape(index_copy(flat, 0, places.reshape(-1), others), tuple(input.shape))
+
+
+@moment_rule(*named("masked_scatter"))
+def masked_scatter(input: Any, mask: torch.Tensor, source: Any) -> Value:
+    """Serve ``masked_scatter`` with a certain mask."""
+    indexing.require_certain(mask)
+    mask = mask.expand(tuple(input.shape))
+    flat = shapes.reshape(source, (math.prod(source.shape),))
+    return index_put(input, (mask,), indexing.take(flat, slice(0, int(mask.sum())), 0))
+
+
+moment_rule(*named("index_copy_"), in_place=True)(index_copy)
+moment_rule(*named("index_put_"), in_place=True)(index_put)
+moment_rule(*named("masked_scatter_"), in_place=True)(masked_scatter)

@@ -161,7 +161,7 @@ def observed(value):
 
 
 def test_data_that_are_not_finite_are_named():
-    with pytest.raises(UnsupportedMoments, match=r"site 'obs' has 1 NaN.* of 20.*\(3,\)") as raised:
+    with pytest.raises(UnsupportedMoments, match=r"site 'obs' has 1 NaN.* of 20.* row 3") as raised:
         refuse_infinite_data("obs", observed(with_nan(Y, 3)))
     assert "jnp.nan_to_num" in raised.value.remedy
     refuse_infinite_data("obs", observed(Y))
@@ -171,7 +171,7 @@ def test_data_that_are_not_finite_are_named():
 def test_infinite_loss_is_explained_by_data_then_by_inputs():
     with pytest.raises(UnsupportedMoments, match="site 'obs' has 1 NaN"):
         explain_infinite_loss({"obs": observed(with_nan(Y, 3))}, linear, (X, Y), {})
-    with pytest.raises(UnsupportedMoments, match=r"input 'x'.*index \(2, 1\)"):
+    with pytest.raises(UnsupportedMoments, match=r"input 'x'.*row 2, column 1"):
         explain_infinite_loss({"obs": observed(Y)}, linear, (with_nan(X, 2, 1),), {"y": Y})
     explain_infinite_loss({"obs": observed(Y)}, linear, (X, Y), {})  # another cause
 
@@ -190,7 +190,7 @@ def test_nested_inputs_and_handlers_are_looked_through():
         del batch
 
     wrapped = numpyro.handlers.seed(numpyro.handlers.scale(model, scale=2.0), rng_seed=0)
-    with pytest.raises(UnsupportedMoments, match=r"input 'batch'.*index \(0, 0\)"):
+    with pytest.raises(UnsupportedMoments, match=r"input 'batch'.*row 0, column 0"):
         explain_infinite_loss({}, wrapped, ({"x": with_nan(X, 0, 0)},), {})
 
 
@@ -198,7 +198,7 @@ def test_causes_replace_errors_only_where_they_are_found():
     empty = pytest.raises(UnsupportedMoments, match=r"batch is empty.*'x'.*\(0, 3\)")
     with empty as raised, diagnose_errors(linear, (X[:0], Y[:0]), {}):
         raise ZeroDivisionError("division by zero")
-    assert raised.value.remedy == "skip empty batches"
+    assert raised.value.remedy.startswith("skip empty batches")
     with pytest.raises(ZeroDivisionError), diagnose_errors(linear, (X, Y), {}):
         raise ZeroDivisionError("division by zero")
     infinite = pytest.raises(UnsupportedMoments, match="input 'x' of")

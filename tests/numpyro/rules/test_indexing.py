@@ -44,6 +44,9 @@ KEPT = {
     "moved_features": lambda h: jnp.moveaxis(h, -1, 0)[COLUMNS].T,
     "dynamic_slice": lambda h: lax.dynamic_slice(h, (1, 9), (2, 2)),
     "set_of_rows": lambda h: jnp.zeros_like(h).at[np.array([3, 0, 2, 1])].set(h),
+    "set_of_entries": lambda h: (
+        jnp.zeros_like(h[:2, :1]).at[np.array([1, 0]), np.array([0, 0])].set(h[0, :2])
+    ),
     "set_of_slice": lambda h: h.at[:, 1:].set(h[:, :2][:, ::-1]),
     "update_of_slice": lambda h: lax.dynamic_update_slice(h, h[:, 2:], (0, 0)),
 }

@@ -161,14 +161,6 @@ def test_gaussian_scales_rates_and_probabilities_are_refused():
             evaluate("obs", fn, value)
 
 
-def test_observations_outside_the_support_get_the_hosts_error():
-    with pytest.raises(ValueError, match="support"):
-        evaluate("obs", dist.Poisson(torch.exp(latent()), validate_args=True), -COUNTS - 1)
-    fn = dist.Gamma(2.0, torch.exp(latent()), validate_args=True)
-    with pytest.raises(ValueError, match="support"):
-        evaluate("obs", fn, -POSITIVE)
-
-
 def test_ordered_probabilities_are_of_no_other_use():
     """Their tensor is NaN: only the rule of the distribution knows the random predictor."""
     fn = dist.OrderedLogistic(latent(), torch.tensor([-0.5, 0.6], dtype=torch.float64))

@@ -88,7 +88,7 @@ def test_no_predictive_moments_names_the_candidates():
     x, _ = models.data()
     candidates = r"'obs'.*MultivariateStudentT.*Normal, .*Categorical"
     with pytest.raises(UnsupportedMoments, match=candidates) as refusal:
-        predict(model, DVIGuide(), x, x)
+        predict(model, DVIGuide(model), x, x)
     assert "@pyro_moments.predictive_moments" in str(refusal.value)
 
 
@@ -123,7 +123,7 @@ def test_registered_predictive_moments_serve():
             pyro.sample("obs", Shifted(x * w, torch.eye(3)), obs=y)
 
     x, _ = models.data()
-    guide = DVIGuide()
+    guide = DVIGuide(model)
     try:
         prediction = predict(model, guide, x, x)["obs"]
     finally:
@@ -135,12 +135,10 @@ def test_registered_predictive_moments_serve():
 @pytest.mark.parametrize(
     "fn",
     [
-        lambda rate: dist.Gamma(2.0, rate),
-        lambda rate: dist.Exponential(rate),
         lambda rate: dist.ZeroInflatedPoisson(rate, gate=torch.tensor(0.2)),
         lambda rate: dist.Gumbel(0.0, rate),
     ],
-    ids=["gamma", "exponential", "zero_inflated", "gumbel"],
+    ids=["zero_inflated", "gumbel"],
 )
 @pytest.mark.filterwarnings("error")
 def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused(fn):

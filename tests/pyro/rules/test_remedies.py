@@ -111,7 +111,7 @@ def test_lines_of_the_standard_library_are_not_the_users(step):
 def test_predictions_name_the_line_of_the_site():
     model = regression(lambda a, b: dist.Exponential(1 + b))
     with pyro.validation_enabled(False), pytest.raises(UnsupportedMoments) as raised:
-        predict(model, DVIGuide())
+        predict(model, DVIGuide(model))
     assert raised.value.cause.startswith("site 'obs'")
     assert "test_remedies.py" in raised.value.location
 
@@ -154,6 +154,15 @@ def test_precision_inside_an_operation_names_the_operation():
     assert "torch.float32" in raised.value.cause
 
 
-def test_other_errors_of_torch_pass():
-    with pytest.raises(RuntimeError, match=r"size|shape"):
+def test_shapes_that_do_not_fit_name_the_arguments_and_the_line():
+    with pytest.raises(UnsupportedMoments, match=r"size mismatch.*x \[4, 2\], y \[4\]") as raised:
         DeterministicELBO().loss(linear, DVIGuide(), X[:, :2], Y)
+    assert "test_remedies.py" in raised.value.location
+
+
+def test_other_errors_of_torch_pass():
+    def model(x, y):
+        raise RuntimeError("of the user")
+
+    with pytest.raises(RuntimeError, match="of the user"):
+        DeterministicELBO().loss(model, DVIGuide(), X, Y)

@@ -1,0 +1,145 @@
+"""Make arrays of a model's arguments: of NumPy's arrays, lists, data frames and their columns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+
+def is_frame(value: Any) -> bool:
+    """Return whether a value is a data frame, of columns with names."""
+    return hasattr(value, "columns") and hasattr(value, "to_numpy")
+
+
+def is_list_of_numbers(value: Any) -> bool:
+    """Return whether a value is a list of numbers or text, or of such lists of one length."""
+    if not isinstance(value, list) or not value:
+        return False
+    if all(isinstance(item, int | float | str | np.generic) for item in value):
+        return True
+    lengths = {len(item) if isinstance(item, list) else -1 for item in value}
+    return len(lengths) == 1 and all(map(is_list_of_numbers, value))
+
+
+def columns_by_name(
+    data: tuple, by_name: dict[str, Any], parameters: Mapping[str, inspect.Parameter]
+) -> tuple[tuple, dict[str, Any]]:
+    """Return the arguments of a model, with a frame alone taken apart into columns by name.
+
+    Where none of the arguments that the model needs is a column, the frame is a matrix.
+    """
+    if len(data) != 1 or not is_frame(data[0]):
+        return data, by_name
+    frame, columns = data[0], [str(column) for column in data[0].columns]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    wanted = {n: p for n, p in parameters.items() if n not in by_name and p.kind not in variadic}
+    needed = [name for name, part in wanted.items() if part.default is part.empty]
+    if not any(name in columns for name in needed or wanted):
+        return data, by_name
+    if missing := [name for name in needed if name not in columns]:
+        raise ValueError(
+            f"the frame has no column '{missing[0]}', which the model takes: its columns are "
+            f"{', '.join(columns)}; rename one, or pass the arguments one by one"
+        )
+    return (), {**by_name, **{name: frame[name] for name in wanted if name in columns}}
+
+
+def with_arrays(
+    data: tuple,
+    by_name: Mapping[str, Any],
+    names: list[str],  # of the model's parameters, in order
+    own: type | tuple[type, ...],  # the framework's arrays
+    convert: Callable[[Any], Any],  # makes one of NumPy's
+) -> tuple[tuple, dict[str, Any]]:
+    """Return the arguments of a model with the framework's arrays."""
+    rows = _rows([*data, *by_name.values()])
+
+    def made(name: str, part: Any) -> Any:
+        if isinstance(part, own):
+            return part
+        if is_frame(part):
+            return convert(_matrix(name, part))
+        if is_list_of_numbers(part) and (len(part) in rows or _has_fractions(part)):
+            return convert(numeric(name, np.asarray(part)))
+        if hasattr(part, "__array__") and not isinstance(part, np.generic):
+            return convert(numeric(name, _as_numpy(part)))
+        if isinstance(part, dict):
+            return {key: made(f"{name}[{key!r}]", item) for key, item in part.items()}
+        if type(part) in (tuple, list):
+            return type(part)(made(f"{name}[{place}]", item) for place, item in enumerate(part))
+        return part
+
+    known = [*names, *(f"argument {place}" for place in range(len(names), len(data)))]
+    args = tuple(made(name, part) for name, part in zip(known, data, strict=False))
+    return args, {name: made(name, part) for name, part in by_name.items()}
+
+
+def numeric(name: str, array: np.ndarray) -> np.ndarray:
+    """Return an array of numbers; raise TypeError for text and other objects."""
+    if array.dtype.kind in "biufc":
+        return array
+    if array.dtype.kind == "O" and all(isinstance(item, int | float) for item in array.flat):
+        return np.array(array.tolist())
+    first = array.flat[0] if array.size else None
+    kind = "text" if isinstance(first, str) else f"objects of type {array.dtype}"
+    raise TypeError(
+        f"argument '{name}' holds {kind}, such as {str(first)!r}, not numbers: pass numbers, and "
+        "count labels from 0 (np.unique(labels, return_inverse=True)[1], or .cat.codes of a column)"
+    )
+
+
+def _as_numpy(part: Any) -> np.ndarray:
+    if hasattr(part, "detach"):  # a tensor that may need gradients, or be on a device
+        part = part.detach().cpu()
+    if hasattr(part, "to_numpy"):  # a column of a frame
+        return part.to_numpy()
+    return np.asarray(part)
+
+
+def _matrix(name: str, frame: Any) -> np.ndarray:
+    columns = [numeric(f"{name}['{key}']", frame[key].to_numpy()) for key in frame.columns]
+    return np.stack(columns, axis=-1)
+
+
+def _has_fractions(part: Any) -> bool:
+    if isinstance(part, list):
+        return any(map(_has_fractions, part))
+    return isinstance(part, float | np.floating)
+
+
+def _rows(parts: Iterable[Any]) -> set[int]:
+    """Return the numbers of rows of arrays, frames and lists; those of lists if they agree."""
+    arrays = {len(p) for p in parts if getattr(p, "shape", ())}
+    lists = [len(p) for p in parts if is_list_of_numbers(p)]
+    nested = {len(p) for p in parts if is_list_of_numbers(p) and isinstance(p[0], list)}
+    return arrays | nested | {size for size in lists if lists.count(size) > 1}
+
+
+def check_call(
+    function: Callable, args: tuple, kwargs: Mapping[str, Any], verb: str
+) -> inspect.BoundArguments | None:
+    """Return a model's arguments; raise TypeError if it does not take them."""
+    try:
+        # A decorator may change the arguments of what it wraps.
+        function = getattr(function, "forward", function)
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        names = "".join(f", {name}=" for name in kwargs)
+        raise TypeError(
+            f"the model takes {brief(signature)}, and {verb} got {len(args)} argument(s) for it"
+            f"{names}: {error}; pass the model's own arguments, as it takes them"
+        ) from None
+
+
+def brief(signature: inspect.Signature) -> str:
+    """Return the parameters of a function but for its options, without annotations."""
+    parts = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    kept = [part for part in parts if part.kind is not part.KEYWORD_ONLY]
+    return str(inspect.Signature(kept))

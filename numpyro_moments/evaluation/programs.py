@@ -1,0 +1,106 @@
+"""Keep compiled programs from call to call, for models and guides that compute the same."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import jax
+from numpyro.distributions import Distribution
+
+from moment_calculus.values.propagation import FunctionRegistry
+from numpyro_moments._host import active_handlers
+from numpyro_moments.evaluation.fingerprint import Incomparable, fingerprint
+
+# A model looks at numbers of its arguments: a mask that selects rows, a condition.
+LOOKS_AT_NUMBERS = jax.errors.JAXTypeError, jax.errors.JAXIndexError
+MOST = 32  # models, with guides and objectives, whose programs are kept
+OPTIONS = "jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion"
+EACH = 64  # programs of each: for other shapes of data
+
+
+class _Program(NamedTuple):
+    compiled: Callable
+    warned: list[warnings.WarningMessage]  # while it was traced
+
+
+Kept = OrderedDict[Hashable, Any]
+_KEPT: Kept = OrderedDict()  # OrderedDicts of programs by what they are made of
+_SHOWN: dict[Any, Any] = {}  # warnings that the filters show once
+
+
+def _recent(kept: Kept, key: Hashable, most: int, make: Callable[[], Any]) -> Any:
+    """Return an entry, made if it is new; the one that was not used for longest makes room."""
+    if key not in kept:
+        kept[key] = make()
+    kept.move_to_end(key)
+    while len(kept) > most:
+        kept.popitem(last=False)
+    return kept[key]
+
+
+class Programs:
+    """Compiled programs that depend on their arguments and on ``owners`` alone.
+
+    They are found again by the values of the owners; owners that cannot be compared have
+    programs of their own. Nothing of the owners is kept: a program is compiled at once.
+    """
+
+    def __init__(self, *owners: Any) -> None:
+        self._own: Kept = OrderedDict()
+        try:
+            options = [getattr(jax.config, option) for option in OPTIONS]
+            values = fingerprint((owners, active_handlers(), options))
+            key = values, FunctionRegistry.registrations, Distribution._validate_args
+            self._own = _recent(_KEPT, key, MOST, OrderedDict)
+        except Incomparable:
+            pass
+
+    @classmethod
+    def alone(cls) -> Programs:
+        """Return programs that are not found again."""
+        return cls(object())
+
+    def run(self, name: Hashable, function: Callable, *args: Any) -> Any:
+        """Return function(*args) by the program of :meth:`compiled`."""
+        return self.compiled(name, function, *args)(*args)
+
+    def run_on(self, data: list, name: Hashable, function: Callable, *args: Any) -> Any:
+        """Return function(*args, data), or function(*args, None) if data have to be constants."""
+        try:
+            return self.run(name, function, *args, data)
+        except LOOKS_AT_NUMBERS:
+            return Programs.alone().run(name, function, *args, None)
+
+    def compiled(
+        self, name: Hashable, function: Callable, *args: Any, options: dict[str, Any] | None = None
+    ) -> Callable:
+        """Return a function, compiled for arrays of these shapes.
+
+        The name tells programs of the same owners apart, and holds all other values that the
+        function depends on beside its arguments, arrays in containers.
+        """
+        if getattr(jax.config, "jax_disable_jit"):  # noqa: B009
+            return function
+        leaves, structure = jax.tree.flatten(args)
+        key = name, structure, tuple(map(_kind, leaves))
+
+        def program() -> _Program:
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                compiled = jax.jit(function, compiler_options=options).lower(*args).compile()
+            return _Program(compiled, warned)
+
+        compiled, warned = _recent(self._own, key, EACH, program)
+        for each in warned:
+            where = each.category, each.filename, each.lineno
+            warnings.warn_explicit(each.message, *where, registry=_SHOWN)
+        return compiled
+
+
+def _kind(leaf: Any) -> Hashable:
+    """Return what a program is compiled for."""
+    where = (leaf.sharding, leaf.committed) if isinstance(leaf, jax.Array) else None
+    return jax.typeof(leaf), where

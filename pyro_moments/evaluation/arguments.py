@@ -1,0 +1,22 @@
+"""Check the calls of public functions, and make tensors of arrays, lists and frames."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from pyro import poutine
+
+from moment_calculus.objectives.calls import Calls
+
+
+def as_tensor(array: np.ndarray, double: bool = False) -> torch.Tensor:
+    """Return a tensor of an array, floats in the precision of the parameters."""
+    tensor = torch.from_numpy(np.array(array))  # torch warns of arrays that are read-only
+    dtype = torch.float64 if double else torch.get_default_dtype()
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+OF_NUMPYRO = ("numpyro.", "numpyro_moments.", "guides.numpyro.", "jax.", "optax.")
+ADAM = "pyro.optim.Adam({'lr': 0.01})"
+CALLS = Calls("Pyro", OF_NUMPYRO, poutine.unwrap, torch.Tensor, as_tensor, ADAM, ("torch.",))
+checked = CALLS.checked

@@ -1,0 +1,116 @@
+"""Models of both frameworks for mistakes, with their data, and fits that are trained once."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tests.fitting.models import HOSTS, X, Y
+
+ROWS = 20
+IN, OUT = X[:ROWS], Y[:ROWS]
+COUNTS, LABELS = np.arange(ROWS) % 4, np.arange(ROWS) % 3
+QUICK = {"method": "newton", "by_draws": False}
+
+
+class Mistake(NamedTuple):
+    """A call that cannot work, and what the first sentence of its message says."""
+
+    call: Any  # of a framework
+    cause: str
+    remedy: str
+
+
+def changed(array, place, value):
+    """A copy of an array with another value at a place."""
+    array = np.array(array)
+    array[place] = value
+    return array
+
+
+def of(family):
+    """A model of rows, whose observations have a family of the linear predictor."""
+
+    def made(host):
+        def model(x, y=None):
+            weight = host.weight()
+            with host.language.plate("data", len(x)):
+                return host.language.sample("obs", family(host, x @ weight), obs=y)
+
+        return model
+
+    return made
+
+
+counts = of(lambda host, eta: host.dist.Poisson(host.np.exp(0.1 * eta)))
+binary = of(lambda host, eta: host.dist.Bernoulli(logits=eta))
+trials = of(lambda host, eta: host.dist.Binomial(4, logits=eta))
+positive = of(lambda host, eta: host.dist.LogNormal(eta, 1.0))
+column = of(lambda host, eta: host.dist.Normal(eta[:, None], 1.0))
+
+
+def classes(host):
+    """A softmax regression of three classes."""
+
+    def model(x, y=None):
+        prior = host.dist.Normal(0.0, 1.0).expand([3, 3]).to_event(2)
+        weight = host.language.sample("weight", prior)
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", host.dist.Categorical(logits=x @ weight), obs=y)
+
+    return model
+
+
+def other(host):
+    """A model with another latent site."""
+
+    def model(x, y=None):
+        slope = host.language.sample("slope", host.dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", host.dist.Normal(x @ slope, 0.3), obs=y)
+
+    return model
+
+
+def by_name(host):
+    """A regression whose covariates are arguments, as columns of a frame are."""
+
+    def model(a, b, c, y=None):
+        weight = host.weight()
+        with host.language.plate("data", len(a)):
+            mean = a * weight[0] + b * weight[1] + c * weight[2]
+            return host.language.sample("obs", host.dist.Normal(mean, 0.3), obs=y)
+
+    return model
+
+
+def masked(host, family=None):
+    """A regression in which a mask hides some rows."""
+    family = family or (lambda eta: host.dist.Normal(eta, 1.0))
+
+    def model(x, y=None, seen=None):
+        weight = host.weight()
+        with host.language.plate("data", len(x)), host.handlers.mask(mask=seen):
+            return host.language.sample("obs", family(x @ weight), obs=y)
+
+    return model
+
+
+def fitted(host, model, *data, **options):
+    """A fit of arrays of the framework."""
+    arrays = [host.array(part) if isinstance(part, np.ndarray) else part for part in data]
+    return host.package.fit(model, host.package.DVIGuide(), *arrays, **{**QUICK, **options})
+
+
+@functools.cache
+def trained(name):
+    """A fit of the regression in a framework."""
+    host = HOSTS[name]
+    return fitted(host, host.regression, IN, OUT)
+
+
+def data(host):
+    """Inputs and observations in arrays of the framework."""
+    return host.array(IN), host.array(OUT)
