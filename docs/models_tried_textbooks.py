@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,10 +78,12 @@ compared with draws of `Trace_ELBO`, 10 000 in NumPyro and 2000 in Pyro. Standar
 linear response are compared with those of 500 draws of one chain of NumPyro's NUTS, on the
 unconstrained space: the last column has the share of the coordinates whose ratio lies between 0.9
 and 1.1, and the median of the ratios. Where Pyro and NumPyro have other unconstrained spaces for a
-site, or linear response is refused, it has the reason.
+site, or linear response is refused, it has the reason. The two kinds of clusters of chimpanzees have
+logits that are sums of products of two sites, which are matched by Gaussians: their ELBO is off by a
+thousandth. In the choice of a career only the sum of two sites is certain.
 
 - **works**: without draws, and Newton's method has converged;
-- **drawn**: refused as it stands, for the reason in brackets; fitted by 2000 steps of Adam with the
+- **drawn**: refused as it stands, for the reason in brackets; fitted by 1000 steps of Adam with the
   sites that the refusals name in `sample_sites=`;
 - **refused**: with the reason.
 """
@@ -134,6 +137,7 @@ def data_of(name: str) -> tuple[np.ndarray, ...]:
     return getattr(textbook_data, ANSWERS.get(name, name))(np.random.default_rng(0))
 
 
+@cache
 def reference(name: str) -> dict[str, np.ndarray]:
     """Standard deviations by NUTS, on the unconstrained space."""
     model, data = getattr(textbook_numpyro, name), [jax.numpy.asarray(x) for x in data_of(name)]
@@ -143,19 +147,24 @@ def reference(name: str) -> dict[str, np.ndarray]:
     return {site: np.std(np.asarray(values, np.float64), 0) for site, values in free.items()}
 
 
-def tried(name: str, framework: Framework, deviations: dict[str, np.ndarray]) -> str:
+def tried(name: str, framework: Framework) -> str:
     """The line of a model."""
     model = getattr(framework.models, name)
     data = [framework.array(values) for values in data_of(name)]
     try:
         fit = framework.package.fit(
-            model, framework.package.DVIGuide(), *data, method="newton", float64=True
+            model,
+            framework.package.DVIGuide(),
+            *data,
+            method="newton",
+            float64=True,
+            by_draws=False,
         )
     except UnsupportedMoments as refusal:
         return _line(name, *_with_remedy(model, framework, data, refusal))
     verdict = "**works**" if fit.converged else f"not converged: {fit.reason}"
     drawn = Mean.of(framework.draws(model, fit, data))
-    return _line(name, verdict, fit, drawn, _ratios(framework, model, fit, data, deviations))
+    return _line(name, verdict, fit, drawn, _ratios(framework, model, fit, data, reference(name)))
 
 
 def _with_remedy(model: Callable, framework: Framework, data: list, refusal: Any) -> tuple:
@@ -167,7 +176,9 @@ def _with_remedy(model: Callable, framework: Framework, data: list, refusal: Any
         elbo = framework.package.DeterministicELBO(sample_sites=sites)
         guide = framework.package.DVIGuide()
         try:
-            fit = framework.package.fit(model, guide, *data, objective=elbo, by_draws=False)
+            fit = framework.package.fit(
+                model, guide, *data, objective=elbo, steps=1000, by_draws=False
+            )
         except UnsupportedMoments as other:
             last = other
             continue
@@ -234,11 +245,13 @@ def main() -> None:
     parser.add_argument("--only", choices=FRAMEWORKS, help="one framework")
     options = parser.parse_args()
     for name in options.names or TITLES:
-        deviations = reference(name)
         for key, framework in FRAMEWORKS.items():
             if options.only in (None, key):
                 start = time.perf_counter()
-                line = tried(name, framework, deviations)
+                try:
+                    line = tried(name, framework)
+                except Exception as error:
+                    line = _line(name, f"**crashed**: {sentence(error)}", None, None, "")
                 print(key, line, f"{time.perf_counter() - start:.0f} s", flush=True)
                 before, _, section = PAGE.read_text(encoding="utf-8").partition(BEGINNING)
                 lines = {**lines_of(section), (key, name): line}
