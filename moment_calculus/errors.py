@@ -68,8 +68,10 @@ class UnsupportedMoments(TypeError):
         feeds: Iterable[str] = (),
     ) -> None:
         by_name = "sample_sites=" in remedy and "propagation=" not in remedy
-        self.cause, self.remedy = cause, remedy + OR_DRAW_ALL if by_name else remedy
         self.sites = tuple(sorted(sites))
+        if self.sites and not any(name.startswith("input ") for name in self.sites):
+            remedy = remedy.replace(BY_DRAWING, f"sample_sites={[*self.sites]}")
+        self.cause, self.remedy = cause, remedy + OR_DRAW_ALL if by_name else remedy
         self.operation, self.location = operation, location
         self.feeds = tuple(feeds)
         super().__init__(self._message())
@@ -292,6 +294,17 @@ def ignored_dependence(name: str, sites: Collection[str]) -> UnsupportedMoments:
     )
 
 
+def random_covariance(sites: Iterable[str]) -> UnsupportedMoments:
+    """Return the error for a random covariance matrix, or Cholesky factor of one."""
+    return UnsupportedMoments(
+        "a covariance matrix or its Cholesky factor is random: its inverse and determinant have no "
+        "analytic moments",
+        sites=sites,
+        remedy=f"draw the sites of the covariance by {BY_DRAWING}",
+        operation="a multivariate distribution",
+    )
+
+
 def discrete_site(name: str, posterior: Any, *, framework: str) -> UnsupportedMoments:
     """Return the error for a discrete latent site."""
     return UnsupportedMoments(
@@ -394,6 +407,7 @@ def unknown_sample_sites(unknown: Iterable[str], latent: list[str]) -> Unsupport
 def discrete_remedy(framework: str) -> str:
     """Return what to do about a discrete latent site."""
     return (
-        f"sum it out in the model, e.g. by a mixture distribution, or use {framework}'s "
+        "sum it out in the model, e.g. by MixtureSameFamily, or by a factor of the logsumexp of "
+        f"the terms of its values; or use {framework}'s "
         "TraceEnum_ELBO; hide it from an automatic guide only if the model enumerates it"
     )

@@ -32,13 +32,14 @@ def _by_fraction(a: Array, b: Array, x: Array, rest: Array) -> Array:
 def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
     """Evaluate the fraction by Lentz's algorithm (Thompson and Barnett 1986)."""
     xp = namespace(x)
-    last = 4 * float(xp.finfo(x.dtype).eps)
+    last = 64 * float(xp.finfo(x.dtype).eps)
 
     def safe(number: Array) -> Array:
         return xp.where(xp.abs(number) < SMALLEST, SMALLEST, number)
 
     c = xp.ones_like(x)
     d = total = 1 / safe(1 - (a + b) * x / (a + 1))
+    is_open = xp.ones_like(x, dtype=xp.bool)
     for m in range(1, MAX_TERMS):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
@@ -46,6 +47,7 @@ def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
             d, c = 1 / safe(1 + term * d), safe(1 + term / c)
             change = c * d
             total = total * change
-        if not xp.any(xp.abs(change - 1) > last):
+        is_open = is_open & (xp.abs(change - 1) > last)  # rounding may move what has converged
+        if not xp.any(is_open):
             break
     return total

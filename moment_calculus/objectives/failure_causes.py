@@ -24,6 +24,10 @@ SHAPES = re.compile(
     r"\A(?!output with shape)[^\n]*"
     r"(must match|mismatch|cannot be multiplied|broadcast|ncompatible|contracting dim|same shape)"
 )
+REPEATED = re.compile(r"(?:Multiple sample sites named|unique names but got) ['`]([^'`]*)['`]")
+# What torch's and NumPyro's distributions say of parameters: the parameter, and the family.
+INVALID = re.compile(r"parameter (?P<name>\w+) .*of distribution (?P<family>\w+)", re.DOTALL)
+INVALID_IN_NUMPYRO = re.compile(r"(?P<family>\w+) distribution got invalid (?P<name>\w+) parameter")
 UNOBSERVED = re.compile(r"Continuous inference cannot handle discrete sample site '([^']*)'")
 
 
@@ -79,6 +83,7 @@ class Diagnosis(Observations):
             self._explain_arguments(model, args, kwargs, error)
             if self.invalid_message in str(error):
                 self.refuse_nonfinite_inputs(model, args, kwargs, error)
+                explain_parameter(error)
             self._explain_shapes(model, args, kwargs, error)
             raise
 
@@ -90,6 +95,10 @@ class Diagnosis(Observations):
             self.refuse_empty_inputs(model, args, kwargs, error)
         if isinstance(error, TypeError):
             check_call(self.function(model), args, kwargs, "its evaluation")
+        if (site := REPEATED.search(str(error))) is not None:
+            raise UnsupportedMoments(
+                f"two sites of the program are named '{site[1]}': give each a name of its own"
+            ) from error
         if (site := UNOBSERVED.search(str(error))) is not None:
             raise UnsupportedMoments(
                 f"site '{site[1]}' is discrete and has no observations: pass y, the argument that "
@@ -190,6 +199,20 @@ class Diagnosis(Observations):
                 remedy=f"read the weights before the plate: call the network outside of '{plate}', "
                 "and open the plate for the observations only",
             ) from error
+
+
+def explain_parameter(error: Exception) -> None:
+    """Raise ValueError with a remedy for a parameter that a distribution does not take."""
+    text = str(error)
+    found = INVALID.search(text) or INVALID_IN_NUMPYRO.search(text)
+    if found is None or found["name"] == "loc":
+        return
+    remedy = "make it positive, as by exp or softplus of what may be negative"
+    if found["name"] in ("probs", "logits"):
+        remedy = "pass logits= in place of probabilities, or a sigmoid of what is no probability"
+    raise ValueError(
+        f"{found['family']} got an invalid parameter '{found['name']}': {remedy}\n{text}"
+    ) from error
 
 
 def named_arguments(function: Callable, args: tuple, kwargs: dict) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from moment_calculus.errors import UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import namespace
 
+NOT_FINITE = "NaN or infinite"
 REMEDY = (
     "leave such rows out, impute them, or hide them by a mask ({mask}(mask=...)); NaN in an input "
     "that a mask hides still enters the gradients: replace it by any number ({nan_to_num})"
@@ -124,7 +125,7 @@ class Observations(ABC):
             return
         bad = np.argwhere(~np.isfinite(data))
         raise UnsupportedMoments(
-            f"{what} has {len(bad)} NaN or infinite element(s) of {data.size}, the first "
+            f"{what} has {len(bad)} {NOT_FINITE} element(s) of {data.size}, the first "
             f"{place(bad[0])}",
             remedy=REMEDY.format(mask=self.mask, nan_to_num=self.nan_to_num),
         ) from error

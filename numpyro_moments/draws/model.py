@@ -25,6 +25,7 @@ from moment_calculus.criticism.model_with_draws import (
 )
 from moment_calculus.response.problem import plate_axes, unknown_site
 from numpyro_moments.evaluation.arguments import Precision, Static, apart
+from numpyro_moments.evaluation.failure_causes import observe
 from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.likelihoods.structure import restored
 from numpyro_moments.prediction.predict import SampledPrediction, of_particles
@@ -191,6 +192,8 @@ class NumPyroModel(SitesOfFirstRun):
         """Return the sites that ArviZ's containers hold, of a run with one draw."""
         with self.precision(), handlers.block():
             trace = self._trace(self.key, self.latent)
+        copies = {name: {**site} for name, site in trace.items()}
+        observe(copies, self.model, self.args, dict(self.named))
         return {
             name: {**site, "value": whole_value(site)}
             for name, site in trace.items()

@@ -228,8 +228,10 @@ def fit_with(
             for part in ([states] if options.method == "adam" else [[state] for state in states])
         ]
         best = min(fits, key=lambda fit: fit.rank)
-        if not np.isfinite(best.loss):
+        if not np.isfinite(best.losses).all():
             _explain(problem, source)
+        if problem.held_out is not None and not np.isfinite([*best.held_out.values()]).all():
+            refuse_nonfinite_inputs(model, *problem.held_out)
         if options.by_draws:
             best.by_draws = trained_loss_by_draws(problem, source, options, best, _rows)
             write_below_bar(str(best.by_draws), options.progress_bar)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from moment_calculus.errors import random_covariance
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.choices import largest, smallest
 from moment_calculus.operations.linear import reductions
@@ -108,3 +109,9 @@ for _primitive, _remedy in REFUSED.items():
         f"the joint moments of '{_primitive}' of random components are not known",
         _remedy,
     )
+
+
+@moment_rule("cholesky")
+def cholesky(x: Value, **_: Any) -> Any:
+    """Refuse ``jnp.linalg.cholesky`` of a random covariance matrix."""
+    raise random_covariance(x.sites)

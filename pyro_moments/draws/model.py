@@ -35,7 +35,7 @@ from moment_calculus.criticism.model_with_draws import (
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.response.problem import plate_axes, unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
-from pyro_moments.evaluation.failure_causes import prepared
+from pyro_moments.evaluation.failure_causes import observe, prepared
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
 from pyro_moments.prediction.predict import LeaveUndrawn, SampledPrediction, is_deterministic
@@ -263,6 +263,8 @@ class PyroModel(SitesOfFirstRun):
         check_observed_whole(
             subsampled, {name: site for name, site in nodes.items() if is_observed(site)}
         )
+        copies = {name: {**site} for name, site in nodes.items()}
+        observe(copies, self.model, self.args, dict(self.named))
         return {name: site for name, site in nodes.items() if not is_factor(site)}
 
     def _tensors(self, values: Arrays) -> dict[str, torch.Tensor]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
+import numpy as np
 import pyro
 import torch
 from pyro.infer.autoguide import AutoGuide
 from pyro.optim import PyroOptim
 
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.objectives.by_draws import warn_if_off
-from moment_calculus.objectives.observations import expecting_observations
+from moment_calculus.objectives.observations import NOT_FINITE, expecting_observations
 from moment_calculus.optimisation.batches import (
     AllData,
     Arguments,
@@ -250,9 +251,17 @@ def fit_with(
         with random_state_restored(), new_parameters(guide):
             pyro.set_rng_seed(options.seed)
             train = task.train_guide if options.restarts == 1 else functools.partial(best_of, task)
-            result, parameters = train(guide)
-        if not math.isfinite(result.loss):
+            try:
+                result, parameters = train(guide)
+            except UnsupportedMoments as error:
+                # A row is named by its number in all data, not in a mini-batch.
+                if NOT_FINITE in error.cause and source.size is not None:
+                    refuse_nonfinite_inputs(model, *whole_arguments(source))
+                raise
+        if not np.isfinite(result.losses).all():
             refuse_nonfinite_inputs(model, *whole_arguments(source))
+        if task.held_out is not None and not np.isfinite([*result.held_out.values()]).all():
+            refuse_nonfinite_inputs(model, *task.held_out)
         remember_fit(result)
         result.context = ParameterSnapshot(parameters, (model, result.guide))
         if options.by_draws:

@@ -12,7 +12,9 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by, random_covariance
+from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.values import Value
 from moment_calculus.values.deferred import Composite
 from pyro_moments import _host
 
@@ -232,3 +234,17 @@ def _random_truth(operand: Any) -> UnsupportedMoments:
         sites=operand.sites,
         remedy="do not branch on random values" + OR_DRAW,
     )
+
+
+@moment_rule(*named("isclose", "cholesky"), torch.linalg.cholesky, torch.linalg.cholesky_ex)
+def cholesky(input: Any, *_: Any, **__: Any) -> Any:
+    """Refuse covariance matrices, which distributions validate so."""
+    raise random_covariance(input.sites)
+
+
+@moment_rule(*named("tril"))
+def tril(input: Value, diagonal: int = 0) -> Value:
+    """Serve ``tril``; refuse Cholesky factors, which distributions validate so."""
+    if called_by("torch.distributions.constraints"):
+        raise random_covariance(input.sites)
+    return scale_shift(input, torch.ones_like(input.at_mean).tril(diagonal))

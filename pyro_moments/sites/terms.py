@@ -17,6 +17,7 @@ from torch.distributions import transforms
 from guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
 from guides.pyro.mc_dropout import DroppedWeight
 from guides.pyro.tridiagonal import TridiagonalNormal
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.private_apis import is_untraced
@@ -197,5 +198,20 @@ def observed_term(name: str, site: Any) -> torch.Tensor:
     with at_site(name, site):
         log_prob = evaluate(name, site["fn"], site["value"])
     if is_validation_enabled():
-        check_site_shape({**site, "log_prob": log_prob}, math.inf)  # type: ignore[arg-type]
+        _check_plates(name, {**site, "log_prob": log_prob})
     return scaled_sum(log_prob, site)
+
+
+def _check_plates(name: str, site: Any) -> None:
+    """Raise UnsupportedMoments for axes of an observed site that are in no plate."""
+    try:
+        check_site_shape(site, math.inf)  # type: ignore[arg-type]
+    except ValueError as error:
+        plates = [frame.size for frame in site["cond_indep_stack"] if frame.vectorized]
+        shape = [*site["log_prob"].shape]
+        raise UnsupportedMoments(
+            f"site '{name}' has terms of shape {shape}, and plates of {plates} around it: put it "
+            f"inside pyro.plate('data', {shape[-1] if shape else 1}), or call .to_event(1) on its "
+            f"distribution ({str(error).partition(chr(10))[0]})",
+            location=site.get("line", ""),
+        ) from None

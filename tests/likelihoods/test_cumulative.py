@@ -14,6 +14,7 @@ import torch
 
 import pyro_moments
 from moment_calculus.criticism.calibration.calibration import calibration
+from moment_calculus.numerics import incomplete
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.incomplete import betainc
 from tests.criticism.predicted import predicted
@@ -167,3 +168,10 @@ def test_incomplete_beta_function_of_torch_and_its_gradient():
     np.testing.assert_allclose(
         slope, scipy.stats.beta(*grid[:2]).pdf(grid[2]), rtol=1e-6, atol=1e-9
     )
+
+
+def test_the_fraction_ends_for_many_arguments_together(monkeypatch):
+    x = scipy.stats.beta(3.0, 1e4).ppf(np.linspace(1e-9, 1 - 1e-9, 5000))
+    monkeypatch.setattr(incomplete, "MAX_TERMS", 100)
+    found = betainc(torch.tensor(3.0), torch.tensor(1e4), torch.tensor(x), torch.tensor(1 - x))
+    np.testing.assert_allclose(found, np.linspace(1e-9, 1 - 1e-9, 5000), rtol=1e-9)

@@ -19,6 +19,7 @@ from tests.mistakes.models import (
     counts,
     data,
     fitted,
+    of,
     positive,
     trained,
     trials,
@@ -72,6 +73,18 @@ DATA = {
     "NaN among observations, in mini-batches": Mistake(
         fit(IN, NAN_OUTPUTS, method="adam", steps=9, batch_size=5), "NaN or infinite", CLEAN
     ),
+    "NaN among held-out observations": Mistake(
+        fit(IN, OUT, method="adam", steps=2, held_out=(IN, NAN_OUTPUTS)),
+        "input 'y' .* row 7",
+        CLEAN,
+    ),
+    "NaN among observations left out": Mistake(
+        lambda host: host.package.loo(
+            trained(host.name), host.regression, host.array(IN), host.array(NAN_OUTPUTS)
+        ),
+        OUTPUT,
+        CLEAN,
+    ),
     "NaN among observations, in SVI": Mistake(step(IN, NAN_OUTPUTS), OUTPUT, CLEAN),
     "infinity among observations": Mistake(fit(IN, changed(OUT, 7, np.inf)), OUTPUT, CLEAN),
     "NaN among new inputs": Mistake(predict(NAN_INPUTS), INPUT, CLEAN),
@@ -107,6 +120,16 @@ DATA = {
     "fewer observations than inputs": Mistake(fit(IN, OUT[:15]), r"\[15\].* \[20\]", AS_MANY),
     "fewer inputs than observations": Mistake(fit(IN[:15], OUT), r"\[20\].* \[15\]", AS_MANY),
     "one observation for all rows": Mistake(fit(IN, OUT[:1]), "count for every row", AS_MANY),
+    "numbers as probabilities": Mistake(
+        fit(IN, (OUT > 0).astype(np.float32), of(lambda host, eta: host.dist.Bernoulli(eta))),
+        "Bernoulli.* invalid parameter 'probs'",
+        "logits=",
+    ),
+    "numbers as rates": Mistake(
+        fit(IN, COUNTS, of(lambda host, eta: host.dist.Poisson(eta))),
+        "Poisson got an invalid parameter 'rate'",
+        "exp or softplus",
+    ),
     "forgotten counts": Mistake(
         lambda host: fitted(host, counts(host), IN), "'obs' is discrete", "pass y"
     ),

@@ -6,6 +6,7 @@ import re
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pyro
 import pytest
 
@@ -16,7 +17,7 @@ import pyro_moments
 from tests.fitting.models import HOSTS
 from tests.mistakes.calls import CALLS
 from tests.mistakes.data import COUNTS, DATA, IN, changed, counts
-from tests.mistakes.models import fitted
+from tests.mistakes.models import OUT, fitted
 
 OWN = [
     str(Path(package.__file__).parent)
@@ -67,3 +68,34 @@ def test_values_are_checked_where_pyro_validates_nothing():
     host = HOSTS["pyro"]
     with pyro.validation_enabled(False), pytest.raises(TypeError, match="the first -1"):
         fitted(host, counts(host), IN, changed(COUNTS, 2, -1))
+
+
+def test_axes_outside_of_plates_are_named_in_pyro():
+    host = HOSTS["pyro"]
+
+    def model(x, y=None):
+        host.language.sample("obs", host.dist.Normal(x @ host.weight(), 1.0), obs=y)
+
+    with pytest.raises(TypeError, match=r"inside pyro.plate\('data', 20\), or call .to_event\(1\)"):
+        fitted(host, model, IN, OUT)
+
+
+def test_two_sites_of_one_name_are_named(host):
+    def model(x, y=None):
+        return host.weight() + host.weight()
+
+    with pytest.raises(TypeError, match="named 'weight': give each a name of its own"):
+        fitted(host, model, IN, OUT)
+
+
+def test_a_bad_row_of_a_later_mini_batch_is_named_by_its_number(host):
+    bad = changed(IN, (17, 0), np.nan)
+    with pytest.raises(TypeError, match="row 17, column 0"):
+        fitted(host, host.regression, bad, OUT, method="adam", batch_size=5, steps=9)
+
+
+def test_the_second_call_is_checked_as_the_first(host):
+    model = counts(host)
+    fitted(host, model, IN, COUNTS, steps=2)
+    with pytest.raises(TypeError, match="the first -1"):
+        fitted(host, model, IN, changed(COUNTS, 2, -1), steps=2)

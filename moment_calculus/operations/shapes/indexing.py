@@ -16,6 +16,7 @@ from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.combinators import value_range
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.shapes.moves import (
+    Permuted,
     Rearranged,
     may_lose_dependence,
     move_axis,
@@ -28,6 +29,7 @@ from moment_calculus.operations.shapes.selection import (
     Indexed,
     index_features,
     is_basic,
+    is_index,
     is_integer,
     rank_of,
 )
@@ -57,6 +59,13 @@ def index(value: Any, key: Any) -> Any:
         return value.moved(lambda v: index(v, key) if hasattr(v, "sites") else v[key])
     if (whole := _of_vector(value, keys)) is not None:
         return whole
+    if (arrays := [key for key in keys if is_index(key)]) and all(
+        is_index(key) or is_integer(key) for key in keys
+    ):
+        zero = 0 * arrays[0]
+        return index_axes(value, {axis: key + zero for axis, key in enumerate(keys)})
+    if isinstance(value.step, Permuted) and _keeps_axes(keys):
+        return _index_permuted(value.step, keys)
     if value.axis not in (-1, None):
         shape = tuple(value.mean[key].shape)
         return (
@@ -65,6 +74,24 @@ def index(value: Any, key: Any) -> Any:
             else _index_variances(value, key)
         )
     return _index_trailing(value, key, keys)
+
+
+def _keeps_axes(keys: tuple) -> bool:
+    """Whether the axes of an index are its slices, and one array of one axis, in order."""
+    arrays = [key for key in keys if is_index(key)]
+    if not all(is_index(key) or is_integer(key) or isinstance(key, slice) for key in keys):
+        return False
+    return not arrays or (len(arrays) == 1 == rank_of(arrays[0]) and not any(map(is_integer, keys)))
+
+
+def _index_permuted(step: Permuted, keys: tuple) -> Any:
+    """Index the source, which knows more of its elements, and permute the axes that stay."""
+    inner: list[Any] = [ALL] * len(step.order)
+    for old, key in zip(step.order, keys, strict=False):
+        inner[old] = key
+    rest = [old for old in step.order if not is_integer(inner[old])]
+    result = index(step.source, tuple(inner))
+    return permute(result, tuple(sorted(rest).index(old) for old in rest))
 
 
 def _of_vector(value: Gaussian, keys: tuple) -> Gaussian | None:
@@ -258,12 +285,25 @@ def index_axes(value: Any, indices: Mapping[int, Array], *, distinct: bool = Fal
         return value.moved(lambda v: index_axes(v, indices, distinct=distinct))
     if not isinstance(value, Gaussian):
         return _of_array(value, axes, indices)
+    if isinstance(value.step, Permuted):
+        return _of_permuted(value.step, axes, indices, distinct)
     features = None if value.axis is None else len(value.shape) + value.axis
     if features not in axes:
         return _of_batch(value, axes, indices, features, distinct)
     if axes == [features]:
         return _of_features(value, indices[features], distinct)
     return _of_both(value, axes, indices, distinct)
+
+
+def _of_permuted(
+    step: Permuted, axes: Sequence[int], indices: Mapping[int, Array], distinct: bool
+) -> Any:
+    """Index the source, which knows more of its elements, and permute the axes that stay."""
+    inner = {step.order[axis]: index for axis, index in indices.items()}
+    rest = [old for axis, old in enumerate(step.order) if axis not in axes]
+    result = index_axes(step.source, inner, distinct=distinct)
+    lead = len(result.shape) - len(rest)
+    return permute(result, (*range(lead), *(lead + sorted(rest).index(old) for old in rest)))
 
 
 def _of_array(array: Array, axes: Sequence[int], indices: Mapping[int, Array]) -> Array:
@@ -297,8 +337,14 @@ def _of_features(value: Gaussian, places: Array, distinct: bool) -> Gaussian:
 def _of_both(
     value: Gaussian, axes: list[int], indices: Mapping[int, Array], distinct: bool
 ) -> Gaussian:
-    """Select along the feature axis and the batch; only one known feature keeps dependence."""
+    """Select along the feature axis and the batch; one known place of either keeps dependence."""
     features = len(value.shape) + (value.axis or 0)
+    single = {axis: value_range(indices[axis]) for axis in axes if axis != features}
+    if all(known is not None and known[0] == known[1] for known in single.values()):
+        for axis, known in sorted(single.items(), reverse=True):
+            value = take(value, int(known[0]), axis)  # type: ignore[index]
+        place = features - sum(axis < features for axis in single)
+        return index_axes(value, {place: indices[features]}, distinct=distinct)
     features_range = value_range(indices[features])
     if features_range is not None and features_range[0] == features_range[1]:
         last = move_axis(value, features, len(value.shape) - 1)

@@ -100,7 +100,7 @@ def _is_same(first: Any, second: Any) -> bool:
 
 def same_element(first: tuple, second: tuple) -> Array | None:
     """Return where two keys choose the same element; None if they are not index arrays."""
-    if len(first) != len(second) or not all(map(_is_index, (*first, *second))):
+    if len(first) != len(second) or not all(map(is_index, (*first, *second))):
         return None
     if len({tuple(key.shape) for key in (*first, *second)}) > 1:
         return None
@@ -111,7 +111,8 @@ def _is_array(key: Any) -> bool:
     return hasattr(key, "shape") and hasattr(key, "dtype")
 
 
-def _is_index(key: Any) -> bool:
+def is_index(key: Any) -> bool:
+    """Whether a key is an array of integers with axes."""
     return _is_array(key) and bool(key.shape) and "bool" not in str(key.dtype)
 
 

@@ -23,11 +23,6 @@ def zero_scale_guide(x, y):
     pyro.sample("w", dist.Normal(0.0, torch.zeros(())))
 
 
-def without_plate(x, y):
-    w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-    pyro.sample("obs", dist.Normal(x @ w, 1.0), obs=y)
-
-
 HOST_ERRORS = {
     "non-positive scale in the model": (loss(negative_scale), r"scale.*GreaterThan"),
     "non-positive scale in the guide": (
@@ -38,7 +33,6 @@ HOST_ERRORS = {
         loss(lambda x, y: pyro.sample("o", dist.Normal(0.0, -torch.exp(weight())), obs=y[0])),
         r"scale.*GreaterThan",
     ),
-    "observations outside plates": (loss(without_plate), r"\"obs\", invalid log_prob shape"),
 }
 
 
