@@ -48,16 +48,9 @@ class Incomparable(Exception):
 def fingerprint(value: Any) -> Hashable:
     """Return what is equal for equal values: functions are compared by code and by what they read.
 
-    Args:
-        value: a function, also a lambda, a bound method, a ``functools.partial`` or one
-            inside handlers; a container, an array, or an object with attributes.
-
-    Returns:
-        Numbers, names, code and digests of arrays in tuples, without references to the value.
-
-    Raises:
-        Incomparable: if it depends on what is not known: random generators, files, modules
-            that are imported when it runs, arrays that are traced or larger than 16 MB.
+    It is made of numbers, names, code and digests of arrays, without references to the value.
+    Incomparable is raised where a value depends on what is not seen: random generators, files,
+    modules that are imported when a function runs, arrays that are traced or above 16 MB.
     """
     return _Fingerprint().of(value)
 

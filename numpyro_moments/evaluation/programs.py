@@ -46,17 +46,13 @@ class Programs:
 
     They are found again by the values of the owners; owners that cannot be compared have
     programs of their own. Nothing of the owners is kept: a program is compiled at once.
-
-    Args:
-        *owners: model, guide, objective and what else programs are made of.
     """
 
     def __init__(self, *owners: Any) -> None:
         self._own: Kept = OrderedDict()
         try:
-            values = fingerprint(
-                (owners, active_handlers(), [getattr(jax.config, option) for option in OPTIONS])
-            )
+            options = [getattr(jax.config, option) for option in OPTIONS]
+            values = fingerprint((owners, active_handlers(), options))
             key = values, FunctionRegistry.registrations, Distribution._validate_args
             self._own = _recent(_KEPT, key, MOST, OrderedDict)
         except Incomparable:
@@ -83,12 +79,8 @@ class Programs:
     ) -> Callable:
         """Return a function, compiled for arrays of these shapes.
 
-        Args:
-            name: tells programs of the same owners apart, and holds all other values that
-                the function depends on.
-            function: takes arrays in containers.
-            *args: its arguments.
-            options: of the compiler.
+        The name tells programs of the same owners apart, and holds all other values that the
+        function depends on beside its arguments, arrays in containers.
         """
         if getattr(jax.config, "jax_disable_jit"):  # noqa: B009
             return function

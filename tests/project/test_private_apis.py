@@ -247,6 +247,13 @@ def validated():
     return True
 
 
+def around():
+    handler = numpyro.handlers.scale(scale=2.0)
+    with handler:
+        inside = numpyro_host.active_handlers()
+    return inside == [handler] and not numpyro_host.active_handlers()
+
+
 JAX = {
     "is_traced": is_traced,
     "read": read,
@@ -259,6 +266,7 @@ JAX = {
     "apply_equation": equations,
     "evaluate": evaluated,
     "validate_model": validated,
+    "active_handlers": around,
     "ClosedJaxpr": lambda: isinstance(program(), numpyro_host.ClosedJaxpr),
 }
 
