@@ -94,6 +94,7 @@ def gaussian_process(host):
     return model
 
 
+SLOPES = ["centred", "standardised"]
 RANDOM = {
     "centred": (lambda host: varying_slopes(host, True), ["factor", "deviations"]),
     "standardised": (lambda host: varying_slopes(host, False), ["factor", "deviations"]),
@@ -109,7 +110,9 @@ def fitted(host, name, sites):
     return host.fit(model, *map(host.array, data), objective=objective, steps=3)
 
 
-@pytest.mark.parametrize("name", RANDOM)
+@pytest.mark.parametrize(
+    "name", ["process", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOPES)]
+)
 def test_random_covariances_are_drawn_where_they_are_named(host, name):
     assert np.isfinite(fitted(host, name, RANDOM[name][1]).losses).all()
 

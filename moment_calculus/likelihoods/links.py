@@ -57,6 +57,12 @@ def log(operand: Any) -> Any:
     return elementary.log(operand)
 
 
+def expected_log(operand: Any) -> Array:
+    """Return E[log x] of a positive value, also of a product, or of an array or number."""
+    factors = elementary.factors_of(operand) if isinstance(operand, Gaussian) else None
+    return sum(expected_value(log(factor)) for factor in factors or [operand])
+
+
 def _has_unknown_range(function: Any) -> bool:
     """Tell if a function declares no range; then the user vouches that it is positive."""
     # Such are the transforms of the frameworks that make sites positive.

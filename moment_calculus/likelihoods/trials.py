@@ -27,6 +27,7 @@ from moment_calculus.likelihoods.expectations import (
 )
 from moment_calculus.likelihoods.links import (
     LOG_NDTR,
+    expected_log,
     expected_log_trials,
     log,
     log_probabilities,
@@ -255,14 +256,14 @@ def quantile_of_ordered(predictor: Any, cutpoints: Array, levels: np.ndarray) ->
 
 def poisson(value: Array, rate: Any) -> Array:
     """Return E[log Poisson(value; rate)] = y E[log λ] − E[λ] − log y!."""
-    return value * expected_value(log(rate)) - expected_value(rate) - gammaln(value + 1.0)
+    return value * expected_log(rate) - expected_value(rate) - gammaln(value + 1.0)
 
 
 def exponential(value: Array, rate: Any) -> Array:
     """Return E[log Exponential(value; rate)] = E[log λ] − y E[λ]."""
     if is_value(value) and is_value(rate):
         return expectation(_log_gamma, value, 1.0, rate)
-    return expected_value(log(rate)) - product_or_zero(expected_value(value), expected_value(rate))
+    return expected_log(rate) - product_or_zero(expected_value(value), expected_value(rate))
 
 
 def gamma(value: Array, concentration: Any, rate: Any) -> Array:
@@ -274,7 +275,7 @@ def gamma(value: Array, concentration: Any, rate: Any) -> Array:
         log(concentration)  # raises UnsupportedMoments if it may not be positive
         log(rate)
         return expectation(_log_gamma, value, concentration, rate)
-    log_value, log_rate = expected_value(log(value)), expected_value(log(rate))
+    log_value, log_rate = expected_log(value), expected_log(rate)
     shape = concentration + 0.0 * log_value
     product = product_or_zero(expected_value(value), expected_value(rate))
     return _gamma_terms(shape, log_value, log_rate) - product

