@@ -88,8 +88,8 @@ of career choice and for two of the four of growth, although the ELBO is that of
 
 - **works**: without draws, and Newton's method has converged;
 - **drawn**: refused as it stands, for the reason in brackets; fitted by 1000 steps of Adam with the
-  sites that the refusals name in `sample_sites=`, and compared by 1000 draws of the same objective: not
-  all have converged by then;
+  sites that the refusals name in `sample_sites=`, and compared by 1000 draws of the same objective:
+  not all have converged by then;
 - **refused**: with the reason.
 """
 
