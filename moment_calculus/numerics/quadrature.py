@@ -232,7 +232,10 @@ def log_mean_exp(exponents: Array, weights: Array, axes: int = 1) -> Array:
     close = xp.sum(xp.where(shares > 0, shares * xp.expm1(capped), 0 * shares), axis=places)
     close = xp.where(moderate, close, xp.zeros_like(close))
     small = xp.log1p(close) + xp.reshape(centre, close.shape)
-    wide = exponents + log_weights(shares)
+    # Weights underflow in single precision; −∞ throughout an axis would make its sum NaN.
+    positive = shares > 0
+    logs = log_weights(xp.where(positive, shares, xp.ones_like(shares)))
+    wide = xp.where(positive, exponents + logs, -1e30 * xp.ones_like(exponents))
     for _ in places:
         wide = logsumexp(wide, axis=0)
     return xp.where(moderate, small, wide)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -126,3 +127,13 @@ def test_gradients_of_rates_beyond_every_number_are_finite(power, dtype):
 
 def of_gamma(power, value, rate):
     return tempered_gamma(power, value, 2.0, rate)
+
+
+def test_weights_that_underflow_in_single_precision_leave_means_finite():
+    weights = np.zeros((3, 2), np.float32)
+    weights[0] = 0.5  # a whole row of nodes has weights of zero
+    values = np.array([[0.5, -4.0], [3.0, 4.0], [-2.0, 90.0]], np.float32)
+    expected = np.log(0.5 * (np.exp(0.5) + np.exp(-4.0)))
+    np.testing.assert_allclose(log_mean_exp(values, weights, 2), expected, rtol=1e-6)
+    traced = jax.jit(lambda v, w: log_mean_exp(v, w, 2))(values, weights)
+    np.testing.assert_allclose(traced, expected, rtol=1e-6)
