@@ -331,6 +331,8 @@ class DVIGuide(AutoGuide):
 
     def at_present(self) -> DVIGuide:
         """Return a guide with the same parameters, which :meth:`restart` leaves as it is."""
+        if self._sites is None:
+            return self
         guide = copy.copy(self)
         guide.__dict__.update({**self.__dict__, "_modules": dict(self._modules)})
         return guide

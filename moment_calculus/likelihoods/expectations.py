@@ -37,7 +37,7 @@ from moment_calculus.numerics.quadrature import (
     nodes,
     rule_on_trial,
 )
-from moment_calculus.operations.elementwise.elementary import is_positive, log
+from moment_calculus.operations.elementwise.elementary import is_positive
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
@@ -262,12 +262,6 @@ def positive_factors(value: Any) -> tuple[Deferred, Deferred] | None:
     if not (isinstance(one, Deferred) and isinstance(other, Deferred)):
         return None
     return (one, other) if is_positive(one) and is_positive(other) else None
-
-
-def check_positive_function(value: Any) -> None:
-    """Raise UnsupportedMoments unless a parameter is positive, or a product of positive ones."""
-    if positive_factors(value) is None:
-        log(value)
 
 
 def _narrow(value: Any) -> Any:

@@ -10,7 +10,7 @@ from moment_calculus.functions.combinators import Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import smaller_softplus
 from moment_calculus.functions.table import Integrated, Rescaled, activation
-from moment_calculus.likelihoods.expectations import expected_value
+from moment_calculus.likelihoods.expectations import expected_value, positive_factors
 from moment_calculus.numerics.arrays import Array, log_ndtr, namespace
 from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift
@@ -61,6 +61,12 @@ def expected_log(operand: Any) -> Array:
     """Return E[log x] of a positive value, also of a product, or of an array or number."""
     factors = elementary.factors_of(operand) if isinstance(operand, Gaussian) else None
     return sum(expected_value(log(factor)) for factor in factors or [operand])
+
+
+def check_positive_function(value: Any) -> None:
+    """Raise UnsupportedMoments unless a parameter is positive, or a product of positive ones."""
+    if positive_factors(value) is None:
+        log(value)
 
 
 def _has_unknown_range(function: Any) -> bool:

@@ -17,7 +17,6 @@ from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.expectations import (
     check_certain,
-    check_positive_function,
     expectation,
     expected_value,
     log_expectation,
@@ -25,6 +24,7 @@ from moment_calculus.likelihoods.expectations import (
 )
 from moment_calculus.likelihoods.links import (
     LOG_NDTR,
+    check_positive_function,
     expected_log,
     expected_log_trials,
     log,

@@ -221,9 +221,9 @@ def restart_if_fitted(guide: Any) -> None:
     guide.restart()
 
 
-def present_guide(fit: Fit) -> Any:
-    """Return a fit's guide, which stays as it is when the fit's own starts anew."""
-    return fit.guide.at_present() if hasattr(fit.guide, "at_present") else fit.guide
+def present_guide(guide: Any) -> Any:
+    """Return a guide, which stays as it is when the given one starts anew."""
+    return guide.at_present() if hasattr(guide, "at_present") else guide
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:

@@ -349,9 +349,9 @@ def linear_response(
     """
     context: Any = contextlib.nullcontext
     if isinstance(guide, Fit):
-        guide, context = present_guide(guide), guide.context
+        guide, context = guide.guide, guide.context
     with context():
-        problem = problem_of(model, guide, (data, named), params, objective, float64)
+        problem = problem_of(model, present_guide(guide), (data, named), params, objective, float64)
     with problem.precision():
         return LinearResponse(problem, tolerance)
 
