@@ -6,8 +6,8 @@ exact covariance.
 """
 
 from moment_calculus.likelihoods.classes import one_hot_moments
+from moment_calculus.likelihoods.drivers import draw_arguments
 from moment_calculus.likelihoods.expectations import (
-    draw_arguments,
     expectation,
     expected_probability,
     expected_surprisal,

@@ -10,7 +10,8 @@ from moment_calculus.functions.combinators import Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import smaller_softplus
 from moment_calculus.functions.table import Integrated, Rescaled, activation
-from moment_calculus.likelihoods.expectations import expected_value, positive_factors
+from moment_calculus.likelihoods.drivers import positive_factors
+from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array, log_ndtr, namespace
 from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift

@@ -11,16 +11,13 @@ from moment_calculus.functions.families.elementary import capped_exp, infinite_w
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.log_square import expected_log1p_square
 from moment_calculus.functions.table import activation
+from moment_calculus.likelihoods.drivers import NESTED, conditional, is_not_gaussian, points_of
 from moment_calculus.likelihoods.expectations import (
-    NESTED,
     averaged_over,
     check_certain,
-    conditional,
     expectation,
     expected_value,
-    is_not_gaussian,
     log_expectation,
-    points_of,
 )
 from moment_calculus.likelihoods.links import log
 from moment_calculus.numerics.arrays import (

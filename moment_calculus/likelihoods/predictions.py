@@ -14,16 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.likelihoods.drivers import Drivers, draw_arguments, drivers_of, is_not_gaussian
 from moment_calculus.likelihoods.expectations import (
-    Drivers,
     averaged_over,
     check_certain,
-    draw_arguments,
-    drivers_of,
     expectation,
     expected_probability,
     expected_value,
-    is_not_gaussian,
     log_expectation,
     moments_of_observation,
 )

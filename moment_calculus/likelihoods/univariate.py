@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
+from moment_calculus.likelihoods.drivers import positive_factors
 from moment_calculus.likelihoods.expectations import (
     expectation,
     expected_probability,
     expected_surprisal,
     log_expectation,
     moments_of_observation,
-    positive_factors,
 )
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array, namespace

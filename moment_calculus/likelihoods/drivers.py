@@ -1,0 +1,288 @@
+"""Gaussians that drive the random parameters of a likelihood, and points of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.combinators import Bounds, Knots, merge_knots
+from moment_calculus.numerics.arrays import (
+    Array,
+    constants,
+    namespace,
+    positive_part,
+    safe_scale,
+    to_float64,
+)
+from moment_calculus.numerics.quadrature import (
+    POINTS,
+    even_nodes,
+    gauss_hermite,
+    nodes,
+    rule_on_trial,
+)
+from moment_calculus.operations.elementwise.elementary import is_positive
+from moment_calculus.operations.elementwise.sums import aligned
+from moment_calculus.operations.elementwise.unary import is_value, shape_of
+from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
+from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
+from moment_calculus.values.ancestry import branches_of, shifted_from
+from moment_calculus.values.deferred import as_function
+from moment_calculus.values.spread import broadcast_shape, overlap
+
+NESTED = 6  # points of a panel if two rules are nested
+THIRD = 12  # points of a third, independent driver
+HEADS_REMEDY = (
+    "make every random parameter a function of one Gaussian, or of two heads sliced from one "
+    "output (out[..., 0] and out[..., 1]), or draw the sites by naming them in sample_sites="
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Quadrature points of the drivers with their weights; the nodes are the leading axes."""
+
+    weights: Array  # [nodes, ..., *shape]; they sum to one over the leading axes
+    points: tuple[Array, ...]  # of every driver, broadcastable to the weights
+    axes: tuple[int, ...]  # the leading axes
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """Arguments of a function, as functions of at most three drivers.
+
+    The first two are jointly Gaussian; the third, such as degrees of freedom beside a
+    location and a scale, is independent of them.
+    """
+
+    gaussians: tuple[Gaussian, ...]  # the drivers, of one shape
+    arguments: tuple[Callable[[Sequence[Array]], Any], ...]  # from points of the drivers
+    knots: tuple[Knots, ...]  # for each driver, where the arguments bend
+
+    def at(self, points: Sequence[Array]) -> list[Any]:
+        """Return all arguments at points of the drivers."""
+        return [argument(points) for argument in self.arguments]
+
+    def grid(self, knots: Knots = ()) -> Grid:
+        """Return nodes over the drivers in double precision, also around ``knots``."""
+        first = self.gaussians[0]
+        own = merge_knots(self.knots[0], knots)
+        if len(self.gaussians) == 1:
+            points, weights = points_of(first, own)
+            return Grid(weights, (points,), (0,))
+        second = self.gaussians[1]  # the outer rule; the inner one is conditional on its points
+        outer, outer_weights = points_of(second, self.knots[1], NESTED)
+        mean, variance = conditional(first, second, outer)
+        others: tuple[Array, ...] = (outer,)
+        if len(self.gaussians) == 3:
+            third, weights = independent_points(self.gaussians[2], self.gaussians[:2])
+            others = outer[:, None], third[None]
+            outer_weights = outer_weights[:, None] * weights[None]
+            mean, variance = mean[:, None] + 0 * third, variance[:, None] + 0 * third
+        points, weights = (
+            even_nodes(mean, variance) if rule_on_trial() else nodes(mean, variance, own, NESTED)
+        )
+        return Grid(weights * outer_weights, (points, *others), (0, 1, 2)[: len(self.gaussians)])
+
+
+def is_not_gaussian(operand: Any) -> bool:
+    """Tell if a value is a function of a Gaussian, or switched by a mask of dropout."""
+    if isinstance(operand, Gaussian):
+        return branches_of(operand) is not None
+    return isinstance(operand, Deferred)
+
+
+def points_of(driver: Gaussian, knots: Knots, count: int = POINTS) -> tuple[Array, Array]:
+    """Return points and weights [nodes, ...] of a driver, for both mask outcomes."""
+    branches = branches_of(driver)
+    if branches is None:
+        moments = to_float64(driver.mean), to_float64(driver.variance)
+        return even_nodes(*moments) if rule_on_trial() else nodes(*moments, knots, count)
+    xp, chance = namespace(driver.mean), to_float64(branches.mask.mean)
+    on, off = (_points_of_branch(part, knots, count) for part in (branches.on, branches.off))
+    weights = xp.concat([chance * on[1], (1 - chance) * off[1]], axis=0)
+    return xp.concat([on[0], off[0]], axis=0), weights
+
+
+def independent_points(driver: Gaussian, others: Sequence[Any]) -> tuple[Array, Array]:
+    """Return a few points and weights [nodes, ...] of a driver that shares nothing with others."""
+    if shared := frozenset().union(*(overlap(driver, other) for other in others)):
+        raise UnsupportedMoments(
+            "three parameters of a likelihood depend on the same latent site(s): a third one is "
+            "integrated where it is independent of the others",
+            sites=shared,
+            remedy=HEADS_REMEDY,
+        )
+    places, weights = gauss_hermite(THIRD)
+    mean, deviation = to_float64(driver.mean), safe_scale(to_float64(driver.variance))
+    column = lambda part: constants(part.reshape((-1,) + (1,) * len(driver.shape)), mean)  # noqa: E731
+    return mean + deviation * column(places), column(weights) + 0 * mean
+
+
+def _points_of_branch(branch: Any, knots: Knots, count: int) -> tuple[Array, Array]:
+    if not is_value(branch):
+        points = to_float64(branch)[None]
+        return points, namespace(points).ones_like(points)
+    source = as_function(branch)
+    if isinstance(source, Gaussian):
+        return points_of(source, knots, count)
+    points, weights = points_of(source.base, merge_knots(source.function.knots, (0.0,)), count)
+    return source.function(points), weights
+
+
+def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array, Array]:
+    """Return mean and variance [nodes, *shape] of one value given the other."""
+    covariance = elementwise_covariance(*aligned(first, second)[:2])
+    if branches_of(first) is not None or (overlap(first, second) and is_not_gaussian(second)):
+        raise UnsupportedMoments(
+            "a parameter of a likelihood comes straight from dropout and is integrated together "
+            "with another one that is random",
+            sites=first.sites | second.sites,
+            remedy="put a linear map between dropout and the parameters, or " + HEADS_REMEDY,
+        )
+    if covariance is None:
+        raise UnsupportedMoments(
+            "two parameters of a likelihood depend on the same latent site(s) and their "
+            "covariance is not known",
+            sites=first.sites & second.sites,
+            remedy=HEADS_REMEDY,
+        )
+    deviation = safe_scale(to_float64(second.variance))
+    slope = covariance / deviation
+    mean = first.mean + slope / deviation * (points - second.mean)
+    variance = positive_part(to_float64(first.variance) - slope * slope)
+    return mean, variance + 0 * points
+
+
+def draw_arguments(
+    arguments: Sequence[Any], count: int, noise: Callable[[tuple[int, ...]], Array]
+) -> list[Any]:
+    """Draw random arguments [count, ...], jointly in an element alone."""
+    drivers = drivers_of(*arguments)
+    if any(map(is_not_gaussian, drivers.gaussians)):
+        raise UnsupportedMoments(
+            "draws of a parameter of a likelihood that comes straight from dropout",
+            sites=frozenset().union(*(driver.sites for driver in drivers.gaussians)),
+            remedy="put a linear map between dropout and the parameters" + OR_DRAW,
+        )
+    points: list[Array] = []
+    for place, driver in reversed([*enumerate(drivers.gaussians)]):
+        mean, variance = to_float64(driver.mean), to_float64(driver.variance)
+        if place == 0 and points:
+            mean, variance = conditional(driver, drivers.gaussians[1], points[0])
+        points.insert(0, mean + variance**0.5 * noise((count, *driver.shape)))
+    return drivers.at(points)
+
+
+def drivers_of(*arguments: Any) -> Drivers:
+    """Find the (at most three) Gaussians that drive the arguments elementwise."""
+    shape = broadcast_shape(*(shape_of(argument) for argument in arguments), ())
+    gaussians: list[Gaussian] = []
+    knots: list[Knots] = []
+    functions = tuple(
+        _as_function_of_drivers(argument, shape, gaussians, knots) for argument in arguments
+    )
+    if len(gaussians) > 3:
+        raise UnsupportedMoments(
+            f"the parameters of a likelihood are functions of {len(gaussians)} different "
+            "Gaussians; at most three are integrated",
+            sites=frozenset().union(*(gaussian.sites for gaussian in gaussians)),
+            remedy=HEADS_REMEDY,
+        )
+    return Drivers(tuple(gaussians), functions, tuple(knots))
+
+
+def _as_function_of_drivers(
+    argument: Any, shape: tuple[int, ...], drivers: list[Gaussian], knots: list[Knots]
+) -> Callable[[Sequence[Array]], Any]:
+    """Return an argument as a function of drivers' points; append a new driver."""
+    if not is_value(argument):
+        if hasattr(argument, "gaussian"):
+            argument.gaussian()  # raises UnsupportedMoments
+        return lambda points: argument
+    if (factors := positive_factors(argument)) is not None:
+        one, other = (_as_function_of_drivers(part, shape, drivers, knots) for part in factors)
+        return lambda points: one(points) * other(points)
+    wide = broadcast(argument, shape)
+    base = wide.base if isinstance(wide, Deferred) else wide
+    bends = wide.function.knots if isinstance(wide, Deferred) else ()
+    for place, driver in enumerate(drivers):
+        if (relation := _affine_relation(driver, base)) is not None:
+            scale, shift = relation
+            knots[place] = merge_knots(knots[place], _knots_of_image(bends, scale, shift))
+            return lambda points: value_at(wide, scale * points[place] + shift)
+    drivers.append(base)
+    knots.append(bends)
+    last = len(drivers) - 1
+    return lambda points: value_at(wide, points[last])
+
+
+def _affine_relation(driver: Gaussian, base: Gaussian) -> tuple[float, Any] | None:
+    """Return a and b if the base is a · driver + b; None if that is not known."""
+    if driver is base:
+        return 1.0, 0.0
+    if shifted_from(driver) is shifted_from(base):
+        return 1.0, base.mean - driver.mean
+    (root, scale, shift), (other, factor, offset) = map(_affine_root, (driver, base))
+    if root is not other or not scale:
+        return None
+    return factor / scale, offset - factor / scale * shift
+
+
+def _affine_root(value: Gaussian) -> tuple[Gaussian, float, Any]:
+    """Return a Gaussian, a number and a shift with value = scale · Gaussian + shift."""
+    scale, shift = 1.0, 0.0
+    while value.step.affine is not None or isinstance(value.step, Expanded):
+        source, factor, offset = value.step.affine or (value.step.inputs[0], 1.0, 0.0)
+        if not isinstance(factor, int | float):
+            break
+        value, scale, shift = source, scale * factor, shift + scale * offset
+    return value, scale, shift
+
+
+def _knots_of_image(knots: Knots, scale: float, shift: Any) -> Knots:
+    """Return where a function of scale · x + shift bends, from its knots."""
+    if scale == 1 and isinstance(shift, float) and shift == 0:
+        return knots
+    pairs = (knot if isinstance(knot, tuple) else (knot, 1.0) for knot in knots)
+    return tuple(((place - shift) / scale, width / abs(scale)) for place, width in pairs)
+
+
+def positive_factors(value: Any) -> tuple[Deferred, Deferred] | None:
+    """Return the factors of a product of positive functions of different Gaussians; else None.
+
+    The product as a value is matched by a Gaussian, which takes negative values.
+    """
+    product = _narrow(value)
+    if not isinstance(product, Gaussian) or not product.step.is_product:
+        return None
+    one, other = (as_function(_narrow(factor)) for factor in product.step.inputs)
+    if not (isinstance(one, Deferred) and isinstance(other, Deferred)):
+        return None
+    return (one, other) if is_positive(one) and is_positive(other) else None
+
+
+def _narrow(value: Any) -> Any:
+    """Return the value that was broadcast to this one."""
+    while isinstance(value, Gaussian) and isinstance(value.step, Expanded):
+        value = value.step.source
+    return value
+
+
+def value_at(value: Any, points: Array) -> Array:
+    """Return an argument at points of its driver."""
+    return _inside(value(points), value.bounds) if isinstance(value, Deferred) else points
+
+
+def _inside(values: Array, bounds: Bounds) -> Array:
+    """Clip values to an open interval, whose ends rounding reaches."""
+    if not bounds.open_ended or math.inf in (-bounds.low, bounds.high):
+        return values
+    xp = namespace(values)
+    smallest, step = float(xp.finfo(values.dtype).tiny), float(xp.finfo(values.dtype).eps)
+    low = bounds.low + max(step * abs(bounds.low), smallest)
+    high = bounds.high - max(step * abs(bounds.high), smallest)
+    return xp.clip(values, min=low, max=high)

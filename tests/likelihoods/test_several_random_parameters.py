@@ -1,0 +1,113 @@
+"""Likelihoods with several random parameters, trained, and beside draws of the guide."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from tests.fitting.models import fresh
+
+ROWS = 40
+rng = np.random.default_rng(0)
+X = rng.normal(size=ROWS).astype(np.float32)
+MEAN = 1 / (1 + np.exp(-0.7 * X))
+POSITIVE = (np.exp(0.4 * X) * rng.weibull(1.7, ROWS) + 0.01).astype(np.float32)
+CLASSES = np.digitize(X + rng.logistic(size=ROWS), [-1.0, 0.3, 1.5])
+TRIALS = 12
+
+
+def cut_points(host):
+    normal = host.dist.Normal(0.0, 1.5).expand([3]).to_event(1)
+    ordered = host.dist.transforms.OrderedTransform()
+    return host.language.sample("cuts", host.dist.TransformedDistribution(normal, [ordered]))
+
+
+def precision(host):
+    return host.language.sample("precision", host.dist.Exponential(0.1))
+
+
+def shape(host):
+    return host.language.sample("shape", host.dist.LogNormal(0.0, 0.5))
+
+
+def counted(host, values):
+    """Counts and classes as the framework wants them."""
+    return host.array(values.astype(np.float32 if host.name == "pyro" else np.int32))
+
+
+def sigmoid(host, f):
+    return 1 / (1 + host.np.exp(-f))
+
+
+# By name: from the framework, the predictor and what was sampled first to the distribution;
+# what is sampled first; and the observations.
+LIKELIHOODS = {
+    "ordered": (
+        lambda host, f, cuts: host.dist.OrderedLogistic(f, cuts),
+        cut_points,
+        CLASSES,
+    ),
+    "Beta": (
+        lambda host, f, k: host.dist.Beta(sigmoid(host, f) * k, (1 - sigmoid(host, f)) * k),
+        precision,
+        rng.beta(6 * MEAN, 6 * (1 - MEAN)).clip(0.01, 0.99).astype(np.float32),
+    ),
+    "BetaBinomial": (
+        lambda host, f, k: host.dist.BetaBinomial(
+            sigmoid(host, f) * k, (1 - sigmoid(host, f)) * k, TRIALS
+        ),
+        precision,
+        rng.binomial(TRIALS, rng.beta(6 * MEAN, 6 * (1 - MEAN))),
+    ),
+    "Weibull": (lambda host, f, k: host.dist.Weibull(host.np.exp(f), k), shape, POSITIVE),
+    "StudentT": (
+        lambda host, f, k: host.dist.StudentT(2 + k, f, 0.5),
+        shape,
+        (X + 0.5 * rng.standard_t(4, ROWS)).astype(np.float32),
+    ),
+}
+NAMES = [
+    *(("pyro", name) for name in LIKELIHOODS),
+    *(pytest.param("numpyro", name, marks=pytest.mark.slow) for name in LIKELIHOODS),
+]
+
+
+@pytest.mark.parametrize(("host", "name"), NAMES, indirect=["host"])
+def test_the_loss_and_predictions_agree_with_draws(host, name):
+    fresh(host.name)
+    family, first, y = LIKELIHOODS[name]
+
+    def model(x, y=None):
+        parameter = first(host)
+        slope = host.language.sample("slope", host.dist.Normal(0.0, 1.0))
+        with host.language.plate("rows", ROWS):
+            return host.language.sample("y", family(host, slope * x, parameter), obs=y)
+
+    is_count = y.dtype.kind == "i"
+    data = host.array(X), counted(host, y) if is_count else host.array(y)
+    fit = host.fit(model, *data, method="newton", by_draws=True)
+    value, error, loss, _ = fit.by_draws
+    assert fit.converged
+    assert abs(value - loss) < 4 * error + 2e-3 * abs(loss)
+    keys = {"rng_key": jax.random.key(0)} if host.name == "numpyro" else {}
+    exact, drawn = (
+        host.package.predict(model, fit, data[0], **options)["y"].log_prob(data[1])
+        for options in ({}, {"propagation": "sampled", "num_particles": 4000, **keys})
+    )
+    np.testing.assert_allclose(exact, drawn, atol=0.05)
+
+
+def test_cut_points_of_another_kind_are_refused(host):
+    """Gaussian cut points may come in any order: a gap would be negative."""
+    fresh(host.name)
+
+    def model(y):
+        cuts = host.language.sample("cuts", host.dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with host.language.plate("rows", ROWS):
+            zero = host.array(np.zeros(ROWS, np.float32))
+            fn = host.dist.OrderedLogistic(zero, cuts, validate_args=False)
+            host.language.sample("y", fn, obs=y)
+
+    with pytest.raises(host.package.UnsupportedMoments, match="no site with an ordered support"):
+        host.fit(model, counted(host, CLASSES), steps=1)
