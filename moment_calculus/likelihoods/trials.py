@@ -15,6 +15,7 @@ from typing import Any
 from moment_calculus.functions.families.elementary import capped_exp
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import activation
+from moment_calculus.likelihoods.drivers import positive_factors
 from moment_calculus.likelihoods.expectations import (
     check_certain,
     expectation,
@@ -271,10 +272,16 @@ def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
     """
     if is_value(concentration):
         log(concentration)  # raises UnsupportedMoments if it may not be positive
+        if positive_factors(rate) is not None:
+            return smooth_expectation(_log_gamma_poisson, value, concentration, rate)
         return smooth_expectation(log_gamma_poisson_density, value, concentration, log(rate))
     shape = concentration + 0.0 * value
     trials = expected_log_trials(log(rate), shape, value, shape + value)
     return log_orders(value, shape) + trials
+
+
+def _log_gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
+    return log_gamma_poisson_density(value, concentration, log(rate))
 
 
 def log_gamma_poisson_density(value: Array, concentration: Any, log_rate: Any) -> Array:

@@ -78,10 +78,6 @@ DRAWN = {
         "covariance is not known",
     ),
     "attention": (normal(lambda a, b: jnp.tanh(a[:, None] @ b[None]) @ a), "dependent values"),
-    "degrees of freedom": (
-        regression(lambda a, b: dist.StudentT(jnp.exp(a), b, 1.0)),
-        "parameter df is random",
-    ),
 }
 KNOWN = {("location and scale", "full")}  # where nothing is refused
 CASES = [(name, kind) for name in DRAWN for kind in ("full", "diagonal")]

@@ -60,10 +60,6 @@ DRAWN = {
     ),
     "attention": (normal(lambda a, b: (a[:, None] @ b[None]).tanh() @ a), "dependent values"),
     "rows": (normal(lambda a, b: ((a[:, None] * b).tanh() * a).sum(-1)), "covariance is not known"),
-    "degrees of freedom": (
-        regression(lambda a, b: dist.StudentT(a.exp(), b, 1.0)),
-        "parameter df is random",
-    ),
 }
 KNOWN = {("location and scale", "full")}  # where nothing is refused
 CASES = [(name, kind) for name in DRAWN for kind in ("full", "diagonal")]
