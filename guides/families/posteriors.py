@@ -222,14 +222,9 @@ class Posteriors(ABC):
         """Return −E_q[log q] of a site given those before it, [*batch], zero where masked."""
         if isinstance(fn, self.wrappers):
             return self.wrapped_terms(fn, self.entropy(value, fn.base_dist))
-        if (base := self.base_of_ordered(fn)) is not None:
-            normal = sum_trailing(self.entropy(value, base), fn.event_dim - base.event_dim)
-            coordinates = coordinates_of(value)
-            assert coordinates is not None, "a value of posterior_value"
-            return normal + expected_log_slope(coordinates)
         normal, transforms = self.gaussian_base(fn, with_chains=True)
         if normal is None:
-            return self.broadcast(fn.entropy(), fn.batch_shape)
+            return self._entropy_of_others(value, fn)
         shape, variance = fn.batch_shape + fn.event_shape, normal.scale * normal.scale
         result = divergences.gaussian_entropy(self.broadcast(variance, shape))
         if transforms:
@@ -241,6 +236,14 @@ class Posteriors(ABC):
                 )
             result = result + slope
         return sum_trailing(result, fn.event_dim) + self.half_log_determinant(normal)
+
+    def _entropy_of_others(self, value: Any, fn: Posterior) -> Array:
+        """Return the entropy of an ordered vector, or of a distribution that knows its own."""
+        base, coordinates = self.base_of_ordered(fn), coordinates_of(value)
+        if base is None or coordinates is None:
+            return self.broadcast(fn.entropy(), fn.batch_shape)
+        normal = sum_trailing(self.entropy(coordinates, base), fn.event_dim - base.event_dim)
+        return normal + expected_log_slope(coordinates)
 
     def _marginal(self, normal: Any, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance of a Normal whose location may be random."""

@@ -22,7 +22,7 @@ REMEDY = (
 )
 
 
-class ObservedSite(NamedTuple):
+class Observation(NamedTuple):
     """What a check needs of an observed site; values that are not known are None."""
 
     name: str
@@ -70,7 +70,7 @@ class Observations(ABC):
         """Return whether a site has observations, or is a factor."""
 
     @abstractmethod
-    def parts_of(self, name: str, site: Any) -> ObservedSite | None:
+    def parts_of(self, name: str, site: Any) -> Observation | None:
         """Return what can be checked of a site; None of factors."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Observations(ABC):
         value, mask = self.accepted(site["value"]), self.mask_of(site)
         return value if mask is None else filled(value, mask, len(site["fn"].event_shape))
 
-    def check(self, site: ObservedSite, argument: str = "") -> None:
+    def check(self, site: Observation, argument: str = "") -> None:
         """Raise UnsupportedMoments for observations that a distribution does not take."""
         check_shape(site, argument)
         if site.value is None or site.is_own:
@@ -147,7 +147,7 @@ class Observations(ABC):
                     "variances, which are squares of standard deviations"
                 )
 
-    def _check_support(self, site: ObservedSite, argument: str) -> None:
+    def _check_support(self, site: Observation, argument: str) -> None:
         assert site.inside is not None
         assert site.value is not None
         between = site.event_dims[0] - site.event_dims[1]
@@ -183,7 +183,7 @@ def version_of(value: Any) -> Any:
         return None
 
 
-def check_shape(site: ObservedSite, argument: str) -> None:
+def check_shape(site: Observation, argument: str) -> None:
     """Raise UnsupportedMoments if observations broadcast against their distribution."""
     shape, own = site.shape, site.value_shape
     what = f"the data of observed site '{site.name}'{argument} have shape {[*own]}"
@@ -242,20 +242,13 @@ def described(support: Any, family: str) -> tuple[str, str]:
             f"labels from {lower} to {upper}",
             "count classes from 0, and give the logits as many columns as there are classes",
         )
-    numbers = "whole numbers" if whole else "numbers"
-    limits = "" if lower is None else f" from {lower}" if upper is None else f" {lower} to {upper}"
-    if not whole:
-        limits = (
-            ""
-            if lower is None
-            else f" above {lower}"
-            if upper is None
-            else (f" between {lower} and {upper}")
-        )
-    if not limits:
+    if lower is None:
         return f"elements of its support, {support}", "bring the data there, or use another family"
+    numbers, above = ("whole numbers", "from") if whole else ("numbers", "above")
+    between = f"{lower} to {upper}" if whole else f"between {lower} and {upper}"
+    limits = f"{above} {lower}" if upper is None else between
     other = "NegativeBinomial2 or Normal" if whole and upper is None else "another family"
-    return f"{numbers}{limits}", f"correct such rows, leave them out, or use {other}"
+    return f"{numbers} {limits}", f"correct such rows, leave them out, or use {other}"
 
 
 def bound(support: Any, name: str) -> Any:

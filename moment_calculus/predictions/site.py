@@ -167,7 +167,7 @@ class PredictedSite:
             ValueError: if ``mass`` is not between 0 and 1.
             UnsupportedMoments: as :meth:`quantile`.
         """
-        ends = self.quantile(_central(mass))
+        ends = self.quantile(central_levels(mass))
         return ends[0], ends[1]
 
     def credible_interval(self, mass: float) -> tuple[Array, Array]:
@@ -196,7 +196,7 @@ class PredictedSite:
             ValueError: if ``mass`` is not between 0 and 1.
             UnsupportedMoments: if the predictive moments are of a rule of your own.
         """
-        levels = np.asarray(_central(mass), np.float64)
+        levels = np.asarray(central_levels(mass), np.float64)
         with self._context():
             ends = self._like_mean(self._marginal.credible_quantiles(levels, self._moments()))
         return ends[0], ends[1]
@@ -308,11 +308,11 @@ class PredictedSite:
         return f"{type(self).__name__}({self.name!r}, shape={tuple(self.mean.shape)})"
 
 
-def _central(mass: float) -> tuple[float, float]:
+def central_levels(mass: Any) -> tuple[float, float]:
     """Return the levels of the quantiles that enclose a central mass."""
-    if not 0 < mass < 1:
+    if not isinstance(mass, int | float | np.floating) or not 0 < mass < 1:
         raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
-    return (1 - mass) / 2, (1 + mass) / 2
+    return float((1 - mass) / 2), float((1 + mass) / 2)
 
 
 def checked_count(n: int, what: str = "draws") -> int:

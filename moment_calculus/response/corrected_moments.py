@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from moment_calculus.errors import warn_user
 from moment_calculus.numerics.quadrature import gauss_hermite
+from moment_calculus.predictions.site import central_levels
 from moment_calculus.response.inverse_curvature import InverseCurvature, Selection
 from moment_calculus.response.problem import FlatDirection, Latent, NarrowerVarianceWarning, Problem
 
@@ -138,7 +139,7 @@ class CorrectedMoments:
             Lines with mean and standard deviations, the guide's and the corrected ones,
             their ratio and the interval, all on the same space.
         """
-        levels = (1 - checked_mass(mass)) / 2, (1 + mass) / 2
+        levels = central_levels(mass)
         columns = self._unconstrained_columns if unconstrained else self._support_columns
         return table({site: columns(site, levels) for site in self.sites}, levels)
 
@@ -226,7 +227,7 @@ class CorrectedMoments:
         return self._curvature.layout.slices[site], shape
 
     def _intervals(self, mass: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        half_width = float(ndtri((1 + checked_mass(mass)) / 2))
+        half_width = float(ndtri(central_levels(mass)[1]))
         return {site: self._interval(site, half_width) for site in self.sites}
 
     def _interval(self, site: str, half_width: float) -> tuple[np.ndarray, np.ndarray]:
@@ -327,13 +328,6 @@ def _warn_narrower(narrower: dict[str, np.ndarray]) -> None:
             "is not exact; compare with NUTS",
             NarrowerVarianceWarning,
         )
-
-
-def checked_mass(mass: float) -> float:
-    """Return the mass of an interval; raise ValueError unless it is between 0 and 1."""
-    if not isinstance(mass, int | float) or not 0 < mass < 1:
-        raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
-    return mass
 
 
 MOST = 20  # most elements of one site that are shown

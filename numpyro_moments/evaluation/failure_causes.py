@@ -21,7 +21,7 @@ from numpyro.primitives import Messenger
 from moment_calculus.errors import calling_line
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.objectives.failure_causes import Diagnosis
-from moment_calculus.objectives.observations import ObservedSite
+from moment_calculus.objectives.observations import Observation
 from numpyro_moments.evaluation.arguments import unwrapped
 
 _WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
@@ -66,7 +66,7 @@ class _InNumPyro(Diagnosis):
         except ValueError:  # the mask has axes that the site has not
             return None
 
-    def parts_of(self, name: str, site: Any) -> ObservedSite | None:
+    def parts_of(self, name: str, site: Any) -> Observation | None:
         fn, value, base = site["fn"], site["value"], site["fn"]
         mask, hidden = np.ones((), bool), False
         while isinstance(base, _WRAPPERS):
@@ -78,7 +78,7 @@ class _InNumPyro(Diagnosis):
         if isinstance(base, dist.Unit) or not hasattr(value, "shape"):
             return None
         values = None if hidden else self.known(value)
-        return ObservedSite(
+        return Observation(
             name,
             type(base).__name__,
             type(base).__module__.partition(".")[0] not in ("numpyro", "guides"),

@@ -19,7 +19,7 @@ from pyro.poutine.util import site_is_subsample
 from moment_calculus.errors import UnsupportedMoments, calling_line, raising_line
 from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.objectives.failure_causes import Diagnosis
-from moment_calculus.objectives.observations import ObservedSite
+from moment_calculus.objectives.observations import Observation
 from pyro_moments._host import tree_leaves
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor
@@ -71,7 +71,7 @@ class _InPyro(Diagnosis):
         except RuntimeError:  # the mask has axes that the site has not
             return None
 
-    def parts_of(self, name: str, site: Any) -> ObservedSite | None:
+    def parts_of(self, name: str, site: Any) -> Observation | None:
         fn, value, base = site["fn"], site["value"], site["fn"]
         while isinstance(base, _WRAPPERS):
             base = base.base_dist
@@ -80,7 +80,7 @@ class _InPyro(Diagnosis):
         mask = self.mask_of(site)
         hidden = site["mask"] is False or (mask is not None and self.known(mask) is None)
         values = None if hidden else self.known(value)
-        return ObservedSite(
+        return Observation(
             name,
             type(base).__name__,
             type(base).__module__.partition(".")[0] not in ("torch", "pyro", "guides"),

@@ -66,12 +66,14 @@ def save(path: str | PathLike[str], model: Callable, guide: Any, *data: Any, **n
     Example:
         >>> save("network.safetensors", model, result, x, y)  # doctest: +SKIP
     """
+    context: Any = contextlib.nullcontext
     if isinstance(guide, Fit):
-        with guide.context():
-            return save(path, model, guide.guide, *data, **named)
-    use_float64 = has_float64(guide)
-    data, named = (to_float64(data), to_float64(named)) if use_float64 else (data, named)
-    with double_precision() if use_float64 else contextlib.nullcontext():
+        guide, context = guide.guide, guide.context
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(context())
+        if has_float64(guide):
+            data, named = to_float64(data), to_float64(named)
+            stack.enter_context(double_precision())
         with random_state_restored(), torch.no_grad():
             parameters = Parameters.from_run(lambda: _run(model, guide, data, named))
         training = stored_training(model, guide, data, named)

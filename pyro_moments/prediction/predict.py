@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -247,29 +247,23 @@ def predict(
 
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
-    if isinstance(guide, Fit):
-        args, kwargs = guide.context.cast(args, kwargs)
-        options: dict[str, Any] = {
-            "covariance": covariance,
-            "rules": rules,
-            "propagation": propagation,
-            "num_particles": num_particles,
-            "categorical": categorical,
-        }
-        with guide.context():
-            return predict(model, guide.guide, *args, **options, **kwargs)
     check_particles(propagation, num_particles)
     check_choice("categorical", categorical, PREDICTIVE_RULES)
     settings = propagation_of(covariance, rules, categorical)
-    if propagation != "analytic":
-        bind(guide, model)
-        program, is_mean = (model, guide, args, kwargs), propagation == "mean"
-        return predict_by_particles(program, is_mean, num_particles)
-    sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, settings))
-    with full_precision():
-        predictions = {name: prediction_at(name, site) for name, site in sites.items()}
-    explain_predictions(predictions, model, args, kwargs)
-    return predictions
+    context: Any = nullcontext
+    if isinstance(guide, Fit):
+        args, kwargs = guide.context.cast(args, kwargs)
+        guide, context = guide.guide, guide.context
+    with context():
+        if propagation != "analytic":
+            bind(guide, model)
+            program, is_mean = (model, guide, args, kwargs), propagation == "mean"
+            return predict_by_particles(program, is_mean, num_particles)
+        sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, settings))
+        with full_precision():
+            predictions = {name: prediction_at(name, site) for name, site in sites.items()}
+        explain_predictions(predictions, model, args, kwargs)
+        return predictions
 
 
 @torch.no_grad()
