@@ -23,8 +23,8 @@ from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.objectives.failure_causes import Diagnosis
 from moment_calculus.objectives.observations import Observation
 from numpyro_moments.evaluation.arguments import unwrapped
+from numpyro_moments.evaluation.wrappers import WRAPPERS
 
-_WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
 UNDRAWN = "_undrawn"  # in the "infer" of sites whose observation is a placeholder
 
 
@@ -56,7 +56,7 @@ class _InNumPyro(Diagnosis):
 
     def mask_of(self, site: Any) -> jax.Array | None:
         fn, masks = site["fn"], []
-        while isinstance(fn, _WRAPPERS):
+        while isinstance(fn, WRAPPERS):
             masks += [fn._mask] if isinstance(fn, dist.MaskedDistribution) else []
             fn = fn.base_dist
         arrays = [mask for mask in masks if np.ndim(mask)]
@@ -69,7 +69,7 @@ class _InNumPyro(Diagnosis):
     def parts_of(self, name: str, site: Any) -> Observation | None:
         fn, value, base = site["fn"], site["value"], site["fn"]
         mask, hidden = np.ones((), bool), False
-        while isinstance(base, _WRAPPERS):
+        while isinstance(base, WRAPPERS):
             if isinstance(base, dist.MaskedDistribution):
                 part = np.asarray(base._mask) if not is_traced(base._mask) else None
                 hidden = hidden or part is None or not part.any()

@@ -29,7 +29,6 @@ from moment_calculus.likelihoods.families import (
 from moment_calculus.likelihoods.joint_powers import (
     ObservedSite,
     Parameter,
-    Wrappers,
     power_mean,
     power_mean_of_data,
 )
@@ -38,6 +37,7 @@ from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.operations.shapes.ordered import coordinates_of, expected_log_slope
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
+from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.structure import (
     constrained_values,
     has_moments,
@@ -139,7 +139,6 @@ NEEDS_RULE = (
     dist.MultinomialProbs,
     EmpiricalBayesNormal,
 )
-_WRAPPERS = Wrappers(dist.Independent, dist.MaskedDistribution, dist.ExpandedDistribution)
 TABLES = LikelihoodTables("NumPyro", UNIVARIATE, NEEDS_RULE)
 EXPECTED_LOG_PROB, TEMPERED, PREDICTIVES = TABLES.expected, TABLES.tempered, TABLES.prediction_rules
 expected_log_prob, predictive_moments = TABLES.expected_log_prob, TABLES.predictive_moments
@@ -269,7 +268,7 @@ def observed(
     if 0 in shape or not (is_random(value) or has_moments(fn)):
         known = jnp.broadcast_to(evaluate(name, fn, value), shape)
         return ObservedSite(name, "", shape, 0, (), scale, lambda: known, lambda power: known)
-    base, value, events, weights = _WRAPPERS.elements(fn, value, scale, _included)
+    base, value, events, weights = WRAPPERS.elements(fn, value, scale, _included)
     if events:
         shape = shape + tuple(fn.event_shape[:events])
     random = [*random_leaves(base), *([value] if is_random(value) else [])]

@@ -34,10 +34,10 @@ from numpyro_moments.evaluation.failure_causes import (
     diagnose_errors,
     explain_predictions,
 )
+from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.expected import draw_observations, marginal, moments_and_law
 from numpyro_moments.likelihoods.structure import distributions_in, has_moments, restored
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
-from numpyro_moments.sites.terms import WRAPPERS
 from numpyro_moments.sites.traces import Traces, bind, is_factor, moment_traces
 
 CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)

@@ -22,11 +22,12 @@ from moment_calculus.response.problem import Data, Quantities, Quantity, unknown
 from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite
 from numpyro_moments.evaluation.arguments import Precision
+from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.likelihoods.structure import constrained_values, random_leaves, stripped
 from numpyro_moments.prediction.predict import Prediction, prediction_at, sites_to_predict
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.terms import WRAPPERS, without_wrappers
+from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import Traces, is_factor
 
 

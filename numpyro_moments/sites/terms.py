@@ -21,11 +21,11 @@ from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.arrays import row_sums
 from moment_calculus.numerics.private_apis import is_traced
+from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.expected import evaluate
 from numpyro_moments.likelihoods.structure import random_leaves
 from numpyro_moments.rules.table import is_random
 
-WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
 _ACTIVATIONS = {
     transforms.ExpTransform: "exp",
     transforms.SigmoidTransform: "sigmoid",

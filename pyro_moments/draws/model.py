@@ -36,10 +36,11 @@ from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.response.problem import plate_axes, unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.evaluation.failure_causes import observe, prepared
+from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
 from pyro_moments.prediction.predict import LeaveUndrawn, SampledPrediction, is_deterministic
-from pyro_moments.sites.terms import WRAPPERS, without_wrappers
+from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import is_factor
 
 

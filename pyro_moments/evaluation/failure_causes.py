@@ -11,20 +11,20 @@ import numpy as np
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
+from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.nn import PyroModule
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
 from moment_calculus.errors import UnsupportedMoments, calling_line, raising_line
+from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.objectives.failure_causes import Diagnosis
 from moment_calculus.objectives.observations import Observation
 from pyro_moments._host import tree_leaves
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor
-
-_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
+from pyro_moments.evaluation.wrappers import WRAPPERS
 
 
 class _InPyro(Diagnosis):
@@ -61,7 +61,7 @@ class _InPyro(Diagnosis):
 
     def mask_of(self, site: Any) -> torch.Tensor | None:
         fn, masks = site["fn"], [site["mask"]]
-        while isinstance(fn, _WRAPPERS):
+        while isinstance(fn, WRAPPERS):
             masks += [fn._mask] if isinstance(fn, MaskedDistribution) else []
             fn = fn.base_dist
         tensors = [mask for mask in masks if isinstance(mask, torch.Tensor)]
@@ -72,9 +72,8 @@ class _InPyro(Diagnosis):
             return None
 
     def parts_of(self, name: str, site: Any) -> Observation | None:
-        fn, value, base = site["fn"], site["value"], site["fn"]
-        while isinstance(base, _WRAPPERS):
-            base = base.base_dist
+        fn, value = site["fn"], site["value"]
+        base = unwrapped(fn, WRAPPERS)[0]
         if isinstance(base, dist.Unit) or not isinstance(value, torch.Tensor):
             return None
         mask = self.mask_of(site)

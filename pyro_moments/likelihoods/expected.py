@@ -26,7 +26,6 @@ from moment_calculus.likelihoods.families import (
 from moment_calculus.likelihoods.joint_powers import (
     ObservedSite,
     Parameter,
-    Wrappers,
     power_mean,
     power_mean_of_data,
 )
@@ -38,6 +37,7 @@ from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
+from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.structure import (
     constrained_tensors,
     has_moments,
@@ -128,7 +128,6 @@ UNIVARIATE = Univariate(
 
 
 NEEDS_RULE = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
-_WRAPPERS = Wrappers(torch.distributions.Independent, MaskedDistribution, ExpandedDistribution)
 TABLES = LikelihoodTables("Pyro", UNIVARIATE, NEEDS_RULE, unwrap)
 EXPECTED_LOG_PROB, TEMPERED, PREDICTIVES = TABLES.expected, TABLES.tempered, TABLES.prediction_rules
 expected_log_prob, predictive_moments = TABLES.expected_log_prob, TABLES.predictive_moments
@@ -143,7 +142,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     """
     if (log_prob := certain_log_prob(fn, value)) is not None:
         return log_prob
-    if isinstance(fn, _WRAPPERS):
+    if isinstance(fn, WRAPPERS):
         return _evaluate_wrapped(name, fn, value)
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
@@ -204,7 +203,7 @@ def observed(
     if (log_prob := certain_log_prob(fn, value)) is not None:
         shape = tuple(log_prob.shape)
         return ObservedSite(name, "", shape, 0, (), scale, lambda: log_prob, lambda power: log_prob)
-    base, _, events, weights = _WRAPPERS.elements(fn, value, scale, lambda fn, value: value)
+    base, _, events, weights = WRAPPERS.elements(fn, value, scale, lambda fn, value: value)
     shape = fn.batch_shape + fn.event_shape[:events]
     random = [*random_tensors(base), *([value] if isinstance(value, MomentTensor) else [])]
     own = value.shape[: len(value.shape) - base.event_dim]

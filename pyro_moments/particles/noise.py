@@ -8,7 +8,6 @@ from typing import Any
 
 import pyro
 import torch
-from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from torch.distributions import Beta, Dirichlet, Gamma, TransformedDistribution
 from torch.overrides import TorchFunctionMode
 
@@ -16,6 +15,7 @@ from moment_calculus.errors import UnsupportedMoments, raising_line
 from moment_calculus.likelihoods.families import unwrapped
 from pyro_moments._host import tree_map
 from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.evaluation.wrappers import WRAPPERS
 
 
 class OutOfPlace(TorchFunctionMode):
@@ -137,12 +137,9 @@ def _not_vectorised(error: RuntimeError, count: int) -> UnsupportedMoments:
     )
 
 
-_WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
-
-
 def draw_by_gammas(fn: Any) -> torch.Tensor | None:
     """Return a reparameterised draw, or None if fn is not made of a Beta or Dirichlet."""
-    inner, shape = unwrapped(fn, _WRAPPERS)[0], fn.batch_shape + fn.event_shape
+    inner, shape = unwrapped(fn, WRAPPERS)[0], fn.batch_shape + fn.event_shape
     if isinstance(inner, Dirichlet):
         return _divided(inner.concentration.expand(shape))
     if isinstance(inner, Beta):

@@ -34,6 +34,7 @@ from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import diagnose_errors, explain_predictions
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
+from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.expected import draw_observations, marginal, moments_and_law
 from pyro_moments.likelihoods.structure import has_moments, tensors_of, with_particle_axis
 from pyro_moments.particles.noise import VmapRunner
@@ -41,7 +42,6 @@ from pyro_moments.particles.undrawn import Particle, draw_all, without_rows
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.messenger import MomentMessenger
 from pyro_moments.sites.random_watch import run_watched
-from pyro_moments.sites.terms import WRAPPERS
 from pyro_moments.sites.traces import bind, check_masked_rows, is_factor, is_sample
 
 CLASSES = torch.distributions.Categorical

@@ -22,6 +22,7 @@ from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite
 from pyro_moments._host import tree_flatten, tree_unflatten
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.fitting.flat_loss import CachedGraph, JacobianProducts, slope_of
 from pyro_moments.fitting.parameters import as_array
 from pyro_moments.likelihoods.structure import (
@@ -36,7 +37,6 @@ from pyro_moments.prediction.predict import (
     sites_to_predict,
 )
 from pyro_moments.response.evaluation_context import FixedParameters
-from pyro_moments.sites.terms import WRAPPERS
 from pyro_moments.sites.traces import is_factor
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyro.distributions as dist
 import torch
-from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
+from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.distributions.util import scale_and_mask
 from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
@@ -23,10 +23,10 @@ from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.private_apis import is_untraced
 from pyro_moments.evaluation.failure_causes import refuse_infinite_data
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
+from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.expected import evaluate
 from pyro_moments.likelihoods.structure import random_tensors
 
-WRAPPERS = (torch.distributions.Independent, ExpandedDistribution, MaskedDistribution)
 _ACTIVATIONS = {
     transforms.ExpTransform: "exp",
     transforms.SigmoidTransform: "sigmoid",
