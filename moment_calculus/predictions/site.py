@@ -22,9 +22,10 @@ from moment_calculus.numerics.arrays import (
     standard_deviation,
     to_float64,
 )
+from moment_calculus.numerics.execution import by_numpy, is_on_host
 from moment_calculus.numerics.quadrature import adaptive_integral
 from moment_calculus.predictions.frames import frame_of_classes, frame_of_moments
-from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
+from moment_calculus.predictions.marginals import CountMarginal, Marginal, PredictiveMoments
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements, broadcast_shape
@@ -89,7 +90,12 @@ class PredictedSite:
         """
         with self._context():
             numbers = self._as_numbers(value)
-            return adaptive_integral(lambda: self._log_density(numbers), 1e-6)
+
+            def found(numbers: Array) -> Array:
+                return adaptive_integral(lambda: self._log_density(numbers), 1e-6)
+
+            is_count = isinstance(self._marginal, CountMarginal)
+            return by_numpy(found, numbers) if is_count else found(numbers)
 
     def cdf(self, value: Array) -> Array:
         """Predictive distribution function P(y ≤ value) of each element, with weights and noise.
@@ -339,14 +345,16 @@ class ClosedFormSite(PredictedSite):
     ) -> None:
         self._base, summed = base
         *parts, self._law = predictive
-        log_prob, xp = getattr(self._law, "log_prob", self._law), namespace(parts[0])
+        log_prob = getattr(self._law, "log_prob", self._law)
         shape = (*distribution.batch_shape, *distribution.event_shape)
         event = len(self._base.event_shape)
         elements = shape[: len(shape) - event]
         classes = tuple(parts[0].shape[-1:]) if has_classes else ()
 
         def log_density(value: Array) -> Array:
-            terms = log_prob(xp.asarray(value))
+            given = value if is_on_host() else namespace(parts[0]).asarray(value)
+            terms = log_prob(given)
+            xp = namespace(terms)
             terms = xp.broadcast_to(terms, broadcast_shape(tuple(terms.shape), elements))
             return xp.sum(terms, axis=tuple(range(-summed, 0))) if summed else terms
 
