@@ -85,7 +85,9 @@ def test_ordered_cut_points_are_corrected_by_their_coordinates(host):
 
     def model(y):
         normal = host.dist.Normal(0.0, 1.5).expand([3]).to_event(1)
-        ordered = host.dist.TransformedDistribution(normal, [host.dist.transforms.OrderedTransform()])
+        ordered = host.dist.TransformedDistribution(
+            normal, [host.dist.transforms.OrderedTransform()]
+        )
         host.language.sample("cuts", ordered)
         loc = host.language.sample("loc", host.dist.Normal(0.0, 2.0))
         with host.language.plate("data", len(y)):
