@@ -88,9 +88,8 @@ def test_densities_agree_with_a_product_of_gauss_rules(evaluate, name):
 
 
 def test_gradients_are_alike_and_finite_where_the_gate_is_certain():
-    mean, variance = (
-        torch.tensor(part, requires_grad=True) for part in (GATE_MEAN, [0.0, 1.0, 0.0])
-    )
+    parts = GATE_MEAN, [0.0, 1.0, 0.0]
+    mean, variance = (torch.tensor(part, requires_grad=True) for part in parts)
     of_pyro("log-odds", mean, variance).sum().backward()
     others = jax.grad(lambda *moments: of_numpyro("log-odds", *moments).sum(), (0, 1))(
         *map(jnp.array, parts)
