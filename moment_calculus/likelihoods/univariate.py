@@ -13,10 +13,13 @@ from moment_calculus.likelihoods.drivers import positive_factors
 from moment_calculus.likelihoods.expectations import (
     expectation,
     expected_probability,
+    expected_softplus,
     expected_surprisal,
+    expected_value,
     log_expectation,
     moments_of_observation,
 )
+from moment_calculus.likelihoods.links import log_sigmoids, logit_of
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.execution import NotOnHost, is_on_host
@@ -66,6 +69,33 @@ class Univariate:
         value = self.double(value)
         density, arguments = self._of_value(fn, value, _log_prob)
         return expectation(density, value, *arguments, knots=self._knots(fn, value))
+
+    def zero_inflated_counts(
+        self, fn: Any, value: Array, odds: Any, probability: Any, of_base: Callable[[], Array]
+    ) -> Array:
+        """Return E_q[log p(value)] of counts with more zeros.
+
+        A gate that is a logistic function of a Gaussian is integrated given the Gaussian
+        behind the counts.
+
+        Args:
+            fn: the distribution.
+            value: counts.
+            odds: the log-odds of its gate, or None.
+            probability: its gate, or None.
+            of_base: returns E_q[log p(value)] of its ``base_dist``.
+        """
+        logits = logit_of(probability) if odds is None else odds
+        if not isinstance(logits, Gaussian):
+            return self.expected(fn, value)
+        zeros = namespace(value).zeros_like(value)
+        log_zero, arguments = self._of_value(fn.base_dist, zeros, _log_prob)
+        rest = expected_softplus(logits, partial(log_zero, zeros), arguments, zeros.shape)
+        if rest is None:
+            return self.expected(fn, value)
+        gate, others = map(expected_value, log_sigmoids(logits))
+        # log p(0) = log(g + (1 − g) p₀) = log g + log(1 + p₀ (1 − g) / g)
+        return namespace(value).where(value == 0, gate + rest, others + of_base())
 
     def tempered(self, fn: Any, value: Any, power: Any = 1.0) -> Array:
         """Return (1/a) log E_q[p(value)ᵃ]; a = 1 is the log predictive density."""

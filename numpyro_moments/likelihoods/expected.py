@@ -376,6 +376,13 @@ def _tempered_low_rank_normal(fn: Any, value: Any, power: Any) -> jax.Array:
     return likelihoods.tempered_multivariate_normal(power, value, fn.loc, _root(fn))
 
 
+@expected_log_prob(dist.discrete.ZeroInflatedProbs)
+def _zero_inflated(fn: Any, value: Any) -> jax.Array:
+    odds, probability = (vars(fn).get(name) for name in ("gate_logits", "gate"))
+    of_base = partial(evaluate, "", fn.base_dist, value)
+    return UNIVARIATE.zero_inflated_counts(fn, value, odds, probability, of_base)
+
+
 @expected_log_prob(EmpiricalBayesNormal)
 def _empirical_bayes(fn: EmpiricalBayesNormal, value: Any) -> jax.Array:
     check_certain(alpha=fn.alpha, beta=fn.beta)

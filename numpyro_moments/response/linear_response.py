@@ -12,10 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import Transform
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from guides.numpyro.latent_sites import is_latent
+from moment_calculus.operations.shapes.ordered import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.outcome import check_dictionary, of_fit
@@ -64,14 +66,17 @@ def location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable, Ca
     The log-slope is the log of the absolute determinant of the map's Jacobian, by element
     if the map works by element.
     """
-    if not is_random(value):
+    coordinates = coordinates_of(value)
+    if coordinates is not None or not is_random(value):
         transform = biject_to(site["fn"].support)
-        loc = transform.inv(value)
 
         def log_determinant(points: jax.Array) -> jax.Array:
             return transform.log_abs_det_jacobian(points, transform(points))
 
-        return loc, jnp.zeros_like(loc), transform, log_determinant
+        if coordinates is None:
+            loc = transform.inv(value)
+            return loc, jnp.zeros_like(loc), transform, log_determinant
+        return coordinates.mean, jnp.sqrt(coordinates.variance), transform, log_determinant
     base = value.base if isinstance(value, Deferred) else value
     if not isinstance(base, Gaussian):
         raise not_gaussian(site["name"])
@@ -176,7 +181,7 @@ class NumPyroProblem:
             within(to_support),
             within(log_slope),
             plates,
-            is_random(value) or not mixes_elements(biject_to(site["fn"].support)),
+            not (isinstance(to_support, Transform) and mixes_elements(to_support)),
         )
 
     @cached_property
