@@ -79,6 +79,10 @@ class Marginal:
             "sites; use log_prob for the probability of a count, or the density of a value",
         )
 
+    def log_density(self, function: Callable[[Array], Array], value: Array) -> Array:
+        """Return log predictive densities by a function with integrals."""
+        return adaptive_integral(lambda: function(value), 1e-6)
+
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """Return quantiles of each element, at levels that broadcast to the mean."""
         raise no_quantiles(self.name, self.family)
@@ -253,6 +257,10 @@ class CountMarginal(Marginal):
     def probs(self, mean: Array) -> Array:
         """Return the predictive probability of a success in one trial."""
         return self.success() if self.success is not None else super().probs(mean)
+
+    def log_density(self, function: Callable[[Array], Array], value: Array) -> Array:
+        """Return log predictive probabilities, by NumPy where JAX would compile each step."""
+        return by_numpy(partial(super().log_density, function), value)
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """Return quantiles by a search, or by summation of the probabilities."""

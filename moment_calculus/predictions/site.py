@@ -22,10 +22,9 @@ from moment_calculus.numerics.arrays import (
     standard_deviation,
     to_float64,
 )
-from moment_calculus.numerics.execution import by_numpy, is_on_host
-from moment_calculus.numerics.quadrature import adaptive_integral
+from moment_calculus.numerics.execution import is_on_host
 from moment_calculus.predictions.frames import frame_of_classes, frame_of_moments
-from moment_calculus.predictions.marginals import CountMarginal, Marginal, PredictiveMoments
+from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements, broadcast_shape
@@ -89,13 +88,7 @@ class PredictedSite:
             value: observations.
         """
         with self._context():
-            numbers = self._as_numbers(value)
-
-            def found(numbers: Array) -> Array:
-                return adaptive_integral(lambda: self._log_density(numbers), 1e-6)
-
-            is_count = isinstance(self._marginal, CountMarginal)
-            return by_numpy(found, numbers) if is_count else found(numbers)
+            return self._marginal.log_density(self._log_density, self._as_numbers(value))
 
     def cdf(self, value: Array) -> Array:
         """Predictive distribution function P(y ≤ value) of each element, with weights and noise.
@@ -352,8 +345,7 @@ class ClosedFormSite(PredictedSite):
         classes = tuple(parts[0].shape[-1:]) if has_classes else ()
 
         def log_density(value: Array) -> Array:
-            given = value if is_on_host() else namespace(parts[0]).asarray(value)
-            terms = log_prob(given)
+            terms = log_prob(value if is_on_host() else namespace(parts[0]).asarray(value))
             xp = namespace(terms)
             terms = xp.broadcast_to(terms, broadcast_shape(tuple(terms.shape), elements))
             return xp.sum(terms, axis=tuple(range(-summed, 0))) if summed else terms
