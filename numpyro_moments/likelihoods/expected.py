@@ -33,6 +33,7 @@ from moment_calculus.likelihoods.joint_powers import (
     power_mean_of_data,
 )
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
+from moment_calculus.numerics.execution import is_on_host
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.operations.shapes.ordered import coordinates_of, expected_log_slope
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
@@ -109,6 +110,8 @@ def _is_floating(value: Any) -> bool:
 def _double(value: Any) -> Any:
     if is_random(value) or isinstance(value, int | float):
         return value
+    if is_on_host():
+        return np.asarray(value, np.float64)
     value = jnp.asarray(value)
     if not _is_floating(value):
         return value
@@ -129,6 +132,7 @@ UNIVARIATE = Univariate(
     trials=(*_BINARY, dist.BinomialLogits, dist.BinomialProbs),
     zero_inflated=(dist.discrete.ZeroInflatedProbs,),
     expanded=(dist.ExpandedDistribution,),
+    on_host=lambda fn: jax.tree.map(np.asarray, fn),
 )
 
 
