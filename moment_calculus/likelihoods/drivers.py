@@ -25,7 +25,7 @@ from moment_calculus.numerics.quadrature import (
     nodes,
     rule_on_trial,
 )
-from moment_calculus.operations.elementwise.elementary import is_positive
+from moment_calculus.operations.elementwise.elementary import positive_factors
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
@@ -211,8 +211,8 @@ def _as_function_of_drivers(
         certain = to_host(argument)
         return lambda points: certain
     if (factors := positive_factors(argument)) is not None:
-        one, other = (_as_function_of_drivers(part, shape, drivers, knots) for part in factors)
-        return lambda points: one(points) * other(points)
+        parts = [_as_function_of_drivers(part, shape, drivers, knots) for part in factors]
+        return lambda points: math.prod(part(points) for part in parts)
     wide = broadcast(argument, shape)
     base = wide.base if isinstance(wide, Deferred) else wide
     bends = wide.function.knots if isinstance(wide, Deferred) else ()
@@ -256,27 +256,6 @@ def _knots_of_image(knots: Knots, scale: float, shift: Any) -> Knots:
         return knots
     pairs = (knot if isinstance(knot, tuple) else (knot, 1.0) for knot in knots)
     return tuple(((place - shift) / scale, width / abs(scale)) for place, width in pairs)
-
-
-def positive_factors(value: Any) -> tuple[Deferred, Deferred] | None:
-    """Return the factors of a product of positive functions of different Gaussians; else None.
-
-    The product as a value is matched by a Gaussian, which takes negative values.
-    """
-    product = _narrow(value)
-    if not isinstance(product, Gaussian) or not product.step.is_product:
-        return None
-    one, other = (as_function(_narrow(factor)) for factor in product.step.inputs)
-    if not (isinstance(one, Deferred) and isinstance(other, Deferred)):
-        return None
-    return (one, other) if is_positive(one) and is_positive(other) else None
-
-
-def _narrow(value: Any) -> Any:
-    """Return the value that was broadcast to this one."""
-    while isinstance(value, Gaussian) and isinstance(value.step, Expanded):
-        value = value.step.source
-    return value
 
 
 def value_at(value: Any, points: Array) -> Array:

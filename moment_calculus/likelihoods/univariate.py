@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
-from moment_calculus.likelihoods.drivers import positive_factors
 from moment_calculus.likelihoods.expectations import (
     expectation,
     expected_probability,
@@ -23,6 +22,7 @@ from moment_calculus.likelihoods.links import log_sigmoids, logit_of
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.execution import NotOnHost, is_on_host
+from moment_calculus.operations.elementwise.elementary import positive_factors
 from moment_calculus.predictions.marginals import (
     BinaryMarginal,
     ContinuousMarginal,
