@@ -42,9 +42,8 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
-from numpyro_moments.evaluation.arguments import Precision, checked, checked_key
+from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
-from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
 from numpyro_moments.response.derivatives import (
     CorrectedPredictions,
@@ -239,7 +238,8 @@ class NumPyroProblem:
             return CorrectedPredictions(traces, self._flat, self.precision)
 
     def _arguments(self, args: tuple, named: Mapping[str, Any]) -> tuple:
-        return in_jax((args, named)) if args or named else (self.data, self.named)
+        given = args or named
+        return in_jax((args, named), self.precision.double) if given else (self.data, self.named)
 
     def _program(
         self, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
@@ -420,4 +420,5 @@ def problem_of(
     precision, (data, named) = Precision.of(params, float64), arguments
     with precision():
         svi = SVI(model, guide, Adam(1.0), loss=objective)
-        return NumPyroProblem(svi, in_jax(data), in_jax(named), params, precision)
+        data, named = in_jax((data, named), precision.double)
+        return NumPyroProblem(svi, data, named, params, precision)
