@@ -77,7 +77,9 @@ def falls_below(parameter: Any, limit: float) -> Any:
     if not isinstance(parameter, Deferred):
         return False
     low, high = limits_at_infinity(parameter)
-    return namespace(low).minimum(low, high) < limit
+    xp = namespace(low)
+    # A limit below the range of single precision would be zero there.
+    return xp.minimum(low, high) < max(limit, float(xp.finfo(low.dtype).smallest_normal))
 
 
 def infinite_where_undefined(

@@ -207,7 +207,10 @@ class Calls:
         if found & {"Fit", "SVI"}:
             raise TypeError(
                 f"the model is {named(model)}: pass the function that calls "
-                f"{self.framework.lower()}.sample, not what was trained with it"
+                f"{self.framework.lower()}.sample first, as in {verb}(model, {second}, ...)"
+                if has_guide
+                else f"the model is {named(model)}: pass the function that calls "
+                f"{self.framework.lower()}.sample, as in {verb}({second}, model, ...)"
             )
         if not callable(model):
             place = "first" if has_guide else "second"

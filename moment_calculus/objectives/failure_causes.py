@@ -28,6 +28,7 @@ REPEATED = re.compile(r"(?:Multiple sample sites named|unique names but got) ['`
 # What torch's and NumPyro's distributions say of parameters: the parameter, and the family.
 INVALID = re.compile(r"parameter (?P<name>\w+) .*of distribution (?P<family>\w+)", re.DOTALL)
 INVALID_IN_NUMPYRO = re.compile(r"(?P<family>\w+) distribution got invalid (?P<name>\w+) parameter")
+BEYOND = re.compile(r"index (-?\d+) is out of bounds for .* with size (\d+)")
 UNOBSERVED = re.compile(r"Continuous inference cannot handle discrete sample site '([^']*)'")
 
 
@@ -98,6 +99,12 @@ class Diagnosis(Observations):
         if (site := REPEATED.search(str(error))) is not None:
             raise UnsupportedMoments(
                 f"two sites of the program are named '{site[1]}': give each a name of its own"
+            ) from error
+        if isinstance(error, IndexError) and (found := BEYOND.search(str(error))) is not None:
+            raise UnsupportedMoments(
+                f"an index of the model's data is {found[1]}, of {found[2]} entries: count groups "
+                "from 0, and give the model a plate of all groups, those to be predicted too",
+                location=raising_line(error),
             ) from error
         if (site := UNOBSERVED.search(str(error))) is not None:
             raise UnsupportedMoments(

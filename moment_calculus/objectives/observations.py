@@ -82,9 +82,9 @@ class Observations(ABC):
     def arrays(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, Any]]:
         """Yield the framework's arrays among a model's arguments, with names."""
 
-    def accepted(self, value: Any) -> Any:
-        """Return observations as rules take them."""
-        return value
+    def accepted(self, site: Any) -> Any:
+        """Return the observations of a site as rules and its own ``log_prob`` take them."""
+        return site["value"]
 
     def observe(self, sites: Mapping[str, Any], model: Callable, args: tuple, kwargs: dict) -> None:
         """Check the observations of a model, and give those that a mask hides a valid value."""
@@ -106,7 +106,7 @@ class Observations(ABC):
 
     def prepared(self, site: Any) -> Any:
         """Return the observations of a site, with a valid value where a mask hides them."""
-        value, mask = self.accepted(site["value"]), self.mask_of(site)
+        value, mask = self.accepted(site), self.mask_of(site)
         return value if mask is None else filled(value, mask, len(site["fn"].event_shape))
 
     def check(self, site: Observation, argument: str = "") -> None:

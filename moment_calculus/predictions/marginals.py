@@ -416,7 +416,10 @@ def no_quantiles(name: str, family: str, *, classes: bool = False) -> Unsupporte
     cause = "its classes have no order" if classes else "its distribution function is not known"
     return UnsupportedMoments(
         f"site '{name}': no predictive quantiles of a {family}: {cause}",
-        remedy="use probs, or sample" if classes else "take the quantiles of draws: use sample",
+        remedy="use probs, or sample"
+        if classes
+        else "take the quantiles of draws: use sample; a "
+        "data frame has none by to_dataframe(mass=None)",
     )
 
 

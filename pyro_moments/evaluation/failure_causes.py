@@ -54,10 +54,14 @@ class _InPyro(Diagnosis):
             return False
         return not (site.get("infer") or {}).get("_deterministic")
 
-    def accepted(self, value: Any) -> Any:
-        # torch does not subtract truth values; Pyro's own likelihoods take them.
-        is_bool = isinstance(value, torch.Tensor) and value.dtype is torch.bool
-        return value.to(torch.get_default_dtype()) if is_bool else value
+    def accepted(self, site: Any) -> Any:
+        # torch does not subtract truth values, and its Bernoulli takes no integers.
+        value = site["value"]
+        if not isinstance(value, torch.Tensor) or value.is_floating_point():
+            return value
+        binary = isinstance(unwrapped(site["fn"], WRAPPERS)[0], dist.Bernoulli)
+        is_changed = value.dtype is torch.bool or (binary and not value.is_complex())
+        return value.to(torch.get_default_dtype()) if is_changed else value
 
     def mask_of(self, site: Any) -> torch.Tensor | None:
         fn, masks = site["fn"], [site["mask"]]

@@ -6,6 +6,11 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from moment_calculus.functions.table import activation
+from moment_calculus.likelihoods.predictions import SMALLEST_POSITIVE, falls_below
+from moment_calculus.operations.elementwise.unary import apply
+from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.rulebooks import propagation_of
 from tests.likelihoods.test_log_normal import asked, check, moments
 from tests.response.models import HOSTS, fresh
 
@@ -143,3 +148,10 @@ def test_a_density_ends_where_its_support_does(name):
     np.testing.assert_array_less(
         abs(density - pdf.mean(0)), 5 * pdf.std(0) / DRAWS**0.5 + 0.01 * density
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_shape_that_may_be_close_to_zero_is_seen_in_single_precision(dtype):
+    moments = Moments(np.zeros(2, dtype), variance=np.ones(2, dtype))
+    shape = apply(activation("exp"), as_value(moments, "h", propagation_of("full", "exact")))
+    assert falls_below(shape, SMALLEST_POSITIVE).all()

@@ -106,7 +106,7 @@ CALLS = {
     ),
     "a fit in place of a guide": Mistake(fit(guide=result), "is what fit returned", "start=result"),
     "a fit in place of the model": Mistake(
-        fit(model=result), "the model is Fit", r"function that calls \w+\.sample"
+        fit(model=result), "the model is Fit", r"calls \w+\.sample first, as in fit\(model, guide"
     ),
     "SVI in place of the model": Mistake(fit(model=svi_object), "the model is SVI", "function"),
     "SVI in place of the guide": Mistake(fit(guide=svi_object), "the guide is an SVI", "svi.guide"),

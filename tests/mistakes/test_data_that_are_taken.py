@@ -126,6 +126,13 @@ HIDDEN = {
 LOGITS = np.array([0.0, 1.0, -1.0], np.float32)
 
 
+def test_whole_numbers_are_observations_of_a_bernoulli_by_draws_too(host):
+    found = fit(host, binary(host), IN, LABELS % 2, by_draws=True)
+    expected = fit(host, binary(host), IN, (LABELS % 2).astype(np.float32))
+    np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-5)
+    assert abs(found.by_draws.value - found.loss) < 4 * found.by_draws.standard_error
+
+
 @pytest.mark.filterwarnings("ignore:leave-one-out weights")
 @pytest.mark.parametrize("name", HIDDEN)
 @IN_PYRO_FIRST

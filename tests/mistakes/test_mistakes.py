@@ -80,6 +80,20 @@ def test_axes_outside_of_plates_are_named_in_pyro():
         fitted(host, model, IN, OUT)
 
 
+def test_groups_that_the_model_has_not_are_named_in_pyro():
+    host = HOSTS["pyro"]  # JAX takes the last group in place of one beyond it
+
+    def model(group, y=None):
+        with host.language.plate("groups", 3):
+            mean = host.language.sample("mean", host.dist.Normal(0.0, 1.0))
+        with host.language.plate("data", len(group)):
+            return host.language.sample("obs", host.dist.Normal(mean[group], 1.0), obs=y)
+
+    found = fitted(host, model, COUNTS % 3, OUT)
+    with pytest.raises(TypeError, match="is 7, of 3 entries: count groups from 0"):
+        host.package.predict(model, found, np.array([7]))
+
+
 def test_two_sites_of_one_name_are_named(host):
     def model(x, y=None):
         return host.weight() + host.weight()
