@@ -31,8 +31,9 @@ from moment_calculus.likelihoods.joint_powers import (
 )
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
+from moment_calculus.operations.shapes.coordinates import image_of
 from moment_calculus.operations.shapes.indexing import unstacked
-from moment_calculus.operations.shapes.ordered import coordinates_of, expected_log_slope
+from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
@@ -167,10 +168,10 @@ def _of_ordered(name: str, fn: Any, value: Any) -> torch.Tensor | None:
     """Return E_q[log p] of an ordered vector by its coordinates; None of other values."""
     if not isinstance(fn, distributions.TransformedDistribution):
         return None
-    coordinates, kinds = coordinates_of(unwrap(value)), [*map(type, fn.transforms)]
-    if coordinates is None or kinds != [dist.transforms.OrderedTransform]:
+    image, kinds = image_of(unwrap(value)), [*map(type, fn.transforms)]
+    if image is None or image.support is not ORDERED or kinds != [dist.transforms.OrderedTransform]:
         return None
-    return evaluate(name, fn.base_dist, wrap(coordinates)) - expected_log_slope(coordinates)
+    return evaluate(name, fn.base_dist, wrap(image.coordinates)) - image.expected_log_slope
 
 
 def explain_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
@@ -269,7 +270,7 @@ def _components(name: str, fn: Any) -> Marginal:
     """Return the marginals of a multivariate Normal, whose components are Normal."""
 
     def covariances() -> tuple[torch.Tensor, torch.Tensor]:
-        noise = fn._unbroadcasted_scale_tril @ fn._unbroadcasted_scale_tril.mT
+        noise = likelihoods.noise_covariance(unwrap(fn._unbroadcasted_scale_tril))
         return _multivariate_normal_predictive(fn)[-1].covariance_matrix, noise
 
     return VectorMarginal(name, type(fn).__name__, covariances)
@@ -277,7 +278,7 @@ def _components(name: str, fn: Any) -> Marginal:
 
 @predictive_moments(distributions.MultivariateNormal, marginal=_components)
 def _multivariate_normal_predictive(fn: Any) -> tuple:
-    root = fn._unbroadcasted_scale_tril
+    root = unwrap(fn._unbroadcasted_scale_tril)
     parts = likelihoods.multivariate_normal_predictive(unwrap(fn.loc), root)
     mean, epistemic, aleatoric, covariance = parts
     return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance)

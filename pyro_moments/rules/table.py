@@ -14,6 +14,7 @@ import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by, random_covariance
 from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear.correlations import require_factor
 from moment_calculus.values import Value
 from moment_calculus.values.deferred import Composite
 from pyro_moments import _host
@@ -216,6 +217,13 @@ def all_true(input: MeanCheck, dim: int | None = None, keepdim: bool = False) ->
     return input.outcome.all()
 
 
+@moment_rule(*named("min"), takes=(MeanCheck,))
+def least_truth(input: MeanCheck, dim: int) -> tuple[MeanCheck, None]:
+    """Serve constraints of Cholesky factors, which take minima of truth values."""
+    _require_check(input)
+    return MeanCheck(input.outcome.min(dim)[0], input.sites), None
+
+
 @moment_rule(_host.is_all_true, takes=(MeanCheck,))
 def is_all_true(input: MeanCheck) -> torch.Tensor:
     """Serve the validation of distribution parameters."""
@@ -244,7 +252,7 @@ def cholesky(input: Any, *_: Any, **__: Any) -> Any:
 
 @moment_rule(*named("tril"))
 def tril(input: Value, diagonal: int = 0) -> Value:
-    """Serve ``tril``; refuse Cholesky factors, which distributions validate so."""
+    """Serve ``tril``; refuse unknown Cholesky factors, which distributions validate so."""
     if called_by("torch.distributions.constraints"):
-        raise random_covariance(input.sites)
+        require_factor(input)
     return scale_shift(input, torch.ones_like(input.at_mean).tril(diagonal))

@@ -9,15 +9,15 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.classes import class_rule, one_hot_moments, predictive_rule
-from moment_calculus.likelihoods.classes.rule import ClassRule
-from moment_calculus.likelihoods.families import LikelihoodTables
-from moment_calculus.likelihoods.ordered import (
+from moment_calculus.likelihoods.classes.ordered import (
     ordered_entropy,
     ordered_logistic,
     ordered_probabilities,
     quantile_of_ordered,
     tempered_ordered_logistic,
 )
+from moment_calculus.likelihoods.classes.rule import ClassRule
+from moment_calculus.likelihoods.families import LikelihoodTables
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.distributions import class_entropy
 from moment_calculus.predictions.marginals import ClassMarginal
