@@ -169,7 +169,7 @@ def lkj_cholesky(value: Any, concentration: Any) -> Array:
     logs = expected_log_diagonal(_coordinates(value, CORRELATION_FACTOR, "a Cholesky factor"))
     xp, size = namespace(logs), logs.shape[-1]
     concentration = concentration + 0 * logs[..., 0]
-    weights = constants(np.arange(size, 0, -1) - 2.0, logs) + 2 * concentration[..., None]
+    weights = constants(np.arange(size, 0, -1) - 3.0, logs) + 2 * concentration[..., None]
     power = concentration + (size - 1) / 2
     halves = constants(np.arange(1, size) / 2, logs)
     constant = xp.sum(gammaln(power[..., None] - halves), axis=-1) - (size - 1) * gammaln(power)

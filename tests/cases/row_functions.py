@@ -176,7 +176,7 @@ def cut_points(like):
 
 
 def ordered(scores, f):
-    return likelihoods.classes.ordered_logistic(classes(scores), f, cut_points(scores))
+    return likelihoods.ordered_logistic(classes(scores), f, cut_points(scores))
 
 
 def log_ordered(scores, f):

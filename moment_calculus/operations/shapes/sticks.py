@@ -17,7 +17,8 @@ import numpy as np
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Integrated, activation
 from moment_calculus.numerics.arrays import Array, constants, diagonal, namespace
-from moment_calculus.operations.shapes.coordinates import Support
+from moment_calculus.operations.shapes.coordinates import Support, image_of
+from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Gaussian, Spread, Step, Ties
 
 
@@ -143,6 +144,19 @@ def expected_log_simplex(coordinates: Gaussian) -> Array:
     xp, zero = namespace(log), 0 * log[..., :1]
     before = xp.cumulative_sum(xp.concat([zero, rest], axis=-1), axis=-1)
     return before + xp.concat([log, zero], axis=-1)
+
+
+def log_simplex(value: Any) -> Array | None:
+    """Return E log of the components of a simplex or of rows of some; None of other values."""
+    if not isinstance(value, Gaussian):
+        return None
+    image = image_of(value)
+    if image is not None:
+        return expected_log_simplex(image.coordinates) if image.support is SIMPLEX else None
+    if not isinstance(value.step, Moved) or value.step.source.shape[-1:] != value.shape[-1:]:
+        return None
+    logs = log_simplex(value.step.source)
+    return None if logs is None else value.step.rearrange_rows(logs)
 
 
 def _simplex_slope(coordinates: Gaussian) -> Array:
