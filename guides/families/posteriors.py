@@ -54,7 +54,8 @@ class Posteriors(ABC):
     affine: Any
     composed: Any
     identity: Any
-    mixed: dict[type, Support]  # that mix components, with the supports to which they lead
+    mixed: dict[tuple[type, ...], Support]  # that mix components, with the supports they lead to
+    correlation: Any  # of which the inverse takes Cholesky factors to correlation matrices
 
     @abstractmethod
     def value(self, parameter: Any) -> Any:
@@ -114,11 +115,15 @@ class Posteriors(ABC):
         if not isinstance(inner, self.transformed):
             return None
         parts = [part for transform in inner.transforms for part in self._elementary(transform)]
-        support = self.mixed.get(type(parts[0])) if len(parts) == 1 else None
+        support = self.mixed.get(tuple(map(self._kind, parts)))
         normal, transforms = self.gaussian_base(inner.base_dist)
         return (
             None if support is None or normal is None or transforms else (inner.base_dist, support)
         )
+
+    def _kind(self, transform: Transform) -> type:
+        inverse = type(transform.inv)
+        return inverse if inverse is self.correlation else type(transform)
 
     def _elementary(self, transform: Transform) -> list[Transform]:
         while hasattr(transform, "base_transform"):  # an IndependentTransform

@@ -33,6 +33,7 @@ from moment_calculus.likelihoods.location_scale import (
     student_t,
 )
 from moment_calculus.likelihoods.multivariate import (
+    lkj,
     multivariate_normal,
     multivariate_normal_predictive,
     noise_covariance,
@@ -65,6 +66,7 @@ __all__ = [
     "gamma_poisson",
     "geometric",
     "laplace",
+    "lkj",
     "log_expectation",
     "log_normal",
     "moments_of_observation",

@@ -9,6 +9,7 @@ changes the second moments of all u and w by those of cosh and sinh of one Gauss
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,10 @@ from moment_calculus.numerics.arrays import (
 from moment_calculus.operations.elementwise.elementary import power
 from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
-from moment_calculus.operations.linear.correlations import require_factor
+from moment_calculus.operations.linear.correlations import moments_of_scale, require_factor
+from moment_calculus.operations.linear.factorisation import CORRELATION, log_slope_of_square
 from moment_calculus.operations.linear.maps import check_no_shared_sites
-from moment_calculus.operations.shapes.coordinates import Support, image_of
+from moment_calculus.operations.shapes.coordinates import Support, image_of, on_support
 from moment_calculus.operations.shapes.sticks import (
     CORRELATION_FACTOR,
     SIMPLEX,
@@ -87,22 +89,10 @@ def _by_random_factor(residual: Any, scale_tril: Any) -> tuple[Array, Array]:
     log_scale = namespace(second).sum(expected_log_diagonal(factor.coordinates), axis=-1)
     for scale in factor.scales:
         inverse = power(scale, -1.0) if is_value(scale) else 1 / scale
-        second = second * _second_moments(inverse)
+        inverse_mean, spread = moments_of_scale(inverse, factor.correlation.mean[..., 0])
+        second = second * (spread + outer(inverse_mean, inverse_mean))
         log_scale = log_scale + _sum_of_logs(scale, size)
     return _distance(second, factor.coordinates), log_scale
-
-
-def _second_moments(value: Any) -> Array:
-    """Return E[a_i a_j] of a vector, [..., d, d]; of a scalar, E a²."""
-    if not is_value(value):
-        wide = shape_of(value)
-        return outer(value, value) if wide else value * value
-    matched = value.gaussian()
-    if not matched.shape or matched.shape[-1] == 1:
-        square = matched.variance + matched.mean * matched.mean
-        return square[..., None] if matched.shape else square
-    mean, covariance = moments_of_features(matched)
-    return covariance + outer(mean, mean)
 
 
 def _sum_of_logs(scale: Any, size: int) -> Any:
@@ -142,13 +132,7 @@ def noise_covariance(scale_tril: Any) -> Array:
     """Return E[S Sᵀ], [..., d, d], of a certain or a random Cholesky factor S."""
     if not is_value(scale_tril):
         return scale_tril @ scale_tril.mT
-    factor = require_factor(scale_tril)
-    mean = factor.correlation.mean
-    identity = identity_like(mean[..., 0])
-    covariance = (1 - identity) * (mean @ mean.mT) + identity
-    for scale in factor.scales:
-        covariance = covariance * _second_moments(scale)
-    return covariance
+    return require_factor(scale_tril).noise_covariance
 
 
 def multivariate_normal_predictive(loc: Any, scale_tril: Any) -> tuple[Array, Array, Array, Array]:
@@ -175,6 +159,15 @@ def lkj_cholesky(value: Any, concentration: Any) -> Array:
     constant = xp.sum(gammaln(power[..., None] - halves), axis=-1) - (size - 1) * gammaln(power)
     constant = constant + size * (size - 1) / 4 * math.log(math.pi)
     return xp.sum((weights * logs)[..., 1:], axis=-1) - constant
+
+
+def lkj(value: Any, base_log_prob: Callable[[Gaussian], Array]) -> Array | None:
+    """Return E[log LKJ(R)], [...], by that of the Cholesky factor; None of other values."""
+    image = image_of(value)
+    if image is None or image.support is not CORRELATION:
+        return None
+    factor = on_support(CORRELATION_FACTOR, image.coordinates)
+    return base_log_prob(factor) - log_slope_of_square(image.coordinates)
 
 
 def dirichlet(value: Any, concentration: Any) -> Array:

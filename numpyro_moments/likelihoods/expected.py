@@ -176,7 +176,7 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return jnp.broadcast_to(rule(on_arrays(fn), value), shape)
-    if (log_prob := _of_ordered(name, fn, value)) is not None:
+    if (log_prob := _of_image(name, fn, value)) is not None:
         return log_prob
     if fn.event_dim or not _is_univariate(value):
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
@@ -184,10 +184,12 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     return UNIVARIATE.expected(fn, value)
 
 
-def _of_ordered(name: str, fn: Any, value: Any) -> jax.Array | None:
-    """Return E_q[log p] of an ordered vector by its coordinates; None of other values."""
+def _of_image(name: str, fn: Any, value: Any) -> jax.Array | None:
+    """Return E_q[log p] of an ordered vector or a correlation matrix; None of other values."""
     if not isinstance(fn, dist.TransformedDistribution):
         return None
+    if isinstance(fn, dist.LKJ):
+        return likelihoods.lkj(value, lambda factor: evaluate(name, fn.base_dist, factor))
     image, kinds = image_of(value), [*map(type, fn.transforms)]
     if image is None or image.support is not ORDERED or kinds != [dist.transforms.OrderedTransform]:
         return None

@@ -6,10 +6,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus.errors import random_covariance
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.choices import largest, smallest
-from moment_calculus.operations.linear import reductions
+from moment_calculus.operations.linear import factorisation, reductions
 from moment_calculus.operations.linear.matrices import einsum, matmul
 from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.operations.shapes.sticks import log_simplex
@@ -115,6 +114,6 @@ for _primitive, _remedy in REFUSED.items():
 
 
 @moment_rule("cholesky")
-def cholesky(x: Value, **_: Any) -> Any:
-    """Refuse ``jnp.linalg.cholesky`` of a random covariance matrix."""
-    raise random_covariance(x.sites)
+def cholesky(x: Value, **_: Any) -> Value:
+    """Serve covariances of a vector of scales and an LKJ prior; refuse others."""
+    return factorisation.cholesky(x)

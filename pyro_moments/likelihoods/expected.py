@@ -148,7 +148,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return explain_precision(rule, fn, value)
-    if (log_prob := _of_ordered(name, fn, value)) is not None:
+    if (log_prob := _of_image(name, fn, value)) is not None:
         return log_prob
     if fn.event_dim or not _is_univariate(value):
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="Pyro")
@@ -164,10 +164,14 @@ def _evaluate_wrapped(name: str, fn: Any, value: Any) -> torch.Tensor:
     return inner.expand(fn.batch_shape)
 
 
-def _of_ordered(name: str, fn: Any, value: Any) -> torch.Tensor | None:
-    """Return E_q[log p] of an ordered vector by its coordinates; None of other values."""
+def _of_image(name: str, fn: Any, value: Any) -> torch.Tensor | None:
+    """Return E_q[log p] of an ordered vector or a correlation matrix; None of other values."""
     if not isinstance(fn, distributions.TransformedDistribution):
         return None
+    if isinstance(fn, dist.LKJ):
+        return likelihoods.lkj(
+            unwrap(value), lambda factor: evaluate(name, fn.base_dist, wrap(factor))
+        )
     image, kinds = image_of(unwrap(value)), [*map(type, fn.transforms)]
     if image is None or image.support is not ORDERED or kinds != [dist.transforms.OrderedTransform]:
         return None

@@ -12,8 +12,9 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by, random_covariance
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear import factorisation
 from moment_calculus.operations.linear.correlations import require_factor
 from moment_calculus.values import Value
 from moment_calculus.values.deferred import Composite
@@ -244,10 +245,25 @@ def _random_truth(operand: Any) -> UnsupportedMoments:
     )
 
 
-@moment_rule(*named("isclose", "cholesky"), torch.linalg.cholesky, torch.linalg.cholesky_ex)
-def cholesky(input: Any, *_: Any, **__: Any) -> Any:
-    """Refuse covariance matrices, which distributions validate so."""
-    raise random_covariance(input.sites)
+@moment_rule(*named("cholesky"), torch.linalg.cholesky)
+def cholesky(input: Any) -> Any:
+    """Serve covariances of a vector of scales and an LKJ prior; refuse others."""
+    return factorisation.cholesky(input)
+
+
+@moment_rule(torch.linalg.cholesky_ex)
+def cholesky_ex(input: Any) -> Any:
+    """Serve the validation of covariance matrices."""
+    factor = factorisation.cholesky(input)
+    success = torch.zeros(factor.shape[:-2], dtype=torch.int)
+    return torch.return_types.linalg_cholesky_ex((factor, success))
+
+
+@moment_rule(*named("isclose"))
+def isclose(input: Any, other: Any, **options: Any) -> Any:
+    """Serve the validation of covariance matrices, which are symmetric; refuse all others."""
+    factorisation.cholesky(input)
+    return torch.isclose(input.at_mean, _at_mean(other), **options)
 
 
 @moment_rule(*named("tril"))
