@@ -87,7 +87,7 @@ class UnsupportedMoments(TypeError):
             sites: names of the latent sites that the operands depend on.
             feeds: names of the sites that the result leads to.
         """
-        return UnsupportedMoments(
+        return type(self)(
             self.cause,
             sites=self.sites or sites,
             remedy=self.remedy,
@@ -102,7 +102,7 @@ class UnsupportedMoments(TypeError):
         Args:
             remedy: what the user can do about it.
         """
-        return UnsupportedMoments(
+        return type(self)(
             self.cause,
             sites=self.sites,
             remedy=remedy,
@@ -119,7 +119,7 @@ class UnsupportedMoments(TypeError):
             location: the user's line of the site; used if the error has no location.
         """
         named = f"'{name}'" in self.cause
-        return UnsupportedMoments(
+        return type(self)(
             self.cause if named else f"site '{name}': {self.cause}",
             sites=self.sites,
             remedy=self.remedy,
@@ -139,6 +139,10 @@ class UnsupportedMoments(TypeError):
         if self.remedy and not any(text for _, text in details[:-1]):
             return f"{headline}; remedy: {self.remedy}"
         return "\n".join([headline, *(f"  {name}: {text}" for name, text in details if text)])
+
+
+class UnknownNumbers(UnsupportedMoments):
+    """A rule looks at numbers that are not known while a program is traced."""
 
 
 class DependenceWarning(UserWarning):

@@ -140,6 +140,7 @@ class FittedModel:
         self.framework, self.approximation = posterior.framework, type(posterior.guide).__name__
         self.notes: list[str] = []
         self.response_error: Exception | None = None  # why there is no linear response
+        self.draw_count = DRAWS  # of each approximation
         self._draws: dict[str, Draws] = {}
 
     @cached_property
@@ -182,7 +183,7 @@ class FittedModel:
     def cached_draws(self, approximation: str) -> Draws:
         """Return draws of an approximation, the same ones at each call."""
         if approximation not in self._draws:
-            self._draws[approximation] = self.new_draws(approximation, DRAWS)
+            self._draws[approximation] = self.new_draws(approximation, self.draw_count)
         return self._draws[approximation]
 
     @property

@@ -17,6 +17,7 @@ from moment_calculus.numerics.arrays import (
     safe_scale,
     to_float64,
 )
+from moment_calculus.numerics.execution import to_host
 from moment_calculus.numerics.quadrature import (
     POINTS,
     even_nodes,
@@ -24,7 +25,7 @@ from moment_calculus.numerics.quadrature import (
     nodes,
     rule_on_trial,
 )
-from moment_calculus.operations.elementwise.elementary import is_positive
+from moment_calculus.operations.elementwise.elementary import positive_factors
 from moment_calculus.operations.elementwise.sums import aligned
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
@@ -95,13 +96,18 @@ def is_not_gaussian(operand: Any) -> bool:
     return isinstance(operand, Deferred)
 
 
+def _numbers(array: Array) -> Array:
+    """Return the numbers in double precision where there is one, of NumPy where it computes."""
+    return to_float64(to_host(array))
+
+
 def points_of(driver: Gaussian, knots: Knots, count: int = POINTS) -> tuple[Array, Array]:
     """Return points and weights [nodes, ...] of a driver, for both mask outcomes."""
     branches = branches_of(driver)
     if branches is None:
-        moments = to_float64(driver.mean), to_float64(driver.variance)
+        moments = _numbers(driver.mean), _numbers(driver.variance)
         return even_nodes(*moments) if rule_on_trial() else nodes(*moments, knots, count)
-    xp, chance = namespace(driver.mean), to_float64(branches.mask.mean)
+    xp, chance = namespace(to_host(driver.mean)), _numbers(branches.mask.mean)
     on, off = (_points_of_branch(part, knots, count) for part in (branches.on, branches.off))
     weights = xp.concat([chance * on[1], (1 - chance) * off[1]], axis=0)
     return xp.concat([on[0], off[0]], axis=0), weights
@@ -117,14 +123,14 @@ def independent_points(driver: Gaussian, others: Sequence[Any]) -> tuple[Array, 
             remedy=HEADS_REMEDY,
         )
     places, weights = gauss_hermite(THIRD)
-    mean, deviation = to_float64(driver.mean), safe_scale(to_float64(driver.variance))
+    mean, deviation = _numbers(driver.mean), safe_scale(_numbers(driver.variance))
     column = lambda part: constants(part.reshape((-1,) + (1,) * len(driver.shape)), mean)  # noqa: E731
     return mean + deviation * column(places), column(weights) + 0 * mean
 
 
 def _points_of_branch(branch: Any, knots: Knots, count: int) -> tuple[Array, Array]:
     if not is_value(branch):
-        points = to_float64(branch)[None]
+        points = _numbers(branch)[None]
         return points, namespace(points).ones_like(points)
     source = as_function(branch)
     if isinstance(source, Gaussian):
@@ -150,10 +156,10 @@ def conditional(first: Gaussian, second: Gaussian, points: Array) -> tuple[Array
             sites=first.sites & second.sites,
             remedy=HEADS_REMEDY,
         )
-    deviation = safe_scale(to_float64(second.variance))
-    slope = covariance / deviation
-    mean = first.mean + slope / deviation * (points - second.mean)
-    variance = positive_part(to_float64(first.variance) - slope * slope)
+    deviation = safe_scale(_numbers(second.variance))
+    slope = to_host(covariance) / deviation
+    mean = to_host(first.mean) + slope / deviation * (points - to_host(second.mean))
+    variance = positive_part(_numbers(first.variance) - slope * slope)
     return mean, variance + 0 * points
 
 
@@ -202,16 +208,17 @@ def _as_function_of_drivers(
     if not is_value(argument):
         if hasattr(argument, "gaussian"):
             argument.gaussian()  # raises UnsupportedMoments
-        return lambda points: argument
+        certain = to_host(argument)
+        return lambda points: certain
     if (factors := positive_factors(argument)) is not None:
-        one, other = (_as_function_of_drivers(part, shape, drivers, knots) for part in factors)
-        return lambda points: one(points) * other(points)
+        parts = [_as_function_of_drivers(part, shape, drivers, knots) for part in factors]
+        return lambda points: math.prod(part(points) for part in parts)
     wide = broadcast(argument, shape)
     base = wide.base if isinstance(wide, Deferred) else wide
     bends = wide.function.knots if isinstance(wide, Deferred) else ()
     for place, driver in enumerate(drivers):
         if (relation := _affine_relation(driver, base)) is not None:
-            scale, shift = relation
+            scale, shift = relation[0], to_host(relation[1])
             knots[place] = merge_knots(knots[place], _knots_of_image(bends, scale, shift))
             return lambda points: value_at(wide, scale * points[place] + shift)
     drivers.append(base)
@@ -249,27 +256,6 @@ def _knots_of_image(knots: Knots, scale: float, shift: Any) -> Knots:
         return knots
     pairs = (knot if isinstance(knot, tuple) else (knot, 1.0) for knot in knots)
     return tuple(((place - shift) / scale, width / abs(scale)) for place, width in pairs)
-
-
-def positive_factors(value: Any) -> tuple[Deferred, Deferred] | None:
-    """Return the factors of a product of positive functions of different Gaussians; else None.
-
-    The product as a value is matched by a Gaussian, which takes negative values.
-    """
-    product = _narrow(value)
-    if not isinstance(product, Gaussian) or not product.step.is_product:
-        return None
-    one, other = (as_function(_narrow(factor)) for factor in product.step.inputs)
-    if not (isinstance(one, Deferred) and isinstance(other, Deferred)):
-        return None
-    return (one, other) if is_positive(one) and is_positive(other) else None
-
-
-def _narrow(value: Any) -> Any:
-    """Return the value that was broadcast to this one."""
-    while isinstance(value, Gaussian) and isinstance(value.step, Expanded):
-        value = value.step.source
-    return value
 
 
 def value_at(value: Any, points: Array) -> Array:

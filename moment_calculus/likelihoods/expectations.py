@@ -14,11 +14,14 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.base import Rescaled
 from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.families.elementary import Exp, infinite_where_capped
+from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.drivers import (
     Drivers,
     Grid,
+    conditional,
     drivers_of,
     independent_points,
+    points_of,
     value_at,
 )
 from moment_calculus.numerics.arrays import (
@@ -27,6 +30,7 @@ from moment_calculus.numerics.arrays import (
     namespace,
     restore_infinities,
     stop_gradient,
+    to_float64,
 )
 from moment_calculus.numerics.distributions import entropy_term_from_log
 from moment_calculus.numerics.quadrature import (
@@ -76,6 +80,29 @@ def expectation(
         return function(*arguments)
     grid = drivers.grid(knots or (0.0,))
     return restore_infinities(_average(grid, function(*drivers.at(grid.points)), _like(drivers)))
+
+
+def expected_softplus(
+    negative: Gaussian, function: Callable[..., Array], arguments: Any, shape: tuple[int, ...]
+) -> Array | None:
+    """Return E log(1 + e^{f(a, b, …) − x}) of a Gaussian x, by quadrature over f's one Gaussian.
+
+    None if more than one Gaussian drives the arguments of f, or one that determines x.
+    """
+    shape = broadcast_shape(shape, negative.shape, *(part.shape for part in arguments))
+    first, *others = (broadcast(part, shape) for part in (negative, *arguments))
+    softplus = activation("softplus")
+    if not others:
+        return softplus.moments(function() - first.mean, first.variance + 0 * first.mean)[0]
+    drivers = drivers_of(*others)
+    if len(drivers.gaussians) > 1 or len(drivers_of(first, *others).gaussians) < 2:
+        return None
+    driver = drivers.gaussians[0]
+    points, weights = points_of(driver, drivers.knots[0])
+    points = namespace(points).where(weights > 0, points, to_float64(driver.mean))
+    mean, variance = conditional(first, driver, points)
+    terms = softplus.moments(function(*drivers.at((points,))) - mean, variance)[0]
+    return _average(Grid(weights, (points,), (0,)), terms, driver.mean)
 
 
 def averaged_over(parameter: Any, rule: Callable[..., Array], *others: Any) -> Array:

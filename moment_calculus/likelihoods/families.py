@@ -323,6 +323,8 @@ class LikelihoodTables:
         """Register the functions of a family for classes of the framework."""
         rules = _Rules(family, self, read)
         self.expected.register(*kinds)(rules.expected)
+        if family.expected is not None:  # of certain parameters it is log p
+            self.univariate.mass_functions.register(*kinds)(rules.expected)
         if family.tempered is not None:
             self.tempered.register(*kinds)(rules.tempered)
         if family.cumulative is not None:

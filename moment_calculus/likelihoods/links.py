@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
@@ -10,10 +11,10 @@ from moment_calculus.functions.combinators import Composed, Scaled
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.softplus_mean import smaller_softplus
 from moment_calculus.functions.table import Integrated, Rescaled, activation
-from moment_calculus.likelihoods.drivers import positive_factors
 from moment_calculus.likelihoods.expectations import expected_value
 from moment_calculus.numerics.arrays import Array, log_ndtr, namespace
 from moment_calculus.operations.elementwise import elementary
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.ancestry import branches_of
@@ -35,12 +36,14 @@ def log(operand: Any) -> Any:
     """Return the logarithm of a value, array or number; raise if a value may not be positive.
 
     Logarithms of multiples of exp, softplus, sigmoid and Φ are recognised and do not
-    underflow.
+    underflow; that of a product is the sum of those of its factors.
     """
     if not is_value(operand):
         if hasattr(operand, "gaussian"):
             operand.gaussian()  # raises UnsupportedMoments
         return math.log(operand) if isinstance(operand, int | float) else _log(operand)
+    if (factors := elementary.several_factors(operand)) is not None:
+        return reduce(add, map(log, factors))
     transform = operand.function if isinstance(operand, Deferred) else None
     if (
         isinstance(transform, Scaled)
@@ -58,16 +61,14 @@ def log(operand: Any) -> Any:
     return elementary.log(operand)
 
 
+def logs_of_factors(operand: Any) -> list[Any]:
+    """Return logarithms whose sum is that of a positive value, each a function of one Gaussian."""
+    return [log(factor) for factor in elementary.several_factors(operand) or [operand]]
+
+
 def expected_log(operand: Any) -> Array:
     """Return E[log x] of a positive value, also of a product, or of an array or number."""
-    factors = elementary.factors_of(operand) if isinstance(operand, Gaussian) else None
-    return sum(expected_value(log(factor)) for factor in factors or [operand])
-
-
-def check_positive_function(value: Any) -> None:
-    """Raise UnsupportedMoments unless a parameter is positive, or a product of positive ones."""
-    if positive_factors(value) is None:
-        log(value)
+    return sum(map(expected_value, logs_of_factors(operand)))
 
 
 def _has_unknown_range(function: Any) -> bool:

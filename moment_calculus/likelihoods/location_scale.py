@@ -30,7 +30,7 @@ from moment_calculus.numerics.arrays import (
     to_float64,
 )
 from moment_calculus.numerics.execution import known_all_false
-from moment_calculus.numerics.quadrature import log_mean_exp
+from moment_calculus.numerics.quadrature import even_rule, log_mean_exp
 from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.sums import aligned, subtract
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift, shape_of
@@ -141,7 +141,8 @@ def student_t(value: Any, df: Any, loc: Any, scale: Any) -> Array:
     if is_value(df):
         log(df)  # raises UnsupportedMoments if they may not be positive
         rule = lambda df, *others: student_t(others[0], df, *others[1:])  # noqa: E731
-        return averaged_over(df, rule, value, loc, scale)
+        with even_rule(24, 6.5):  # all is smooth over one unit of the logarithm of a scale
+            return averaged_over(df, rule, value, loc, scale)
     like = next(
         array for array in map(_example_array, (value, loc, scale)) if hasattr(array, "shape")
     )

@@ -15,7 +15,6 @@ from typing import Any
 from moment_calculus.functions.families.elementary import capped_exp
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.table import activation
-from moment_calculus.likelihoods.drivers import positive_factors
 from moment_calculus.likelihoods.expectations import (
     check_certain,
     expectation,
@@ -25,13 +24,13 @@ from moment_calculus.likelihoods.expectations import (
 )
 from moment_calculus.likelihoods.links import (
     LOG_NDTR,
-    check_positive_function,
     expected_log,
     expected_log_trials,
     log,
     log_probabilities,
     log_sigmoids,
     logit_of,
+    logs_of_factors,
 )
 from moment_calculus.likelihoods.location_scale import product_or_zero
 from moment_calculus.numerics.arrays import (
@@ -102,8 +101,8 @@ def beta(value: Any, concentration1: Any, concentration0: Any) -> Array:
     It is (a − 1) E[log y] + (b − 1) E[log(1 − y)] − log B(a, b).
     """
     if is_value(concentration1) or is_value(concentration0):
-        check_positive_function(concentration1)
-        check_positive_function(concentration0)
+        logs_of_factors(concentration1)
+        logs_of_factors(concentration0)
         return smooth_expectation(
             _beta_density, *log_probabilities(value), concentration1, concentration0
         )
@@ -123,8 +122,8 @@ def beta_binomial(value: Array, concentration1: Any, concentration0: Any, total:
     It is log C(n, y) + log B(y + a, n − y + b) − log B(a, b).
     """
     check_certain(total_count=total)
-    check_positive_function(concentration1)
-    check_positive_function(concentration0)
+    logs_of_factors(concentration1)
+    logs_of_factors(concentration0)
     terms = smooth_expectation(_beta_ratio, value, total - value, concentration1, concentration0)
     return log_binomial_coefficient(total, value) + terms
 
@@ -210,8 +209,8 @@ def gamma(value: Array, concentration: Any, rate: Any) -> Array:
     For certain k it is k E[log λ] + (k − 1) log y − y E[λ] − log Γ(k); else quadrature.
     """
     if is_value(concentration) or (is_value(value) and is_value(rate)):
-        check_positive_function(concentration)
-        check_positive_function(rate)
+        logs_of_factors(concentration)
+        logs_of_factors(rate)
         return smooth_expectation(_log_gamma, value, concentration, rate)
     log_value, log_rate = expected_log(value), expected_log(rate)
     shape = concentration + 0.0 * log_value
@@ -243,23 +242,22 @@ def weibull(value: Array, scale: Any, concentration: Any) -> Array:
     quadrature. Over a log-normal k the mean is infinite, by the tail of k beyond 14 standard
     deviations of its logarithm, which the quadrature leaves out.
     """
-    log_scale, log_value = log(scale), log(value)
+    log_value, logs = log(value), logs_of_factors(scale)
     if is_value(concentration):
-        log(concentration)  # raises UnsupportedMoments if it may not be positive
-        return smooth_expectation(_log_weibull, log_scale, concentration, log_value)
+        logs_of_factors(concentration)  # raises UnsupportedMoments if it may not be positive
+        return smooth_expectation(_of_sum(_log_weibull), log_value, concentration, *logs)
     if is_value(value) and not is_value(scale):
-        powers = scale_shift(log_value, concentration, -concentration * log_scale)
+        powers = scale_shift(log_value, concentration, -concentration * logs[0])
         power = expected_value(apply(activation("exp"), powers))
     else:
         power = expectation(
-            lambda logs, k, y: namespace(y).exp(k * (y - logs)), log_scale, concentration, log_value
+            _of_sum(lambda y, k, s: namespace(y).exp(k * (y - s))), log_value, concentration, *logs
         )
-    means = expected_value(log_value), expected_value(log_scale)
-    linear = (concentration - 1) * means[0] - concentration * means[1]
+    linear = (concentration - 1) * expected_value(log_value) - concentration * expected_log(scale)
     return log(concentration) + linear - power
 
 
-def _log_weibull(log_scale: Any, concentration: Any, log_value: Any) -> Array:
+def _log_weibull(log_value: Any, concentration: Any, log_scale: Any) -> Array:
     distance = log_value - log_scale
     xp, scaled = namespace(distance), concentration * distance
     return xp.log(concentration) + scaled - log_value - xp.exp(scaled)
@@ -270,18 +268,18 @@ def gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
 
     Source: the Poisson-gamma mixture, (λ/(1 + λ))ᵏ (1 + λ)⁻ʸ.
     """
-    if is_value(concentration):
-        log(concentration)  # raises UnsupportedMoments if it may not be positive
-        if positive_factors(rate) is not None:
-            return smooth_expectation(_log_gamma_poisson, value, concentration, rate)
-        return smooth_expectation(log_gamma_poisson_density, value, concentration, log(rate))
+    logs = logs_of_factors(rate)
+    if is_value(concentration) or len(logs) > 1:
+        logs_of_factors(concentration)  # raises UnsupportedMoments if it may not be positive
+        return smooth_expectation(_of_sum(log_gamma_poisson_density), value, concentration, *logs)
     shape = concentration + 0.0 * value
-    trials = expected_log_trials(log(rate), shape, value, shape + value)
+    trials = expected_log_trials(logs[0], shape, value, shape + value)
     return log_orders(value, shape) + trials
 
 
-def _log_gamma_poisson(value: Array, concentration: Any, rate: Any) -> Array:
-    return log_gamma_poisson_density(value, concentration, log(rate))
+def _of_sum(density: Callable[..., Array]) -> Callable[..., Array]:
+    """Return a density (value, shape, log rate) of several logarithms, which are summed."""
+    return lambda value, shape, *logs: density(value, shape, sum(logs))
 
 
 def log_gamma_poisson_density(value: Array, concentration: Any, log_rate: Any) -> Array:
@@ -295,35 +293,36 @@ def log_gamma_poisson_density(value: Array, concentration: Any, log_rate: Any) -
 def tempered_poisson(power: Any, value: Array, rate: Any) -> Array:
     """Return (1/a) log E[Poisson(value; rate)ᵃ]."""
 
-    def density(value: Array, log_rate: Array) -> Array:
-        return value * log_rate - capped_exp(log_rate)
+    def density(value: Array, *logs: Array) -> Array:
+        return value * sum(logs) - capped_exp(sum(logs))
 
-    return log_expectation(density, value, log(rate), power=power) - gammaln(value + 1.0)
+    log_mean = log_expectation(density, value, *logs_of_factors(rate), power=power)
+    return log_mean - gammaln(value + 1.0)
 
 
 def tempered_exponential(power: Any, value: Array, rate: Any) -> Array:
     """Return (1/a) log E[Exponential(value; rate)ᵃ]."""
 
-    def density(value: Array, log_rate: Array) -> Array:
-        return log_rate - value * capped_exp(log_rate)
+    def density(value: Array, *logs: Array) -> Array:
+        return sum(logs) - value * capped_exp(sum(logs))
 
-    return log_expectation(density, value, log(rate), power=power)
+    return log_expectation(density, value, *logs_of_factors(rate), power=power)
 
 
 def tempered_gamma(power: Any, value: Array, concentration: Any, rate: Any) -> Array:
     """Return (1/a) log E[Gamma(value; concentration, rate)ᵃ]."""
-    log(concentration)  # raises UnsupportedMoments if it may not be positive
+    logs_of_factors(concentration)  # raises UnsupportedMoments if it may not be positive
 
-    def density(value: Array, log_value: Array, shape: Any, log_rate: Any) -> Array:
-        shape, log_rate = shape + 0.0 * log_value, log_rate + 0.0 * log_value
+    def density(value: Array, log_value: Array, shape: Any, *logs: Any) -> Array:
+        shape, log_rate = shape + 0.0 * log_value, sum(logs) + 0.0 * log_value
         return _gamma_terms(shape, log_value, log_rate) - value * capped_exp(log_rate)
 
-    arguments = value, log(value), concentration, log(rate)
+    arguments = value, log(value), concentration, *logs_of_factors(rate)
     return log_expectation(density, *arguments, power=power)
 
 
 def tempered_gamma_poisson(power: Any, value: Array, concentration: Any, rate: Any) -> Array:
     """Return (1/a) log E[GammaPoisson(value; concentration, rate)ᵃ]."""
-    log(concentration)  # raises UnsupportedMoments if it may not be positive
-    arguments = value, concentration, log(rate)
-    return log_expectation(log_gamma_poisson_density, *arguments, power=power)
+    logs_of_factors(concentration)  # raises UnsupportedMoments if it may not be positive
+    arguments = value, concentration, *logs_of_factors(rate)
+    return log_expectation(_of_sum(log_gamma_poisson_density), *arguments, power=power)

@@ -9,16 +9,20 @@ from functools import partial
 from typing import Any
 
 from moment_calculus.errors import BY_DRAWING, UnsupportedMoments
-from moment_calculus.likelihoods.drivers import positive_factors
 from moment_calculus.likelihoods.expectations import (
     expectation,
     expected_probability,
+    expected_softplus,
     expected_surprisal,
+    expected_value,
     log_expectation,
     moments_of_observation,
 )
+from moment_calculus.likelihoods.links import log_sigmoids, logit_of
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array, namespace
+from moment_calculus.numerics.execution import NotOnHost, is_on_host
+from moment_calculus.operations.elementwise.elementary import positive_factors
 from moment_calculus.predictions.marginals import (
     BinaryMarginal,
     ContinuousMarginal,
@@ -55,6 +59,10 @@ class Univariate:
     expanded: tuple[Any, ...]  # classes of distributions that repeat their ``base_dist``
     # From a distribution with certain parameters and whole numbers to P(y ≤ k) of counts.
     cumulatives: ClassRegistry = field(default_factory=ClassRegistry)
+    # The same to log p(k), for frameworks that compile their own ``log_prob``.
+    mass_functions: ClassRegistry = field(default_factory=ClassRegistry)
+    # From a distribution to one with NumPy's arrays; of a framework that compiles.
+    on_host: Callable[[Any], Any] = lambda fn: fn
 
     def expected(self, fn: Any, value: Any) -> Array:
         """Return E_q[log p(value)] by quadrature on the own ``log_prob``."""
@@ -62,10 +70,37 @@ class Univariate:
         density, arguments = self._of_value(fn, value, _log_prob)
         return expectation(density, value, *arguments, knots=self._knots(fn, value))
 
+    def zero_inflated_counts(
+        self, fn: Any, value: Array, odds: Any, probability: Any, of_base: Callable[[], Array]
+    ) -> Array:
+        """Return E_q[log p(value)] of counts with more zeros.
+
+        A gate that is a logistic function of a Gaussian is integrated given the Gaussian
+        behind the counts.
+
+        Args:
+            fn: the distribution.
+            value: counts.
+            odds: the log-odds of its gate, or None.
+            probability: its gate, or None.
+            of_base: returns E_q[log p(value)] of its ``base_dist``.
+        """
+        logits = logit_of(probability) if odds is None else odds
+        if not isinstance(logits, Gaussian):
+            return self.expected(fn, value)
+        zeros = namespace(value).zeros_like(value)
+        log_zero, arguments = self._of_value(fn.base_dist, zeros, _log_prob)
+        rest = expected_softplus(logits, partial(log_zero, zeros), arguments, zeros.shape)
+        if rest is None:
+            return self.expected(fn, value)
+        gate, others = map(expected_value, log_sigmoids(logits))
+        # log p(0) = log(g + (1 − g) p₀) = log g + log(1 + p₀ (1 − g) / g)
+        return namespace(value).where(value == 0, gate + rest, others + of_base())
+
     def tempered(self, fn: Any, value: Any, power: Any = 1.0) -> Array:
         """Return (1/a) log E_q[p(value)ᵃ]; a = 1 is the log predictive density."""
         value, power = self.double(value), self.double(power)
-        density, arguments = self._of_value(fn, value, _log_prob, getattr(power, "shape", ()))
+        density, arguments = self._of_value(fn, value, self._density, getattr(power, "shape", ()))
         knots = self._knots(fn, value)
         return log_expectation(density, value, *arguments, knots=knots, power=power)
 
@@ -123,7 +158,7 @@ class Univariate:
 
     def _surprisal(self, fn: Any, value: Array) -> Array:
         """Return E_q[−p log p] of the probabilities of counts."""
-        density, arguments = self._of_value(fn, value, _log_prob)
+        density, arguments = self._of_value(fn, value, self._density)
         return expected_surprisal(density, value, *arguments)
 
     def _success(self, fn: Any) -> Array:
@@ -147,11 +182,32 @@ class Univariate:
             return self._up_to(certain.base_dist, value)
         if isinstance(certain, self.zero_inflated):
             return certain.gate + (1 - certain.gate) * self._up_to(certain.base_dist, value)
-        rule = self.cumulatives.function_for(certain)
-        # A subclass of the user's may have other probabilities than its parent.
-        if rule is None or type(certain).__module__.partition(".")[0] not in FRAMEWORKS:
+        rule = self._rule(self.cumulatives, certain)
+        if rule is None:
             raise NotImplementedError
         return rule(certain, value)
+
+    def _density(self, certain: Any, value: Array) -> Array:
+        return self._log_mass(certain, value) if is_on_host() else _log_prob(certain, value)
+
+    def _log_mass(self, certain: Any, value: Array) -> Array:
+        """Return log p(value) of counts by a formula; NotOnHost without one."""
+        if isinstance(certain, self.expanded):
+            return self._log_mass(certain.base_dist, value)
+        if isinstance(certain, self.zero_inflated):
+            log_p, xp = self._log_mass(certain.base_dist, value), namespace(value)
+            more = xp.log(certain.gate + (1 - certain.gate) * xp.exp(log_p))
+            return xp.where(value == 0, more, xp.log1p(-certain.gate) + log_p)
+        rule = self._rule(self.mass_functions, certain)
+        if rule is None:
+            raise NotOnHost
+        results = rule(certain, value)
+        return fill_outside_support(certain.support, value, results, -math.inf, -math.inf)
+
+    def _rule(self, rules: ClassRegistry, certain: Any) -> Callable[..., Array] | None:
+        # A subclass of the user's may have other probabilities than its parent.
+        is_own = type(certain).__module__.partition(".")[0] in FRAMEWORKS
+        return rules.function_for(certain) if is_own else None
 
     def _attribute(self, fn: Any, name: str) -> tuple[Callable[..., Array], list[Value]]:
         """Return an attribute as a function of the random parameters, and these."""
@@ -172,10 +228,11 @@ class Univariate:
         shapes = tuple(value.shape), *shapes, *(argument.shape for argument in arguments)
 
         def answer(value: Array, *at: Array) -> Array:
-            return question(distribution_at(*at), value)
+            certain = distribution_at(*at)
+            return question(self.on_host(certain) if is_on_host() else certain, value)
 
-        if not arguments:  # all is certain: there are no nodes
-            return answer, []
+        if not arguments or is_on_host():  # all is certain: there are no nodes; NumPy broadcasts
+            return answer, arguments
         return self.vectorise(answer, broadcast_shape(*shapes)), arguments
 
     def _knots(self, fn: Any, value: Any) -> tuple[Any, ...]:

@@ -6,7 +6,9 @@ A framework is imported only when one of its arrays is passed.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import array_api_compat
@@ -208,6 +210,49 @@ def _jax_rows(function: Callable[..., Array], arrays: Sequence[Array], size: int
     checkpointed = jax.checkpoint(function, prevent_cse=False)
     result = jax.lax.map(lambda piece: checkpointed(*piece), pieces)
     return result.reshape(-1, *result.shape[2:])[:rows]
+
+
+# ---------------------------------------------------------------------------------------------
+# NumPy in place of JAX, which compiles each operation on each shape of arrays
+
+
+class NotOnHost(Exception):
+    """What is asked for is known to the framework alone."""
+
+
+_ON_HOST: ContextVar[bool] = ContextVar("host", default=False)
+
+
+def is_on_host() -> bool:
+    """Return whether NumPy computes in place of JAX, inside of :func:`by_numpy`."""
+    return _ON_HOST.get()
+
+
+@contextmanager
+def _on_host() -> Iterator[None]:
+    token = _ON_HOST.set(True)
+    try:
+        yield
+    finally:
+        _ON_HOST.reset(token)
+
+
+def to_host(array: Array) -> Array:
+    """Return the numbers of a JAX array as NumPy's inside of :func:`by_numpy`; others as is."""
+    return np.asarray(array) if is_on_host() and array_api_compat.is_jax_array(array) else array
+
+
+def by_numpy(function: Callable[..., Array], *arrays: Array) -> Array:
+    """Return function(*arrays), by NumPy if the arrays are JAX's and known."""
+    # What leaves JAX at once, such as quantiles of counts, takes seconds to compile there.
+    if is_on_host() or not array_api_compat.is_jax_array(arrays[0]) or any(map(is_traced, arrays)):
+        return function(*arrays)
+    try:
+        with _on_host(), np.errstate(all="ignore"):
+            found = function(*map(np.asarray, arrays))
+    except NotOnHost:
+        return function(*arrays)
+    return constants(found, arrays[0])
 
 
 # ---------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from moment_calculus.numerics.distributions import (
     normal_quantile,
     sum_over_counts,
 )
+from moment_calculus.numerics.execution import by_numpy
 from moment_calculus.numerics.quadrature import adaptive_integral
 
 LOG_2PI_E = math.log(2 * math.pi * math.e)
@@ -76,6 +78,10 @@ class Marginal:
             remedy="probs are those of Bernoulli, Binomial, Categorical and OrderedLogistic "
             "sites; use log_prob for the probability of a count, or the density of a value",
         )
+
+    def log_density(self, function: Callable[[Array], Array], value: Array) -> Array:
+        """Return log predictive densities by a function with integrals."""
+        return adaptive_integral(lambda: function(value), 1e-6)
 
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """Return quantiles of each element, at levels that broadcast to the mean."""
@@ -252,20 +258,30 @@ class CountMarginal(Marginal):
         """Return the predictive probability of a success in one trial."""
         return self.success() if self.success is not None else super().probs(mean)
 
+    def log_density(self, function: Callable[[Array], Array], value: Array) -> Array:
+        """Return log predictive probabilities, by NumPy where JAX would compile each step."""
+        return by_numpy(partial(super().log_density, function), value)
+
     def quantile(self, levels: Array, moments: PredictiveMoments) -> Array:
         """Return quantiles by a search, or by summation of the probabilities."""
-        xp, arrays = namespace(levels), (levels, moments.mean, moments.variance)
 
-        def with_probabilities() -> Array:  # whose precision decides
-            counts = self._search(*arrays)
-            return xp.stack([counts, self._up_to(counts)])
+        def found(*arrays: Array) -> Array:
+            def with_probabilities() -> Array:  # whose precision decides
+                counts = self._search(*arrays)
+                return namespace(counts).stack([counts, self._up_to(counts)])
 
-        return adaptive_integral(with_probabilities, 1e-9, relative=True)[0, ...]
+            return adaptive_integral(with_probabilities, 1e-9, relative=True)[0, ...]
+
+        return by_numpy(found, levels, moments.mean, moments.variance)
 
     def cdf(self, value: Array, moments: PredictiveMoments) -> Array:
         """Return P(y ≤ value) by a formula, or by summation of the probabilities."""
-        value, _ = namespace(moments.mean).broadcast_arrays(value, moments.mean)
-        return adaptive_integral(lambda: self._up_to(value), 1e-9)
+
+        def found(value: Array, mean: Array) -> Array:
+            wide, _ = namespace(mean).broadcast_arrays(value, mean)
+            return adaptive_integral(lambda: self._up_to(wide), 1e-9)
+
+        return by_numpy(found, value, moments.mean)
 
     def _search(self, levels: Array, mean: Array, variance: Array) -> Array:
         xp, (first, last) = namespace(mean), self.bounds
@@ -308,8 +324,11 @@ class CountMarginal(Marginal):
         return self._sum(self._log, moments)
 
     def _sum(self, terms: Callable, moments: PredictiveMoments) -> Array:
-        arrays = moments.mean, moments.variance
-        return adaptive_integral(lambda: sum_over_counts(terms, *arrays, self.bounds), 1e-8)
+        def found(mean: Array, variance: Array) -> Array:
+            summed = partial(sum_over_counts, terms, mean, variance, self.bounds)
+            return adaptive_integral(summed, 1e-8)
+
+        return by_numpy(found, moments.mean, moments.variance)
 
     def mutual_information(self, moments: PredictiveMoments) -> Array:
         """Return the mutual information by sums of −p log p minus its expectation."""

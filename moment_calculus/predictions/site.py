@@ -22,7 +22,7 @@ from moment_calculus.numerics.arrays import (
     standard_deviation,
     to_float64,
 )
-from moment_calculus.numerics.quadrature import adaptive_integral
+from moment_calculus.numerics.execution import is_on_host
 from moment_calculus.predictions.frames import frame_of_classes, frame_of_moments
 from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
@@ -88,8 +88,7 @@ class PredictedSite:
             value: observations.
         """
         with self._context():
-            numbers = self._as_numbers(value)
-            return adaptive_integral(lambda: self._log_density(numbers), 1e-6)
+            return self._marginal.log_density(self._log_density, self._as_numbers(value))
 
     def cdf(self, value: Array) -> Array:
         """Predictive distribution function P(y ≤ value) of each element, with weights and noise.
@@ -339,14 +338,15 @@ class ClosedFormSite(PredictedSite):
     ) -> None:
         self._base, summed = base
         *parts, self._law = predictive
-        log_prob, xp = getattr(self._law, "log_prob", self._law), namespace(parts[0])
+        log_prob = getattr(self._law, "log_prob", self._law)
         shape = (*distribution.batch_shape, *distribution.event_shape)
         event = len(self._base.event_shape)
         elements = shape[: len(shape) - event]
         classes = tuple(parts[0].shape[-1:]) if has_classes else ()
 
         def log_density(value: Array) -> Array:
-            terms = log_prob(xp.asarray(value))
+            terms = log_prob(value if is_on_host() else namespace(parts[0]).asarray(value))
+            xp = namespace(terms)
             terms = xp.broadcast_to(terms, broadcast_shape(tuple(terms.shape), elements))
             return xp.sum(terms, axis=tuple(range(-summed, 0))) if summed else terms
 

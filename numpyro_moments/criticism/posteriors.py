@@ -23,7 +23,7 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.site import checked_count
 from numpyro_moments.draws.model import NumPyroModel, Whole, is_latent_draw, log_density
-from numpyro_moments.evaluation.arguments import Precision, apart
+from numpyro_moments.evaluation.arguments import Precision, apart, in_jax
 from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.fitting.storing import sampled_sites
 from numpyro_moments.objectives.alpha import check_density
@@ -90,6 +90,8 @@ class NumPyroPosterior(Posterior):
 
     def with_arguments(self, model: Any, args: tuple, named: Mapping[str, Any]) -> NumPyroModel:
         """Return the model with other arguments."""
+        with self.precision():
+            args, named = in_jax((args, dict(named)), self.precision.double)
         return replace(model, args=args, named=named)
 
     def problem(self, objective: Any) -> NumPyroProblem:
@@ -125,7 +127,10 @@ def posterior_of(
     """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
     if isinstance(posterior, Fit):
         posterior, params = posterior.guide, posterior.params
-    program = Program(model, posterior, args, dict(named), params or {})
+    precision = Precision.of(params)
+    with precision():
+        args, named = in_jax((args, dict(named)), precision.double)
+    program = Program(model, posterior, args, named, params or {})
     if isinstance(posterior, LinearResponse):
         return _of_response(posterior, program, keys)
     if isinstance(posterior, MCMC):

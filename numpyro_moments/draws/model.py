@@ -24,6 +24,7 @@ from moment_calculus.criticism.model_with_draws import (
     part_of_plate,
 )
 from moment_calculus.response.problem import plate_axes, unknown_site
+from numpyro_moments.draws.by_numpy import DrawnByNumPy
 from numpyro_moments.evaluation.arguments import Precision, Static, apart
 from numpyro_moments.evaluation.failure_causes import observe
 from numpyro_moments.evaluation.programs import Programs
@@ -177,7 +178,7 @@ class NumPyroModel(SitesOfFirstRun):
         args, named, params = rest.joined(own if data is None else data)
         arrays = {name: jnp.asarray(value) for name, value in values.items()}
         given = handlers.substitute(self.model, data={**params, **arrays})
-        program = Whole(outside(handlers.seed(given, key)))
+        program = Whole(DrawnByNumPy(outside(handlers.seed(given, key))))
         try:
             trace = handlers.trace(program).get_trace(*args, **named)
         except (ValueError, TypeError) as error:

@@ -59,6 +59,20 @@ class Precision:
         return jax.enable_x64(True) if self.double else contextlib.nullcontext()
 
 
+def in_jax(data: Any, double: bool = False) -> Any:
+    """Return arguments with JAX arrays for those of NumPy and torch, in doubles if asked."""
+
+    def converted(part: Any) -> Any:
+        # JAX confuses traces of NumPy's arrays in single and in double precision.
+        if hasattr(part, "__array__") and not isinstance(part, jax.Array):
+            part = jnp.asarray(np.asarray(part))
+        if not double or not is_array(part) or not jnp.issubdtype(part.dtype, jnp.floating):
+            return part
+        return part.astype(jnp.float64)
+
+    return jax.tree.map(converted, data)
+
+
 @dataclass(frozen=True)
 class Static:
     """The structure of arguments, and their leaves that are no arrays."""

@@ -59,6 +59,7 @@ class _Fingerprint:
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}  # numbers by identity, for cycles
         self._alive: list[Any] = []  # so that no identity is used twice
+        self._open: set[int] = set()  # modules that are being read: some name each other
 
     def of(self, value: Any) -> Hashable:
         if isinstance(value, weakref.ref):
@@ -147,11 +148,13 @@ class _Fingerprint:
         draws = root == "numpy" and "random" in names
         if draws or (root not in LIBRARIES and root in sys.stdlib_module_names):
             raise Incomparable  # its answers change: random, time, os
-        if root not in LIBRARIES:
+        if root not in LIBRARIES and id(value) not in self._open:
+            self._open.add(id(value))
             parts = vars(value)
             for name in sorted(names & parts.keys()):
                 yield name
                 yield from self._global(parts[name], names)
+            self._open.discard(id(value))
 
     @_content.register(type)
     def _(self, kind: type) -> Iterator[Hashable]:

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import jax
 from numpyro.distributions import Distribution
 
+from moment_calculus.errors import UnknownNumbers
 from moment_calculus.values.propagation import FunctionRegistry
 from numpyro_moments._host import active_handlers
 from numpyro_moments.evaluation.fingerprint import Incomparable, fingerprint
 
-# A model looks at numbers of its arguments: a mask that selects rows, a condition.
-LOOKS_AT_NUMBERS = jax.errors.JAXTypeError, jax.errors.JAXIndexError
+# A model looks at numbers of its arguments: a mask that selects rows, a condition, the places
+# of an update.
+LOOKS_AT_NUMBERS = jax.errors.JAXTypeError, jax.errors.JAXIndexError, UnknownNumbers
 MOST = 32  # models, with guides and objectives, whose programs are kept
 OPTIONS = "jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion"
 EACH = 64  # programs of each: for other shapes of data
@@ -63,16 +65,18 @@ class Programs:
         """Return programs that are not found again."""
         return cls(object())
 
-    def run(self, name: Hashable, function: Callable, *args: Any) -> Any:
+    def run(self, name: Hashable, function: Callable, *args: Any, **options: Any) -> Any:
         """Return function(*args) by the program of :meth:`compiled`."""
-        return self.compiled(name, function, *args)(*args)
+        return self.compiled(name, function, *args, **options)(*args)
 
-    def run_on(self, data: list, name: Hashable, function: Callable, *args: Any) -> Any:
+    def run_on(
+        self, data: list, name: Hashable, function: Callable, *args: Any, **options: Any
+    ) -> Any:
         """Return function(*args, data), or function(*args, None) if data have to be constants."""
         try:
-            return self.run(name, function, *args, data)
+            return self.run(name, function, *args, data, **options)
         except LOOKS_AT_NUMBERS:
-            return Programs.alone().run(name, function, *args, None)
+            return Programs.alone().run(name, function, *args, None, **options)
 
     def compiled(
         self, name: Hashable, function: Callable, *args: Any, options: dict[str, Any] | None = None

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -35,11 +36,11 @@ from moment_calculus.optimisation.storage.trainings import Checkpoint, data_dige
 from moment_calculus.optimisation.training import Progress, Trainer, write_below_bar
 from moment_calculus.optimisation.weighting import PlateScaling
 from moment_calculus.response.problem import parameter_names_error
-from numpyro_moments.evaluation.arguments import checked, is_array
+from numpyro_moments.evaluation.arguments import checked, in_jax, is_array
 from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.gradients import GradientTrainer
-from numpyro_moments.fitting.problem import Problem, in_jax, trained_loss_by_draws
+from numpyro_moments.fitting.problem import Problem, trained_loss_by_draws
 from numpyro_moments.fitting.storing import (
     PriorReplacement,
     arrays_in,
@@ -219,7 +220,9 @@ def fit_with(
     double = jax.enable_x64(True) if options.float64 else contextlib.nullcontext()
     with double, expecting_observations():
         started = time.perf_counter()
-        source = options.source(in_jax(data), in_jax(named), _rows, _of_batch, None)
+        data, named = in_jax((data, named), options.float64)
+        of_batch = partial(_of_batch, double=options.float64)
+        source = options.source(data, named, _rows, of_batch, None)
         streamed_model = with_prior(model, options.prior, source)
         params = params if options.start is None else options.start.params
         problem, states = _begun(options, streamed_model, guide, objective, source, params)
@@ -259,7 +262,7 @@ def _begun(
         raise parameter_names_error(options.start.params, made)
     batches = type(source) is not AllData
     plates = PlateScaling(options.rows_of(source), options.plate) if batches else None
-    return Problem(svi, plates, in_jax(options.held_out_arguments)), states
+    return Problem(svi, plates, in_jax(options.held_out_arguments, options.float64)), states
 
 
 def _explain(problem: Problem, source: AllData) -> None:
@@ -341,12 +344,12 @@ def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) 
     )
 
 
-def _of_batch(batch: Any) -> Any:
+def _of_batch(batch: Any, double: bool = False) -> Any:
     """Return a loader's batch with arrays of JAX, but for flags."""
 
     def converted(part: Any) -> Any:
         is_number = isinstance(part, int | float) and not isinstance(part, bool)
-        return jnp.asarray(part) if is_number else in_jax(part)
+        return jnp.asarray(part) if is_number else in_jax(part, double)
 
     return jax.tree.map(converted, batch)
 

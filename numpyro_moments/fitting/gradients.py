@@ -23,6 +23,7 @@ from moment_calculus.optimisation.outcome import Course
 from moment_calculus.optimisation.training import ProgressBar
 from moment_calculus.optimisation.weighting import WarmUp
 from numpyro_moments.evaluation.arguments import Static, apart
+from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.problem import Problem
 
@@ -138,7 +139,14 @@ class GradientTrainer:
 
         inputs = self._state, *self._inputs(0, self.stretch), self.stretch
         name = "steps", rest.structure, self.source.size, *shape
-        return self.problem.programs(rest).compiled(name, run, *inputs)
+        try:
+            return self.problem.programs(rest).compiled(name, run, *inputs)
+        except LOOKS_AT_NUMBERS:
+            if type(self.source) is not AllData:
+                raise
+            data = inputs[1]
+            fixed = lambda state, _, *others: run(state, data, *others)  # noqa: E731
+            return Programs.alone().compiled(name, fixed, *inputs)
 
     def leave_saddle(self) -> bool:
         """Move restarts off saddles of a deterministic loss; return whether one moved."""

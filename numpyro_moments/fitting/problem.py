@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpyro.primitives import Messenger
 
@@ -129,17 +128,6 @@ def made_of(svi: SVI) -> tuple[Any, ...]:
     return svi.model, svi.guide, svi.loss, svi.optim, svi.constrain_fn, svi.static_kwargs
 
 
-def in_jax(data: Any) -> Any:
-    """Return arguments with JAX arrays for arrays of NumPy and tensors of torch."""
-
-    def converted(part: Any) -> Any:
-        # JAX confuses traces of NumPy's arrays in single and in double precision.
-        foreign = hasattr(part, "__array__") and not isinstance(part, jax.Array)
-        return jnp.asarray(np.asarray(part)) if foreign else part
-
-    return jax.tree.map(converted, data)
-
-
 # Compilation takes longer than the run: with these options 0.3 instead of 3.4 s for a
 # network of two layers.
 QUICK = {
@@ -177,14 +165,14 @@ def _evaluations_of(
         if rest not in kept:
             kept[rest] = Programs(*owners, plates, rest.leaves)
 
-        def evaluated(params: dict[str, Any], arrays: list, key: Any) -> Any:
-            args, kwargs = rest.joined(arrays)
+        def evaluated(params: dict[str, Any], key: Any, given: list | None) -> Any:
+            args, kwargs = rest.joined(arrays if given is None else given)
             weighted = problem.weighted(batch_size, None)
             program = Program(weighted.model, weighted.guide, args, kwargs, params)
             return compute(key, program)
 
-        inputs, name = (params, arrays, key), (*name, rest.structure, batch_size)
-        return kept[rest].compiled(name, evaluated, *inputs, options=options)(*inputs)
+        name = *name, rest.structure, batch_size
+        return kept[rest].run_on(arrays, name, evaluated, params, key, options=options)
 
     def particles(data: Arguments, count: int, call_index: int) -> tuple[np.ndarray, ...]:
         def sampled(key: Any, program: Program) -> tuple[jax.Array, ...]:

@@ -33,6 +33,7 @@ from moment_calculus.likelihoods.joint_powers import (
     power_mean_of_data,
 )
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
+from moment_calculus.numerics.execution import is_on_host
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.operations.shapes.coordinates import image_of
 from moment_calculus.operations.shapes.ordered import ORDERED
@@ -110,6 +111,8 @@ def _is_floating(value: Any) -> bool:
 def _double(value: Any) -> Any:
     if is_random(value) or isinstance(value, int | float):
         return value
+    if is_on_host():
+        return np.asarray(value, np.float64)
     value = jnp.asarray(value)
     if not _is_floating(value):
         return value
@@ -130,6 +133,7 @@ UNIVARIATE = Univariate(
     trials=(*_BINARY, dist.BinomialLogits, dist.BinomialProbs),
     zero_inflated=(dist.discrete.ZeroInflatedProbs,),
     expanded=(dist.ExpandedDistribution,),
+    on_host=lambda fn: jax.tree.map(np.asarray, fn),
 )
 
 
@@ -373,6 +377,13 @@ def _low_rank_normal(fn: Any, value: Any) -> jax.Array:
 @TEMPERED.register(dist.LowRankMultivariateNormal)
 def _tempered_low_rank_normal(fn: Any, value: Any, power: Any) -> jax.Array:
     return likelihoods.tempered_multivariate_normal(power, value, fn.loc, _root(fn))
+
+
+@expected_log_prob(dist.discrete.ZeroInflatedProbs)
+def _zero_inflated(fn: Any, value: Any) -> jax.Array:
+    odds, probability = (vars(fn).get(name) for name in ("gate_logits", "gate"))
+    of_base = partial(evaluate, "", fn.base_dist, value)
+    return UNIVARIATE.zero_inflated_counts(fn, value, odds, probability, of_base)
 
 
 @expected_log_prob(EmpiricalBayesNormal)

@@ -28,7 +28,7 @@ from moment_calculus.predictions.site import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
-from numpyro_moments.evaluation.arguments import Precision, checked, checked_key
+from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.evaluation.failure_causes import (
     UNDRAWN,
     diagnose_errors,
@@ -272,7 +272,9 @@ def predict(
     check_particles(propagation, num_particles)
     check_choice("categorical", categorical, PREDICTIVE_RULES)
     how = propagation_of(covariance, rules, categorical)
-    with Precision.of(params)(), diagnose_errors(model, args, kwargs):
+    precision = Precision.of(params)
+    with precision(), diagnose_errors(model, args, kwargs):
+        args, kwargs = in_jax((args, kwargs), precision.double)
         if propagation != "analytic":
             bind(guide, model, params)
             program, is_mean = (model, guide, args, kwargs, params), propagation == "mean"

@@ -12,10 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import Transform
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from guides.numpyro.latent_sites import is_latent
+from moment_calculus.operations.shapes.ordered import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.outcome import check_dictionary, of_fit
@@ -40,9 +42,8 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments.draws.model import NumPyroModel
-from numpyro_moments.evaluation.arguments import Precision, checked, checked_key
+from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale
-from numpyro_moments.fitting.problem import in_jax
 from numpyro_moments.fitting.storing import parameters_of, sampled_sites
 from numpyro_moments.response.derivatives import (
     CorrectedPredictions,
@@ -64,14 +65,17 @@ def location(site: dict, value: Any) -> tuple[jax.Array, jax.Array, Callable, Ca
     The log-slope is the log of the absolute determinant of the map's Jacobian, by element
     if the map works by element.
     """
-    if not is_random(value):
+    coordinates = coordinates_of(value)
+    if coordinates is not None or not is_random(value):
         transform = biject_to(site["fn"].support)
-        loc = transform.inv(value)
 
         def log_determinant(points: jax.Array) -> jax.Array:
             return transform.log_abs_det_jacobian(points, transform(points))
 
-        return loc, jnp.zeros_like(loc), transform, log_determinant
+        if coordinates is None:
+            loc = transform.inv(value)
+            return loc, jnp.zeros_like(loc), transform, log_determinant
+        return coordinates.mean, jnp.sqrt(coordinates.variance), transform, log_determinant
     base = value.base if isinstance(value, Deferred) else value
     if not isinstance(base, Gaussian):
         raise not_gaussian(site["name"])
@@ -176,7 +180,7 @@ class NumPyroProblem:
             within(to_support),
             within(log_slope),
             plates,
-            is_random(value) or not mixes_elements(biject_to(site["fn"].support)),
+            not (isinstance(to_support, Transform) and mixes_elements(to_support)),
         )
 
     @cached_property
@@ -234,7 +238,8 @@ class NumPyroProblem:
             return CorrectedPredictions(traces, self._flat, self.precision)
 
     def _arguments(self, args: tuple, named: Mapping[str, Any]) -> tuple:
-        return in_jax((args, named)) if args or named else (self.data, self.named)
+        given = args or named
+        return in_jax((args, named), self.precision.double) if given else (self.data, self.named)
 
     def _program(
         self, values: Mapping[str, Any], args: tuple, named: Mapping[str, Any]
@@ -415,4 +420,5 @@ def problem_of(
     precision, (data, named) = Precision.of(params, float64), arguments
     with precision():
         svi = SVI(model, guide, Adam(1.0), loss=objective)
-        return NumPyroProblem(svi, in_jax(data), in_jax(named), params, precision)
+        data, named = in_jax((data, named), precision.double)
+        return NumPyroProblem(svi, data, named, params, precision)

@@ -288,6 +288,13 @@ def _multivariate_normal_predictive(fn: Any) -> tuple:
     return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance)
 
 
+@expected_log_prob(dist.ZeroInflatedDistribution)
+def _zero_inflated(fn: Any, value: torch.Tensor) -> torch.Tensor:
+    odds, probability = (unwrap(vars(fn).get(name)) for name in ("gate_logits", "gate"))
+    of_base = partial(evaluate, "", fn.base_dist, value)
+    return UNIVARIATE.zero_inflated_counts(fn, value, odds, probability, of_base)
+
+
 @expected_log_prob(EmpiricalBayesNormal)
 def _empirical_bayes(fn: EmpiricalBayesNormal, value: Any) -> torch.Tensor:
     moments = unwrap(value).gaussian()

@@ -14,8 +14,10 @@ import torch
 from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from torch.distributions import biject_to
+from torch.distributions.transforms import Transform
 
 from moment_calculus.errors import not_in_guide
+from moment_calculus.operations.shapes.ordered import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.outcome import Fit, check_dictionary
@@ -141,7 +143,7 @@ class PyroProblem:
             within(to_support),
             within(log_slope),
             plates,
-            isinstance(value, MomentTensor) or not mixes_elements(biject_to(site["fn"].support)),
+            not (isinstance(to_support, Transform) and mixes_elements(to_support)),
         )
 
     @cached_property
@@ -263,15 +265,18 @@ def _location(site: Any, value: Any) -> tuple[torch.Tensor, torch.Tensor, Callab
     The log-slope is the log of the absolute determinant of the map's Jacobian, by element
     if the map works by element.
     """
-    if not isinstance(value, MomentTensor):
+    live = unwrap(value)
+    coordinates = coordinates_of(live)
+    if coordinates is not None or not isinstance(value, MomentTensor):
         transform = biject_to(site["fn"].support)
-        loc = transform.inv(value)
 
         def log_determinant(points: torch.Tensor) -> torch.Tensor:
             return transform.log_abs_det_jacobian(points, transform(points))
 
-        return loc, torch.zeros_like(loc), transform, log_determinant
-    live = unwrap(value)
+        if coordinates is None:
+            loc = transform.inv(value)
+            return loc, torch.zeros_like(loc), transform, log_determinant
+        return coordinates.mean, torch.sqrt(coordinates.variance), transform, log_determinant
     base = live.base if isinstance(live, Deferred) else live
     if not isinstance(base, Gaussian):
         raise not_gaussian(site["name"])

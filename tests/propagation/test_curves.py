@@ -94,12 +94,21 @@ def test_expected_gamma_densities_of_curves(host, name):
     np.testing.assert_allclose(loss, exact, rtol=1e-6)
 
 
-def test_other_functions_of_the_logarithm_of_a_product_are_refused(host):
-    def observed(dist, rate):
-        return dist.GammaPoisson(2.0, rate)
+def test_other_functions_of_the_logarithm_of_a_product_are_integrated(host):
+    """Its two factors are: their sum of logarithms is no Gaussian."""
+    exact = expected(
+        RATES["saturation"], lambda rate: stats.nbinom(2.0, rate / (1 + rate)).logpmf(Y)
+    )
+    loss = loss_of(host, RATES["saturation"], lambda dist, rate: dist.GammaPoisson(2.0, rate))
+    np.testing.assert_allclose(loss, exact, rtol=1e-6)
 
-    with pytest.raises(UnsupportedMoments, match="product of functions of different Gaussians"):
-        loss_of(host, RATES["saturation"], observed)
+
+@pytest.mark.parametrize("name", RATES)
+def test_the_logarithm_of_a_product_is_the_sum_of_logarithms(host, name):
+    """Of which a Normal density needs mean and variance."""
+    exact = expected(RATES[name], lambda mean: stats.norm(np.log(mean), NOISE).logpdf(Y))
+    loss = loss_of(host, RATES[name], lambda dist, mean: dist.Normal(host.np.log(mean), NOISE))
+    np.testing.assert_allclose(loss, exact, rtol=1e-7)
 
 
 def test_a_curve_that_may_be_negative_is_refused_with_its_line(host):

@@ -78,3 +78,31 @@ def test_the_shares_of_a_simplex_have_a_table(host):
         assert corrected == pytest.approx(exact.var()[share] ** 0.5, rel=0.1)
         assert 0 < low < mean < high < 1
     assert response.summary() == response.summary()
+
+
+def test_ordered_cut_points_are_corrected_by_their_coordinates(host):
+    """Where data say nothing of them: the posterior is the prior, so that all is exact."""
+
+    def model(y):
+        normal = host.dist.Normal(0.0, 1.5).expand([3]).to_event(1)
+        ordered = host.dist.TransformedDistribution(
+            normal, [host.dist.transforms.OrderedTransform()]
+        )
+        host.language.sample("cuts", ordered)
+        loc = host.language.sample("loc", host.dist.Normal(0.0, 2.0))
+        with host.language.plate("data", len(y)):
+            host.language.sample("obs", host.dist.Normal(loc, 1.0), obs=y)
+
+    with doubles(host):
+        response = response_of(host, model, host.array(Y.astype(float)))
+        np.testing.assert_allclose(response.location("cuts"), 0, atol=1e-6)
+        np.testing.assert_allclose(response.standard_deviation("cuts"), 1.5, rtol=1e-6)
+        values, density = response.weighted_draws(np.random.default_rng(0), 50)
+        constant = response.problem.log_joint(values) - density
+    assert (np.diff(np.asarray(values["cuts"])) > 0).all()
+    np.testing.assert_allclose(constant, constant.mean(), atol=1e-6)
+    found = numbers(response.summary())
+    assert found["cuts[0]"][2] == pytest.approx(1.5, rel=0.05)
+    assert found["cuts[1]"][0] == pytest.approx(np.exp(1.5**2 / 2), rel=0.2)
+    with pytest.raises(ValueError, match="mixed on its support"):
+        response.interval()

@@ -210,22 +210,26 @@ class Calibration:
         shares = coverage.expected, coverage.observed
         return plot_coverage(axes, self.prediction.name, self.observed.size, *shares)
 
+    @cached_property
+    def _coverage_of_90(self) -> Coverage:
+        return self.coverage(0.9)
+
     @property
     def p_value(self) -> float:
         """P-value of the coverage of 90 % intervals and the uniformity of the PIT together."""
-        coverage = float(self.coverage(0.9).p_value[0])
+        coverage = float(self._coverage_of_90.p_value[0])
         return min(1.0, 2 * min(coverage, self.uniformity.p_value))  # Bonferroni: two tests
 
     def summary(self) -> str:
         """Return the coverage of the 90 % intervals as a short text."""
-        return f"{float(self.coverage(0.9).observed[0]):.1%} inside 90 %"
+        return f"{float(self._coverage_of_90.observed[0]):.1%} inside 90 %"
 
     def verdict(self) -> str:
         """Return in words what coverage and PIT say about the predictions."""
         statistic, p_value = self.uniformity
         uniform = "not uniform" if p_value < SIGNIFICANT else "uniform, within chance"
         return (
-            f"{self.coverage(0.9).verdict()}.\n"
+            f"{self._coverage_of_90.verdict()}.\n"
             f"The PIT is {uniform} (Kolmogorov–Smirnov {statistic:.3f}, p = {p_value:.2g})."
         )
 

@@ -17,8 +17,7 @@ from moment_calculus.criticism.arviz_access import (
     replicated,
 )
 from moment_calculus.criticism.calibration.replications import p_values
-from moment_calculus.criticism.draws import Draws
-from moment_calculus.criticism.fitted_model import RESPONSE_ERRORS, FittedModel
+from moment_calculus.criticism.fitted_model import DRAWS, RESPONSE_ERRORS, FittedModel
 from moment_calculus.numerics.pareto import ImportanceWeights, smooth_weights
 from moment_calculus.predictions.mixtures import SampledSite
 from moment_calculus.response.response import Response
@@ -30,20 +29,16 @@ class DiagnosisInputs:
     """Draws, weights and predictions of a trained guide, computed once for all checks."""
 
     def __init__(self, fitted_model: FittedModel, num_samples: int) -> None:
-        self.fitted_model, self._count = fitted_model, num_samples
-        self.draws = cache(self._draws)  # as below, the same at each call
+        self.fitted_model, fitted_model.draw_count = fitted_model, num_samples
+        self.draws = fitted_model.cached_draws
         self.weights = cache(self._weights)
         self.container = cache(self._container)
 
     @property
     def size(self) -> int:
         """Return the number of coordinates of the latent sites."""
-        first = self.fitted_model.cached_draws(self.fitted_model.approximation).first
+        first = self.draws(self.fitted_model.approximation).first
         return sum(part.size for part in first.values())
-
-    def _draws(self, source: str) -> Draws:
-        """Return draws of the guide or linear response."""
-        return self.fitted_model.new_draws(source, self._count)
 
     def _weights(self, source: str) -> ImportanceWeights | str:
         """Return the importance weights of these draws, or why there are none."""
@@ -116,7 +111,7 @@ class DiagnosisInputs:
     @cached_property
     def mixtures(self) -> Mapping[str, SampledSite]:
         """Return the prediction of each site by all draws of the guide together."""
-        draws = self.fitted_model.cached_draws(self.fitted_model.approximation)
+        draws = self.draws(self.fitted_model.approximation).thinned(DRAWS)
         return self.fitted_model.mixtures(draws, MAX_ENTRIES // 4)[1]
 
     def p_values(self, sites: Sequence[str], statistics: Mapping[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NoReturn
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
@@ -27,6 +28,7 @@ from moment_calculus.functions.table import (
     activation,
 )
 from moment_calculus.numerics.arrays import Array, digamma, gammaln, log_ndtr, namespace
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, exponential_parts, scale_shift
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Deferred, Gaussian, Value
@@ -97,7 +99,12 @@ class PositiveFunction:
 
 
 def log(value: Value) -> Value:
-    """Return the logarithm of a positive function of a Gaussian; raise if it may be ≤ 0."""
+    """Return the logarithm of a positive function of a Gaussian; raise if it may be ≤ 0.
+
+    Of a product of positive functions it is the sum of their logarithms.
+    """
+    if (factors := several_factors(value)) is not None:
+        return reduce(add, map(log, factors))
     result = exponential_parts(value)
     if result is not None:
         base, rate, factor = result
@@ -243,6 +250,22 @@ def factors_of(value: Any) -> list[Value] | None:
     return None if parts is None else [step.apply_to(part, value) for part in parts]
 
 
+def several_factors(value: Any) -> list[Value] | None:
+    """Return the functions of Gaussians of which a value is the product; None if not several."""
+    factors = factors_of(value) if isinstance(value, Gaussian) else None
+    return [assume_positive(factor) for factor in factors] if factors and factors[1:] else None
+
+
+def positive_factors(value: Any) -> list[Value] | None:
+    """Return the factors of a product of several functions that are not negative; else None.
+
+    The product as a value is matched by a Gaussian, which takes negative values.
+    """
+    factors = several_factors(value)
+    known = factors and all(isinstance(f, Deferred) and f.bounds.low >= 0 for f in factors)
+    return factors if known else None
+
+
 def _log(x: Array) -> Array:
     return namespace(x).log(x)
 
@@ -277,7 +300,7 @@ def _raise_undefined(value: Value, what: str) -> NoReturn:
     elif value.step.is_product:
         cause = (
             f"{what} of a product of functions of different Gaussians, which is matched by a "
-            "Gaussian and so takes negative values (only of exponentials the product is one)"
+            "Gaussian and so takes negative values"
         )
     elif is_linear(value):
         cause = f"{what} of a Gaussian is not defined: it takes negative values"

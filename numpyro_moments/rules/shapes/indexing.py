@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnknownNumbers, UnsupportedMoments
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations import shapes
 from moment_calculus.operations.elementwise.choices import where
@@ -302,7 +302,7 @@ def dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Value:
 
 def _require_known(places: Any, operands: Any) -> None:
     if not all(map(is_known, places)):
-        raise UnsupportedMoments(
+        raise UnknownNumbers(
             "an update at a place that is not known when the program is traced",
             sites=frozenset().union(*(getattr(o, "sites", ()) for o in operands)),
             remedy="update at a fixed place, or choose by a certain mask with jnp.where" + OR_DRAW,

@@ -83,12 +83,11 @@ def test_a_point_has_no_spread(host):
 
 def inputs_of(log_weights, size=3):
     count = len(log_weights)
-    draws = Draws("", {"x": np.zeros((1, count))}, log_density=-log_weights[None])
+    draws = Draws("", {"x": np.zeros((1, count, size))}, log_density=-log_weights[None])
     subject = SimpleNamespace(
         approximation="DVIGuide",
         approximations=["DVIGuide"],
-        new_draws=lambda *_: draws,
-        cached_draws=lambda _: SimpleNamespace(first={"x": np.zeros(size)}),
+        cached_draws=lambda _: draws,
         log_joint=lambda _: np.zeros(count),
     )
     return DiagnosisInputs(subject, count)

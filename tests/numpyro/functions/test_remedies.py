@@ -54,8 +54,8 @@ DRAWN = {
         "mean and variance only",
     ),
     "log of a Gaussian": (normal(lambda a, b: jnp.log(a + b)), "log of a Gaussian is not defined"),
-    "log of a product": (
-        normal(lambda a, b: jnp.log(jax.nn.softplus(a) * jax.nn.softplus(b))),
+    "root of a product": (
+        normal(lambda a, b: jnp.sqrt(jax.nn.softplus(a) * jax.nn.softplus(b))),
         "product of functions of different Gaussians",
     ),
     "rounding": (normal(lambda a, b: a.astype(int) * 1.0), "conversion of a random value"),
@@ -115,7 +115,7 @@ def test_drawing_the_sites_helps(name):
 
 
 def test_what_is_positive_is_not_to_be_made_positive():
-    for name in ("log of a sum", "log of a product"):
+    for name in ("log of a sum", "root of a product"):
         assert "make it positive" not in refused(DRAWN[name][0]).remedy
     assert "make it positive" in refused(DRAWN["log of a Gaussian"][0]).remedy
 

@@ -144,18 +144,13 @@ def test_registered_predictive_moments_serve():
     close(prediction.variance, jnp.full((len(X), 3), 5.0))
 
 
-@pytest.mark.parametrize("name", ["Gamma", "Exponential"])
-def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused(name):
-    """Its quadrature would go through negative rates, where 1/rate is any number.
-
-    The loss needs the means of the rate and of its logarithm only, which are exact.
-    """
-    make = {"Gamma": lambda rate: dist.Gamma(2.0, rate), "Exponential": dist.Exponential}[name]
+def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused():
+    """Its quadrature would go through negative rates, where 1/rate is any number."""
 
     def model(y=None):
         a, b = (numpyro.sample(site, dist.LogNormal(0.0, 1.0)) for site in "ab")
         with numpyro.plate("data", 3):
-            numpyro.sample("obs", make(jnp.broadcast_to(a * (1.0 + b), (3,))), obs=y)
+            numpyro.sample("obs", dist.Gamma(2.0, jnp.broadcast_to(a + b, (3,))), obs=y)
 
     guide = DVIGuide(init_scale=0.5)
     bind(guide, model)

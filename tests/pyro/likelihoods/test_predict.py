@@ -132,11 +132,11 @@ def test_registered_predictive_moments_serve():
     assert torch.allclose(prediction.variance, torch.tensor(5.0))
 
 
-def of_product(fn):
+def of_two(fn):
     def model(y=None):
         a, b = (pyro.sample(name, dist.LogNormal(0.0, 1.0)) for name in "ab")
         with pyro.plate("data", 3):
-            pyro.sample("obs", fn(a * (1 + b)), obs=y)
+            pyro.sample("obs", fn(a, b), obs=y)
 
     return model
 
@@ -144,16 +144,17 @@ def of_product(fn):
 @pytest.mark.filterwarnings("error")
 def test_a_confined_parameter_that_was_matched_by_a_gaussian_is_refused():
     """Its quadrature would go through negative rates, where 1/rate is any number."""
-    model, guide = of_product(lambda rate: dist.Gumbel(0.0, rate)), DVIGuide(init_scale=0.5)
+    model, guide = of_two(lambda a, b: dist.Gumbel(0.0, a + b)), DVIGuide(init_scale=0.5)
     with pytest.raises(UnsupportedMoments, match=r"Gaussian|sqrt|log of"):
         DeterministicELBO().loss(model, guide, torch.ones(3))
-    with pytest.raises(UnsupportedMoments, match=r"is a Gaussian value|three parameters"):
+    with pytest.raises(UnsupportedMoments, match="is a Gaussian value"):
         predict(model, guide)
 
 
 def test_a_product_of_positive_functions_is_integrated_over_both():
     """A rate that a Gaussian with its moments would make negative; beside draws."""
-    model = of_product(lambda rate: dist.ZeroInflatedPoisson(rate, gate=torch.tensor(0.2)))
+    gate = torch.tensor(0.2)
+    model = of_two(lambda a, b: dist.ZeroInflatedPoisson(a * (1 + b), gate=gate))
     guide = DVIGuide(init_scale=0.5)
     loss = DeterministicELBO().loss(model, guide, torch.ones(3))
     drawn = pyro.infer.Trace_ELBO(20_000, max_plate_nesting=1, vectorize_particles=True)

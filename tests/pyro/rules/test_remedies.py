@@ -43,8 +43,8 @@ DRAWN = {
     "power of both": (normal(lambda a, b: a.exp() ** b), "random power"),
     "log of a sum": (normal(lambda a, b: (a.exp() + b.exp()).log()), "mean and variance only"),
     "log of a Gaussian": (normal(lambda a, b: (a + b).log()), "log of a Gaussian is not defined"),
-    "log of a product": (
-        normal(lambda a, b: (F.softplus(a) * F.softplus(b)).log()),
+    "root of a product": (
+        normal(lambda a, b: (F.softplus(a) * F.softplus(b)).sqrt()),
         "product of functions of different Gaussians",
     ),
     "rounding": (normal(lambda a, b: torch.div(a, 2.0, rounding_mode="floor")), "rounding_mode"),
@@ -93,7 +93,7 @@ def test_drawing_the_sites_helps(name):
 
 
 def test_what_is_positive_is_not_to_be_made_positive():
-    for name in ("log of a sum", "log of a product"):
+    for name in ("log of a sum", "root of a product"):
         assert "make it positive" not in refused(DRAWN[name][0]).remedy
     assert "make it positive" in refused(DRAWN["log of a Gaussian"][0]).remedy
 

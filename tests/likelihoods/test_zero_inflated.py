@@ -1,0 +1,115 @@
+"""Counts with more zeros whose gate and rate are random, beside a product of Gauss rules."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as numpyro_dist
+import pyro.distributions as pyro_dist
+import pytest
+import torch
+from scipy import special, stats
+
+from moment_calculus.errors import UnsupportedMoments
+from numpyro_moments.likelihoods import expected as in_numpyro
+from pyro_moments.likelihoods import expected as in_pyro
+from tests.numpyro.likelihoods.cases import MEAN, VARIANCE, distribution, latent
+from tests.oracles.quadrature import hermite_grid
+from tests.pyro.likelihoods.test_likelihoods import latent as pyro_latent
+
+COUNTS = np.array([0.0, 3.0, 0.0])
+GATE_MEAN, GATE_VARIANCE = np.array([-2.0, 0.4, 1.0]), np.array([1.5, 0.2, 0.6])
+
+pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
+
+# By name: of a framework's functions, the log-odds of the gate, and the log rate.
+COUNTED = {
+    "gate": lambda dist, exp, sigmoid, u, v: dist.ZeroInflatedDistribution(
+        dist.Poisson(exp(v)), gate=sigmoid(u)
+    ),
+    "log-odds": lambda dist, exp, sigmoid, u, v: dist.ZeroInflatedDistribution(
+        dist.Poisson(exp(v)), gate_logits=u
+    ),
+    "certain rate": lambda dist, exp, sigmoid, u, v: dist.ZeroInflatedDistribution(
+        dist.Poisson(1.5 + 0 * MEAN_OF[dist]), gate_logits=u
+    ),
+    "negative binomial": lambda dist, exp, sigmoid, u, v: dist.ZeroInflatedDistribution(
+        (dist.NegativeBinomialLogits if dist is numpyro_dist else dist.NegativeBinomial)(
+            2.0, logits=v
+        ),
+        gate_logits=u,
+    ),
+    "another gate": lambda dist, exp, sigmoid, u, v: dist.ZeroInflatedDistribution(
+        dist.Poisson(exp(v)), gate=1 - 0.5 * sigmoid(u)
+    ),
+}
+MEAN_OF = {pyro_dist: torch.tensor(MEAN), numpyro_dist: MEAN}
+
+
+def densities(name, u, v):
+    base = {
+        "certain rate": lambda: stats.poisson(1.5 + 0 * v),
+        "negative binomial": lambda: stats.nbinom(2.0, special.expit(-v)),
+    }.get(name, lambda: stats.poisson(np.exp(v)))()
+    gate = 1 - 0.5 * special.expit(u) if name == "another gate" else special.expit(u)
+    with np.errstate(divide="ignore"):
+        extra = np.where(COUNTS == 0, np.log(gate), -np.inf)
+    return np.logaddexp(extra, np.log1p(-gate) + base.logpmf(COUNTS))
+
+
+def oracle(name):
+    z, weights = hermite_grid(60, 2)
+    u, v = (
+        mean + np.sqrt(variance) * z[:, i : i + 1]
+        for i, (mean, variance) in enumerate([(GATE_MEAN, GATE_VARIANCE), (MEAN, VARIANCE)])
+    )
+    return weights @ densities(name, u, v)
+
+
+def of_pyro(name, mean, variance):
+    u = pyro_latent("u", torch.as_tensor(mean), torch.as_tensor(variance))
+    v = pyro_latent("v", torch.tensor(MEAN), torch.tensor(VARIANCE))
+    fn = COUNTED[name](pyro_dist, torch.exp, torch.sigmoid, u, v)
+    return in_pyro.evaluate("obs", fn, torch.tensor(COUNTS))
+
+
+def of_numpyro(name, mean, variance):
+    u, v = latent("u", mean, variance), latent("v")
+    make = lambda u, v: COUNTED[name](numpyro_dist, jnp.exp, jax.nn.sigmoid, u, v)  # noqa: E731
+    return in_numpyro.evaluate("obs", distribution(make, u, v), COUNTS)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+@pytest.mark.parametrize("evaluate", [of_pyro, of_numpyro])
+def test_densities_agree_with_a_product_of_gauss_rules(evaluate, name):
+    found = evaluate(name, GATE_MEAN, GATE_VARIANCE)
+    np.testing.assert_allclose(found, oracle(name), rtol=2e-6)
+
+
+def test_gradients_are_alike_and_finite_where_the_gate_is_certain():
+    parts = GATE_MEAN, [0.0, 1.0, 0.0]
+    mean, variance = (torch.tensor(part, requires_grad=True) for part in parts)
+    of_pyro("log-odds", mean, variance).sum().backward()
+    others = jax.grad(lambda *moments: of_numpyro("log-odds", *moments).sum(), (0, 1))(
+        *map(jnp.array, parts)
+    )
+    for ours, other in zip((mean.grad, variance.grad), others, strict=True):
+        np.testing.assert_allclose(ours, other, rtol=1e-8, atol=1e-12)
+        assert np.isfinite(other).all()
+
+
+def test_one_gaussian_behind_both():
+    u = pyro_latent("u", torch.tensor(MEAN), torch.tensor(VARIANCE))
+    fn = pyro_dist.ZeroInflatedPoisson(torch.exp(u), gate_logits=2 * u)
+    z, weights = hermite_grid(100, 1)
+    points = MEAN + np.sqrt(VARIANCE) * z
+    found = in_pyro.evaluate("obs", fn, torch.tensor(COUNTS))
+    np.testing.assert_allclose(found, weights @ densities("gate", 2 * points, points), rtol=1e-6)
+
+
+def test_a_gaussian_gate_is_refused():
+    u = pyro_latent("u", torch.tensor(GATE_MEAN), torch.tensor(GATE_VARIANCE))
+    fn = pyro_dist.ZeroInflatedPoisson(torch.tensor(2.0), gate=u, validate_args=False)
+    with pytest.raises(UnsupportedMoments, match="not confined"):
+        in_pyro.evaluate("obs", fn, torch.tensor(COUNTS))
