@@ -42,7 +42,7 @@ class IndexArrays:
 
 def _key(equation: Any, operands: list[Any]) -> Any:
     """Return what tells an equation on index arrays from others; None for other equations."""
-    whole = all(not jnp.issubdtype(out.aval.dtype, jnp.inexact) for out in equation.outvars)
+    whole = all(_is_whole(out.aval.dtype) for out in equation.outvars)
     if not (whole and operands and equation.outvars):
         return None
     known = tuple(map(_identity, operands))
@@ -54,11 +54,16 @@ def _key(equation: Any, operands: list[Any]) -> Any:
     return key
 
 
+def _is_whole(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.bool_)
+
+
 def _identity(operand: Any) -> Any:
     """Return the number that an operand is, or the identity of an array."""
-    if np.ndim(operand) or is_traced(operand):
+    if np.ndim(operand) or is_traced(operand) or not _is_whole(jnp.result_type(operand)):
         return id(operand)
-    return np.asarray(operand).item(), np.result_type(operand).name
+    number = np.asarray(operand)
+    return number.item(), number.dtype.name
 
 
 def _joins_columns(equation: Any, operands: list[Any]) -> bool:

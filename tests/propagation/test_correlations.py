@@ -100,8 +100,9 @@ def factors(size):
 
 
 DEVIATIONS = {2: ([0.1, -0.3], [0.2, 0.3])}
-EFFECTS = np.array([[0.2, -0.5], [1.0, 0.4], [0.1, -0.3]]), np.array(
-    [[0.3, 0.5], [0.2, 0.6], [0.1, 0.4]]
+EFFECTS = (
+    np.array([[0.2, -0.5], [1.0, 0.4], [0.1, -0.3]]),
+    np.array([[0.3, 0.5], [0.2, 0.6], [0.1, 0.4]]),
 )
 SITES = {
     "deviations": DEVIATIONS[2],
@@ -256,5 +257,5 @@ def test_other_random_factors_are_refused(host):
         zeros = host.array(np.zeros(2))
         host.language.sample("y", host.dist.MultivariateNormal(zeros, scale_tril=root * root))
 
-    with pytest.raises(UnsupportedMoments, match="(?s)LKJCholesky.*factor"):
+    with pytest.raises(UnsupportedMoments, match=r"(?s)LKJCholesky.*factor"):
         losses(host, host.package.DeterministicELBO(), model, {"factor": COORDINATES[1]})

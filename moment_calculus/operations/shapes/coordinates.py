@@ -61,3 +61,9 @@ def repeated_vector(value: Any) -> Any:
             break
         value = source
     return value
+
+
+def coordinates_of(value: Any) -> Gaussian | None:
+    """Return the coordinates of a value on a support; None of other values."""
+    image = image_of(value)
+    return None if image is None else image.coordinates
