@@ -56,7 +56,7 @@ def _is_matmul(x: Any, y: Any, dimension_numbers: Any) -> bool:
 
 
 @moment_rule("reduce_sum")
-def reduce_sum(x: Value, *, axes: Any, **_: Any) -> Value:
+def reduce_sum(x: Value, *, axes: Any, **_: Any) -> Any:
     """Serve ``jnp.sum`` and ``jnp.mean`` over features, and over independent batch elements."""
     if tuple(axes) == (len(x.shape) - 1,) and log_simplex(x) is not None:
         return jnp.ones_like(x.at_mean[..., 0])

@@ -256,7 +256,8 @@ def cholesky_ex(input: Any) -> Any:
     """Serve the validation of covariance matrices."""
     factor = factorisation.cholesky(input)
     success = torch.zeros(factor.shape[:-2], dtype=torch.int)
-    return torch.return_types.linalg_cholesky_ex((factor, success))
+    kind: Any = torch.return_types
+    return kind.linalg_cholesky_ex((factor, success))
 
 
 @moment_rule(*named("isclose"))

@@ -83,21 +83,21 @@ def factor_of(value: Any) -> Factor | None:
     if step.is_product:
         one, other = step.inputs
         return _scaled_rows(one, narrow(other)) or _scaled_rows(other, narrow(one))
-    return factor_of(step.source) if _is_repeated(value) else None
+    return factor_of(step.inputs[0]) if _is_repeated(value) else None
 
 
 def _is_repeated(value: Gaussian) -> bool:
     """Whether the value repeats one matrix along the batch."""
     if not isinstance(value.step, Expanded | Reshaped):
         return False
-    source = value.step.source
+    source: Gaussian = value.step.source
     return source.shape[-2:] == value.shape[-2:] and math.prod(source.shape[:-2]) == 1
 
 
 def narrow(value: Gaussian) -> Gaussian:
     """Return the value that was broadcast to this one."""
     while isinstance(value.step, Expanded):
-        value = value.step.source
+        value = value.step.inputs[0]
     return value
 
 

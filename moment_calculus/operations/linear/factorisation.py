@@ -97,8 +97,8 @@ def _factors(value: Any) -> list[Any]:
     if not isinstance(function, Gaussian) or image_of(function) is not None:
         return [function]
     step = function.step
-    if _is_transposed(function) and step.source.step.symmetric:
-        return [step.source]
+    if _is_transposed(function) and step.inputs[0].step.symmetric:
+        return [step.inputs[0]]
     if step.affine is not None and isinstance(step.affine[2], int | float) and not step.affine[2]:
         return [*_factors(step.affine[0]), step.affine[1]]
     parts = step.inputs if step.is_product else ()
@@ -107,7 +107,9 @@ def _factors(value: Any) -> list[Any]:
 
 def _row_scales(parts: list[Any]) -> list[Any] | None:
     """Return the scales s of the rows, if the parts multiply to s sᵀ; else None."""
-    rows, columns, numbers = [], [], []
+    rows: list[Any] = []
+    columns: list[Any] = []
+    numbers: list[Any] = []
     for part in parts:
         shape = (1, 1, *shape_of(part))[-2:]
         kind = numbers if shape == (1, 1) else rows if shape[1] == 1 else columns
