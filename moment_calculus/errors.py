@@ -412,7 +412,8 @@ def unknown_sample_sites(unknown: Iterable[str], latent: list[str]) -> Unsupport
 def discrete_remedy(framework: str) -> str:
     """Return what to do about a discrete latent site."""
     return (
-        "sum it out in the model, e.g. by MixtureSameFamily, or by a factor of the logsumexp of "
-        f"the terms of its values; or use {framework}'s "
+        "marginalise it in the model, by a factor of the logsumexp of the terms of its values, or "
+        "by MixtureSameFamily with sample_sites= of the sites of its components; or use "
+        f"{framework}'s "
         "TraceEnum_ELBO; hide it from an automatic guide only if the model enumerates it"
     )

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, squared
 
 VECTOR_INIT_SCALE = 0.5
+Maker = TypeVar("Maker", bound=Callable[..., None])
+
+
+def with_known_options(init: Maker) -> Maker:
+    """Decorate the ``__init__`` of a guide: unknown options raise TypeError with the nearest."""
+    signature = inspect.signature(init)
+    options = [name for name in signature.parameters if name != "self"]
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs.keys() - options:
+            near = difflib.get_close_matches(name, options, 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else f"its options are {', '.join(options)}"
+            raise TypeError(f"{type(self).__name__} has no option '{name}': {hint}")
+        init(self, *args, **kwargs)
+
+    return checked  # type: ignore[return-value]
 
 
 def checked_scale(init_scale: float) -> float:

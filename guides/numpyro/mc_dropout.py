@@ -19,7 +19,7 @@ from guides.families.mc_dropout import (
     bounded_site_error,
     prior_scale,
 )
-from guides.families.mean_field import FixedSettings, LatentSite
+from guides.families.mean_field import FixedSettings, LatentSite, with_known_options
 from guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real
 from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.numerics.private_apis import (
@@ -219,6 +219,7 @@ class MCDropoutGuide(FixedSettings, DVIGuide):
 
     why_no_prior = "has no density"  # why prior=... raises an error
 
+    @with_known_options
     def __init__(
         self,
         model: Callable | None = None,

@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer.autoguide import AutoGuide
 
-from guides.families.mean_field import LatentSite, checked_scale
+from guides.families.mean_field import LatentSite, checked_scale, with_known_options
 from guides.numpyro.latent_sites import (
     ModelTrace,
     check_fixed_supports,
@@ -58,6 +58,7 @@ class DVIGuide(AutoGuide):
     model: Callable | None
     scale_constraint = scale_positive
 
+    @with_known_options
     def __init__(
         self,
         model: Callable | None = None,

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from guides.families import tridiagonal
-from guides.families.mean_field import FixedSettings, LatentSite
+from guides.families.mean_field import FixedSettings, LatentSite, with_known_options
 from guides.families.tridiagonal import (
     NO_PRIOR,
     Group,
@@ -130,6 +130,7 @@ class TridiagonalGuide(FixedSettings, DVIGuide):
 
     why_no_prior = NO_PRIOR
 
+    @with_known_options
     def __init__(
         self,
         model: Callable | None = None,

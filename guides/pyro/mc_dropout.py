@@ -21,7 +21,7 @@ from guides.families.mc_dropout import (
     bounded_site_error,
     prior_scale,
 )
-from guides.families.mean_field import FixedSettings, LatentSite
+from guides.families.mean_field import FixedSettings, LatentSite, with_known_options
 from guides.pyro.mean_field import DVIGuide, init_to_network, is_real
 
 
@@ -224,6 +224,7 @@ class MCDropoutGuide(FixedSettings, DVIGuide):
 
     why_no_prior = "has no density"  # why prior=... raises an error
 
+    @with_known_options
     def __init__(
         self,
         model: Callable | None = None,

@@ -26,6 +26,7 @@ from guides.families.mean_field import (
     checked_scale,
     initial_noise_scale,
     varying_support_error,
+    with_known_options,
 )
 from guides.pyro.ownership import claim_names, release_names
 
@@ -210,6 +211,7 @@ class DVIGuide(AutoGuide):
         >>> guide = DVIGuide(init_scale=0.02)
     """
 
+    @with_known_options
     def __init__(
         self,
         model: Callable | None = None,

@@ -13,7 +13,7 @@ from pyro.nn import PyroModule, PyroParam
 from torch.distributions import biject_to
 
 from guides.families import tridiagonal
-from guides.families.mean_field import FixedSettings, LatentSite
+from guides.families.mean_field import FixedSettings, LatentSite, with_known_options
 from guides.families.tridiagonal import (
     NO_PRIOR,
     Group,
@@ -126,6 +126,7 @@ class TridiagonalGuide(FixedSettings, DVIGuide):
 
     why_no_prior = NO_PRIOR
 
+    @with_known_options
     def __init__(
         self,
         model: Callable | None = None,

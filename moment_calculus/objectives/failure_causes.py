@@ -102,7 +102,7 @@ class Diagnosis(Observations):
         if (site := UNOBSERVED.search(str(error))) is not None:
             raise UnsupportedMoments(
                 f"site '{site[1]}' is discrete and has no observations: pass y, the argument that "
-                "the model gives to obs=",
+                "the model gives to its obs=, or marginalise it in the model if it is latent",
                 sites=site.groups(),
                 remedy=f"pass y; if it is latent, {discrete_remedy(self.framework)}",
             ) from error
@@ -127,7 +127,10 @@ class Diagnosis(Observations):
     def _explain_shapes(self, model: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
         if isinstance(error, self.shape_errors):
             self._refuse_weights_in_plates(model, args, kwargs, error)
-        if not SHAPES.match(str(error)) or getattr(error, "remedy", None):
+        if not SHAPES.match(str(error)):
+            return
+        self._explain_latent_rows(model, args, kwargs, error)
+        if getattr(error, "remedy", None):
             return
         shapes = {name: part.shape for name, part in self.arrays(model, args, kwargs)}
         shown = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())
@@ -139,6 +142,29 @@ class Diagnosis(Observations):
             f"{cures}",
             location=raising_line(error),
         ) from error
+
+    def _explain_latent_rows(
+        self, model: Callable, args: tuple, kwargs: dict, error: Exception
+    ) -> None:
+        """Raise UnsupportedMoments if a latent site has an element for every row of a training."""
+        rows = {part.shape[0] for _, part in self.arrays(model, args, kwargs) if part.shape}
+        headline = str(error).partition("\n")[0]
+        sizes = {int(size) for size in re.findall(r"\d+", headline)} - {1}
+        of_site = getattr(error, "sites", ())
+        for site in self.latent_sites(model, args, kwargs) if len(rows) == 1 else ():
+            name, shape = site["name"], (*site["fn"].batch_shape, *site["fn"].event_shape)
+            if not rows & {*shape} & sizes or not sizes - rows or (of_site and name not in of_site):
+                continue
+            plates = [f.name for f in site["cond_indep_stack"] if f.size in rows]
+            where = f"of plate '{plates[0]}'" if plates else "of the data"
+            (here,) = rows
+            raise UnsupportedMoments(
+                f"latent site '{name}' has an element for every row {where}, not of {here} other "
+                "rows: train with these rows too, their observations hidden by a mask, or predict "
+                f"the rows of the training ({headline})",
+                sites=[name],
+                location=site["line"] or raising_line(error),
+            ) from error
 
     def refuse_empty_inputs(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception

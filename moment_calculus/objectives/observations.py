@@ -15,6 +15,7 @@ import numpy as np
 from moment_calculus.errors import UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import namespace
 
+OPEN = ("Beta",)  # families whose densities do not exist at the ends of their support
 NOT_FINITE = "NaN or infinite"
 REMEDY = (
     "leave such rows out, impute them, or hide them by a mask ({mask}(mask=...)); NaN in an input "
@@ -118,6 +119,8 @@ class Observations(ABC):
             self.refuse_infinite(f"the data of observed site '{site.name}'{argument}", site.value)
         if site.inside is not None:
             self._check_support(site, argument)
+        if site.family in OPEN:
+            self._check_ends(site, argument)
 
     def refuse_infinite(self, what: str, data: Any, error: Exception | None = None) -> None:
         """Raise UnsupportedMoments if data have NaN or infinite elements."""
@@ -162,6 +165,21 @@ class Observations(ABC):
             f"of {bad.size} that {site.family} does not take, the first {value[tuple(index)]} "
             f"{place(index)}: it takes {allowed}",
             remedy=remedy,
+        )
+
+    def _check_ends(self, site: Observation, argument: str) -> None:
+        """Raise UnsupportedMoments for data at 0 or 1, where a density is zero or infinite."""
+        counts = np.True_ if site.mask is None else over_events(site.mask, site.event_dims[0])
+        at_end = ((site.value == 0) | (site.value == 1)) & counts
+        if not at_end.any():
+            return
+        first = np.argwhere(at_end)[0]
+        raise UnsupportedMoments(
+            f"the data of observed site '{site.name}'{argument} have {int(at_end.sum())} "
+            f"element(s) of {at_end.size} that are 0 or 1, the first {place(first)}, where the "
+            f"density of {site.family} is zero or infinite: move them inside, as by "
+            "(y * (n - 1) + 0.5) / n of n rows",
+            remedy="move them inside, or model them apart, by a Bernoulli site of 0, 1 and others",
         )
 
     def _is_checked(self, name: str, value: Any) -> bool:

@@ -23,6 +23,8 @@ from moment_calculus.optimisation.rounds import (
 from moment_calculus.optimisation.training import ProgressBar
 
 MAX_DENSE_PARAMETERS = 1000  # largest number of parameters for the dense Hessian
+NEAR = 1e-3  # nats from an optimum where rounding may end the search
+STALLED = 30  # steps in a row without a change of the loss that end it there
 
 
 def newton(
@@ -47,9 +49,13 @@ def newton(
         threshold = max(tolerance, ROUNDING * objective.precision * abs(outcome.loss))
         outcome.decrement = decrement(current, position, threshold)
         outcome.has_small_decrement = outcome.decrement <= threshold
-        if not outcome.has_small_decrement:
-            return ""
-        return f"the Newton decrement is {outcome.decrement:.1e}"
+        gain = f"the Newton decrement is {outcome.decrement:.1e}"
+        if outcome.has_small_decrement:
+            return gain
+        # Each step that rounding hides shrinks the region to a quarter.
+        recent = outcome.losses[-STALLED:]
+        stalled = outcome.decrement <= NEAR and recent == [outcome.loss] * STALLED
+        return f"rounding hides what another step would gain: {gain}" if stalled else ""
 
     if size <= MAX_DENSE_PARAMETERS:
         options = _trust_region_options(1.0, 0.0)

@@ -56,7 +56,7 @@ _BINARY = dist.BernoulliLogits, dist.BernoulliProbs
 def draw_observations(fn: Any, key: jax.Array, count: int, shape: tuple[int, ...]) -> jax.Array:
     """Draw parameters, and an observation for each: [count, *shape]."""
     distribution_at, arguments = _parametrise(fn)
-    keys = iter(jax.random.split(key, 3))  # of at most two Gaussians, and of the observation
+    keys = iter(jax.random.split(key, 4))  # of at most three Gaussians, and of the observation
 
     def noise(shape: tuple[int, ...]) -> jax.Array:
         return jax.random.normal(next(keys), shape)

@@ -133,6 +133,12 @@ CALLS = {
     "lr": Mistake(fit(lr=0.1), "no option 'lr'", "did you mean learning_rate?"),
     "optimizer": Mistake(fit(optimizer=None), "no option 'optimizer'", "did you mean optimiser?"),
     "num_steps": Mistake(fit(num_steps=3), "no option 'num_steps'", "did you mean steps?"),
+    "an option of a guide": Mistake(
+        lambda host: host.package.DVIGuide(init_scal=0.1), "no option 'init_scal'", "init_scale"
+    ),
+    "an option that a guide has not": Mistake(
+        lambda host: host.package.TridiagonalGuide(warp=1), "no option 'warp'", "options are .*init"
+    ),
     "an option that is none": Mistake(fit(warp=3), "no option 'warp'", "options are .*steps"),
     "more arguments than the model takes": Mistake(
         verb("predict", regression, result, inputs, outputs, inputs),

@@ -13,16 +13,20 @@ from tests.mistakes.models import (
     ROWS,
     Mistake,
     binary,
+    by_row,
     changed,
     classes,
     column,
     counts,
     data,
+    enumerated,
     fitted,
     of,
     positive,
+    proportions,
     trained,
     trials,
+    vector_by_row,
 )
 
 
@@ -52,6 +56,17 @@ def predict(x):
     return lambda host: host.package.predict(host.regression, trained(host.name), host.array(x))
 
 
+def of_rows(model):
+    """Predictions of other rows than those of the training."""
+
+    def call(host):
+        made = model(host)
+        return host.package.predict(made, fitted(host, made, IN, OUT), host.array(IN[:7]))
+
+    return call
+
+
+PROPORTIONS = ((np.arange(ROWS) + 0.5) / ROWS).astype(np.float32)
 NAN_INPUTS = changed(IN, (4, 1), np.nan)
 NAN_OUTPUTS = changed(OUT, 7, np.nan)
 WITH_NEGATIVE = changed(COUNTS, 2, -1)
@@ -132,6 +147,20 @@ DATA = {
     ),
     "forgotten counts": Mistake(
         lambda host: fitted(host, counts(host), IN), "'obs' is discrete", "pass y"
+    ),
+    "proportions of zero and one": Mistake(
+        fit(IN, changed(PROPORTIONS, [3, 9], [0, 1]), proportions),
+        r"'obs' \(argument 'y'\) have 2 .* are 0 or 1, the first in row 3.* Beta",
+        r"move them inside, as by \(y \* \(n - 1\) \+ 0.5\) / n",
+    ),
+    "new rows of an effect by row": Mistake(
+        of_rows(by_row), "'effect' has an element for every row of plate 'data'", "hidden by a mask"
+    ),
+    "new rows of a vector by row": Mistake(
+        of_rows(vector_by_row), "'effect' has an element for every row of the data", "by a mask"
+    ),
+    "an enumerated site": Mistake(
+        fit(IN, OUT, enumerated), "'kind' is discrete", "marginalise it in the model"
     ),
     "no new inputs": Mistake(predict(IN[:0]), r"batch is empty.*'x'.*\(0, 3\)", "at least one row"),
     "new inputs with other columns": Mistake(

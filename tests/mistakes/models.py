@@ -47,6 +47,7 @@ def of(family):
 counts = of(lambda host, eta: host.dist.Poisson(host.np.exp(0.1 * eta)))
 binary = of(lambda host, eta: host.dist.Bernoulli(logits=eta))
 trials = of(lambda host, eta: host.dist.Binomial(4, logits=eta))
+proportions = of(lambda host, eta: host.dist.Beta(host.np.exp(0.1 * eta), host.np.exp(-0.1 * eta)))
 positive = of(lambda host, eta: host.dist.LogNormal(eta, 1.0))
 column = of(lambda host, eta: host.dist.Normal(eta[:, None], 1.0))
 
@@ -70,6 +71,44 @@ def other(host):
         slope = host.language.sample("slope", host.dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         with host.language.plate("data", len(x)):
             return host.language.sample("obs", host.dist.Normal(x @ slope, 0.3), obs=y)
+
+    return model
+
+
+def by_row(host):
+    """A regression with an effect in every row."""
+
+    def model(x, y=None):
+        weight = host.weight()
+        with host.language.plate("data", len(x)):
+            effect = host.language.sample("effect", host.dist.Normal(0.0, 1.0))
+            return host.language.sample("obs", host.dist.Normal(x @ weight + effect, 1.0), obs=y)
+
+    return model
+
+
+def vector_by_row(host):
+    """The same with the effects as a vector."""
+
+    def model(x, y=None):
+        weight = host.weight()
+        prior = host.dist.Normal(0.0, 1.0).expand([len(x)]).to_event(1)
+        mean = x @ weight + host.language.sample("effect", prior)
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", host.dist.Normal(mean, 1.0), obs=y)
+
+    return model
+
+
+def enumerated(host):
+    """A mixture of two kinds of rows."""
+
+    def model(x, y=None):
+        weight = host.weight()
+        with host.language.plate("data", len(x)):
+            parallel = {"enumerate": "parallel"}
+            kind = host.language.sample("kind", host.dist.Bernoulli(0.5), infer=parallel)
+            return host.language.sample("obs", host.dist.Normal(x @ weight + kind, 1.0), obs=y)
 
     return model
 

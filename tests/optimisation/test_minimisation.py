@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -45,6 +46,20 @@ def hessian_product(place, direction):
 
 
 GAUSSIAN = DeterministicLoss(value_and_slope, curvature, hessian_product, units, 2e-16)
+
+
+def test_a_gain_that_rounding_hides_ends_the_search():
+    """A loss that is coarser than it says: without this, 500 steps."""
+
+    def coarse(place):
+        value, slope = value_and_slope(place)
+        return math.ceil(1e3 * value) / 1e3, slope + 1e-2 / units(place)
+
+    found = newton(replace(GAUSSIAN, value_and_slope=coarse), START)
+    assert found.converged
+    assert "rounding hides" in found.reason
+    assert 1e-9 < found.decrement < 1e-3
+    assert found.steps < 100
 
 
 @pytest.mark.parametrize("method", METHODS)
