@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import time
 import warnings
 from collections.abc import Callable
@@ -28,10 +27,8 @@ import textbook_data
 import textbook_numpyro
 import textbook_pyro
 import torch
+from models_tried_chains import compared, long_chain, total
 from models_tried_verdicts import Mean, sentence
-from numpyro.diagnostics import effective_sample_size
-from numpyro.infer import MCMC, NUTS
-from numpyro.infer.util import unconstrain_fn
 
 import numpyro_moments
 import pyro_moments
@@ -40,8 +37,6 @@ from moment_calculus.errors import UnsupportedMoments
 PAGE = Path(__file__).with_name("models_tried.md")
 BEGINNING = "## Models of statistics textbooks"
 DRAWS_WITH_SITES = 1000  # of the deterministic ELBO, where sites are drawn
-CHAIN = {"num_warmup": 1000, "num_samples": 2000}  # continued until standard deviations are known
-ERROR, ROUNDS = 0.03, 25  # largest relative error of one; most times that the chain is continued
 TITLES = {
     "heights": "heights, linear regression",
     "milk": "milk, index variable",
@@ -79,21 +74,21 @@ Statistical Rethinking (2nd edition, chapters 4 to 16) and in textbooks on item 
 dose and response, and growth, with data that are simulated in the shape of the books'. Each is
 fitted by `fit(model, DVIGuide(), *data, method="newton", float64=True)`. The ELBO at the optimum is
 compared with draws of `Trace_ELBO`, 10 000 in NumPyro and 2000 in Pyro. Standard deviations by
-linear response are compared with those of NumPyro's NUTS, on the unconstrained space, by a chain that
-is continued until all of its standard deviations are known to 3 % (500 draws know them to 10 %): the
-last column has the number of coordinates whose ratio lies between 0.9 and 1.1, the median of the
-ratios, and the smallest and the largest. Where Pyro and NumPyro have other unconstrained spaces for
-a site, or linear response is refused, it has the reason.
+linear response are compared with those of NumPyro's NUTS, on the unconstrained space, by a chain
+that is continued until all of its standard deviations are known to 3 % (500 draws know them to
+10 %): the last column has the number of coordinates whose ratio lies between 0.9 and 1.1, the
+median of the ratios, and the smallest and the largest. Where Pyro and NumPyro have other
+unconstrained spaces for a site, or linear response is refused, it has the reason.
 
 Products of random values are matched by Gaussians: the ELBO of the two kinds of clusters of
-chimpanzees is off by a thousandth, that of two parameters of item response by four thousandths, and
-so standard deviations of some of its difficulties by an eighth. Where the posterior is skewed on the
-unconstrained space, linear response is that of the ELBO (the Hessian of 20 000 reparameterised draws
-gives the same standard deviations to four digits for career choice, trolley and growth), but not
-NUTS': the logarithm of the slope of career choice has a skewness of −2.3, as its posterior reaches
-zero, and that of the abilities' scale in item response of −0.9. The mean of a power law `P ** b`
-over a log-normal exponent is infinite; the quadrature leaves out the tail beyond 14 standard
-deviations of its logarithm, which draws never reach either.
+chimpanzees is off by a thousandth, that of two parameters of item response by four thousandths,
+and so standard deviations of some of its difficulties by an eighth. Where the posterior is skewed
+on the unconstrained space, linear response is that of the ELBO (the Hessian of 20 000
+reparameterised draws gives the same standard deviations to three digits for career choice, trolley
+and growth), but not NUTS': the logarithm of the slope of career choice has a skewness of −2.3, as
+its posterior reaches zero, and that of the abilities' scale in item response of −0.9. The mean of
+a power law `P ** b` over a log-normal exponent is infinite; the quadrature leaves out the tail
+beyond 14 standard deviations of its logarithm, which draws never reach either.
 
 - **works**: without draws, and Newton's method has converged;
 - **drawn**: refused as it stands, for the reason in brackets; fitted by 1000 steps of Adam with the
@@ -174,25 +169,8 @@ def data_of(name: str) -> tuple[np.ndarray, ...]:
 def reference(name: str) -> tuple[dict[str, np.ndarray], float]:
     """Standard deviations by NUTS, on the unconstrained space, and the largest relative error."""
     with jax.enable_x64(True):
-        model, data = getattr(textbook_numpyro, name), [jax.numpy.asarray(x) for x in data_of(name)]
-        chains, parts = MCMC(NUTS(model), **CHAIN, progress_bar=False), []
-        for key in jax.random.split(jax.random.key(0), ROUNDS):
-            chains.run(key, *data)
-            free = jax.vmap(lambda v: unconstrain_fn(model, data, {}, v))(chains.get_samples())
-            parts.append({site: np.asarray(values) for site, values in free.items()})
-            draws = {site: np.concatenate([part[site] for part in parts]) for site in free}
-            error = max(float(_error(values).max()) for values in draws.values())
-            if error <= ERROR:
-                break
-            chains.post_warmup_state = chains.last_state
-    return {site: values.std(0) for site, values in draws.items()}, error
-
-
-def _error(values: np.ndarray) -> np.ndarray:
-    """Return the relative standard errors of the standard deviations of a chain's draws."""
-    squares = (values - values.mean(0)) ** 2
-    spread = squares.std(0) / squares.mean(0)
-    return np.asarray(spread / 2 / np.sqrt(effective_sample_size(squares[None])))
+        data = [jax.numpy.asarray(x) for x in data_of(name)]
+        return long_chain(getattr(textbook_numpyro, name), data)
 
 
 def tried(name: str, framework: Framework) -> str:
@@ -236,36 +214,14 @@ def _with_remedy(model: Callable, framework: Framework, data: list, refusal: Any
     return f"**refused**: {sentence(last)}", None, None, ""
 
 
-def _ratios(
-    framework: Framework, model: Callable, fit: Any, data: list, chain: tuple[dict, float]
-) -> str:
+def _ratios(framework: Framework, model: Callable, fit: Any, data: list, chain: tuple) -> str:
     """How standard deviations by linear response compare with those of NUTS."""
-    deviations, error = chain
     try:
         response = framework.package.linear_response(model, fit, *data)
-        ratios = np.concatenate(
-            [
-                (np.asarray(response.standard_deviation(site)).ravel() / sd.ravel())
-                for site, sd in deviations.items()
-            ]
-        )
+        found = {site: np.asarray(response.standard_deviation(site)) for site in chain[0]}
+        return compared(found, *chain)
     except Exception as error:
         return f"{type(error).__name__}: {sentence(error)}"
-    near = np.sum((ratios > 0.9) & (ratios < 1.1))
-    text = (
-        f"{near} of {len(ratios)}; {np.median(ratios):.2f} ({ratios.min():.2f}–{ratios.max():.2f})"
-    )
-    return text if error <= ERROR else f"{text}; NUTS' own error {error:.0%}"
-
-
-def total(rows: list[str]) -> str:
-    """How many coordinates of all models are near to NUTS."""
-    found = [re.search(r"\| (\d+) of (\d+); ", row) for row in rows]
-    near, count = (sum(int(one[i]) for one in found if one) for i in (1, 2))
-    return (
-        f"Standard deviations by linear response are within 0.9 to 1.1 of NUTS' for {near} of "
-        f"{count} coordinates ({near / max(count, 1):.1%}).\n"
-    )
 
 
 def _line(name: str, verdict: str, ours: Mean | None, drawn: Mean | None, ratios: str) -> str:

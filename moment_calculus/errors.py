@@ -302,7 +302,8 @@ def random_covariance(sites: Iterable[str]) -> UnsupportedMoments:
     """Return the error for a random covariance matrix, or Cholesky factor of one."""
     return UnsupportedMoments(
         "a covariance matrix or its Cholesky factor is random: its inverse and determinant have no "
-        "analytic moments",
+        "analytic moments (but those of scale_tril=scales[..., None] * L of a site L with an "
+        "LKJCholesky prior)",
         sites=sites,
         remedy=f"draw the sites of the covariance by {BY_DRAWING}",
         operation="a multivariate distribution",

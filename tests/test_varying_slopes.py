@@ -117,13 +117,6 @@ def test_random_covariances_are_drawn_where_they_are_named(host, name):
     assert np.isfinite(fitted(host, name, RANDOM[name][1]).losses).all()
 
 
-def test_a_random_factor_is_refused_by_name(host):
-    with pytest.raises(UnsupportedMoments, match=r"sample_sites=\['factor'\]"):
-        fitted(host, "centred", [])
-    with pytest.raises(UnsupportedMoments, match=r"sample_sites=\['deviations'\]"):
-        fitted(host, "centred", ["factor"])
-
-
 def test_a_random_kernel_is_refused_as_a_covariance(host):
     refusal = r"covariance matrix(?s:.)*sample_sites=\['height', 'rate'\]"
     with pytest.raises(UnsupportedMoments, match=refusal):

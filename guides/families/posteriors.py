@@ -26,11 +26,7 @@ from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteM
 from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
-from moment_calculus.operations.shapes.ordered import (
-    coordinates_of,
-    expected_log_slope,
-    ordered_vector,
-)
+from moment_calculus.operations.shapes.coordinates import Support, image_of, on_support
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, Value
@@ -58,7 +54,8 @@ class Posteriors(ABC):
     affine: Any
     composed: Any
     identity: Any
-    ordered: Any  # to ordered vectors
+    mixed: dict[tuple[type, ...], Support]  # that mix components, with the supports they lead to
+    correlation: Any  # of which the inverse takes Cholesky factors to correlation matrices
 
     @abstractmethod
     def value(self, parameter: Any) -> Any:
@@ -112,16 +109,21 @@ class Posteriors(ABC):
         elementwise = all(not _mixes(t) and self.is_one_to_one(t) for t in transforms)
         return (fn if elementwise else None), transforms
 
-    def base_of_ordered(self, fn: Posterior) -> Any:
-        """Return the Normal of which a distribution is the ordered image; else None."""
+    def mixed_image(self, fn: Posterior) -> tuple[Any, Support] | None:
+        """Return the Normal whose components a transform mixes, and the support; else None."""
         inner = self.without_wrappers(fn)
         if not isinstance(inner, self.transformed):
             return None
         parts = [part for transform in inner.transforms for part in self._elementary(transform)]
-        if len(parts) != 1 or not isinstance(parts[0], self.ordered):
-            return None
+        support = self.mixed.get(tuple(map(self._kind, parts)))
         normal, transforms = self.gaussian_base(inner.base_dist)
-        return None if transforms else normal
+        return (
+            None if support is None or normal is None or transforms else (inner.base_dist, support)
+        )
+
+    def _kind(self, transform: Transform) -> type:
+        inverse = type(transform.inv)
+        return inverse if inverse is self.correlation else type(transform)
 
     def _elementary(self, transform: Transform) -> list[Transform]:
         while hasattr(transform, "base_transform"):  # an IndependentTransform
@@ -158,8 +160,10 @@ class Posteriors(ABC):
             return self._image_of(base.value(name, propagation), transforms)
         if base is not None:
             return self._image_of(self._normal(name, fn, base, propagation), transforms)
-        if (base := self.base_of_ordered(fn)) is not None:
-            return ordered_vector(self._normal(name, fn, base, propagation))
+        if (image := self.mixed_image(fn)) is not None:
+            base, support = image
+            normal = self.gaussian_base(base)[0]
+            return on_support(support, self._normal(name, base, normal, propagation))
         inner = self.without_wrappers(fn)
         if isinstance(inner, self.full_rank) and fn.event_dim == 1:
             return self._full_rank(name, fn, inner, propagation)
@@ -238,12 +242,11 @@ class Posteriors(ABC):
         return sum_trailing(result, fn.event_dim) + self.half_log_determinant(normal)
 
     def _entropy_of_others(self, value: Any, fn: Posterior) -> Array:
-        """Return the entropy of an ordered vector, or of a distribution that knows its own."""
-        base, coordinates = self.base_of_ordered(fn), coordinates_of(value)
-        if base is None or coordinates is None:
+        """Return the entropy of a mixed image, or of a distribution that knows its own."""
+        known, image = self.mixed_image(fn), image_of(value)
+        if known is None or image is None:
             return self.broadcast(fn.entropy(), fn.batch_shape)
-        normal = sum_trailing(self.entropy(coordinates, base), fn.event_dim - base.event_dim)
-        return normal + expected_log_slope(coordinates)
+        return self.entropy(image.coordinates, known[0]) + image.expected_log_slope
 
     def _marginal(self, normal: Any, variance: Array) -> tuple[Array, Array]:
         """Return mean and variance of a Normal whose location may be random."""

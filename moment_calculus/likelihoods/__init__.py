@@ -6,6 +6,13 @@ exact covariance.
 """
 
 from moment_calculus.likelihoods.classes import one_hot_moments
+from moment_calculus.likelihoods.classes.ordered import (
+    ordered_entropy,
+    ordered_logistic,
+    ordered_probabilities,
+    quantile_of_ordered,
+    tempered_ordered_logistic,
+)
 from moment_calculus.likelihoods.drivers import draw_arguments
 from moment_calculus.likelihoods.expectations import (
     expectation,
@@ -20,20 +27,17 @@ from moment_calculus.likelihoods.location_scale import (
     cauchy,
     laplace,
     log_normal,
-    multivariate_normal,
-    multivariate_normal_predictive,
     normal,
     normal_log_predictive,
     normal_predictive,
     student_t,
-    tempered_multivariate_normal,
 )
-from moment_calculus.likelihoods.ordered import (
-    ordered_entropy,
-    ordered_logistic,
-    ordered_probabilities,
-    quantile_of_ordered,
-    tempered_ordered_logistic,
+from moment_calculus.likelihoods.multivariate import (
+    lkj,
+    multivariate_normal,
+    multivariate_normal_predictive,
+    noise_covariance,
+    tempered_multivariate_normal,
 )
 from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.likelihoods.trials import (
@@ -62,12 +66,14 @@ __all__ = [
     "gamma_poisson",
     "geometric",
     "laplace",
+    "lkj",
     "log_expectation",
     "log_normal",
     "moments_of_observation",
     "multivariate_normal",
     "multivariate_normal_predictive",
     "negative_binomial",
+    "noise_covariance",
     "normal",
     "normal_log_predictive",
     "normal_predictive",

@@ -28,11 +28,15 @@ from moment_calculus.likelihoods.location_scale import (
     half_normal,
     laplace,
     log_normal,
-    multivariate_normal,
     normal,
     normal_log_predictive,
     normal_predictive,
     student_t,
+)
+from moment_calculus.likelihoods.multivariate import (
+    dirichlet,
+    lkj_cholesky,
+    multivariate_normal,
     tempered_multivariate_normal,
 )
 from moment_calculus.likelihoods.predictions import (
@@ -235,6 +239,8 @@ FAMILIES = (
     ),
     Family("Pareto", None, "scale alpha", exists=("alpha", 1.0, 2.0)),
     Family("Uniform", None, "low high", latent=uniform_prior),
+    Family("Dirichlet", dirichlet, "concentration", latent=dirichlet),
+    Family("LKJCholesky", lkj_cholesky, "concentration", latent=lkj_cholesky),
 )
 
 

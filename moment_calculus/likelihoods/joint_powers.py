@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.likelihoods.location_scale import check_gaussian, log_mean_of_normal_powers
+from moment_calculus.likelihoods.multivariate import check_gaussian, log_mean_of_normal_powers
 from moment_calculus.numerics.arrays import Array, device, namespace
 from moment_calculus.operations.elementwise.sums import aligned, subtract, ties_of
 from moment_calculus.operations.elementwise.unary import is_value

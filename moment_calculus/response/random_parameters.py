@@ -9,8 +9,8 @@ from functools import cached_property
 
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.shapes.coordinates import image_of, on_support
 from moment_calculus.operations.shapes.indexing import index as take
-from moment_calculus.operations.shapes.ordered import coordinates_of, ordered_vector
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.predictions.site import Moments, as_value
 from moment_calculus.values import Deferred, Gaussian, Value
@@ -123,14 +123,15 @@ class RandomParameters:
 def _gaussian_of(value: RandomValue) -> Gaussian:
     if isinstance(value, Composite):
         return value.source
-    if (coordinates := coordinates_of(value)) is not None:
-        return broadcast(coordinates, value.shape)
+    if (image := image_of(value)) is not None:
+        lead = value.shape[: len(value.shape) - image.support.event_dim]
+        return broadcast(image.coordinates, (*lead, image.coordinates.shape[-1]))
     return value.base if isinstance(value, Deferred) else value.gaussian()
 
 
 def _rebuild_from(value: RandomValue, source: Gaussian) -> RandomValue:
     if isinstance(value, Composite):
         return type(value)(source)
-    if coordinates_of(value) is not None:
-        return ordered_vector(source)
+    if (image := image_of(value)) is not None:
+        return on_support(image.support, source)
     return Deferred(source, value.recognised_function) if isinstance(value, Deferred) else source

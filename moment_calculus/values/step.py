@@ -108,6 +108,7 @@ class Step:
             features.
         data: whether the value is data with noise of their own: input of a map, never its
             weight.
+        symmetric: whether the value is a symmetric matrix.
         linear_in_chains: whether the value is linear in latent chains and its components
             depend on each other in no other way; then sums and maps use its covariance in
             diagonal mode too.
@@ -126,6 +127,7 @@ class Step:
     is_product: bool = False
     weight: bool = False
     data: bool = False
+    symmetric: bool = False
     linear_in_chains: bool = False
 
     @property

@@ -130,7 +130,7 @@ def posterior_of(
     precision = Precision.of(params)
     with precision():
         args, named = in_jax((args, dict(named)), precision.double)
-    program = Program(model, posterior, args, named, params or {})
+    program = Program(model, posterior, args, dict(named), params or {})
     if isinstance(posterior, LinearResponse):
         return _of_response(posterior, program, keys)
     if isinstance(posterior, MCMC):

@@ -25,6 +25,7 @@ from moment_calculus.numerics.private_apis import (
 from moment_calculus.operations.recognition import Symbolic, resolved
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation
 from numpyro_moments.evaluation import user_line
+from numpyro_moments.evaluation.index_arrays import IndexArrays
 from numpyro_moments.rules.table import INLINED, PARTS, PROGRAMS, RULES, is_random
 
 
@@ -78,17 +79,19 @@ class Interpreter:
         self.rules = {**RULES, **(rules or {})}
         self.output_sites = output_sites  # of each output, or an empty string; for messages
         self.numbers = ConstantNumbers()
+        self.indices = IndexArrays()
         self.calls: list[Any] = []  # enclosing equations, the outermost first
         self.program: Jaxpr | None = None  # the program that runs, without dead code
 
     @contextlib.contextmanager
     def loop_body(self) -> Iterator[None]:
         """Isolate known numbers in a JAX loop body; its traced values must not escape."""
-        outer, self.numbers = self.numbers, self.numbers.copy()
+        outer = self.numbers, self.indices
+        self.numbers, self.indices = self.numbers.copy(), IndexArrays()
         try:
             yield
         finally:
-            self.numbers = outer
+            self.numbers, self.indices = outer
 
     def has_local_rule(self, equation: Any) -> bool:
         """Return whether an equation, or one inside, has a rule of this program only."""
@@ -150,11 +153,15 @@ class _Frame:
         return _empty_array(variable) if is_random(value) and _is_empty(variable) else value
 
     def _evaluate_plain(self, equation: Any, operands: list[Any]) -> list[Any]:
-        with _constant_folding(equation, operands):
-            results = apply_equation(equation, operands)
+        results = self.interpreter.indices.evaluate(equation, operands, self._folded)
         if equation.primitive.name in _SHAPE_PRIMITIVES and operands:
             self.interpreter.numbers.propagate(operands[0], results[0])
         return results
+
+    @staticmethod
+    def _folded(equation: Any, operands: list[Any]) -> list[Any]:
+        with _constant_folding(equation, operands):
+            return apply_equation(equation, operands)
 
     def _evaluate_moments(self, equation: Any, operands: list[Any]) -> list[Any]:
         result = self._located(equation, lambda: self._apply(equation, operands), operands)
@@ -178,6 +185,8 @@ class _Frame:
         has_result_shape = partial(_has_result_shape, equation)
         if getattr(rule, "numbers", True) and any(map(has_result_shape, operands)):
             operands = list(map(self.interpreter.numbers.number_of, operands))
+        if name == "gather":
+            operands[1] = self.interpreter.indices.columns_of(operands[1])
         if name in PARTS and name not in self.interpreter.local_rules:
             part = PARTS[name](partial(self._plain, equation), *operands, **equation.params)
             if part is not None:

@@ -35,7 +35,8 @@ from moment_calculus.likelihoods.joint_powers import (
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.numerics.execution import is_on_host
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
-from moment_calculus.operations.shapes.ordered import coordinates_of, expected_log_slope
+from moment_calculus.operations.shapes.coordinates import image_of
+from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.evaluation.wrappers import WRAPPERS
@@ -55,7 +56,7 @@ _BINARY = dist.BernoulliLogits, dist.BernoulliProbs
 def draw_observations(fn: Any, key: jax.Array, count: int, shape: tuple[int, ...]) -> jax.Array:
     """Draw parameters, and an observation for each: [count, *shape]."""
     distribution_at, arguments = _parametrise(fn)
-    keys = iter(jax.random.split(key, 3))  # of at most two Gaussians, and of the observation
+    keys = iter(jax.random.split(key, 4))  # of at most three Gaussians, and of the observation
 
     def noise(shape: tuple[int, ...]) -> jax.Array:
         return jax.random.normal(next(keys), shape)
@@ -179,7 +180,7 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return jnp.broadcast_to(rule(on_arrays(fn), value), shape)
-    if (log_prob := _of_ordered(name, fn, value)) is not None:
+    if (log_prob := _of_image(name, fn, value)) is not None:
         return log_prob
     if fn.event_dim or not _is_univariate(value):
         sites = frozenset().union(*(leaf.sites for leaf in random_leaves(fn)))
@@ -187,14 +188,16 @@ def _expected(name: str, fn: Any, value: Any) -> jax.Array:
     return UNIVARIATE.expected(fn, value)
 
 
-def _of_ordered(name: str, fn: Any, value: Any) -> jax.Array | None:
-    """Return E_q[log p] of an ordered vector by its coordinates; None of other values."""
+def _of_image(name: str, fn: Any, value: Any) -> jax.Array | None:
+    """Return E_q[log p] of an ordered vector or a correlation matrix; None of other values."""
     if not isinstance(fn, dist.TransformedDistribution):
         return None
-    coordinates, kinds = coordinates_of(value), [*map(type, fn.transforms)]
-    if coordinates is None or kinds != [dist.transforms.OrderedTransform]:
+    if isinstance(fn, dist.LKJ):
+        return likelihoods.lkj(value, lambda factor: evaluate(name, fn.base_dist, factor))
+    image, kinds = image_of(value), [*map(type, fn.transforms)]
+    if image is None or image.support is not ORDERED or kinds != [dist.transforms.OrderedTransform]:
         return None
-    return evaluate(name, fn.base_dist, coordinates) - expected_log_slope(coordinates)
+    return evaluate(name, fn.base_dist, image.coordinates) - image.expected_log_slope
 
 
 def shape_with(fn: Any, value: Any) -> tuple[int, ...]:
@@ -343,14 +346,14 @@ def _components(name: str, fn: Any) -> Marginal:
     """Return the marginals of a multivariate Normal, whose components are Normal."""
 
     def covariances() -> tuple[jax.Array, jax.Array]:
-        noise = _root(fn)
-        return _multivariate_normal_predictive(fn)[-1].covariance_matrix, noise @ noise.mT
+        noise = likelihoods.noise_covariance(_root(fn))
+        return _multivariate_normal_predictive(fn)[-1].covariance_matrix, noise
 
     return VectorMarginal(name, type(fn).__name__, covariances)
 
 
 def _root(fn: Any) -> jax.Array:
-    """Return the Cholesky factor of a multivariate Normal's covariance, which is certain."""
+    """Return the Cholesky factor of a multivariate Normal's covariance."""
     if not isinstance(fn, dist.LowRankMultivariateNormal):
         return fn.scale_tril
     check_certain(cov_factor=fn.cov_factor, cov_diag=fn.cov_diag)

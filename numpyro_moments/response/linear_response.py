@@ -17,7 +17,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from guides.numpyro.latent_sites import is_latent
-from moment_calculus.operations.shapes.ordered import coordinates_of
+from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.outcome import check_dictionary, of_fit

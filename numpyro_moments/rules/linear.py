@@ -6,12 +6,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from moment_calculus.errors import random_covariance
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.choices import largest, smallest
-from moment_calculus.operations.linear import reductions
+from moment_calculus.operations.linear import factorisation, reductions
 from moment_calculus.operations.linear.matrices import einsum, matmul
 from moment_calculus.operations.shapes.moves import converted
+from moment_calculus.operations.shapes.sticks import log_simplex
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, refused
 
@@ -56,8 +56,10 @@ def _is_matmul(x: Any, y: Any, dimension_numbers: Any) -> bool:
 
 
 @moment_rule("reduce_sum")
-def reduce_sum(x: Value, *, axes: Any, **_: Any) -> Value:
+def reduce_sum(x: Value, *, axes: Any, **_: Any) -> Any:
     """Serve ``jnp.sum`` and ``jnp.mean`` over features, and over independent batch elements."""
+    if tuple(axes) == (len(x.shape) - 1,) and log_simplex(x) is not None:
+        return jnp.ones_like(x.at_mean[..., 0])
     return reductions.reduce_sum(x, axes)
 
 
@@ -112,6 +114,6 @@ for _primitive, _remedy in REFUSED.items():
 
 
 @moment_rule("cholesky")
-def cholesky(x: Value, **_: Any) -> Any:
-    """Refuse ``jnp.linalg.cholesky`` of a random covariance matrix."""
-    raise random_covariance(x.sites)
+def cholesky(x: Value, **_: Any) -> Value:
+    """Serve covariances of a vector of scales and an LKJ prior; refuse others."""
+    return factorisation.cholesky(x)

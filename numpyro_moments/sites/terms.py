@@ -21,6 +21,9 @@ from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.arrays import row_sums
 from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus.operations.linear.factorisation import CORRELATION
+from moment_calculus.operations.shapes.ordered import ORDERED
+from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, SIMPLEX
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.expected import evaluate
 from numpyro_moments.likelihoods.structure import random_leaves
@@ -42,7 +45,13 @@ class _Posteriors(Posteriors):
     transformed = dist.TransformedDistribution
     affine, composed = transforms.AffineTransform, transforms.ComposeTransform
     identity = (transforms.IdentityTransform,)
-    ordered = (transforms.OrderedTransform,)
+    correlation = transforms.CorrMatrixCholeskyTransform
+    mixed = {  # noqa: RUF012
+        (transforms.OrderedTransform,): ORDERED,
+        (transforms.StickBreakingTransform,): SIMPLEX,
+        (transforms.CorrCholeskyTransform,): CORRELATION_FACTOR,
+        (transforms.CorrCholeskyTransform, correlation): CORRELATION,
+    }
 
     def value(self, parameter: Any) -> Any:
         return parameter if is_random(parameter) else jnp.asarray(parameter)

@@ -31,8 +31,9 @@ from moment_calculus.likelihoods.joint_powers import (
 )
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
+from moment_calculus.operations.shapes.coordinates import image_of
 from moment_calculus.operations.shapes.indexing import unstacked
-from moment_calculus.operations.shapes.ordered import coordinates_of, expected_log_slope
+from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
@@ -147,7 +148,7 @@ def evaluate(name: str, fn: Any, value: Any) -> torch.Tensor:
     rule = EXPECTED_LOG_PROB.function_for(fn)
     if rule is not None:
         return explain_precision(rule, fn, value)
-    if (log_prob := _of_ordered(name, fn, value)) is not None:
+    if (log_prob := _of_image(name, fn, value)) is not None:
         return log_prob
     if fn.event_dim or not _is_univariate(value):
         raise no_expected_log_prob(name, fn, EXPECTED_LOG_PROB, framework="Pyro")
@@ -163,14 +164,18 @@ def _evaluate_wrapped(name: str, fn: Any, value: Any) -> torch.Tensor:
     return inner.expand(fn.batch_shape)
 
 
-def _of_ordered(name: str, fn: Any, value: Any) -> torch.Tensor | None:
-    """Return E_q[log p] of an ordered vector by its coordinates; None of other values."""
+def _of_image(name: str, fn: Any, value: Any) -> torch.Tensor | None:
+    """Return E_q[log p] of an ordered vector or a correlation matrix; None of other values."""
     if not isinstance(fn, distributions.TransformedDistribution):
         return None
-    coordinates, kinds = coordinates_of(unwrap(value)), [*map(type, fn.transforms)]
-    if coordinates is None or kinds != [dist.transforms.OrderedTransform]:
+    if isinstance(fn, dist.LKJ):
+        return likelihoods.lkj(
+            unwrap(value), lambda factor: evaluate(name, fn.base_dist, wrap(factor))
+        )
+    image, kinds = image_of(unwrap(value)), [*map(type, fn.transforms)]
+    if image is None or image.support is not ORDERED or kinds != [dist.transforms.OrderedTransform]:
         return None
-    return evaluate(name, fn.base_dist, wrap(coordinates)) - expected_log_slope(coordinates)
+    return evaluate(name, fn.base_dist, wrap(image.coordinates)) - image.expected_log_slope
 
 
 def explain_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
@@ -269,7 +274,7 @@ def _components(name: str, fn: Any) -> Marginal:
     """Return the marginals of a multivariate Normal, whose components are Normal."""
 
     def covariances() -> tuple[torch.Tensor, torch.Tensor]:
-        noise = fn._unbroadcasted_scale_tril @ fn._unbroadcasted_scale_tril.mT
+        noise = likelihoods.noise_covariance(unwrap(fn._unbroadcasted_scale_tril))
         return _multivariate_normal_predictive(fn)[-1].covariance_matrix, noise
 
     return VectorMarginal(name, type(fn).__name__, covariances)
@@ -277,7 +282,7 @@ def _components(name: str, fn: Any) -> Marginal:
 
 @predictive_moments(distributions.MultivariateNormal, marginal=_components)
 def _multivariate_normal_predictive(fn: Any) -> tuple:
-    root = fn._unbroadcasted_scale_tril
+    root = unwrap(fn._unbroadcasted_scale_tril)
     parts = likelihoods.multivariate_normal_predictive(unwrap(fn.loc), root)
     mean, epistemic, aleatoric, covariance = parts
     return mean, epistemic, aleatoric, dist.MultivariateNormal(mean, covariance)

@@ -17,7 +17,7 @@ from torch.distributions import biject_to
 from torch.distributions.transforms import Transform
 
 from moment_calculus.errors import not_in_guide
-from moment_calculus.operations.shapes.ordered import coordinates_of
+from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
 from moment_calculus.optimisation.outcome import Fit, check_dictionary

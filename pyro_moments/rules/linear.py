@@ -7,16 +7,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.sums import add
-from moment_calculus.operations.linear import maps, reductions
+from moment_calculus.operations.linear import diagonals, maps, reductions
 from moment_calculus.operations.linear.matrices import einsum as calculus_einsum
 from moment_calculus.operations.linear.matrices import matmul as product_of_matrices
 from moment_calculus.operations.normalised.softmax import Softmax, TotalProbability
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.reshaping import reshape
+from moment_calculus.operations.shapes.sticks import log_simplex
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import axes_of, checked_axis, on_meta
 from pyro_moments.rules.table import moment_rule, named
@@ -161,6 +162,8 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if keepdim and axes == (len(input.shape) - 1,):
             return TotalProbability(input.source)
         input = input.gaussian()
+    if axes == (len(input.shape) - 1,) and log_simplex(input) is not None:
+        return torch.ones_like(input.at_mean).mean(-1, keepdim)
     return reductions.reduce_sum(input, axes, keepdims=keepdim)
 
 
@@ -215,3 +218,39 @@ def deviation(input: Value, *_: Any, **__: Any) -> Value:
         remedy="normalise by F.layer_norm, F.group_norm or F.rms_norm, which have moments as a "
         "whole" + OR_DRAW,
     )
+
+
+def _require_last(function: str, input: Any, offset: int, *dims: int) -> None:
+    rank = len(input.shape)
+    if offset or [dim % rank for dim in dims] != [rank - 2, rank - 1]:
+        raise UnsupportedMoments(
+            f"{function} of other diagonals than the main one of the two last axes",
+            sites=input.sites,
+            remedy="permute the axes first, or index the components" + OR_DRAW,
+        )
+
+
+@moment_rule(*named("diagonal"))
+def diagonal(input: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """Serve ``torch.diagonal`` of the two last axes; at the mean, where factors are validated."""
+    if called_by("torch.distributions.constraints"):
+        return input.at_mean.diagonal(offset, dim1, dim2)
+    _require_last("torch.diagonal", input, offset, dim1, dim2)
+    return diagonals.diagonal(input)
+
+
+@moment_rule(*named("diag_embed"))
+def diag_embed(input: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
+    """Serve ``torch.diag_embed`` to the two last axes."""
+    if offset or (dim1, dim2) != (-2, -1):
+        _require_last("torch.diag_embed", input, 1, dim1, dim2)
+    return diagonals.diagonal_matrix(input)
+
+
+@moment_rule(*named("diag"))
+def diag(input: Value, diagonal: int = 0) -> Value:
+    """Serve ``torch.diag``: the matrix of a vector, the diagonal of a matrix."""
+    if len(input.shape) == 2 or diagonal:
+        _require_last("torch.diag", input, diagonal, -2, -1)
+        return diagonals.diagonal(input)
+    return diagonals.diagonal_matrix(input)

@@ -12,8 +12,10 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by, random_covariance
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.operations.elementwise.unary import scale_shift
+from moment_calculus.operations.linear import factorisation
+from moment_calculus.operations.linear.correlations import require_factor
 from moment_calculus.values import Value
 from moment_calculus.values.deferred import Composite
 from pyro_moments import _host
@@ -216,6 +218,13 @@ def all_true(input: MeanCheck, dim: int | None = None, keepdim: bool = False) ->
     return input.outcome.all()
 
 
+@moment_rule(*named("min"), takes=(MeanCheck,))
+def least_truth(input: MeanCheck, dim: int) -> tuple[MeanCheck, None]:
+    """Serve constraints of Cholesky factors, which take minima of truth values."""
+    _require_check(input)
+    return MeanCheck(input.outcome.min(dim)[0], input.sites), None
+
+
 @moment_rule(_host.is_all_true, takes=(MeanCheck,))
 def is_all_true(input: MeanCheck) -> torch.Tensor:
     """Serve the validation of distribution parameters."""
@@ -236,15 +245,31 @@ def _random_truth(operand: Any) -> UnsupportedMoments:
     )
 
 
-@moment_rule(*named("isclose", "cholesky"), torch.linalg.cholesky, torch.linalg.cholesky_ex)
-def cholesky(input: Any, *_: Any, **__: Any) -> Any:
-    """Refuse covariance matrices, which distributions validate so."""
-    raise random_covariance(input.sites)
+@moment_rule(*named("cholesky"), torch.linalg.cholesky)
+def cholesky(input: Any) -> Any:
+    """Serve covariances of a vector of scales and an LKJ prior; refuse others."""
+    return factorisation.cholesky(input)
+
+
+@moment_rule(torch.linalg.cholesky_ex)
+def cholesky_ex(input: Any) -> Any:
+    """Serve the validation of covariance matrices."""
+    factor = factorisation.cholesky(input)
+    success = torch.zeros(factor.shape[:-2], dtype=torch.int)
+    kind: Any = torch.return_types
+    return kind.linalg_cholesky_ex((factor, success))
+
+
+@moment_rule(*named("isclose"))
+def isclose(input: Any, other: Any, **options: Any) -> Any:
+    """Serve the validation of covariance matrices, which are symmetric; refuse all others."""
+    factorisation.cholesky(input)
+    return torch.isclose(input.at_mean, _at_mean(other), **options)
 
 
 @moment_rule(*named("tril"))
 def tril(input: Value, diagonal: int = 0) -> Value:
-    """Serve ``tril``; refuse Cholesky factors, which distributions validate so."""
+    """Serve ``tril``; refuse unknown Cholesky factors, which distributions validate so."""
     if called_by("torch.distributions.constraints"):
-        raise random_covariance(input.sites)
+        require_factor(input)
     return scale_shift(input, torch.ones_like(input.at_mean).tril(diagonal))

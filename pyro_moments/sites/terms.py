@@ -21,6 +21,9 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.numerics.private_apis import is_untraced
+from moment_calculus.operations.linear.factorisation import CORRELATION
+from moment_calculus.operations.shapes.ordered import ORDERED
+from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, SIMPLEX
 from pyro_moments.evaluation.failure_causes import refuse_infinite_data
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.evaluation.wrappers import WRAPPERS
@@ -48,7 +51,13 @@ class _Posteriors(Posteriors):
     transformed = torch.distributions.TransformedDistribution
     affine, composed = transforms.AffineTransform, transforms.ComposeTransform
     identity = ()
-    ordered = (dist.transforms.OrderedTransform,)
+    correlation = dist.transforms.CorrMatrixCholeskyTransform
+    mixed = {  # noqa: RUF012
+        (dist.transforms.OrderedTransform,): ORDERED,
+        (transforms.StickBreakingTransform,): SIMPLEX,
+        (transforms.CorrCholeskyTransform,): CORRELATION_FACTOR,
+        (transforms.CorrCholeskyTransform, correlation): CORRELATION,
+    }
 
     def value(self, parameter: Any) -> Any:
         return unwrap(parameter)

@@ -9,7 +9,7 @@ from torch import distributions
 
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.families import FAMILIES
-from moment_calculus.likelihoods.location_scale import log_mean_of_normal_powers
+from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
 from moment_calculus.numerics.arrays import constants, namespace
 from tests.cases.operand_kinds import Operand
 from tests.cases.row_functions import (

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from moment_calculus.likelihoods.location_scale import log_mean_of_normal_powers
+from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
 from moment_calculus.likelihoods.trials import tempered_gamma, tempered_poisson
 from moment_calculus.numerics.quadrature import log_mean_exp
 from moment_calculus.predictions.site import Moments, as_value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from moment_calculus import likelihoods
-from moment_calculus.likelihoods.location_scale import log_mean_of_normal_powers
+from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
 from moment_calculus.likelihoods.trials import tempered_poisson
 from moment_calculus.numerics.arrays import constants, diagonal, diagonal_matrix
 from moment_calculus.operations.elementwise import products, sums

@@ -9,19 +9,21 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.likelihoods.classes import class_rule, one_hot_moments, predictive_rule
-from moment_calculus.likelihoods.classes.rule import ClassRule
-from moment_calculus.likelihoods.families import LikelihoodTables
-from moment_calculus.likelihoods.ordered import (
+from moment_calculus.likelihoods.classes.ordered import (
     ordered_entropy,
     ordered_logistic,
     ordered_probabilities,
     quantile_of_ordered,
     tempered_ordered_logistic,
 )
+from moment_calculus.likelihoods.classes.rule import ClassRule, log_coefficient
+from moment_calculus.likelihoods.families import LikelihoodTables
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.distributions import class_entropy
+from moment_calculus.operations.shapes.sticks import log_simplex
 from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian
+from moment_calculus.values.spread import broadcast_shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class ClassLikelihoods:
 
     def log_prob(self, fn: Any, value: Any) -> Array:
         """Return E_q[log p] of the observed class."""
+        if (logs := log_simplex(self._probs(fn))) is not None:
+            return _chosen(logs, self.class_index(value))
         logits = self.logits(fn)
         return self._rule(logits).log_prob(self.class_index(value), logits)
 
@@ -73,7 +77,15 @@ class ClassLikelihoods:
         logits = self.logits(fn)
         return self._rule(logits).tempered(power, self.class_index(value), logits)
 
+    def _probs(self, fn: Any) -> Any:
+        """Return the probabilities of a Categorical or Multinomial that has no logits."""
+        fn = getattr(fn, "_categorical", fn)
+        return self.tables.unwrap(vars(fn).get("probs"))
+
     def _log_prob_of_counts(self, fn: Any, value: Any) -> Array:
+        if (logs := log_simplex(self._probs(fn))) is not None:
+            counts = value + 0 * logs
+            return log_coefficient(counts) + namespace(counts).sum(counts * logs, axis=-1)
         logits = self.logits(fn)
         return self._rule(logits).log_prob_of_counts(value, logits)
 
@@ -87,6 +99,8 @@ class ClassLikelihoods:
     def _predictive_moments(self, fn: Any) -> tuple:
         if not self.has_random_parameters(fn):
             return self._one_hot(fn.probs, namespace(fn.probs).zeros_like(fn.probs))
+        if log_simplex(probs := self._probs(fn)) is not None:
+            return self._one_hot(probs.mean, probs.variance)
         logits = self.logits(fn)
         return self._one_hot(*predictive_rule(logits).probabilities(logits))
 
@@ -102,6 +116,8 @@ class ClassLikelihoods:
                 expected_entropy=lambda: class_entropy(fn.probs),
                 mean_quantile=lambda levels: namespace(fn.probs).stack([fn.probs for _ in levels]),
             )
+        if log_simplex(self._probs(fn)) is not None:
+            return ClassMarginal(name, "Categorical")
         logits = self.logits(fn)
         rule = predictive_rule(logits)
         return ClassMarginal(
@@ -122,6 +138,14 @@ class ClassLikelihoods:
             expected_entropy=partial(ordered_entropy, *self._predictor_and_cutpoints(fn)),
             mean_quantile=partial(quantile_of_ordered, *self._predictor_and_cutpoints(fn)),
         )
+
+
+def _chosen(logs: Array, value: Array) -> Array:
+    """Return the entries of [..., classes] at the classes of an array."""
+    xp = namespace(logs)
+    shape = broadcast_shape(tuple(logs.shape[:-1]), tuple(value.shape))
+    wide = xp.broadcast_to(logs, (*shape, logs.shape[-1]))
+    return xp.take_along_axis(wide, xp.broadcast_to(value, shape)[..., None], axis=-1)[..., 0]
 
 
 def missing_logits_error(probs: Any, softmax: str) -> UnsupportedMoments:

@@ -181,6 +181,15 @@ def raise_dependence_error(what: str, left: Value, right: Value) -> NoReturn:
     )
 
 
+def terms_of(value: Gaussian) -> list[Gaussian]:
+    """Return the values, before they were broadcast, of which a value is the sum."""
+    while isinstance(value.step, Expanded):
+        value = value.step.source
+    if isinstance(value.step, _Sum):
+        return [part for source in value.step.inputs for part in terms_of(source)]
+    return [value]
+
+
 def aligned(left: Gaussian, right: Gaussian) -> tuple[Gaussian, Gaussian, int | None]:
     """Broadcast two values to one shape and one feature axis; return both and that axis."""
     shape = broadcast_shape(left.shape, right.shape)

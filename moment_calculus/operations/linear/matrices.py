@@ -11,6 +11,7 @@ from moment_calculus.numerics.arrays import Array, namespace, squared_products
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.unary import is_value
+from moment_calculus.operations.linear.factorisation import structured_product
 from moment_calculus.operations.linear.maps import (
     LINEAR,
     LinearMap,
@@ -40,10 +41,10 @@ def matmul(left: Any, right: Any) -> Value:
     if isinstance(left, MaskedWeight) or isinstance(right, MaskedWeight):
         return _times_masked(left, right)
     x, y = (o.gaussian() if hasattr(o, "gaussian") else o for o in (left, right))
-    if len(y.shape) == 1:
-        return _times_vector(x, y)
-    if len(x.shape) == 1:
-        return _times_vector(swap_last(y), x)
+    if (product := structured_product(x, y)) is not None:
+        return product
+    if len(y.shape) == 1 or len(x.shape) == 1:
+        return _times_vector(x, y) if len(y.shape) == 1 else _times_vector(swap_last(y), x)
     if links_of(y) is not None or (has_dependent_elements(y) and _may_be_mapped_jointly(x)):
         return linear(x, swap_last(y))
     if links_of(x) is not None or (has_dependent_elements(x) and _is_input(y)):

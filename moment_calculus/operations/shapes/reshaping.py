@@ -16,6 +16,7 @@ from moment_calculus.operations.shapes.moves import (
     Permuted,
     may_lose_dependence,
     moved,
+    swap_last,
     warn_dropped,
     with_batch,
 )
@@ -271,8 +272,9 @@ def broadcast(value: Any, shape: Sequence[int], axis: Any = OWN_AXIS) -> Any:
 
 def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
     """Give a value that will be expanded the feature axis ``axis``."""
-    if value.axis == axis:
-        return value
+    symmetric = value.step.symmetric and (axis, value.axis) == (-2, -1)
+    if value.axis == axis or symmetric:
+        return swap_last(value) if symmetric else value
     missing = 0 if axis is None else max(0, -axis - len(value.shape))
     shape = (1,) * missing + value.shape
     if axis is not None and value.axis is None:

@@ -20,6 +20,8 @@ from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.elementary import LOG_NDTR
 from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import apply, is_value
+from moment_calculus.operations.linear import factorisation
+from moment_calculus.operations.linear.diagonals import diagonal_matrix
 from moment_calculus.operations.recognition import resolved
 from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.values import Value
@@ -52,8 +54,10 @@ def _plain(name: str) -> Callable[[Value], Value]:
     return lambda x: apply(activation(name), x)
 
 
+_MATRICES = {"_diag": diagonal_matrix}  # their results have an axis more
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     **{name: _plain(kind) for name, kind in _NAMES.items()},
+    "cholesky": factorisation.cholesky,
     "log_ndtr": lambda x: apply(LOG_NDTR, x),
     "logaddexp": _logaddexp,
 }
@@ -61,7 +65,12 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 
 def recognised(equation: Any, operands: list[Any]) -> Value | None:
     """Return the result of a JAX function that has a rule; None for others."""
-    rule = FUNCTIONS.get(function_of_jax(equation))
+    name = function_of_jax(equation)
+    if name in _MATRICES and is_value(operands[0]):
+        vector = operands[0]
+        square = equation.outvars[0].aval.shape == vector.shape * 2
+        return _MATRICES[name](vector) if square else None
+    rule = FUNCTIONS.get(name)
     if rule is None or rule.__code__.co_argcount != len(operands):
         return None
     values = [resolved(operand) for operand in operands]

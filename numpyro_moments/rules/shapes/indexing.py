@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +68,51 @@ def _window(x: Any, start: Any, size: int, axis: int) -> Any:
     return shapes.move_axis(index_axes(x, {axis: places}, distinct=True), 0, axis)
 
 
+class Columns(NamedTuple):
+    """An index array, by the columns of which it was concatenated."""
+
+    parts: tuple[Any, ...]  # of one component each
+    seen: dict[Any, Any]  # places by the column that they were computed from
+
+    @classmethod
+    def of(cls, array: Any) -> Columns:
+        """Return the columns of an array."""
+        array = _known(array)
+        return cls(tuple(array[..., i : i + 1] for i in range(array.shape[-1])), {})
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the array."""
+        return (*self.parts[0].shape[:-1], len(self.parts))
+
+    def column(self, place: int) -> Any:
+        """Return one component of every index."""
+        return _known(self.parts[place])[..., 0]
+
+    def within(self, place: int, last: int, rank: int) -> tuple[Any, Any]:
+        """Return a component within bounds, with axes of size one added, and whether it was.
+
+        Both are the same objects for the same column, so that places can be compared.
+        """
+        key = id(self.parts[place]), last, rank
+        if key not in self.seen:
+            start = self.column(place)
+            xp = np if isinstance(start, np.ndarray) else jnp
+            clipped = xp.clip(start, 0, last).reshape(start.shape + (1,) * rank)
+            self.seen[key] = self.parts[place], clipped, (start >= 0) & (start <= last)
+        return self.seen[key][1:]
+
+
+def _broadcast(array: Any, shape: tuple[int, ...]) -> Any:
+    if array.shape == shape:
+        return array
+    return (np if isinstance(array, np.ndarray) else jnp).broadcast_to(array, shape)
+
+
+def _known(array: Any) -> Any:
+    return np.asarray(array) if is_known(array) else array
+
+
 @moment_rule("gather", numbers=False)
 def gather(
     x: Value,
@@ -82,7 +127,7 @@ def gather(
 ) -> Value:
     """Serve ``x[array]``, ``jnp.take`` and ``jnp.take_along_axis`` with certain indices."""
     require_certain(indices)
-    indices = np.asarray(indices) if is_known(indices) else indices
+    indices = indices if isinstance(indices, Columns) else Columns.of(indices)
     layout = Layout.of(dimension_numbers, x.shape, tuple(indices.shape), tuple(slice_sizes))
     places, inside = layout.places(indices)
     axes = list(places)
@@ -180,25 +225,23 @@ class Layout:
         also returned tell whether an index was within bounds.
         """
         wide = self.batch + tuple(self.sizes[axis] for axis in self.windows)
-        xp = np if isinstance(indices, np.ndarray) else jnp
-        inside, found = xp.ones(self.batch, bool), {}
+        inside: Any = np.ones(self.batch, bool)
+        found = {}
         for axis in range(len(self.shape)):
             if axis in self.batching:
                 found[axis] = self._count(len(wide), self.batching[axis], wide)
                 continue
-            start = indices[..., self.starts[axis]] if axis in self.starts else np.zeros((), int)
             last = self.shape[axis] - self.sizes[axis]
-            inside = inside & (start >= 0) & (start <= last)
+            place: Any = np.zeros((), int)
+            if axis in self.starts:
+                place, fits = indices.within(self.starts[axis], last, len(self.windows))
+                inside = inside & fits
             if axis not in self.whole:
-                place = self._wide(xp.clip(start, 0, last))
                 if axis in self.windows:
                     dimension = len(self.batch) + self.windows.index(axis)
                     place = place + self._count(len(wide), dimension, wide)
-                found[axis] = xp.broadcast_to(place, wide)
+                found[axis] = _broadcast(place, wide)
         return found, inside
-
-    def _wide(self, start: Any) -> Any:
-        return start.reshape(start.shape + (1,) * (len(self.windows) if start.ndim else 0))
 
     @staticmethod
     def _count(rank: int, axis: int, shape: tuple[int, ...]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
 from moment_calculus.operations.elementwise import choices, elementary, products, sums, unary
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.normalised.softmax import (
@@ -17,7 +17,8 @@ from moment_calculus.operations.normalised.softmax import (
     Softmax,
     TotalProbability,
 )
-from moment_calculus.values import Deferred, Value
+from moment_calculus.operations.shapes.sticks import log_simplex
+from moment_calculus.values import Value
 from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
 from pyro_moments.rules.table import fills_in_ordered_logistic, moment_rule, named
 
@@ -38,9 +39,9 @@ def subtract(input: Any, other: Any, *, alpha: float = 1) -> Any:
         return LogSoftmax(other.source)
     # Its likelihood's rule needs no cumulative probabilities; their covariances take most
     # time.
-    of_functions = isinstance(input, Deferred) and isinstance(other, Deferred)
-    if of_functions and fills_in_ordered_logistic():
-        return input.at_mean * torch.nan
+    both_random = unary.is_value(input) and unary.is_value(other)
+    if both_random and fills_in_ordered_logistic():
+        return (input.at_mean - other.at_mean) * torch.nan
     input, other = (o.gaussian() if isinstance(o, LogSumExp) else o for o in (input, other))
     return sums.subtract(input, _times(other, alpha))
 
@@ -98,6 +99,8 @@ def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
 
 
 def _is_own_total(probabilities: Any, other: Any) -> bool:
+    if log_simplex(probabilities) is not None:
+        return called_by("torch.distributions.categorical")
     both = isinstance(probabilities, Softmax) and isinstance(other, TotalProbability)
     return both and probabilities.source is other.source
 

@@ -153,10 +153,11 @@ def test_parameters_of_vectors_are_not_taken_as_univariate():
 
 
 def test_distributions_without_a_rule_are_refused_by_name():
-    fn = distribution(lambda f: dist.Dirichlet(jnp.exp(f)), latent(event_dim=1))
+    kind = dist.DirichletMultinomial
+    fn = distribution(lambda f: kind(jnp.exp(f), total_count=3), latent(event_dim=1))
     with pytest.raises(UnsupportedMoments, match=r"site 'obs': no expected log-prob[\s\S]*Poisson"):
-        evaluate("obs", fn, np.ones(3) / 3)
-    with pytest.raises(UnsupportedMoments, match=r"no predictive moments for Dirichlet"):
+        evaluate("obs", fn, np.ones(3))
+    with pytest.raises(UnsupportedMoments, match=r"no predictive moments for DirichletMultinomial"):
         predictive("obs", fn)
     censored = CASES["left-censored Normal"][0]
     with pytest.raises(UnsupportedMoments, match="no predictive moments for LeftCensored"):

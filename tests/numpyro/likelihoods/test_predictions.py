@@ -17,6 +17,7 @@ import scipy.stats
 from moment_calculus.values import Gaussian, Opaque, Spread
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments import Prediction, SampledPrediction, UnsupportedMoments
+from numpyro_moments.likelihoods.expected import draw_observations, predictive
 from tests.checks import uncertainty
 from tests.checks.predictions import (
     LEVELS,
@@ -213,3 +214,14 @@ def test_particles_of_random_parameters_or_of_none_are_refused():
     for fn in (dist.Normal(0.0, 1.0), random):
         with pytest.raises(ValueError, match="'y': a SampledPrediction is of certain parameters"):
             SampledPrediction("y", fn)
+
+
+def test_observations_of_three_random_parameters_are_drawn():
+    student = lambda a, b, c: dist.StudentT(6 + jnp.exp(a), b, jnp.exp(0.5 * c))  # noqa: E731
+    fn = distribution(student, *map(latent, "abc"))
+    drawn = np.asarray(draw_observations(fn, jax.random.key(0), 4000, (3,)))
+    mean, epistemic, aleatoric, _ = predictive("obs", fn)
+    assert drawn.shape == (4000, 3)
+    error = 5 * np.sqrt((epistemic + aleatoric) / 4000)
+    np.testing.assert_array_less(np.abs(drawn.mean(0) - mean), error)
+    np.testing.assert_allclose(drawn.var(0), epistemic + aleatoric, rtol=0.25)

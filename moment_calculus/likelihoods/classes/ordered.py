@@ -22,8 +22,9 @@ from moment_calculus.likelihoods.predictions import quantile_of_mean
 from moment_calculus.numerics.arrays import Array, expit, namespace
 from moment_calculus.numerics.distributions import entropy_term
 from moment_calculus.operations.elementwise.unary import apply, is_value
+from moment_calculus.operations.shapes.coordinates import image_of, repeated_vector
 from moment_calculus.operations.shapes.indexing import gather, index
-from moment_calculus.operations.shapes.ordered import coordinates_of, repeated_vector
+from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Gaussian
 
@@ -77,8 +78,8 @@ _LOG_OF_GAP = Integrated(_log_of_gap)
 
 def _coordinates(cutpoints: Any) -> Gaussian:
     """Return the coordinates of random cut points; raise if they are no ordered vector."""
-    coordinates = coordinates_of(cutpoints)
-    if coordinates is None:
+    image = image_of(cutpoints)
+    if image is None or image.support is not ORDERED:
         raise UnsupportedMoments(
             "random cut points that are no site with an ordered support: the gaps between them "
             "are not known to be positive",
@@ -86,7 +87,7 @@ def _coordinates(cutpoints: Any) -> Gaussian:
             remedy="sample them as one site with an OrderedTransform, use DVIGuide, and move the "
             "predictor in place of the cut points" + OR_DRAW,
         )
-    return coordinates
+    return image.coordinates
 
 
 def _cut(cutpoints: Any, place: Array) -> Any:

@@ -1,0 +1,259 @@
+"""Simplexes and Cholesky factors of correlations: chains of pieces of what is left.
+
+Component l is f(x_l) ∏_{i<l} g(x_i) of independent coordinates x, the last one ∏ g(x_i).
+With f the logistic function and g = 1 − f it is a simplex, with tanh and 1/cosh a row of
+a Cholesky factor. Means and covariances are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.table import Integrated, activation
+from moment_calculus.numerics.arrays import Array, constants, diagonal, namespace
+from moment_calculus.operations.shapes.coordinates import Support, image_of
+from moment_calculus.operations.shapes.moves import Moved
+from moment_calculus.values import Gaussian, Spread, Step, Ties
+
+
+class _Pieces(NamedTuple):
+    """Moments of f(x) and g(x) for every coordinate, each [..., k]."""
+
+    mean: Array  # E f
+    rest: Array  # E g
+    variance: Array
+    rest_variance: Array
+    covariance: Array  # of f and g
+    slope: Array  # E f′
+    rest_slope: Array
+
+
+class _Chain(NamedTuple):
+    """Moments of the components of a chain."""
+
+    mean: Array  # [..., k + 1]
+    covariance: Array  # [..., k + 1, k + 1]
+    slopes: Array  # expected derivatives by the coordinates, [..., k + 1, k]
+
+
+def _chain(parts: _Pieces) -> _Chain:
+    """Return the moments of all components."""
+    xp, one = namespace(parts.mean), parts.mean[..., :1] * 0 + 1
+    means = xp.concat([parts.mean, one], axis=-1)
+    variances = xp.concat([parts.variance, 0 * one], axis=-1)
+    before, spread = _left(parts)
+    second = before * before + spread
+    variance = spread * (means * means + variances) + before * before * variances
+    lead = before[..., :-1], second[..., :-1], spread[..., :-1]
+    crossed = lead[1] * parts.covariance + lead[2] * parts.mean * parts.rest
+    below = _carried(crossed, parts.rest, means)
+    slopes = _carried(lead[0] * parts.rest_slope, parts.rest, means)
+    identity = constants(np.eye(means.shape[-1]), means)
+    zeros = xp.zeros_like(below[..., :1])
+    square = xp.concat([below, zeros], axis=-1)
+    covariance = square + square.mT + variance[..., None] * identity
+    own = (lead[0] * parts.slope)[..., None, :] * identity[:, :-1]
+    return _Chain(before * means, covariance, slopes + own)
+
+
+def _left(parts: _Pieces) -> tuple[Array, Array]:
+    """Return mean and variance of what is left before each component, [..., k + 1]."""
+    xp = namespace(parts.rest)
+    mean, variance = parts.rest[..., 0] * 0 + 1, parts.rest[..., 0] * 0
+    means, variances = [mean], [variance]
+    for place in range(parts.rest.shape[-1]):
+        rest, spread = parts.rest[..., place], parts.rest_variance[..., place]
+        variance = variance * (rest * rest + spread) + mean * mean * spread
+        mean = mean * rest
+        means.append(mean)
+        variances.append(variance)
+    return xp.stack(means, axis=-1), xp.stack(variances, axis=-1)
+
+
+def _carried(first: Array, rest: Array, last: Array) -> Array:
+    """Return first_k ∏_{k<i<l} rest_i last_l for k < l, else zero, [..., l, k]."""
+    xp, size = namespace(first), first.shape[-1]
+    one_hot = constants(np.eye(size), first)
+    row = 0 * first
+    rows = [row]
+    for place in range(size):
+        row = row * rest[..., place : place + 1] + first * one_hot[place]
+        rows.append(row * last[..., place + 1 : place + 2])
+    return xp.stack(rows, axis=-2)
+
+
+# ---------------------------------------------------------------------------------------------
+# Simplexes
+
+
+def _offsets(coordinates: Gaussian) -> Array:
+    """Return log k, …, log 1, by which the transform to a simplex shifts its coordinates."""
+    size = coordinates.shape[-1]
+    return constants(np.log(np.arange(size, 0, -1)), coordinates.mean)
+
+
+def _simplex(coordinates: Gaussian) -> Gaussian:
+    """Return the simplex [..., k + 1] of coordinates [..., k]."""
+    _check_independent(coordinates)
+    shifted = coordinates.mean - _offsets(coordinates)
+    mean, variance = activation("sigmoid").moments(shifted, coordinates.variance)
+    slope = mean * (1 - mean) - variance
+    pieces = _Pieces(mean, 1 - mean, variance, variance, -variance, slope, -slope)
+    chain = _chain(pieces)
+    return Gaussian(
+        chain.mean,
+        _spread(chain.covariance, coordinates),
+        _Chained((coordinates,), chain.slopes),
+        ties=Ties.FEATURES,
+        propagation=coordinates.propagation,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Chained(Step):
+    """Step of a chain, which passes covariances on by its expected derivatives."""
+
+    inputs: tuple[Gaussian, ...] = field()
+    slopes: Array
+
+    def through(self, place: int, cross: Array) -> Array:
+        return self.slopes @ cross
+
+
+def _spread(covariance: Array, coordinates: Gaussian) -> Spread:
+    full = coordinates.propagation.has_full_covariance
+    return Spread(diagonal(covariance), covariance, full)
+
+
+def _logs_of_sticks(coordinates: Gaussian) -> tuple[Array, Array]:
+    """Return E log f and E log g of each coordinate of a simplex, [..., k]."""
+    shifted = coordinates.mean - _offsets(coordinates)
+    log = partial(activation("logsigmoid").expectation, variance=coordinates.variance)
+    return log(shifted), log(-shifted)
+
+
+def expected_log_simplex(coordinates: Gaussian) -> Array:
+    """Return E log of the components of a simplex, [..., k + 1]."""
+    log, rest = _logs_of_sticks(coordinates)
+    xp, zero = namespace(log), 0 * log[..., :1]
+    before = xp.cumulative_sum(xp.concat([zero, rest], axis=-1), axis=-1)
+    return before + xp.concat([log, zero], axis=-1)
+
+
+def log_simplex(value: Any) -> Array | None:
+    """Return E log of the components of a simplex or of rows of some; None of other values."""
+    if not isinstance(value, Gaussian):
+        return None
+    image = image_of(value)
+    if image is not None:
+        return expected_log_simplex(image.coordinates) if image.support is SIMPLEX else None
+    if not isinstance(value.step, Moved) or value.step.source.shape[-1:] != value.shape[-1:]:
+        return None
+    logs = log_simplex(value.step.source)
+    return None if logs is None else value.step.rearrange_rows(logs)
+
+
+def _simplex_slope(coordinates: Gaussian) -> Array:
+    log, rest = _logs_of_sticks(coordinates)
+    later = constants(np.arange(rest.shape[-1], 0, -1), rest)
+    return namespace(log).sum(log + later * rest, axis=-1)
+
+
+SIMPLEX = Support(_simplex, _simplex_slope)
+
+
+# ---------------------------------------------------------------------------------------------
+# Cholesky factors of correlation matrices
+
+
+def _inverse_cosh(x: Array) -> Array:
+    xp = namespace(x)
+    return 1 / xp.cosh(xp.clip(x, min=-40.0, max=40.0))
+
+
+def _pieces_of_rows(coordinates: Gaussian) -> _Pieces:
+    """Return tanh and 1/cosh of each coordinate, in rows [..., d, d − 1] that end in one."""
+    mean, variance = coordinates.mean, coordinates.variance
+    tanh, spread = activation("tanh").moments(mean, variance)
+    rest, rest_spread = Integrated(_inverse_cosh).moments(mean, variance)
+    centred = lambda x: (namespace(x).tanh(x) - tanh) * (_inverse_cosh(x) - rest)  # noqa: E731
+    covariance = Integrated(centred).expectation(mean, variance)
+    slope, rest_slope = rest * rest + rest_spread, -(covariance + tanh * rest)
+    parts = tanh, rest, spread, rest_spread, covariance, slope, rest_slope
+    first, *others = (_in_rows(part) for part in parts)
+    last = constants(np.eye(first.shape[-2])[:, :-1], first)  # the rest of a row is its diagonal
+    return _Pieces(first + last, *others)
+
+
+def _in_rows(array: Array) -> Array:
+    """Return the coordinates [..., d(d − 1)/2] as rows [..., d, d − 1], filled with zeros."""
+    size = dimension(array.shape[-1])
+    row, column = np.tril_indices(size, -1)
+    places = np.zeros((size, size - 1), dtype=int)
+    places[row, column] = np.arange(len(row))
+    below = constants(np.tril(np.ones((size, size - 1)), -1), array)
+    return array[..., places] * below
+
+
+def dimension(count: int) -> int:
+    """Return d of a Cholesky factor [d, d] with d(d − 1)/2 coordinates."""
+    return (1 + math.isqrt(1 + 8 * count)) // 2
+
+
+def _correlation_factor(coordinates: Gaussian) -> Gaussian:
+    """Return the Cholesky factor [..., d, d], whose rows are independent."""
+    _check_independent(coordinates)
+    chain = _chain(_pieces_of_rows(coordinates))
+    return Gaussian(
+        chain.mean,
+        _spread(chain.covariance, coordinates),
+        _Rows((coordinates,)),
+        ties=Ties.FEATURES,
+        propagation=coordinates.propagation,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows(Step):
+    """Step of the rows of a Cholesky factor."""
+
+    inputs: tuple[Gaussian, ...] = field()
+
+
+def _expected_log_inverse_cosh(coordinates: Gaussian) -> Array:
+    mean, variance = coordinates.mean, coordinates.variance
+    return _LOG_2 - mean + activation("logsigmoid").expectation(2 * mean, 4 * variance)
+
+
+_LOG_2 = math.log(2)
+
+
+def expected_log_diagonal(coordinates: Gaussian) -> Array:
+    """Return E log of the diagonal of a Cholesky factor, [..., d]."""
+    rows = _in_rows(_expected_log_inverse_cosh(coordinates))
+    return namespace(rows).sum(rows, axis=-1)
+
+
+def _factor_slope(coordinates: Gaussian) -> Array:
+    logs = _expected_log_inverse_cosh(coordinates)
+    row, column = np.tril_indices(dimension(logs.shape[-1]), -1)
+    return namespace(logs).sum(constants(1 + row - column, logs) * logs, axis=-1)
+
+
+CORRELATION_FACTOR = Support(_correlation_factor, _factor_slope, event_dim=2)
+
+
+def _check_independent(coordinates: Any) -> None:
+    if not coordinates.independent:
+        raise UnsupportedMoments(
+            "the unconstrained coordinates of a simplex or of a Cholesky factor depend on each "
+            "other: its moments are known of independent ones",
+            sites=coordinates.sites,
+            remedy="use DVIGuide" + OR_DRAW,
+        )
