@@ -40,20 +40,22 @@ ORDERED = Support(_ordered, _slope)
 
 def as_ordered(value: Any) -> Gaussian | None:
     """Return the ordered vector that the cumulative sums of x₀, e^{x₁}, … are; None of others."""
-    parts = getattr(value.gaussian().step, "parts", ())
+    parts: tuple[Any, ...] = getattr(value.gaussian().step, "parts", ())
     if len(parts) != 2:
         return None
     gaps = as_function(parts[1])
     if not isinstance(gaps, Deferred) or type(gaps.function) is not Exp:
         return None
-    first, rest = parts[0].step, gaps.base.step
-    source = getattr(first, "source", None)
-    if source is None or getattr(rest, "source", None) is not source:
+    (source, first), (other, rest) = map(_choice, (parts[0].step, gaps.base.step))
+    if source is None or source is not other:
         return None
-    size = source.shape[-1]
-    places = [np.arange(size)[step.key] for step in (first, rest) if _is_slice(step)]
-    return on_support(ORDERED, source) if [*map(list, places)] == [[0], [*range(1, size)]] else None
+    places = [*range(source.shape[-1])]
+    return on_support(ORDERED, source) if (first, rest) == (places[:1], places[1:]) else None
 
 
-def _is_slice(step: Any) -> bool:
-    return isinstance(getattr(step, "key", None), slice)
+def _choice(step: Any) -> tuple[Any, list[int]]:
+    """Return a value and the features that a slice chooses of it; None of other steps."""
+    source, key = getattr(step, "source", None), getattr(step, "key", None)
+    if source is None or not isinstance(key, slice):
+        return None, []
+    return source, np.arange(source.shape[-1])[key].tolist()
