@@ -33,7 +33,7 @@ from moment_calculus.likelihoods.location_scale import (
     student_t,
 )
 from moment_calculus.likelihoods.multivariate import (
-    lkj,
+    log_prob_of_image,
     multivariate_normal,
     multivariate_normal_predictive,
     noise_covariance,
@@ -66,9 +66,9 @@ __all__ = [
     "gamma_poisson",
     "geometric",
     "laplace",
-    "lkj",
     "log_expectation",
     "log_normal",
+    "log_prob_of_image",
     "moments_of_observation",
     "multivariate_normal",
     "multivariate_normal_predictive",

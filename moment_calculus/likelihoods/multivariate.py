@@ -39,6 +39,7 @@ from moment_calculus.operations.linear.correlations import moments_of_scale, req
 from moment_calculus.operations.linear.factorisation import CORRELATION, log_slope_of_square
 from moment_calculus.operations.linear.maps import check_no_shared_sites
 from moment_calculus.operations.shapes.coordinates import Support, image_of, on_support
+from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.operations.shapes.sticks import (
     CORRELATION_FACTOR,
     SIMPLEX,
@@ -167,13 +168,23 @@ def lkj_cholesky(value: Any, concentration: Any) -> Array:
     return xp.sum((weights * logs)[..., 1:], axis=-1) - constant
 
 
-def lkj(value: Any, base_log_prob: Callable[[Gaussian], Array]) -> Array | None:
-    """Return E[log LKJ(R)], [...], by that of the Cholesky factor; None of other values."""
+def log_prob_of_image(
+    value: Any, base_log_prob: Callable[[Gaussian], Array], *, is_lkj: bool, is_ordered: bool
+) -> Array | None:
+    """Return E[log p], [...], of an image of coordinates by that of what it is made from.
+
+    None of other values than a correlation matrix of an LKJ, by its Cholesky factor, and
+    an ordered vector of a distribution that is one ordered transform of another.
+    """
     image = image_of(value)
-    if image is None or image.support is not CORRELATION:
+    if image is None:
         return None
-    factor = on_support(CORRELATION_FACTOR, image.coordinates)
-    return base_log_prob(factor) - log_slope_of_square(image.coordinates)
+    if is_lkj and image.support is CORRELATION:
+        factor = on_support(CORRELATION_FACTOR, image.coordinates)
+        return base_log_prob(factor) - log_slope_of_square(image.coordinates)
+    if is_ordered and image.support is ORDERED:
+        return base_log_prob(image.coordinates) - image.expected_log_slope
+    return None
 
 
 def dirichlet(value: Any, concentration: Any) -> Array:

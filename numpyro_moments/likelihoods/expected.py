@@ -35,8 +35,6 @@ from moment_calculus.likelihoods.joint_powers import (
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.numerics.execution import is_on_host
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
-from moment_calculus.operations.shapes.coordinates import image_of
-from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from numpyro_moments.evaluation.wrappers import WRAPPERS
@@ -192,12 +190,12 @@ def _of_image(name: str, fn: Any, value: Any) -> jax.Array | None:
     """Return E_q[log p] of an ordered vector or a correlation matrix; None of other values."""
     if not isinstance(fn, dist.TransformedDistribution):
         return None
-    if isinstance(fn, dist.LKJ):
-        return likelihoods.lkj(value, lambda factor: evaluate(name, fn.base_dist, factor))
-    image, kinds = image_of(value), [*map(type, fn.transforms)]
-    if image is None or image.support is not ORDERED or kinds != [dist.transforms.OrderedTransform]:
-        return None
-    return evaluate(name, fn.base_dist, image.coordinates) - image.expected_log_slope
+    return likelihoods.log_prob_of_image(
+        value,
+        lambda part: evaluate(name, fn.base_dist, part),
+        is_lkj=isinstance(fn, dist.LKJ),
+        is_ordered=[*map(type, fn.transforms)] == [dist.transforms.OrderedTransform],
+    )
 
 
 def shape_with(fn: Any, value: Any) -> tuple[int, ...]:

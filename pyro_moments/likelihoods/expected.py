@@ -31,9 +31,7 @@ from moment_calculus.likelihoods.joint_powers import (
 )
 from moment_calculus.likelihoods.univariate import Univariate, check_unconstrained, check_univariate
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
-from moment_calculus.operations.shapes.coordinates import image_of
 from moment_calculus.operations.shapes.indexing import unstacked
-from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
 from pyro_moments.evaluation.precision import mixed_precision_error
@@ -168,14 +166,12 @@ def _of_image(name: str, fn: Any, value: Any) -> torch.Tensor | None:
     """Return E_q[log p] of an ordered vector or a correlation matrix; None of other values."""
     if not isinstance(fn, distributions.TransformedDistribution):
         return None
-    if isinstance(fn, dist.LKJ):
-        return likelihoods.lkj(
-            unwrap(value), lambda factor: evaluate(name, fn.base_dist, wrap(factor))
-        )
-    image, kinds = image_of(unwrap(value)), [*map(type, fn.transforms)]
-    if image is None or image.support is not ORDERED or kinds != [dist.transforms.OrderedTransform]:
-        return None
-    return evaluate(name, fn.base_dist, wrap(image.coordinates)) - image.expected_log_slope
+    return likelihoods.log_prob_of_image(
+        unwrap(value),
+        lambda part: evaluate(name, fn.base_dist, wrap(part)),
+        is_lkj=isinstance(fn, dist.LKJ),
+        is_ordered=[*map(type, fn.transforms)] == [dist.transforms.OrderedTransform],
+    )
 
 
 def explain_precision(rule: Callable, fn: Any, value: Any) -> torch.Tensor:
