@@ -81,9 +81,8 @@ class DeterministicELBO(Objective):
     times, captures what they compute and compiles it, which takes seconds; later calls
     run the compiled result. Tensors are
     inputs: parameters, arguments, and tensors in attributes, closures and globals are
-        read anew at
-    every call; random draws and subsamples are made anew. If a number or flag in such a
-    place changes, the program is captured again, up to eight times in all. It is assumed
+    read anew at every call; random draws and subsamples are made anew. If a number or
+    flag in such a place changes, the program is captured again, up to eight times in all. It is assumed
     that the structure of the program does not depend on the values of tensors, that the
     contents of NumPy arrays do not change, and that Pyro's validation is needed in the
     first call only. The loss is differentiable once. If capture is impossible, the loss
