@@ -16,6 +16,7 @@ from moment_calculus.operations.linear.matrices import einsum as calculus_einsum
 from moment_calculus.operations.linear.matrices import matmul as product_of_matrices
 from moment_calculus.operations.normalised.softmax import Softmax, TotalProbability
 from moment_calculus.operations.shapes.indexing import take
+from moment_calculus.operations.shapes.ordered import as_ordered
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.shapes.sticks import log_simplex
 from moment_calculus.values import Value
@@ -176,7 +177,10 @@ def mean(input: Value, dim: Any = None, keepdim: bool = False) -> Value:
 @moment_rule(*named("cumsum"))
 def cumsum(input: Value, dim: int) -> Value:
     """Serve ``cumsum``: over features, and over independent elements of a batch."""
-    return reductions.cumulative_sum(input, checked_axis(dim, len(input.shape)))
+    axis = checked_axis(dim, len(input.shape))
+    if axis == len(input.shape) - 1 and (found := as_ordered(input)) is not None:
+        return found
+    return reductions.cumulative_sum(input, axis)
 
 
 moment_rule(*named("cumsum_"), in_place=True)(cumsum)
