@@ -1,6 +1,6 @@
 """`{both} NAME cell`: a cell of fragments/NAME_pyro.py and _numpyro.py as tabs, with its output.
 
-A line `# %% cell` begins a cell. Each file runs once, in a process of its own, when its text changes.
+A line `# %% cell` begins a cell. A file runs in a process of its own when its text has changed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import ClassVar
 
 from docutils import nodes
-from docutils.parsers.rst import directives
 from run_cells import MARK
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
@@ -23,8 +21,8 @@ HOSTS = {"pyro": "Pyro", "numpyro": "NumPyro"}
 RUNNER = Path(__file__).with_name("run_cells.py")
 
 
-def outputs(file: Path, build: Path) -> dict[str, dict]:
-    """What the cells of `file` print and draw: from the cache, or by running it."""
+def outputs(file: Path, build: Path) -> tuple[Path, dict[str, dict]]:
+    """What the cells of `file` print and draw, from the cache or by running it; and its folder."""
     text = file.read_bytes() + RUNNER.read_bytes()
     folder = build / "cells" / f"{file.stem}-{hashlib.sha256(text).hexdigest()[:16]}"
     if not (folder / "cells.json").exists():
@@ -35,7 +33,7 @@ def outputs(file: Path, build: Path) -> dict[str, dict]:
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if run.returncode:
             raise ExtensionError(f"{file} failed:\n{run.stderr[-4000:]}")
-    return json.loads((folder / "cells.json").read_text(encoding="utf-8"))
+    return folder, json.loads((folder / "cells.json").read_text(encoding="utf-8"))
 
 
 def block(kind: str, argument: str, options: str, text: str) -> str:
@@ -47,7 +45,6 @@ class Both(SphinxDirective):
     """Code and output of one cell, a tab for each framework."""
 
     required_arguments = 2
-    option_spec: ClassVar = {"alt": directives.unchanged}
 
     def run(self) -> list[nodes.Node]:
         """The tab set, in which the choice of a reader is kept over pages."""
@@ -63,7 +60,7 @@ class Both(SphinxDirective):
     def _tab(self, host: str, name: str, cell: str) -> str:
         file = self._file(host, name)
         self.env.note_dependency(str(file))
-        cells = outputs(file, Path(self.env.srcdir) / "_build")
+        folder, cells = outputs(file, Path(self.env.srcdir) / "_build")
         if cell not in cells:
             raise self.error(f"{file} has no cell '{MARK}{cell}'")
         result, page = cells[cell], Path(self.env.doc2path(self.env.docname))
@@ -71,8 +68,8 @@ class Both(SphinxDirective):
         if result["text"]:
             parts.append(block("code-block", "text", ":class: output\n", result["text"]))
         for picture in result["pictures"]:
-            alt = f":alt: {self.options.get('alt', cell)}\n"
-            parts.append(block("image", os.path.relpath(picture, page.parent), alt, ""))
+            file = os.path.relpath(folder / picture, page.parent)
+            parts.append(block("image", file, f":alt: {cell}\n", ""))
         return f"````````{{tab-item}} {HOSTS[host]}\n:sync: {host}\n\n{''.join(parts)}````````\n"
 
 

@@ -48,8 +48,8 @@ def pictures(folder: Path, name: str) -> list[str]:
     pyplot = sys.modules.get("matplotlib.pyplot")
     saved = []
     for number in pyplot.get_fignums() if pyplot else ():
-        saved.append(str(folder / f"{folder.name}-{name}-{number}.png"))
-        pyplot.figure(number).savefig(saved[-1], dpi=110, bbox_inches="tight")
+        saved.append(f"{folder.name}-{name.replace(' ', '-')}-{number}.png")
+        pyplot.figure(number).savefig(folder / saved[-1], dpi=110, bbox_inches="tight")
     if pyplot:
         pyplot.close("all")
     return saved
