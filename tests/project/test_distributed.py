@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import torch
 
 from pyro_moments import DeterministicELBO, DVIGuide
 
+LIST = re.compile(r"\[\[.*?\]\]|\[[-\d., e]*\]")  # two processes may write to one line
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -26,12 +28,13 @@ def free_port():
 
 
 def printed(*commands):
-    """The last line that each of several processes prints, which run at the same time."""
+    """The lists that each of several commands prints, which run at the same time."""
     running = [
         subprocess.Popen([sys.executable, *command], cwd=EXAMPLES.parent, stdout=-1, text=True)
         for command in commands
     ]
-    return [process.communicate(timeout=300)[0].strip().splitlines() for process in running]
+    texts = [process.communicate(timeout=300)[0] for process in running]
+    return [[ast.literal_eval(one) for one in LIST.findall(text)] for text in texts]
 
 
 @pytest.fixture
@@ -44,11 +47,11 @@ def example(monkeypatch):
 def test_two_processes_of_torch_end_where_one_does(example):
     options = ["--standalone", "--nproc-per-node", "2"]
     script = str(EXAMPLES / "distributed_pyro.py")
-    (lines,) = printed(["-m", "torch.distributed.run", *options, script])
+    (both,) = printed(["-m", "torch.distributed.run", *options, script])
     alone = example("distributed_pyro").train(200, 0, 1)
-    assert len(lines) == 2
-    for line in lines:
-        np.testing.assert_allclose(ast.literal_eval(line), alone, atol=1e-5)
+    assert len(both) == 2
+    for found in both:
+        np.testing.assert_allclose(found, alone, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -56,8 +59,8 @@ def test_two_processes_of_jax_end_where_one_does(example):
     script, address = str(EXAMPLES / "distributed_numpyro.py"), f"localhost:{free_port()}"
     found = printed(*([script, address, number, "2"] for number in "01"))
     alone = example("distributed_numpyro").train(200)
-    for lines in found:
-        for part, exact in zip(ast.literal_eval(lines[-1]), alone.values(), strict=True):
+    for (parts,) in found:
+        for part, exact in zip(parts, alone.values(), strict=True):
             np.testing.assert_allclose(part, exact, atol=1e-5)
 
 
