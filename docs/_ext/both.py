@@ -45,6 +45,7 @@ class Both(SphinxDirective):
     """Code and output of one cell, a tab for each framework."""
 
     required_arguments = 2
+    final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
         """The tab set, in which the choice of a reader is kept over pages."""
