@@ -1,4 +1,4 @@
-# make demo | test | test-slow | test-all | lint | format | hooks | clean: each builds the environment it needs first.
+# make demo | docs | test | test-slow | test-all | lint | format | hooks | clean: each builds the environment it needs first.
 PYTHON ?= python3
 VENV ?= .venv
 BACKEND ?= both
@@ -7,10 +7,15 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all lint format hooks clean
+.PHONY: demo docs test test-slow test-all lint format hooks clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py --backend $(BACKEND)
+
+# What cells print and draw is kept in docs/_build/cells until they change.
+docs: export OMP_NUM_THREADS ?= 1
+docs: $(INSTALLED)
+	$(BIN)/sphinx-build -W -n --keep-going -j $(WORKERS) -b html docs docs/_build/html
 
 # One thread per worker: the workers already fill the cores.
 test: export OMP_NUM_THREADS ?= 1
@@ -40,10 +45,10 @@ hooks: $(INSTALLED)
 	$(BIN)/pre-commit install
 
 clean:
-	rm -rf build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist docs/_build *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
-		-e ".[pyro,numpyro,diagnostics,examples,dev]"
+		-e ".[pyro,numpyro,diagnostics,examples,dev,docs]"
 	touch $@

@@ -98,7 +98,7 @@ class SVI(numpyro.infer.SVI):
         Args:
             svi_state: the state that ``init`` or the last update returned.
             *args: arguments of model and guide.
-            **kwargs: likewise, by name.
+            **kwargs: keyword arguments of both.
 
         Raises:
             TypeError: if ``svi_state`` is no state.

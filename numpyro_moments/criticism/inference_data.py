@@ -125,8 +125,7 @@ def loo(
     Returns:
         ArviZ's ``ELPDData``, pointwise, as ``arviz.compare`` takes it, with
         ``pareto_k_joint`` besides: the Pareto shape k̂ of the weights of the
-        approximation as a whole,
-            ``effective_joint``, the
+        approximation as a whole, ``effective_joint``, the
         share of the draws that they are worth, ``is_bad``, which data's weights cannot be
         trusted, and ``importance_weights``, whether they correct for the approximation.
         Weights with k̂ above 0.7 cannot be trusted unless they are all but constant, of

@@ -82,11 +82,24 @@ def sample(fn: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array | None:
 
     def drawn(bits: Any, *parts: Any) -> np.ndarray:
         known = dict(zip(parameters, map(np.asarray, parts), strict=True))
-        return _drawn(sampler.draw, np.asarray(bits), known, dtype)
+        return _halves(_drawn(sampler.draw, np.asarray(bits), known, dtype))
 
-    result = jax.ShapeDtypeStruct(shape, dtype)
+    double = np.dtype(dtype).itemsize == 8
+    result = (
+        jax.ShapeDtypeStruct((*shape, 2), np.uint32)
+        if double
+        else jax.ShapeDtypeStruct(shape, dtype)
+    )
     bits = jax.random.bits(key, [WORDS])
-    return jax.pure_callback(drawn, result, bits, *parts, vmap_method="broadcast_all")
+    values = jax.pure_callback(drawn, result, bits, *parts, vmap_method="broadcast_all")
+    return jax.lax.bitcast_convert_type(values, dtype) if double else values
+
+
+def _halves(values: np.ndarray) -> np.ndarray:
+    """Return numbers of 64 bits as two of 32: JAX calls from threads that may not know others."""
+    if values.dtype.itemsize < 8:
+        return values
+    return np.ascontiguousarray(values)[..., None].view(np.uint32)
 
 
 def _drawn(

@@ -56,7 +56,7 @@ def save(
         guide: the trained guide, or what ``fit`` returned.
         *data: arguments of model and guide, as in training; the model is run on them, to
             know its sites.
-        **named: likewise, by name.
+        **named: its keyword arguments.
         params: parameters by name, from ``svi.get_params``; ``save(path, model, result, x)``
             takes those of the fit ``result``.
 
@@ -90,7 +90,7 @@ def load(
         *data: arguments of model and guide: new inputs suffice for ``DVIGuide``; other
             guides also need the observations, because they treat unobserved sites as
             latent.
-        **named: likewise, by name.
+        **named: its keyword arguments.
 
     Returns:
         A fit with the guide and its parameters; for a checkpoint also its losses.

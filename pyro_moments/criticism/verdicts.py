@@ -139,9 +139,8 @@ def diagnose(
         ValueError: if draws are not those of the model's latent sites.
 
     Source: Yao et al. 2018, Yes, but did it work?: evaluating variational inference (k̂);
-        Giordano,
-    Broderick and Jordan 2018 (corrected variances); Gelman, Meng and Stern 1996
-    (replicated data).
+        Giordano, Broderick and Jordan 2018 (corrected variances); Gelman, Meng and Stern 1996
+        (replicated data).
 
     Example:
         >>> diagnose(model, result, x, y, held_out=(x_test, y_test))  # doctest: +SKIP

@@ -54,6 +54,14 @@ def to_float32(argument: Any) -> Any:
 _MIXED = re.compile(r"same dtype|scalar type \w+ but found")
 
 
+# by whether parameters are double
+_WAYS = {
+    False: "pass x.float(), or train by fit with float64=True",
+    True: "make the tensors of the model by dtype=torch.get_default_dtype(), or pass them as "
+    "arguments, which fit converts",
+}
+
+
 def mixed_precision_error(error: RuntimeError, parts: dict[str, Any]) -> UnsupportedMoments | None:
     """Return an error that explains torch's about mixed precision; None for others."""
     if not _MIXED.search(str(error)):
@@ -65,8 +73,7 @@ def mixed_precision_error(error: RuntimeError, parts: dict[str, Any]) -> Unsuppo
     return UnsupportedMoments(
         "tensors of different precision meet, and torch does not convert them: "
         + (dtypes or str(error).partition("\n")[0])
-        + f", and parameters are made in {default}: pass x.float(), or train by fit with "
-        "float64=True",
+        + f", and parameters are made in {default}: {_WAYS[default == torch.float64]}",
         remedy="convert the data to the dtype of the parameters, e.g. x.float(), or make these in "
         "that of the data: call torch.set_default_dtype(torch.float64) before model and guide",
     )

@@ -61,7 +61,7 @@ def save(path: str | PathLike[str], model: Callable, guide: Any, *data: Any, **n
         guide: the trained guide, or what ``fit`` returned.
         *data: arguments of model and guide, as in training; the model is run on them, to
             know its sites.
-        **named: likewise, by name.
+        **named: its keyword arguments.
 
     Example:
         >>> save("network.safetensors", model, result, x, y)  # doctest: +SKIP
@@ -95,7 +95,7 @@ def load(
         *data: arguments of model and guide: new inputs suffice for ``DVIGuide``; other
             guides also need the observations, because they treat unobserved sites as
             latent.
-        **named: likewise, by name.
+        **named: its keyword arguments.
 
     Returns:
         A fit with the guide and its parameters; for a checkpoint also its losses.

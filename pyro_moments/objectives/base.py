@@ -25,6 +25,7 @@ from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle
 from pyro_moments.sites.drawn_traces import drawn_traces
+from pyro_moments.sites.local_rows import warn_of_local_rows
 from pyro_moments.sites.traces import bind, initialise_parameters, moment_traces
 
 FromTraces = Callable[[Trace, Trace], Any]
@@ -222,6 +223,7 @@ class Objective(Expectations, Loss):
         traces = moment_traces(model, guide, args, kwargs, propagation, sampled)
         if is_validation_enabled():
             check_model_guide_match(*traces, self.max_plate_nesting)
+            warn_of_local_rows(traces[0])
         return traces
 
     def by_draws(self, count: int) -> Any:

@@ -48,6 +48,16 @@ def test_a_draw_depends_on_its_key_alone():
     np.testing.assert_array_equal(together, jax.jit(lambda k: jax.lax.map(draw, k))(keys))
 
 
+@pytest.mark.parametrize("name", ["poisson", "gamma"])
+def test_draws_in_double_precision(name):
+    fn = CASES[name]()
+    with jax.enable_x64(True):  # of this thread: JAX calls back from others
+        found = jax.jit(lambda key: sample(fn, key, (400, 3)))(jax.random.key(0))
+        assert found.dtype == fn.sample(jax.random.key(0)).dtype
+    error = np.sqrt(np.asarray(fn.variance) / 400)
+    assert (np.abs(np.asarray(found).mean(0) - np.asarray(fn.mean)) < 5 * error).all()
+
+
 def test_what_has_no_draws_is_told():
     key, rates = jax.random.key(0), jnp.array([1.0, jnp.inf, jnp.nan, -1.0])
     found = sample(dist.Poisson(rates, validate_args=False), key, (4,))

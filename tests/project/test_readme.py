@@ -1,4 +1,4 @@
-"""Every python block of the README and of the contributors' guide runs, in order."""
+"""Every python block of the README runs alone, those of the pages in order."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import textwrap
 import types
 from pathlib import Path
 
+import pyro
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+DOCS = ROOT / "docs"
+IN_PYRO = [DOCS / f"{name}.md" for name in ("training", "guides", "objectives", "checks")]
+PAGES = [*IN_PYRO, DOCS / "numpyro.md"]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<tag>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```\s*$", re.M | re.S
 )
@@ -46,6 +50,10 @@ FEWER = {
     "jax.random.key(0), 200": "jax.random.key(0), 3",
     "num_warmup=50, num_samples=50": "num_warmup=9, num_samples=9",
     "epochs=20, restarts=4": "epochs=1, restarts=2",
+    "range(200)]": "range(3)]",
+    "jax.random.key(0), 200, jnp": "jax.random.key(0), 3, jnp",
+    "steps=500": "steps=3",
+    "num_warmup=200, num_samples=200": "num_warmup=9, num_samples=9",
 }
 
 
@@ -56,20 +64,13 @@ def quickly(blocks: list[str]) -> list[str]:
     return blocks
 
 
-def halves() -> tuple[list[str], list[str]]:
-    """The README's blocks in Pyro, and those below the heading NumPyro, which need none of them."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    line = text.count("\n", 0, text.index("\n## NumPyro\n"))
-    blocks = python_blocks(ROOT / "README.md")
-    below = [len(block) - len(block.lstrip("\n")) > line for block in blocks]
-    count = below.index(True)
-    assert all(below[count:])
-    return blocks[:count], blocks[count:]
-
-
 def run_in_order(blocks: list[str], filename: str, namespace: dict[str, object]) -> None:
     for code in blocks:
         exec(compile(code, filename, "exec"), namespace)
+
+
+def _slow_in_numpyro(text: str) -> tuple:
+    return (pytest.mark.slow,) if "NumPyro" in text or "numpyro" in text else ()
 
 
 @pytest.fixture
@@ -80,32 +81,55 @@ def fresh_module(monkeypatch):
     return module
 
 
+SEQUENCES = {
+    "pages of Pyro": IN_PYRO,
+    "page of NumPyro": [DOCS / "numpyro.md"],
+    "CONTRIBUTING": [ROOT / "CONTRIBUTING.md"],
+}
+
+
 @pytest.mark.parametrize(
-    "part",
-    [
-        pytest.param("Pyro", id="README in Pyro"),
-        pytest.param("NumPyro", id="README in NumPyro", marks=pytest.mark.slow),
-        pytest.param("CONTRIBUTING", id="CONTRIBUTING"),
-    ],
+    "name", [pytest.param(name, marks=_slow_in_numpyro(name)) for name in SEQUENCES]
 )
-def test_python_blocks_run(part, fresh_module, monkeypatch, tmp_path):
-    """XLA compiles for half a minute what NumPyro's half does; its imports are looked at below."""
+def test_blocks_of_pages_run_in_order(name, fresh_module, monkeypatch, tmp_path):
+    """XLA compiles for half a minute what the page of NumPyro does; its imports are seen below."""
     monkeypatch.chdir(tmp_path)  # what a block saves stays out of the repository
     monkeypatch.setenv("MPLBACKEND", "agg")
-    parts = dict(zip(("Pyro", "NumPyro"), halves(), strict=True))
-    blocks = parts.get(part) or python_blocks(ROOT / "CONTRIBUTING.md")
-    run_in_order(quickly(blocks), part, vars(fresh_module))
+    blocks = [block for document in SEQUENCES[name] for block in python_blocks(document)]
+    run_in_order(quickly(blocks), name, vars(fresh_module))
+
+
+BLOCKS = python_blocks(ROOT / "README.md")
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=f"block {i}", marks=_slow_in_numpyro(block))
+        for i, block in enumerate(BLOCKS)
+    ],
+)
+def test_blocks_of_the_readme_run_alone(block, fresh_module, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    pyro.clear_param_store()
+    run_in_order(quickly([block]), "README.md", vars(fresh_module))
+
+
+def test_the_readme_is_short():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.count("\n") <= 250
+    assert len(BLOCKS) == 7  # two of the literal line, five of tasks
 
 
 def test_imports_of_all_blocks_are_there():
-    for block in python_blocks(ROOT / "README.md"):
+    for block in [block for page in (ROOT / "README.md", *PAGES) for block in python_blocks(page)]:
         tree = ast.parse(block)
         lines = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         run_in_order(list(map(ast.unparse, lines)), "README.md", {})
 
 
 def test_what_is_done_less_often_is_written():
-    text = "".join(map("".join, halves()))
+    text = "".join(block for page in (ROOT / "README.md", *PAGES) for block in python_blocks(page))
     assert [written for written in FEWER if written not in text] == []
 
 

@@ -1,0 +1,74 @@
+"""Run a fragment cell by cell and write what every cell prints and draws: FILE FOLDER."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import sys
+import warnings
+from pathlib import Path
+
+MARK = "# %% "
+
+
+def cells(text: str) -> dict[str, tuple[int, str]]:
+    """The line on which every cell begins, and its code."""
+    found: dict[str, list[str]] = {}
+    starts: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(MARK):
+            name = line.removeprefix(MARK).strip()
+            if name in found:
+                raise ValueError(f"line {number}: a second cell '{name}'")
+            starts[name], found[name] = number, []
+        elif found:
+            found[name].append(line)
+    return {name: (starts[name], "\n".join(lines).rstrip()) for name, lines in found.items()}
+
+
+def run(code: str, start: int, file: str, namespace: dict[str, object]) -> str:
+    """What a cell prints, and the value of its last line if that is an expression."""
+    tree = ast.increment_lineno(ast.parse(code, file), start)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(tree, file, "exec"), namespace)
+        value = None
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), file, "eval"), namespace)
+        if value is not None:
+            print(value)
+    return printed.getvalue().rstrip()
+
+
+def pictures(folder: Path, name: str) -> list[str]:
+    """Save and close the figures that a cell has drawn, if it loaded matplotlib at all."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    saved = []
+    for number in pyplot.get_fignums() if pyplot else ():
+        saved.append(f"{folder.name}-{name.replace(' ', '-')}-{number}.png")
+        pyplot.figure(number).savefig(folder / saved[-1], dpi=110, bbox_inches="tight")
+    if pyplot:
+        pyplot.close("all")
+    return saved
+
+
+def main(file: str, folder: str) -> None:
+    """Run the file in one namespace; a cell that fails ends the process with its traceback."""
+    warnings.filterwarnings("ignore", module="arviz|tqdm")
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    results = {}
+    for name, (start, code) in cells(Path(file).read_text(encoding="utf-8")).items():
+        text = run(code, start, file, namespace)
+        results[name] = {
+            "code": code.strip(),
+            "text": text,
+            "pictures": pictures(Path(folder), name),
+        }
+    (Path(folder) / "cells.json").write_text(json.dumps(results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,88 @@
+"""Training steps lower for CUDA, where none of them ever ran: no operation is the CPU's alone."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import numpyro_moments as package
+
+X, Y = jnp.linspace(-1.0, 1.0, 12).reshape(6, 2), jnp.linspace(-1.0, 1.0, 6)
+ACTIVATIONS = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "gelu": jax.nn.gelu,
+    "softplus": jax.nn.softplus,
+}
+
+
+def network(activation):
+    def layer(name, x, outputs):
+        prior = dist.Normal(0.0, 1.0).expand([x.shape[-1], outputs]).to_event(2)
+        return x @ numpyro.sample(name, prior)
+
+    def model(x, y=None):
+        out = layer("last", activation(layer("first", x, 3)), 2)
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("y", dist.Normal(out[..., 0], jnp.exp(out[..., 1])), obs=y)
+
+    return model
+
+
+def counts(x, y=None):
+    weight = numpyro.sample("weight", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    shape = numpyro.sample("shape", dist.LogNormal(0.0, 0.5))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("y", dist.NegativeBinomial2(jnp.exp(x @ weight), shape), obs=y)
+
+
+def effects(x, y=None):
+    scales = numpyro.sample("scales", dist.LogNormal(0.0, 0.5).expand([2]).to_event(1))
+    factor = numpyro.sample("factor", dist.LKJCholesky(2, 1.5))
+    with numpyro.plate("groups", 3):
+        prior = dist.MultivariateNormal(jnp.zeros(2), scale_tril=scales[:, None] * factor)
+        both = numpyro.sample("both", prior)
+    with numpyro.plate("data", len(x)):
+        mean = both[jnp.arange(6) % 3, 0] + both[jnp.arange(6) % 3, 1] * x[:, 0]
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+ELBO = package.DeterministicELBO
+STEPS = {
+    **{name: (network(f), package.DVIGuide, ELBO()) for name, f in ACTIVATIONS.items()},
+    "diagonal": (network(jax.nn.relu), package.DVIGuide, ELBO(covariance="diagonal")),
+    "chain": (network(jax.nn.relu), package.TridiagonalGuide, ELBO()),
+    "dropout": (network(jax.nn.relu), package.MCDropoutGuide, ELBO()),
+    "sampled": (network(jax.nn.relu), package.DVIGuide, ELBO(propagation="sampled")),
+    "energy": (network(jax.nn.relu), package.DVIGuide, package.BBAlphaELBO(alpha=0.5)),
+    "Rényi": (network(jax.nn.relu), package.DVIGuide, package.RenyiELBO(alpha=0.5)),
+    "counts": (counts, package.DVIGuide, ELBO()),
+    "effects": (effects, package.DVIGuide, ELBO()),
+}
+SLOW = ("chain", "effects")
+
+
+def lowered(step, *arguments):
+    """The program of a step for CUDA, compiled by no machine here."""
+    return jax.jit(step).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in STEPS]
+)
+def test_a_step_lowers_for_cuda(name):
+    model, guide, objective = STEPS[name]
+    y = jnp.arange(6.0).round() if name == "counts" else Y
+    svi = package.SVI(model, guide(), objective)
+    state = svi.init(jax.random.key(0), X, y)
+    text = lowered(lambda state: svi.update(state, X, y)[0], state)
+    assert "stablehlo" in text
+
+
+def test_a_callback_of_the_cpu_is_refused():
+    result = jax.ShapeDtypeStruct((), jnp.float32)
+    with pytest.raises(Exception, match="different from the lowering platform cuda"):
+        lowered(lambda x: jax.pure_callback(lambda x: x, result, x), jnp.float32(1.0))
