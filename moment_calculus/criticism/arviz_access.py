@@ -82,7 +82,7 @@ def groups_of(data: Any) -> list[str]:
 
 def _dataset(data: Any, name: str) -> Any:
     """Return one group of a container as a dataset; an empty dictionary if it is missing."""
-    group = getattr(data, name, {})
+    group: Any = getattr(data, name, {})
     return group.to_dataset() if type(group).__name__ == "DataTree" else group
 
 
