@@ -1,12 +1,12 @@
-"""Everything that depends on ArviZ's release line 0.23: containers, diagnostics, scores.
+"""Everything that depends on ArviZ: containers, diagnostics, scores.
 
 ArviZ is an optional dependency and takes two seconds to import: it is imported on first
-use.
+use. Two release lines are served. Line 0.23, the last for Python 3.11, has containers of its
+own, ``InferenceData``. Line 1 has xarray's ``DataTree``, and other names of scores.
 """
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from moment_calculus.criticism.draws import Arrays, Draws, LeaveOneOut, no_density_error
-from moment_calculus.errors import INSTALL, optional_package
+from moment_calculus.errors import optional_package
 from moment_calculus.numerics.pareto import check_ratios, smooth_weights
 
 EXACT_DRAWS_REMEDY = (
@@ -24,22 +24,22 @@ EXACT_DRAWS_REMEDY = (
 )
 SCALES = {"log": 1, "negative_log": -1, "deviance": -2}
 NO_DENSITY = "without_density"  # attribute of the posterior: why there is no log q
+LINE_1_NAMES = {"elpd_loo": "elpd", "p_loo": "p", "loo_i": "elpd_i"}
 SAMPLES = "__sample__"
 DIVERGING = "diverging"
 PREDICTIVE = "posterior_predictive"
 
 
 def arviz() -> ModuleType:
-    """Import ArviZ; raise ImportError if its line 0.23 is missing."""
+    """Import ArviZ; raise ImportError if it is missing."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next release line
-        module = optional_package("arviz", "this needs ArviZ")
-    if not hasattr(module, "InferenceData"):
-        raise ImportError(
-            f"this needs the line 0.23 of ArviZ, not {module.__version__}, which has other "
-            f"containers: {INSTALL}"
-        )
-    return module
+        warnings.simplefilter("ignore", FutureWarning)  # line 0.23 announces the next one
+        return optional_package("arviz", "this needs ArviZ")
+
+
+def is_line_0() -> bool:
+    """Return whether the installed ArviZ is of line 0.23."""
+    return arviz().__version__.startswith("0.")
 
 
 # Containers
@@ -53,26 +53,42 @@ def dataset(
     *,
     has_draws: bool,  # whether the arrays begin with the axes [chain, draw]
 ) -> Any:
-    """Return arrays with named axes as one group of an ``InferenceData``."""
-    default = ["chain", "draw"] if has_draws else []
+    """Return arrays with named axes as one group of a container."""
+    axes_of_draws = {
+        "default_dims" if is_line_0() else "sample_dims": ["chain", "draw"] if has_draws else []
+    }
     return arviz().dict_to_dataset(
-        dict(arrays), dims=dict(dims), coords=dict(coords), attrs=attributes, default_dims=default
+        dict(arrays), dims=dict(dims), coords=dict(coords), attrs=attributes, **axes_of_draws
     )
 
 
 def inference_data(groups: Mapping[str, Any]) -> Any:
-    """Return an ``InferenceData`` of datasets by the name of their group."""
-    return arviz().InferenceData(**groups)
+    """Return the container of datasets by the name of their group."""
+    if is_line_0():
+        return arviz().InferenceData(**groups)
+    return optional_package("xarray", "this needs xarray").DataTree.from_dict(dict(groups))
 
 
 def is_inference_data(value: Any) -> bool:
-    """Return whether an object is an ``InferenceData``, without an import of ArviZ."""
-    return type(value).__name__ == "InferenceData"
+    """Return whether an object is a container of either line, without an import of ArviZ."""
+    return type(value).__name__ in ("InferenceData", "DataTree")
+
+
+def groups_of(data: Any) -> list[str]:
+    """Return the names of the groups of a container."""
+    names = data.groups() if callable(data.groups) else data.children
+    return list(map(str, names))
+
+
+def _dataset(data: Any, name: str) -> Any:
+    """Return one group of a container as a dataset; an empty dictionary if it is missing."""
+    group: Any = getattr(data, name, {})
+    return group.to_dataset() if type(group).__name__ == "DataTree" else group
 
 
 def chains_of(data: Any, sites: Collection[str]) -> Draws:
-    """Return the posterior of an ``InferenceData`` as draws of these latent sites."""
-    posterior, statistics = data.posterior, getattr(data, "sample_stats", {})
+    """Return the posterior of a container as draws of these latent sites."""
+    posterior, statistics = _dataset(data, "posterior"), _dataset(data, "sample_stats")
     if missing := [name for name in sites if name not in posterior]:
         raise ValueError(
             f"reference has no draws of {', '.join(map(repr, missing))}; its posterior has "
@@ -86,7 +102,7 @@ def chains_of(data: Any, sites: Collection[str]) -> Draws:
 def group_of(data: Any, name: str) -> Any:
     """Return a group with its arrays by site; raise ValueError if it is missing."""
     if name in data:
-        return data[name]
+        return _dataset(data, name)
     raise ValueError(
         f"no group {name!r} in the inference data; make one with draws of the observed sites and "
         "with the observations (arviz.from_dict, or to_inference_data)"
@@ -105,8 +121,9 @@ def replications_of(name: str, group: Any) -> np.ndarray:
 
 def replicated(data: Any, sites: Sequence[str]) -> tuple[dict[str, np.ndarray], ...]:
     """Return replications [chains, draws, ...] and observations, by site."""
-    replications = {name: replications_of(name, data[PREDICTIVE]) for name in sites}
-    return replications, {name: data["observed_data"][name].values for name in sites}
+    predictive, observed = (_dataset(data, name) for name in (PREDICTIVE, "observed_data"))
+    replications = {name: replications_of(name, predictive) for name in sites}
+    return replications, {name: observed[name].values for name in sites}
 
 
 # Diagnostics of chains: draws are [chains, draws, ...]
@@ -124,7 +141,7 @@ def smallest_effective(values: Arrays) -> float:
 
 def effective_draws(values: np.ndarray) -> float:
     """Return the effective number of draws [chains, draws] for their mean."""
-    return float(arviz().ess(values, method="mean"))
+    return float(arviz().ess(np.asarray(values), method="mean"))
 
 
 def mean_errors(values: np.ndarray) -> np.ndarray:
@@ -158,17 +175,20 @@ class Scores(NamedTuple):
 
     @classmethod
     def of(cls, elpd: Any) -> Scores:
-        """Read an ``ELPDData`` of ArviZ, or of :func:`leave_one_out`."""
-        shapes = elpd["pareto_k"].values
-        is_bad = elpd["is_bad"].values if "is_bad" in elpd else shapes > elpd["good_k"]
-        total, error = float(elpd["elpd_loo"]), float(elpd["se"])
-        joint = float(elpd.get("pareto_k_joint", 0.0))
-        return cls(total, error, elpd["loo_i"].values, shapes, is_bad, joint)
+        """Read the result of :func:`leave_one_out`."""
+        return cls(
+            total=float(elpd["elpd_loo"]),
+            error=float(elpd["se"]),
+            pointwise=elpd["loo_i"].values,
+            shapes=elpd["pareto_k"].values,
+            is_bad=elpd["is_bad"].values,
+            joint_shape=float(elpd["pareto_k_joint"]),
+        )
 
 
 def observed_sites(data: Any) -> list[str]:
     """Return the names of the sites with log-likelihoods."""
-    return list(map(str, data.log_likelihood.data_vars)) if hasattr(data, "log_likelihood") else []
+    return list(map(str, _dataset(data, "log_likelihood")))
 
 
 def leave_one_out(
@@ -199,38 +219,55 @@ def leave_one_out(
 def _elpd(result: LeaveOneOut, like: Any, scale: str, importance_weights: bool) -> Any:
     """Return an ``ELPDData`` for ``arviz.compare``; ``like`` has the data's axes."""
     factor, each = SCALES[scale], result.left_out
-    entries = {
+    named = {  # by the names of line 0.23
         "elpd_loo": factor * each.sum(),
-        "se": abs(factor) * (each.size * each.var()) ** 0.5,
         "p_loo": result.within.sum() - each.sum(),
+        "loo_i": like.copy(data=factor * each).rename("loo_i"),
+    }
+    common = {
+        "se": abs(factor) * (each.size * each.var()) ** 0.5,
         "n_samples": result.joint.log.size,
         "n_data_points": each.size,
         "warning": result.any_bad,
-        "loo_i": like.copy(data=factor * each).rename("loo_i"),
         "pareto_k": like.copy(data=result.shapes).rename("pareto_shape"),
-        "is_bad": like.copy(data=result.is_bad).rename("is_bad"),
         "scale": scale,
         "good_k": result.largest_shape,
+    }
+    ours = {
+        "is_bad": like.copy(data=result.is_bad).rename("is_bad"),
         "pareto_k_joint": float(result.joint.shape),
         "effective_joint": float(result.joint.share),
         "importance_weights": importance_weights,
     }
-    elpd_data = importlib.import_module("arviz.stats.stats_utils").ELPDData
-    return elpd_data(data=list(entries.values()), index=list(entries))
+    return _elpd_data(named, common, ours)
+
+
+def _elpd_data(named: dict[str, Any], common: dict[str, Any], ours: dict[str, Any]) -> Any:
+    """Return ArviZ's result; it has the names of both lines, so that programs read it on both."""
+    renamed = {LINE_1_NAMES[name]: value for name, value in named.items()}
+    if is_line_0():
+        entries = {**named, **common, **ours, **renamed}
+        return arviz().ELPDData(data=list(entries.values()), index=list(entries))
+    elpd = arviz().ELPDDataLOO(**renamed, **common)
+    for name, value in {**named, **ours}.items():
+        setattr(elpd, name, value)
+    return elpd
 
 
 def loo_weights(data: Any, site: str | None = None, importance_weights: bool = True) -> Any:
     """Return the log weights of the draws with each datum left out.
 
     Args:
-        data: an ``InferenceData``.
+        data: ArviZ's container, ``InferenceData`` or, from ArviZ 1 on, ``DataTree``.
         site: the observed site; by default the only one.
         importance_weights: as in ``loo``.
 
     Returns:
-        ``DataArray`` with the axes of the data, then ``"__sample__"``, which
-        ``arviz.loo_pit`` and ``arviz.plot_loo_pit`` accept; for draws of the posterior
-        the same weights as ``arviz.loo``.
+        ``DataArray`` with the axes of the data, then those of the draws, which
+        ``arviz.loo_pit`` accepts; for draws of the posterior the same weights as
+        ``arviz.loo``. In ArviZ 0.23 the axis of the draws is ``"__sample__"``. From ArviZ 1
+        on there are the axes chain and draw, and ``arviz.loo_pit`` takes
+        ``log_weights=weights.to_dataset()`` together with ``pareto_k``.
 
     Raises:
         ValueError: if draws have no density, or it is not clear which site is meant.
@@ -241,12 +278,13 @@ def loo_weights(data: Any, site: str | None = None, importance_weights: bool = T
         weights = smooth_weights(-likelihood.values, _relative_efficiency(data))
     else:
         weights = smooth_weights(log_ratios - likelihood.values)
-    return likelihood.copy(data=weights.log)
+    result = likelihood.copy(data=weights.log)
+    return result if is_line_0() else result.unstack(SAMPLES)
 
 
 def _relative_efficiency(data: Any) -> float:
     """Return the mean effective number of posterior draws over their number, as ArviZ does."""
-    posterior = data.posterior
+    posterior = _dataset(data, "posterior")
     if posterior.sizes["chain"] == 1:
         return 1.0
     effective = arviz().ess(posterior, method="mean")
@@ -258,17 +296,18 @@ def _log_ratios(data: Any, importance_weights: bool) -> np.ndarray | None:
     """Return log p − log q [draws], zeros without correction; None of posterior draws."""
     if importance_weights:
         return posterior_log_ratios(data)
-    has_density = "log_q" in getattr(data, "sample_stats", {})
-    count = data.posterior.sizes["chain"] * data.posterior.sizes["draw"]
-    is_approximate = has_density or NO_DENSITY in data.posterior.attrs
+    posterior = _dataset(data, "posterior")
+    count = posterior.sizes["chain"] * posterior.sizes["draw"]
+    has_density = "log_q" in _dataset(data, "sample_stats")
+    is_approximate = has_density or NO_DENSITY in posterior.attrs
     return check_ratios(np.zeros(count)) if is_approximate else None
 
 
 def posterior_log_ratios(data: Any) -> np.ndarray | None:
     """Return log p − log q [draws] up to a constant; None of posterior draws."""
-    if reason := data.posterior.attrs.get(NO_DENSITY):
+    if reason := _dataset(data, "posterior").attrs.get(NO_DENSITY):
         raise no_density_error(reason)
-    statistics = getattr(data, "sample_stats", {})
+    statistics = _dataset(data, "sample_stats")
     if "log_q" not in statistics:
         return None
     return check_ratios((statistics["lp"] - statistics["log_q"]).values.ravel())
@@ -286,4 +325,4 @@ def _log_likelihood(data: Any, site: str | None) -> Any:
         raise ValueError(f"several sites are observed; name one, site=...: {listed}")
     if site is not None and site not in sites:
         raise ValueError(f"{site!r} is no observed site; there are {listed}")
-    return data.log_likelihood[site or sites[0]]
+    return _dataset(data, "log_likelihood")[site or sites[0]]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import arviz
 import numpy as np
 import pytest
 import scipy.stats
 
+from moment_calculus.criticism.arviz_access import dataset, inference_data
 from numpyro_moments import predictive_p_values as of_numpyro
 from pyro_moments import predictive_p_values
+from tests.criticism.containers.arviz_lines import container
 
 DRAWS = np.random.default_rng(0).normal(size=(2, 2000, 20))
 STATISTICS = {"mean": np.mean, "largest": np.max}
@@ -16,7 +17,7 @@ STATISTICS = {"mean": np.mean, "largest": np.max}
 
 def data(observed, *, group="posterior_predictive", draws=DRAWS):
     groups = {group: {"obs": draws}, "observed_data": {"obs": np.asarray(observed)}}
-    return arviz.from_dict(**groups)
+    return container(groups)
 
 
 def test_both_front_ends_have_the_same_function():
@@ -70,10 +71,9 @@ def test_few_draws_that_agree_are_not_certain():
 
 
 def test_every_observed_site_has_rows_and_others_none():
-    given = arviz.from_dict(
-        posterior_predictive={"a": DRAWS, "b": DRAWS[..., 0], "latent": DRAWS},
-        observed_data={"a": DRAWS[0, 0], "b": np.array(0.0)},
-    )
+    replications = {"a": DRAWS, "b": DRAWS[..., 0], "latent": DRAWS}
+    observed = {"a": DRAWS[0, 0], "b": np.array(0.0)}
+    given = container({"posterior_predictive": replications, "observed_data": observed})
     found = predictive_p_values(given, {"mean": np.mean})
     assert list(found.index) == [("a", "mean"), ("b", "mean")]
     below = (DRAWS[..., 0] >= 0).mean()
@@ -90,14 +90,18 @@ def test_every_observed_site_has_rows_and_others_none():
         (data(np.zeros(20)), {"statistics": {"log": lambda y: np.nan}}, "'log'.*one finite"),
         (data(np.zeros(20)), {"statistics": {}}, "no statistics"),
         (
-            arviz.from_dict(posterior_predictive={"z": DRAWS}, observed_data={"obs": np.zeros(20)}),
+            container(
+                {"posterior_predictive": {"z": DRAWS}, "observed_data": {"obs": np.zeros(20)}}
+            ),
             {},
             "no replications of obs in 'posterior_predictive', which has z",
         ),
         (
-            arviz.InferenceData(
-                posterior_predictive=arviz.from_dict(observed_data={"obs": DRAWS}).observed_data,
-                observed_data=data(np.zeros(20)).observed_data,
+            inference_data(
+                {
+                    "posterior_predictive": dataset({"obs": DRAWS}, {}, {}, {}, has_draws=False),
+                    "observed_data": dataset({"obs": np.zeros(20)}, {}, {}, {}, has_draws=False),
+                }
             ),
             {},
             "no axis chain and draw",

@@ -1,0 +1,20 @@
+"""What tests take of ArviZ itself, in the release line that is installed."""
+
+from __future__ import annotations
+
+import arviz
+
+from moment_calculus.criticism.arviz_access import LINE_1_NAMES, is_line_0
+
+
+def container(groups):
+    """ArviZ's container of arrays by group and name."""
+    return arviz.from_dict(**groups) if is_line_0() else arviz.from_dict(groups)
+
+
+def arviz_loo(data, **options):
+    """ArviZ's own leave-one-out by the names of line 1."""
+    found = arviz.loo(data, pointwise=True, **options)
+    if not is_line_0():
+        return found
+    return {LINE_1_NAMES.get(name, name): value for name, value in found.items()}
