@@ -1,7 +1,7 @@
 # %% data
-import numpy as np
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 

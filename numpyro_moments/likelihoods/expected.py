@@ -427,13 +427,25 @@ def _noise(logits: Gaussian, shape: tuple[int, ...]) -> jax.Array:
     return jax.random.normal(key, shape, logits.mean.dtype)
 
 
+class _Categorical(dist.CategoricalProbs):
+    """A Categorical that takes classes in arrays of NumPy, which come as floating numbers."""
+
+    def log_prob(self, value: Any) -> jax.Array:
+        """Return the logarithm of the probability of each class."""
+        return super().log_prob(_class_index(value))
+
+
+def _class_index(value: Any) -> jax.Array:
+    return jnp.asarray(value, jnp.result_type(int))
+
+
 _CLASSES = ClassLikelihoods(
     tables=TABLES,
     logits=random_logits,
     has_random_parameters=has_moments,
-    class_index=lambda value: jnp.asarray(value, jnp.result_type(int)),
+    class_index=_class_index,
     standard_normal=_noise,
-    make_categorical=dist.CategoricalProbs,
+    make_categorical=_Categorical,
 )
 _CLASSES.register_categorical(dist.CategoricalLogits, dist.CategoricalProbs)
 _CLASSES.register_multinomial(dist.MultinomialLogits, dist.MultinomialProbs)
