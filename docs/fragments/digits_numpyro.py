@@ -83,6 +83,13 @@ print(
 )
 
 # %% draws
-drawn = predict(classifier, result, x_test, propagation="sampled", num_particles=200)["digit"]
+drawn = predict(
+    classifier,
+    result,
+    x_test,
+    propagation="sampled",
+    num_particles=200,
+    rng_key=jax.random.key(0),
+)["digit"]
 difference = np.abs(np.asarray(drawn.probs) - probabilities).max(1)
 print(f"largest difference of a probability from 200 draws: {difference.mean():.3f} on average")

@@ -110,5 +110,5 @@ compare_with_nuts(
 # %% draws
 from pyro.infer import Predictive
 
-draws = response.sample(200)
+draws = {site: values.float() for site, values in response.sample(200).items()}
 Predictive(regression, posterior_samples=draws)(torch.as_tensor(x[test]).float())["obs"].shape
