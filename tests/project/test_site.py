@@ -1,0 +1,61 @@
+"""The documentation site: its pages, its fragments in both frameworks, and the API."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+RUNNER = DOCS / "_ext" / "run_cells.py"
+FRAGMENTS = sorted({path.stem.rpartition("_")[0] for path in DOCS.glob("fragments/*.py")})
+USES = [
+    (page, *use)
+    for page in DOCS.rglob("*.md")
+    for use in re.findall(r"^```\{both\} (\w+) (.+)$", page.read_text(encoding="utf-8"), re.M)
+]
+
+
+def cells_of(name, framework):
+    text = (DOCS / "fragments" / f"{name}_{framework}.py").read_text(encoding="utf-8")
+    return re.findall(r"^# %% (.+)$", text, re.M)
+
+
+@pytest.mark.parametrize("name", FRAGMENTS)
+def test_fragments_have_the_same_cells_and_pages_show_all(name):
+    cells = cells_of(name, "pyro")
+    assert cells == cells_of(name, "numpyro")
+    assert [cell for _, fragment, cell in USES if fragment == name] == cells
+
+
+@pytest.mark.parametrize("package", ["pyro_moments", "numpyro_moments"])
+def test_every_public_name_has_an_entry(package):
+    page = (DOCS / "api" / f"{package}.md").read_text(encoding="utf-8")
+    names = importlib.import_module(package).__all__
+    assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []
+
+
+def run(tmp_path, code):
+    fragment = tmp_path / "fragment.py"
+    fragment.write_text(code, encoding="utf-8")
+    command = [sys.executable, str(RUNNER), str(fragment), str(tmp_path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_cells_share_names_and_show_their_last_value(tmp_path):
+    done = run(tmp_path, "# %% one\nx = 1\nprint('begun')\n# %% two\nx + 1\n")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "cells.json").read_text(encoding="utf-8"))
+    assert {name: cell["text"] for name, cell in found.items()} == {"one": "begun", "two": "2"}
+
+
+def test_a_failing_cell_is_told_with_its_line(tmp_path):
+    done = run(tmp_path, "# %% one\nx = 1\n# %% two\n\nassert x == 2\n")
+    assert done.returncode != 0
+    assert 'fragment.py", line 5' in done.stderr
+    assert not (tmp_path / "cells.json").exists()
