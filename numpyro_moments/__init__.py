@@ -12,6 +12,7 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.tridiagonal import TridiagonalGuide
+from moment_calculus import __version__ as __version__
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.arviz_access import loo_weights
 from moment_calculus.criticism.calibration.calibration import Calibration, calibration
