@@ -109,17 +109,17 @@ class Posteriors(ABC):
         elementwise = all(not _mixes(t) and self.is_one_to_one(t) for t in transforms)
         return (fn if elementwise else None), transforms
 
-    def mixed_image(self, fn: Posterior) -> tuple[Any, Support] | None:
-        """Return the Normal whose components a transform mixes, and the support; else None."""
+    def mixed_image(self, fn: Posterior) -> tuple[Any, Any, Support] | None:
+        """Return what a transform mixes, the Normal in it, and the support; else None."""
         inner = self.without_wrappers(fn)
         if not isinstance(inner, self.transformed):
             return None
         parts = [part for transform in inner.transforms for part in self._elementary(transform)]
         support = self.mixed.get(tuple(map(self._kind, parts)))
         normal, transforms = self.gaussian_base(inner.base_dist)
-        return (
-            None if support is None or normal is None or transforms else (inner.base_dist, support)
-        )
+        if support is None or normal is None or transforms:
+            return None
+        return inner.base_dist, normal, support
 
     def _kind(self, transform: Transform) -> type:
         inverse = type(transform.inv)
@@ -161,8 +161,7 @@ class Posteriors(ABC):
         if base is not None:
             return self._image_of(self._normal(name, fn, base, propagation), transforms)
         if (image := self.mixed_image(fn)) is not None:
-            base, support = image
-            normal = self.gaussian_base(base)[0]
+            base, normal, support = image
             return on_support(support, self._normal(name, base, normal, propagation))
         inner = self.without_wrappers(fn)
         if isinstance(inner, self.full_rank) and fn.event_dim == 1:

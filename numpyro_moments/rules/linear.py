@@ -11,7 +11,7 @@ from moment_calculus.operations.elementwise.choices import largest, smallest
 from moment_calculus.operations.linear import factorisation, reductions
 from moment_calculus.operations.linear.matrices import einsum, matmul
 from moment_calculus.operations.shapes.moves import converted
-from moment_calculus.operations.shapes.sticks import log_simplex
+from moment_calculus.operations.shapes.sticks import is_simplex
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, refused
 
@@ -58,7 +58,7 @@ def _is_matmul(x: Any, y: Any, dimension_numbers: Any) -> bool:
 @moment_rule("reduce_sum")
 def reduce_sum(x: Value, *, axes: Any, **_: Any) -> Any:
     """Serve ``jnp.sum`` and ``jnp.mean`` over features, and over independent batch elements."""
-    if tuple(axes) == (len(x.shape) - 1,) and log_simplex(x) is not None:
+    if tuple(axes) == (len(x.shape) - 1,) and is_simplex(x):
         return jnp.ones_like(x.at_mean[..., 0])
     return reductions.reduce_sum(x, axes)
 

@@ -18,7 +18,7 @@ from moment_calculus.operations.normalised.softmax import Softmax, TotalProbabil
 from moment_calculus.operations.shapes.indexing import take
 from moment_calculus.operations.shapes.ordered import as_ordered
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.operations.shapes.sticks import log_simplex
+from moment_calculus.operations.shapes.sticks import is_simplex
 from moment_calculus.values import Value
 from pyro_moments.rules.shapes.moves import axes_of, checked_axis, on_meta
 from pyro_moments.rules.table import moment_rule, named
@@ -163,7 +163,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if keepdim and axes == (len(input.shape) - 1,):
             return TotalProbability(input.source)
         input = input.gaussian()
-    if axes == (len(input.shape) - 1,) and log_simplex(input) is not None:
+    if axes == (len(input.shape) - 1,) and is_simplex(input):
         return torch.ones_like(input.at_mean).mean(-1, keepdim)
     return reductions.reduce_sum(input, axes, keepdims=keepdim)
 

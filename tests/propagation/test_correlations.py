@@ -221,7 +221,7 @@ COUNTS = np.array([3.0, 1.0, 4.0])
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", ["classes", "counts", "rows"])
+@pytest.mark.parametrize("name", ["classes", "counts", "rows", "repeated"])
 def test_classes_with_a_dirichlet_prior(host, name):
     keyword = {"probs": None}
 
@@ -229,7 +229,9 @@ def test_classes_with_a_dirichlet_prior(host, name):
         if name == "counts":
             fn = host.dist.Multinomial(total_count=8, probs=p)
             return host.language.sample("y", fn, obs=host.array(COUNTS))
-        keyword["probs"] = p[host.array(np.zeros(4, int))] if name == "rows" else p
+        wide = host.np.broadcast_to(p, (9, 3)) if name == "repeated" else p
+        places = {"rows": [0, 0, 0, 0], "repeated": [8, 0, 5, 2]}.get(name)
+        keyword["probs"] = p if places is None else wide[host.array(np.array(places))]
         with host.language.plate("data", 4):
             fn = host.dist.Categorical(**keyword)
             return host.language.sample("y", fn, obs=host.array(CLASSES))

@@ -20,7 +20,7 @@ from moment_calculus.likelihoods.classes.rule import ClassRule, log_coefficient
 from moment_calculus.likelihoods.families import LikelihoodTables
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.distributions import class_entropy
-from moment_calculus.operations.shapes.sticks import log_simplex
+from moment_calculus.operations.shapes.sticks import is_simplex, log_simplex
 from moment_calculus.predictions.marginals import ClassMarginal
 from moment_calculus.values import Gaussian
 from moment_calculus.values.spread import broadcast_shape
@@ -99,7 +99,7 @@ class ClassLikelihoods:
     def _predictive_moments(self, fn: Any) -> tuple:
         if not self.has_random_parameters(fn):
             return self._one_hot(fn.probs, namespace(fn.probs).zeros_like(fn.probs))
-        if log_simplex(probs := self._probs(fn)) is not None:
+        if is_simplex(probs := self._probs(fn)):
             return self._one_hot(probs.mean, probs.variance)
         logits = self.logits(fn)
         return self._one_hot(*predictive_rule(logits).probabilities(logits))
@@ -116,7 +116,7 @@ class ClassLikelihoods:
                 expected_entropy=lambda: class_entropy(fn.probs),
                 mean_quantile=lambda levels: namespace(fn.probs).stack([fn.probs for _ in levels]),
             )
-        if log_simplex(self._probs(fn)) is not None:
+        if is_simplex(self._probs(fn)):
             return ClassMarginal(name, "Categorical")
         logits = self.logits(fn)
         rule = predictive_rule(logits)

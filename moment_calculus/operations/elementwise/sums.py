@@ -21,7 +21,7 @@ from moment_calculus.operations.elementwise.unary import (
     scale_shift,
     stays_function,
 )
-from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
+from moment_calculus.operations.shapes.reshaping import Expanded, broadcast, narrow
 from moment_calculus.values import (
     Gaussian,
     Spread,
@@ -183,8 +183,7 @@ def raise_dependence_error(what: str, left: Value, right: Value) -> NoReturn:
 
 def terms_of(value: Gaussian) -> list[Gaussian]:
     """Return the values, before they were broadcast, of which a value is the sum."""
-    while isinstance(value.step, Expanded):
-        value = value.step.source
+    value = narrow(value)
     if isinstance(value.step, _Sum):
         return [part for source in value.step.inputs for part in terms_of(source)]
     return [value]

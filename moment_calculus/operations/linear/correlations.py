@@ -20,7 +20,7 @@ from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.linear.maps import check_no_shared_sites
 from moment_calculus.operations.shapes.coordinates import image_of
 from moment_calculus.operations.shapes.indexing import index
-from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped
+from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped, narrow
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR
 from moment_calculus.values import Gaussian, Spread, Step, share_sites
 
@@ -92,13 +92,6 @@ def _is_repeated(value: Gaussian) -> bool:
         return False
     source: Gaussian = value.step.source
     return source.shape[-2:] == value.shape[-2:] and math.prod(source.shape[:-2]) == 1
-
-
-def narrow(value: Gaussian) -> Gaussian:
-    """Return the value that was broadcast to this one."""
-    while isinstance(value.step, Expanded):
-        value = value.step.inputs[0]
-    return value
 
 
 def _scaled_rows(value: Gaussian, scale: Any) -> Factor | None:

@@ -16,13 +16,12 @@ from moment_calculus.operations.elementwise.unary import is_value, shape_of
 from moment_calculus.operations.linear.correlations import (
     correlation_matrix,
     factor_of,
-    narrow,
     times_factor,
 )
 from moment_calculus.operations.linear.diagonals import times_diagonal
 from moment_calculus.operations.shapes.coordinates import Support, image_of, on_support
 from moment_calculus.operations.shapes.moves import Permuted, swap_last
-from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped
+from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped, narrow
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, expected_log_diagonal
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.deferred import as_function

@@ -205,6 +205,13 @@ class Expanded(Moved):
         return _as_vector(self.source, value.shape) if self.identity else None
 
 
+def narrow(value: Gaussian) -> Gaussian:
+    """Return the value that was broadcast to this one."""
+    while isinstance(value.step, Expanded):
+        value = value.step.source
+    return value
+
+
 def _as_vector(source: Gaussian, shape: tuple[int, ...]) -> Gaussian | None:
     if source.shape and source.shape[-1] != 1:
         return from_vector_parts(lambda part: broadcast(part, shape), source)

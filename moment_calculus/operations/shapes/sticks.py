@@ -8,6 +8,7 @@ a Cholesky factor. Means and covariances are exact.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Integrated, activation
 from moment_calculus.numerics.arrays import Array, constants, diagonal, namespace
-from moment_calculus.operations.shapes.coordinates import Support, image_of
+from moment_calculus.operations.shapes.coordinates import Image, Support, image_of
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Gaussian, Spread, Step, Ties
 
@@ -148,15 +149,33 @@ def expected_log_simplex(coordinates: Gaussian) -> Array:
 
 def log_simplex(value: Any) -> Array | None:
     """Return E log of the components of a simplex or of rows of some; None of other values."""
-    if not isinstance(value, Gaussian):
+    return _of_rows(value, lambda simplex, image: expected_log_simplex(image.coordinates))
+
+
+def is_simplex(value: Any) -> bool:
+    """Whether a value is a simplex, or rows of some."""
+    return _of_rows(value, lambda simplex, image: simplex.mean) is not None
+
+
+def _of_rows(value: Any, compute: Callable[[Gaussian, Image], Array]) -> Array | None:
+    """Return what is computed of a simplex, with its rows moved as those of a value; else None."""
+    moves: list[Moved] = []
+    while isinstance(value, Gaussian):
+        if (image := image_of(value)) is not None:
+            break
+        if not isinstance(value.step, Moved) or value.step.source.shape[-1:] != value.shape[-1:]:
+            return None
+        moves.append(value.step)
+        value = value.step.source
+    else:
         return None
-    image = image_of(value)
-    if image is not None:
-        return expected_log_simplex(image.coordinates) if image.support is SIMPLEX else None
-    if not isinstance(value.step, Moved) or value.step.source.shape[-1:] != value.shape[-1:]:
+    if image.support is not SIMPLEX:
         return None
-    logs = log_simplex(value.step.source)
-    return None if logs is None else value.step.rearrange_rows(logs)
+    rows = compute(value, image)  # of one simplex, where the value repeats it
+    result = namespace(rows).broadcast_to(rows, (*value.shape[:-1], rows.shape[-1]))
+    for move in reversed(moves):
+        result = None if result is None else move.rearrange_rows(result)
+    return result
 
 
 def _simplex_slope(coordinates: Gaussian) -> Array:

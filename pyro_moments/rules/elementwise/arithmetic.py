@@ -17,7 +17,7 @@ from moment_calculus.operations.normalised.softmax import (
     Softmax,
     TotalProbability,
 )
-from moment_calculus.operations.shapes.sticks import log_simplex
+from moment_calculus.operations.shapes.sticks import is_simplex
 from moment_calculus.values import Value
 from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
 from pyro_moments.rules.table import fills_in_ordered_logistic, moment_rule, named
@@ -99,7 +99,7 @@ def divide(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
 
 
 def _is_own_total(probabilities: Any, other: Any) -> bool:
-    if log_simplex(probabilities) is not None:
+    if is_simplex(probabilities):
         return called_by("torch.distributions.categorical")
     both = isinstance(probabilities, Softmax) and isinstance(other, TotalProbability)
     return both and probabilities.source is other.source
