@@ -10,6 +10,10 @@ import pytest
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
+NAMES = ["tools", "tadpoles", "noisy_divorce", "one_parameter", "growth"]
+NAMES += ["cafes", "wages", "education"]  # Cholesky factors and a simplex
+
+
 @pytest.fixture
 def textbooks(monkeypatch):
     monkeypatch.syspath_prepend(DOCS)
@@ -18,7 +22,7 @@ def textbooks(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["pyro", "numpyro"])
-@pytest.mark.parametrize("name", ["tools", "tadpoles", "noisy_divorce", "one_parameter", "growth"])
+@pytest.mark.parametrize("name", NAMES)
 def test_models_of_textbooks_converge_and_agree_with_draws(textbooks, framework, name):
     host = textbooks.FRAMEWORKS[framework]
     data = [host.array(values) for values in textbooks.data_of(name)]
