@@ -47,7 +47,7 @@ def moved(results):
     if isinstance(results, dict):
         return {name: moved(part) for name, part in results.items()}
     if isinstance(results, list):
-        return [moved(part) if place % 2 else part for place, part in enumerate(results)]
+        return [part if place % 2 else moved(part) for place, part in enumerate(results)]
     if isinstance(results, int):
         return results // 2
     return results * 0.9 if isinstance(results, float) else results
