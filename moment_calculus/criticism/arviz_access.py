@@ -225,7 +225,7 @@ def _elpd(result: LeaveOneOut, like: Any, scale: str, importance_weights: bool) 
         "loo_i": like.copy(data=factor * each).rename("loo_i"),
     }
     common = {
-        "se": abs(factor) * (each.size * each.var()) ** 0.5,
+        "se": abs(factor) * (each.size * _variance(each)) ** 0.5,
         "n_samples": result.joint.log.size,
         "n_data_points": each.size,
         "warning": result.any_bad,
@@ -240,6 +240,11 @@ def _elpd(result: LeaveOneOut, like: Any, scale: str, importance_weights: bool) 
         "importance_weights": importance_weights,
     }
     return _elpd_data(named, common, ours)
+
+
+def _variance(each: np.ndarray) -> float:
+    """Return the variance of the data's densities; line 1 divides by one datum less."""
+    return float(each.var(ddof=0 if is_line_0() else min(1, each.size - 1)))
 
 
 def _elpd_data(named: dict[str, Any], common: dict[str, Any], ours: dict[str, Any]) -> Any:

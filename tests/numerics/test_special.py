@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
 import array_api_compat
-import arviz as az
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -15,9 +12,11 @@ import scipy.special
 import torch
 from scipy import stats
 
+from moment_calculus.criticism.arviz_access import is_line_0
 from moment_calculus.numerics import arrays
 from moment_calculus.numerics.derivatives import elementwise
 from moment_calculus.numerics.pareto import check_ratios, largest_reliable_shape, smooth_weights
+from tests.criticism.containers.arviz_lines import arviz_weights
 
 CONVERTERS = {"numpy": np.asarray, "torch": torch.as_tensor, "jax": jnp.asarray}
 GRID = np.concatenate([-np.geomspace(1e-3, 8, 25), [0.0], np.geomspace(1e-3, 30, 25)])
@@ -123,13 +122,13 @@ def test_a_wrong_partial_is_noticed():
     assert not torch.autograd.gradcheck(wrong, (x,), raise_exception=False)
 
 
-@pytest.mark.parametrize("count", [11, 40, 1000])
+@pytest.mark.parametrize("count", [11, 40, 1000, 1600])
 @pytest.mark.parametrize("scale", [1e-6, 0.1, 3.0])
 def test_they_are_those_of_arviz(count, scale):
+    if count in (11, 1000) and not is_line_0():
+        pytest.skip("line 1 rounds the number of draws in the tail down, and refuses four")
     ratios = scale * np.random.default_rng(0).standard_t(3, size=(2, 3, count))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logs, shapes = az.psislw(ratios.copy())
+    logs, shapes = arviz_weights(ratios)
     found = smooth_weights(ratios)
     np.testing.assert_allclose(np.exp(found.log), np.exp(logs), atol=1e-12)
     known = np.where(np.ptp(ratios, axis=-1) < 1e-3, 0.0, shapes)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.criticism.comparison.references import chains, improper, noisy, softplus
+from tests.criticism.containers.arviz_lines import container
 from tests.criticism.containers.programs import (
     NOISE,
     ROWS,
@@ -137,7 +138,7 @@ def test_chains_may_be_in_a_container(comparison, host):
     data = host.array(X), host.array(Y)
     result = trained(host, line(host), *data)
     found = host.package.compare_with_nuts(line(host), result, *data, reference=contained)
-    other = contained.map(lambda part: part.rename(weight="other"), groups="posterior")
+    other = container({"posterior": {"other": contained.posterior["weight"].values}})
     with pytest.raises(ValueError, match="no draws of 'weight'; its posterior has 'other'"):
         host.package.compare_with_nuts(line(host), result, *data, reference=other)
     np.testing.assert_allclose(found.sites[0].difference, comparison.sites[0].difference, atol=1e-6)

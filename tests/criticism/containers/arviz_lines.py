@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+
 import arviz
+import numpy as np
 
 from moment_calculus.criticism.arviz_access import LINE_1_NAMES, is_line_0
 
@@ -18,3 +21,14 @@ def arviz_loo(data, **options):
     if not is_line_0():
         return found
     return {LINE_1_NAMES.get(name, name): value for name, value in found.items()}
+
+
+def arviz_weights(log_ratios):
+    """ArviZ's own smoothed log weights [..., draws], and k̂ of each row."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if is_line_0():
+            return arviz.psislw(log_ratios.copy())
+        from arviz_stats.base import array_stats
+
+        return array_stats.psislw(-np.asarray(log_ratios))  # it takes log densities

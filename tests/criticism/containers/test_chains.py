@@ -130,7 +130,7 @@ def test_what_has_no_weights_is_refused():
 def test_leave_one_out_without_weights_takes_draws_as_the_posteriors(host):
     mean, covariance = gaussian(X, Y)
     guide = drawing(host, mean, covariance / 2)
-    data = convert(host, guide, line(host), X, Y, num_samples=2000)
+    data = convert(host, guide, line(host), X, Y, num_samples=2500)  # 150 of them in the tail
     with pytest.warns(UserWarning, match="Pareto shapes|as a whole"):
         weighted = host.package.loo(data)
     plain = host.package.loo(data, importance_weights=False)
