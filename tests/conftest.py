@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Compiling takes longer than running here: let XLA optimise less, by the older emitters of JAX 0.10.
+# Compiling takes longer than running here: let XLA optimise less, and JAX 0.10 by its old emitters.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
