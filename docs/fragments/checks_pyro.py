@@ -56,7 +56,7 @@ def regression(x, y=None):
 
 
 ranks = {"mean field": [], "linear response": []}
-for _ in range(60):
+for _ in range(100):
     weights, scale = random.normal(size=2), random.lognormal(0.0, 0.5)
     data = pair, pair @ weights + scale * random.normal(size=60)
     found = fit(regression, DVIGuide(), *data, method="newton", float64=True, by_draws=False)

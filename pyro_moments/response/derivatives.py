@@ -187,7 +187,7 @@ def _element_axes(site: Any, tensor: MomentTensor) -> int:
     if id(tensor) not in by_id:
         return 0
     constraint = by_id[id(tensor)]
-    # That of a Delta's value, which a reparameteriser leaves in a site's place, depends on the site.
+    # That of a Delta's value, which a reparameteriser leaves behind, depends on the site.
     return fn.event_dim if constraints.is_dependent(constraint) else constraint.event_dim
 
 
