@@ -21,6 +21,7 @@ PAGES = (
     *(FOLDER / f"{name}.md" for name in ("dropout", "tridiagonal", "nuts")),
     DOCS / "accuracy.md",
     DOCS / "benchmarks.md",
+    DOCS / "coming_from.md",
 )
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.S)
 SCORE, DRAWS, BINS = "test_log_likelihood", 99, 10
@@ -226,7 +227,35 @@ def posteriors() -> str:
     return table(["standard deviations over the reference's: median (range)", *methods], rows)
 
 
+def peers(task: str) -> str:
+    """Other tools beside the library, means over the parts that were left out."""
+    found = read("peers")["tasks"][task]
+    exact = [part["deviations"] for part in found["NUTS, NumPyro"]]
+    rows = []
+    for name, parts in found.items():
+        seconds = [part["seconds"] for part in parts]
+        means = [np.mean([part[key] for part in parts]) for key in ("log_likelihood", "inside")]
+        row = [name, f"{seconds[0]:.1f}", f"{np.mean(seconds[1:]):.1f}", f"{means[0]:.3f}"]
+        row.append(f"{means[1]:.0%}")
+        if task == "regression":
+            ratios = np.divide([part["deviations"] for part in parts], exact)
+            row.append(f"{np.median(ratios):.2f} ({ratios.min():.2f}–{ratios.max():.2f})")
+        rows.append(row)
+    head = ["", "seconds", "again", "test log-likelihood", "inside 90 %"]
+    return table([*head, *(["sd of weights / NUTS'"] if task == "regression" else [])], rows)
+
+
+def versions() -> str:
+    """Of the peers."""
+    found = read("peers")
+    rows = [[name, number] for name, number in found["versions"].items()]
+    return table(["package", "version"], [*rows, ["processors", str(found["cores"])]])
+
+
 TABLES = {
+    "peers, regression": lambda: peers("regression"),
+    "peers, network": lambda: peers("network"),
+    "peers, versions": versions,
     "dropout, scores": dropout_scores,
     "dropout, differences": dropout_gains,
     "dropout, attacks": attacks,
