@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tarfile
 import venv
 import zipfile
@@ -10,10 +11,9 @@ import pytest
 
 import moment_calculus
 from tests.project.distributions import PACKAGES, ROOT, copy_of_source, run, sdist_of, wheel_of
-from tests.project.test_readme import BLOCKS, quickly
+from tests.project.matrix import Cell, literal_line, run_cell
 
-# what is missing, and the block that runs
-ALONE = {"pyro": ("numpyro", 0), "numpyro": ("torch", 1)}
+ALONE = {"pyro": "numpyro", "numpyro": "torch"}  # what is missing
 # of continuous integration and of checkouts, or made by the build
 NOT_IN_BOTH = (
     ".ci/",
@@ -77,13 +77,19 @@ def test_the_sdist_makes_the_same_wheel(sdist, wheel, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("extra", ALONE)
 def test_a_front_end_runs_alone_from_the_wheel(wheel, extra, tmp_path):
-    missing, block = ALONE[extra]
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     options = ["-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
     run(python, "-m", "pip", "install", *options, f"{wheel}[{extra}]", cwd=tmp_path)
-    (code,) = quickly([BLOCKS[block]])
-    check = f"import importlib.util as u; assert u.find_spec('{missing}') is None\n"
+    check = f"import importlib.util as u; assert u.find_spec('{ALONE[extra]}') is None\n"
     front_end = f"import {extra}_moments; print({extra}_moments.__version__)\n"
-    printed = run(python, "-I", "-c", check + code + "\n" + front_end, cwd=tmp_path)
+    printed = run(python, "-I", "-c", check + literal_line(extra) + front_end, cwd=tmp_path)
     assert printed.strip() == moment_calculus.__version__
+
+
+@pytest.mark.slow
+def test_the_oldest_versions_that_are_allowed(wheel, tmp_path):
+    """One cell of make test-matrix; it raises what fails."""
+    cell = Cell(sys.executable, "this", "oldest")
+    run_cell(cell, wheel, tmp_path)
+    assert "numpy 2.0.0" in cell.installed
