@@ -42,7 +42,7 @@ class Loop:
     def of(cls, interpreter: Any, equation: Any, operands: list[Any]) -> Loop:
         """Return the loop of a ``scan`` equation."""
         parameters = equation.params
-        first, second = parameters["num_consts"], parameters["num_carry"]
+        first, second = _counts(parameters)
         return cls(
             interpreter,
             parameters["jaxpr"],
@@ -92,6 +92,14 @@ class Loop:
             return Plan.of(self, carried, slices, length).complete()
         except (SeenThrough, UnsupportedMoments):
             return None  # single steps avoid the error, or explain it
+
+
+def _counts(parameters: Any) -> tuple[int, int]:
+    """Return how many operands of a ``scan`` are constants, and how many are carried on."""
+    if "ft_in" in parameters:  # since JAX 0.11
+        constants, carried, _ = parameters["ft_in"].unpack()
+        return len(constants), len(carried)
+    return parameters["num_consts"], parameters["num_carry"]
 
 
 def _readable(part: Any) -> Any:

@@ -136,10 +136,22 @@ def squeeze(x: Value, *, dimensions: Any) -> Value:
 
 @moment_rule("concatenate", numbers=False)
 def concatenate(*operands: Any, dimension: int) -> Value:
-    """Serve ``jnp.concatenate``, ``jnp.stack`` and ``jnp.roll``."""
+    """Serve ``jnp.concatenate`` and ``jnp.roll``."""
     if len(operands) == 1:
         return operands[0]
     return concatenation.concatenate(operands, dimension - len(operands[0].shape))
+
+
+@moment_rule("stack", numbers=False)
+def stack(*operands: Any, axis: int) -> Value:
+    """Serve ``jnp.stack``, a primitive of its own since JAX 0.11."""
+    return concatenation.stack(operands, axis - len(operands[0].shape) - 1)
+
+
+@moment_rule("unstack")
+def unstack(x: Value, *, axis: int) -> list[Value]:
+    """Serve ``jnp.unstack``, a primitive of its own since JAX 0.11."""
+    return [take(x, place, axis) for place in range(x.shape[axis])]
 
 
 @moment_rule("split")

@@ -1,0 +1,88 @@
+"""NumPyro on a device: what `on_gpu` asks. `on_gpu_pyro` has the same names."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.optim import Adam
+
+from numpyro_moments import SVI, predict
+
+DRAWS = 64
+
+
+def described(gpu: str) -> str:
+    """The kind of the device."""
+    return jax.devices(gpu)[0].device_kind
+
+
+@contextlib.contextmanager
+def on(place: str, precision: str) -> Iterator[None]:
+    """Make arrays on a device, in a precision."""
+    with jax.default_device(jax.devices(place)[0]), jax.enable_x64(precision == "float64"):
+        yield
+
+
+def evaluated(case: Any, x: Any, precision: str, place: str, start: dict | None) -> Any:
+    """Losses, gradients and predictions of a case, and the parameters that it began with."""
+    with on(place, precision):
+        x = jnp.asarray(x, precision)
+        y = jnp.asarray(case.y, precision if case.y.dtype.kind == "f" else None)
+        model = case.model()
+        ours = case.guide.__module__.startswith("guides.")
+        svi = SVI(model, case.guide() if ours else case.guide(model), Adam(1e-3), case.objective)
+        state = jax.jit(svi.init)(jax.random.key(0), x, y)
+        if start is None:
+            start = jax.tree.map(np.asarray, svi.get_params(state))
+        parameters = jax.tree.map(jnp.asarray, start)
+        state = state._replace(optim_state=svi.optim.init(_unconstrained(svi, parameters)))
+        return _taken(case, svi, state, start, x, y)
+
+
+def _unconstrained(svi: SVI, parameters: dict) -> dict:
+    from numpyro.infer.util import transform_fn
+
+    return transform_fn(svi.constrain_fn.args[0], parameters, invert=True)
+
+
+def _taken(case: Any, svi: SVI, state: Any, start: dict, x: Any, y: Any) -> Any:
+    """The losses first, then steps of Adam, then predictions."""
+
+    def loss(parameters: dict, key: Any) -> Any:
+        return svi.loss.loss(key, svi.constrain_fn(parameters), svi.model, svi.guide, x, y)
+
+    both = jax.jit(jax.value_and_grad(loss))
+    keys = jax.random.split(jax.random.key(1), DRAWS if case.drawn else 1)
+    found = [both(svi.optim.get_params(state.optim_state), key) for key in keys]
+    result = SimpleNamespace(parameters=start)
+    result.losses = np.asarray([float(value) for value, _ in found])
+    result.gradients = jax.tree.map(np.asarray, found[0][1])
+    if not case.drawn:
+        steps = jax.jit(lambda now: jax.lax.scan(lambda s, _: svi.update(s, x, y), now, length=5))
+        state, _ = steps(state)
+        result.mean, result.variance = map(np.asarray, _predicted(case, svi, state, x, y))
+    return result
+
+
+def _predicted(case: Any, svi: SVI, state: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """Means and variances; of classes and counts the log density."""
+
+    @jax.jit
+    def predicted(parameters: dict) -> tuple[Any, Any]:
+        prediction = predict(svi.model, svi.guide, parameters, x)["obs"]
+        if case.y.dtype.kind == "f":
+            return prediction.mean, prediction.variance
+        return prediction.log_prob(y), prediction.log_prob(y)
+
+    return predicted(svi.get_params(state))
+
+
+def synchronised(step: Callable[[], Any]) -> Callable[[], Any]:
+    """A step that has ended when it returns: the host's steps wait already."""
+    return step

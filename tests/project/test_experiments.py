@@ -1,0 +1,53 @@
+"""The tables of the experiments' pages are those of their files of results."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture
+def experiments(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    import experiments
+
+    return experiments
+
+
+def test_tables_are_those_of_the_files(experiments):
+    named = []
+    for page in experiments.PAGES:
+        text = page.read_text(encoding="utf-8")
+        named += re.findall(r"<!-- table: (.+?) -->", text)
+        assert text.count("<!-- table: ") == len(experiments.BLOCK.findall(text))
+        assert experiments.written(text) == text, "run python docs/experiments.py"
+    assert sorted(named) == sorted(experiments.TABLES)
+
+
+def test_every_file_is_read_and_every_change_is_seen(experiments, monkeypatch):
+    """Numbers of one file after the other are changed; each changes a page."""
+    files = {file.stem for file in experiments.FOLDER.glob("*.json")}
+    assert len(files) > 4
+    before, read = {name: make() for name, make in experiments.TABLES.items()}, experiments.read
+    for changed in files:
+        monkeypatch.setattr(
+            experiments,
+            "read",
+            lambda name, c=changed: moved(read(name)) if name == c else read(name),
+        )
+        assert any(make() != before[name] for name, make in experiments.TABLES.items()), changed
+
+
+def moved(results):
+    """Results of which each number is another one; every second of a list, so that errors move."""
+    if isinstance(results, dict):
+        return {name: moved(part) for name, part in results.items()}
+    if isinstance(results, list):
+        return [part if place % 2 else moved(part) for place, part in enumerate(results)]
+    if isinstance(results, int):
+        return results // 2
+    return results * 0.9 if isinstance(results, float) else results
