@@ -125,6 +125,11 @@ def _register(library: torch.library.Library) -> None:
         overload = factory._schema.overload_name
         library.impl(f"{name}.{overload}" if overload else name, make, "PrivateUse1")
 
+    def no_tangent(size: Any, **options: Any) -> Lent:
+        return Lent(torch.zeros(size, dtype=options.get("dtype")))
+
+    library.impl("_efficientzerotensor", no_tangent, "PrivateUse1")
+
     def copy(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> Any:
         _numbers(target).copy_(_numbers(source))
         return target
