@@ -76,14 +76,18 @@ class Lent(torch.Tensor):
         inputs = [part for part in tree_leaves((args, kwargs)) if isinstance(part, torch.Tensor)]
         if func is not ATEN.copy_.default:
             _check(func, inputs)
-        device = kwargs.get("device")
-        if device is not None:
+        device = torch.device(kwargs.get("device") or HERE)
+        if device.type == NAME and "device" in kwargs:
             kwargs["device"] = CPU
         results = func(*tree_map(_numbers, args), **tree_map(_numbers, kwargs))
-        if device is not None and torch.device(device).type == "cpu":
+        if device.type != NAME:
             return results
+        if torch.Tag.inplace_view in func.tags:
+            with torch._C._DisableTorchDispatch():
+                func(*args, **kwargs)  # changes the shape of the tensor itself
+            return args[0]
         known = {id(part.numbers): part for part in inputs if isinstance(part, Lent)}
-        return tree_map(lambda part: _lent(part, known), results)
+        return tree_map(lambda part: _lent(func, part, known), results)
 
 
 def _check(func: Any, inputs: list[torch.Tensor]) -> None:
@@ -101,7 +105,7 @@ def _numbers(part: Any) -> Any:
     return part.numbers if isinstance(part, Lent) else part
 
 
-def _lent(part: Any, known: dict[int, Lent]) -> Any:
+def _lent(func: Any, part: Any, known: dict[int, Lent]) -> Any:
     """Return a result on the device; what changed in place is the tensor that it was."""
     if not isinstance(part, torch.Tensor):
         return part
@@ -109,7 +113,7 @@ def _lent(part: Any, known: dict[int, Lent]) -> Any:
         return Lent(part)
     same = known[id(part)]
     if same.shape != part.shape:
-        raise NotImplementedError("operations that resize a tensor in place are not served")
+        raise NotImplementedError(f"{func}: operations that resize are not served")
     return same
 
 

@@ -1,12 +1,19 @@
-"""Training on a device, as numbers: ``python -m tests.pyro.devices.programs``.
+"""Training on a device, and what is done with a fit.
 
 Models say where their constants are. The random numbers of both devices are the CPU's.
 """
 
 from __future__ import annotations
 
+import io
+import tempfile
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
@@ -46,7 +53,15 @@ def regression(x, y=None):
     line = pyro.sample("line", dist.Normal(x.new_zeros(2), 10.0).to_event(1))
     scale = pyro.sample("scale", dist.HalfNormal(x.new_ones(())))
     with pyro.plate("data", len(x)):
-        pyro.sample("y", dist.Normal(line[0] + line[1] * x[:, 0], scale), obs=y)
+        pyro.sample("y", dist.Normal(x @ line, scale), obs=y)
+
+
+def turned(x, y=None):
+    """Components are chosen by indices: flipped, repeated, by a list."""
+    weight = pyro.sample("weight", dist.Normal(x.new_zeros(4), 1.0).to_event(1))
+    chosen = weight.flip(0)[[0, 2]] + weight[:1].repeat(2)
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(x @ chosen, 1.0), obs=y)
 
 
 def classifier(x, y=None):
@@ -60,6 +75,7 @@ ELBO, RELU = package.DeterministicELBO, gaussian(torch.relu)
 CELLS: dict[str, tuple[Any, Any, Any]] = {
     **{name: (gaussian(f), package.DVIGuide, ELBO()) for name, f in ACTIVATIONS.items()},
     "regression": (regression, package.DVIGuide, ELBO()),
+    "turned": (turned, package.DVIGuide, ELBO()),
     "classifier": (classifier, package.DVIGuide, ELBO()),
     "chain": (RELU, package.TridiagonalGuide, ELBO()),
     "dropout": (RELU, package.MCDropoutGuide, ELBO()),
@@ -76,17 +92,65 @@ def data(device):
     return x.to(device), torch.sin(2 * x[:, 0]).to(device)
 
 
-def numbers(cell: str, device: Any) -> list[float]:
+def flat(*tensors):
+    return [number for part in tensors for number in part.detach().cpu().flatten().tolist()]
+
+
+def training(cell: str, device: Any) -> list[Any]:
     """The losses of some steps of Adam, and predictions after them."""
-    pyro.clear_param_store()
-    pyro.set_rng_seed(0)
     model, guide, objective = CELLS[cell]
     x, y = data(device)
     svi = package.SVI(model, guide(), objective, pyro.optim.Adam({"lr": 0.05}))
     losses = [svi.step(x, y) for _ in range(STEPS)]
-    places = {leaf.device for leaf in pyro.get_param_store().values()}
-    assert places == {x.device}, f"parameters are on {places}"
+    assert {leaf.device for leaf in pyro.get_param_store().values()} == {x.device}
     found = package.predict(model, svi.guide, x)["y"]
     moments = [found.probs] if cell == "classifier" else [found.mean, found.variance]
     assert {part.device for part in moments} == {x.device}
-    return losses + [n for part in moments for n in part.detach().cpu().flatten().tolist()]
+    return losses + flat(*moments)
+
+
+def fitted(x, y):
+    return package.fit(regression, package.DVIGuide(), x, y, method="newton", float64=True)
+
+
+def diagnosis(x, y, result):
+    with redirect_stdout(io.StringIO()) as printed:
+        package.diagnose(regression, result, x, y)
+    lines = printed.getvalue().splitlines()
+    return [line for line in lines if "loss by draws" not in line]  # which differ by device
+
+
+def storage(x, y, result):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trained.safetensors"
+        package.save(path, regression, result, x, y)
+        loaded = package.load(path, regression, package.DVIGuide(), x)
+    found = package.predict(regression, loaded, x)["y"]
+    assert found.mean.device == x.device
+    return flat(found.mean, found.variance)
+
+
+def comparison(x, y, result):
+    options = {"num_warmup": 5, "num_samples": 5}
+    found = package.compare_with_nuts(regression, result, x, y, **options)
+    return [float(number) for site in found.sites for number in np.ravel(site.difference)]
+
+
+def used(verb: Callable, device: Any) -> list[Any]:
+    """What is done with a regression that was fitted by Newton's method."""
+    x, y = data(device)
+    return verb(x, y, fitted(x, y))
+
+
+RUNS: dict[str, Callable[[Any], list[Any]]] = {
+    **{cell: partial(training, cell) for cell in CELLS},
+    **{f.__name__: partial(used, f) for f in (diagnosis, storage)},
+}
+SLOW_RUNS = {"comparison": partial(used, comparison)}
+
+
+def results(run: str, device: Any) -> list[Any]:
+    """Numbers, or lines of text."""
+    pyro.clear_param_store()
+    pyro.set_rng_seed(0)
+    return (RUNS | SLOW_RUNS)[run](device)
