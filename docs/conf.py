@@ -12,6 +12,7 @@ project = "pyro-moments"
 author = "The pyro-moments developers"
 extensions = [
     "both",
+    "mathml",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
@@ -21,7 +22,7 @@ extensions = [
 exclude_patterns = ["_build", "fragments"]
 suppress_warnings = ["config.cache"]
 
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_default_options = {"members": True, "member-order": "bysource", "inherited-members": True}
@@ -41,6 +42,8 @@ nitpick_ignore_regex = [("py:.*", rf"(?!({'|'.join(OURS)})\b).*")]
 html_theme = "pydata_sphinx_theme"
 html_title = "pyro-moments"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {
     "show_prev_next": True,
     "navbar_end": ["theme-switcher"],

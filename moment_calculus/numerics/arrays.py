@@ -124,15 +124,18 @@ def squared_products(x: Array, vector: Array) -> Array:
     """Return (x∘x) v for x [..., k] and v [k]."""
     block = BLOCK // max(x.shape[-1], 1)
     if array_api_compat.is_jax_array(x) and len(x.shape) == 2 and x.shape[0] >= LARGE * block > 0:
-        return _jax_squared_products(x, vector, block)
+        import jax
+
+        in_blocks = functools.partial(_jax_squared_products, block=block)
+        whole = jax.checkpoint(lambda x, vector: (x * x) @ vector)
+        return jax.lax.platform_dependent(x, vector, cpu=in_blocks, default=whole)
     return (x * x) @ vector
 
 
 def _jax_squared_products(x: Array, vector: Array, block: int) -> Array:
+    """Square one block after another, also in the backward pass, in the processor's cache."""
     import jax
 
-    # Squares of one block, also those of the backward pass, stay in the processor's
-    # cache.
     @jax.checkpoint
     def products(vector: Array, start: Array) -> Array:
         rows = jax.lax.dynamic_slice_in_dim(x, start, block)

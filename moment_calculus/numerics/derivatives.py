@@ -367,10 +367,11 @@ def _in_pieces(function: Callable[..., Any], tensors: Sequence[Any], room: int =
 
 
 def _may_be_cut(tensors: Sequence[Any], size: int) -> bool:
-    """Return whether tensors are large, eager, and outside of any autograd graph."""
+    """Return whether tensors are large, eager, on a CPU, and outside of any autograd graph."""
     import torch
 
-    return tensors[0].numel() > 2 * size and not torch.is_grad_enabled() and _are_alike(tensors)
+    large = tensors[0].numel() > 2 * size and tensors[0].is_cpu
+    return large and not torch.is_grad_enabled() and _are_alike(tensors)
 
 
 def _are_alike(tensors: Sequence[Any]) -> bool:

@@ -239,7 +239,11 @@ def _on_host() -> Iterator[None]:
 
 def to_host(array: Array) -> Array:
     """Return the numbers of a JAX array as NumPy's inside of :func:`by_numpy`; others as is."""
-    return np.asarray(array) if is_on_host() and array_api_compat.is_jax_array(array) else array
+    if not (is_on_host() and array_api_compat.is_jax_array(array)):
+        return array
+    if is_traced(array):
+        raise NotOnHost
+    return np.asarray(array)
 
 
 def by_numpy(function: Callable[..., Array], *arrays: Array) -> Array:

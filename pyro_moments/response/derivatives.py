@@ -183,8 +183,12 @@ def _element_axes(site: Any, tensor: MomentTensor) -> int:
     if is_deterministic(site):
         return min(tensor.dim(), 1)
     fn = site["fn"]
-    constraints = {id(part): constraint for _, part, constraint in constrained_tensors(fn)}
-    return constraints[id(tensor)].event_dim if id(tensor) in constraints else 0
+    by_id = {id(part): constraint for _, part, constraint in constrained_tensors(fn)}
+    if id(tensor) not in by_id:
+        return 0
+    constraint = by_id[id(tensor)]
+    # That of a Delta's value, which a reparameteriser leaves behind, depends on the site.
+    return fn.event_dim if constraints.is_dependent(constraint) else constraint.event_dim
 
 
 # Torch's distributions take one of each group, and derive the others from it on demand.

@@ -15,6 +15,7 @@ from pyro.infer.autoguide import (
     AutoNormal,
     AutoNormalMessenger,
 )
+from pyro.infer.reparam import LocScaleReparam
 
 from pyro_moments import DeterministicELBO, DVIGuide, fit
 from pyro_moments.fitting.parameters import Parameters
@@ -57,6 +58,18 @@ def test_covariance_of_a_linear_regression(make):
     torch.testing.assert_close(response.moments("y", X[:5]).variance, expected)
     if make is not AutoDelta:  # of which certain values are all that the model sees
         torch.testing.assert_close(response.predict(X[:5])["y"].epistemic_variance, expected)
+
+
+def test_what_a_reparameteriser_leaves_of_a_site_is_predicted():
+    y = torch.tensor([2.0, 0, 1, 3]).double() + torch.arange(6).double()[:, None] / 5
+    moved = poutine.reparam(groups, {"theta": LocScaleReparam(0.0)})
+    responses = []
+    for model in (groups, moved):
+        pyro.clear_param_store()
+        result = fit(model, DVIGuide(), y, method="newton", float64=True)
+        responses.append(linear_response(model, result, y))
+    expected = responses[0].covariance("theta").diagonal()
+    torch.testing.assert_close(responses[1].predict(y)["theta"].variance, expected)
 
 
 def test_hierarchies_by_mean_field_and_by_full_rank():
