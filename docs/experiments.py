@@ -18,7 +18,7 @@ from scipy.stats import chisquare
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "experiments"
 PAGES = (
-    *(FOLDER / f"{name}.md" for name in ("dropout", "tridiagonal", "nuts")),
+    *(FOLDER / f"{name}.md" for name in ("dropout", "tridiagonal", "nuts", "on_gpu")),
     DOCS / "accuracy.md",
     DOCS / "benchmarks.md",
 )
@@ -226,6 +226,38 @@ def posteriors() -> str:
     return table(["standard deviations over the reference's: median (range)", *methods], rows)
 
 
+GPU_RUNS = {
+    "Pyro": "on_gpu/pyro",
+    "NumPyro, JAX's default": "on_gpu/numpyro",
+    'NumPyro, `"highest"`': "on_gpu/numpyro_highest",
+}
+
+
+def gpu_differences() -> str:
+    """The largest difference of any case from the processor, relative to the largest entry."""
+    rows = []
+    for title, name in GPU_RUNS.items():
+        for precision in ("float32", "float64"):
+            found = read(name)["differences"].items()
+            exact = [part for case, part in found if case.endswith(precision) and "loss" in part]
+            largest = (max(part[kind] for part in exact) for kind in exact[0])
+            rows.append([title, precision, str(len(exact)), *(f"{one:.0e}" for one in largest)])
+    return table(["", "", "cases", "loss", "gradients", "mean", "variance"], rows)
+
+
+def gpu_times() -> str:
+    """Milliseconds of a loss with its gradients."""
+    rows = []
+    for host, name in list(GPU_RUNS.items())[:2]:
+        for found in read(name)["times"]:
+            (reference, first), *others = found["seconds"].items()
+            cells = [f"{name} {1e3 * one:.3g} ({one / first:.2g})" for name, one in others]
+            place = "GPU" if found["device"] == "cuda" else "processor"
+            row = [host.split(",")[0], found["model"], place, f"{1e3 * first:.3g}"]
+            rows.append([*row, ", ".join(cells)])
+    return table(["", "model", "on", f"{reference}, ms", "closed form, ms (ratio)"], rows)
+
+
 TABLES = {
     "dropout, scores": dropout_scores,
     "dropout, differences": dropout_gains,
@@ -241,6 +273,8 @@ TABLES = {
     "simulation-based calibration": uniform_ranks,
     "networks at the optimum": networks,
     "posteriors": posteriors,
+    "GPU, differences": gpu_differences,
+    "GPU, times": gpu_times,
 }
 
 
