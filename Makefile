@@ -1,13 +1,17 @@
-# make demo | docs | test | test-slow | test-all | lint | format | hooks | clean: each builds the environment it needs first.
+# make demo | docs | test | test-slow | test-all | test-matrix | lint | format | hooks | clean
+# Each builds the environment that it needs first.
 PYTHON ?= python3
 VENV ?= .venv
 BACKEND ?= both
 WORKERS ?= 2
 
+PYTHONS ?= 3.11 3.12 3.13
+CONSTRAINTS ?= constraints$(shell $(PYTHON) -c 'import sys; print("-3.12" * (sys.version_info >= (3, 12)))').txt
+
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo docs test test-slow test-all lint format hooks clean
+.PHONY: demo docs test test-slow test-all test-matrix lint format hooks clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py --backend $(BACKEND)
@@ -31,6 +35,10 @@ test-all: export OMP_NUM_THREADS ?= 1
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "slow or not slow"
 
+# The wheel with each of these Pythons (versions or paths), with the oldest and the newest dependencies.
+test-matrix:
+	$(PYTHON) -m tests.project.matrix $(PYTHONS)
+
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,8 +55,8 @@ hooks: $(INSTALLED)
 clean:
 	rm -rf build dist docs/_build *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
+	$(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) \
 		-e ".[pyro,numpyro,diagnostics,examples,dev,docs]"
 	touch $@

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments_peers import beside_nuts, scored, versions
 from how_fast import table
 from scipy.stats import chisquare
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "experiments"
 PAGES = (
-    *(FOLDER / f"{name}.md" for name in ("dropout", "tridiagonal", "nuts")),
+    *(FOLDER / f"{name}.md" for name in ("dropout", "tridiagonal", "nuts", "on_gpu")),
     DOCS / "accuracy.md",
     DOCS / "benchmarks.md",
     DOCS / "coming_from.md",
@@ -227,35 +228,42 @@ def posteriors() -> str:
     return table(["standard deviations over the reference's: median (range)", *methods], rows)
 
 
-def peers(task: str) -> str:
-    """Other tools beside the library, means over the parts that were left out."""
-    found = read("peers")["tasks"][task]
-    exact = [part["deviations"] for part in found["NUTS, NumPyro"]]
+GPU_RUNS = {
+    "Pyro": "on_gpu/pyro",
+    "NumPyro, JAX's default": "on_gpu/numpyro",
+    'NumPyro, `"highest"`': "on_gpu/numpyro_highest",
+}
+
+
+def gpu_differences() -> str:
+    """The largest difference of any case from the processor, relative to the largest entry."""
     rows = []
-    for name, parts in found.items():
-        seconds = [part["seconds"] for part in parts]
-        means = [np.mean([part[key] for part in parts]) for key in ("log_likelihood", "inside")]
-        row = [name, f"{seconds[0]:.1f}", f"{np.mean(seconds[1:]):.1f}", f"{means[0]:.3f}"]
-        row.append(f"{means[1]:.0%}")
-        if task == "regression":
-            ratios = np.divide([part["deviations"] for part in parts], exact)
-            row.append(f"{np.median(ratios):.2f} ({ratios.min():.2f}–{ratios.max():.2f})")
-        rows.append(row)
-    head = ["", "seconds", "again", "test log-likelihood", "inside 90 %"]
-    return table([*head, *(["sd of weights / NUTS'"] if task == "regression" else [])], rows)
+    for title, name in GPU_RUNS.items():
+        for precision in ("float32", "float64"):
+            found = read(name)["differences"].items()
+            exact = [part for case, part in found if case.endswith(precision) and "loss" in part]
+            largest = (max(part[kind] for part in exact) for kind in exact[0])
+            rows.append([title, precision, str(len(exact)), *(f"{one:.0e}" for one in largest)])
+    return table(["", "", "cases", "loss", "gradients", "mean", "variance"], rows)
 
 
-def versions() -> str:
-    """Of the peers."""
-    found = read("peers")
-    rows = [[name, number] for name, number in found["versions"].items()]
-    return table(["package", "version"], [*rows, ["processors", str(found["cores"])]])
+def gpu_times() -> str:
+    """Milliseconds of a loss with its gradients."""
+    rows = []
+    for host, name in list(GPU_RUNS.items())[:2]:
+        for found in read(name)["times"]:
+            (reference, first), *others = found["seconds"].items()
+            cells = [f"{name} {1e3 * one:.3g} ({one / first:.2g})" for name, one in others]
+            place = "GPU" if found["device"] == "cuda" else "processor"
+            row = [host.split(",")[0], found["model"], place, f"{1e3 * first:.3g}"]
+            rows.append([*row, ", ".join(cells)])
+    return table(["", "model", "on", f"{reference}, ms", "closed form, ms (ratio)"], rows)
 
 
 TABLES = {
-    "peers, regression": lambda: peers("regression"),
-    "peers, network": lambda: peers("network"),
-    "peers, versions": versions,
+    "peers, regression": lambda: beside_nuts(read("peers")),
+    "peers, network": lambda: scored(read("peers")["tasks"]["network"]),
+    "peers, versions": lambda: versions(read("peers")),
     "dropout, scores": dropout_scores,
     "dropout, differences": dropout_gains,
     "dropout, attacks": attacks,
@@ -270,6 +278,8 @@ TABLES = {
     "simulation-based calibration": uniform_ranks,
     "networks at the optimum": networks,
     "posteriors": posteriors,
+    "GPU, differences": gpu_differences,
+    "GPU, times": gpu_times,
 }
 
 

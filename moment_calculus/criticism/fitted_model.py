@@ -19,6 +19,7 @@ from moment_calculus.criticism.model_with_draws import (
     split_arguments,
 )
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.mixtures import SampledSite
 from moment_calculus.predictions.site import PredictedSite, checked_count
@@ -284,13 +285,13 @@ class FittedModel:
             return Coordinates(locs, {name: latent.scale for name, latent in latents.items()})
         response = self.response
         assert not isinstance(response, str)
-        scales = {name: np.asarray(response.standard_deviation(name)) for name in latents}
+        scales = {name: to_numpy(response.standard_deviation(name)) for name in latents}
         return Coordinates(locs, scales)
 
     def _check_coordinates(self, latents: Mapping[str, Latent]) -> None:
         """Raise ValueError if the guide's coordinates are not those of the chains."""
         on_support = {
-            name: np.asarray(latent.to_support(self._problem.array(latent.loc)))
+            name: to_numpy(latent.to_support(self._problem.array(latent.loc)))
             for name, latent in latents.items()
         }
         for name, values in self.unconstrained(on_support).items():
@@ -323,7 +324,7 @@ class FittedModel:
     def prediction_of_chains(self, chains: Draws) -> dict[str, PredictionDraws]:
         """Return the prediction of each site by all draws of the chains."""
         thinned, sites = self.mixtures(chains, MAX_PREDICTIONS)
-        means = {name: np.asarray(site.parts.mean, np.float64) for name, site in sites.items()}
+        means = {name: to_numpy(site.parts.mean, np.float64) for name, site in sites.items()}
         by_chain = thinned.by_chain(means)
         # Twice the draws: the distance between their halves shows the Monte Carlo error.
         return {
@@ -333,7 +334,7 @@ class FittedModel:
     def _prediction(
         self, site: PredictedSite, count: int, means_by_chain: np.ndarray | None = None
     ) -> PredictionDraws:
-        mean, variance = (np.asarray(part, np.float64) for part in (site.mean, site.variance))
+        mean, variance = (to_numpy(part, np.float64) for part in (site.mean, site.variance))
         draws = self.posterior.sample(site, count)
         # The mean of a class is a probability vector, which single draws are not.
         outcomes = draws if draws.shape[1:] == tuple(site.mean.shape) else None

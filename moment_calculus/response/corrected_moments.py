@@ -12,6 +12,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import ndtri
 
 from moment_calculus.errors import warn_user
+from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.quadrature import gauss_hermite
 from moment_calculus.predictions.site import central_levels
 from moment_calculus.response.inverse_curvature import InverseCurvature, Selection
@@ -179,7 +180,7 @@ class CorrectedMoments:
         return Columns(corrected.mean(0), guides.std(0), corrected.std(0), *ends)
 
     def _on_support(self, latent: Latent, coordinates: np.ndarray) -> np.ndarray:
-        return np.asarray(latent.to_support(self._array(coordinates)), np.float64)
+        return to_numpy(latent.to_support(self._array(coordinates)), np.float64)
 
     def __repr__(self) -> str:
         """Return the sites with their shapes."""
@@ -300,7 +301,7 @@ class CorrectedMoments:
         for site, latent in self._curvature.layout.latents.items():
             steps = offsets[:, parts[site]].reshape(len(offsets), *latent.loc.shape)
             slopes = latent.log_slope(self._array(latent.loc + steps))
-            log_density -= np.asarray(slopes, np.float64).reshape(len(offsets), -1).sum(1)
+            log_density -= to_numpy(slopes, np.float64).reshape(len(offsets), -1).sum(1)
         return log_density
 
     def _steps(self, generator: np.random.Generator, count: int) -> np.ndarray:

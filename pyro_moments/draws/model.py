@@ -33,6 +33,7 @@ from moment_calculus.criticism.model_with_draws import (
     part_of_plate,
 )
 from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.response.problem import plate_axes, unknown_site
 from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from pyro_moments.evaluation.failure_causes import observe, prepared
@@ -328,7 +329,7 @@ class PyroModel(SitesOfFirstRun):
             and of not in self.latent
             and not is_deterministic_value(self._site(of))
         ):
-            return tree_flatten(np.asarray(self.mixtures(values)[of].parts.mean))
+            return tree_flatten(to_numpy(self.mixtures(values)[of].parts.mean))
 
         def run(values: Mapping[str, torch.Tensor]) -> Any:
             nodes = self._nodes(values, LeaveUndrawn(frozenset(self.latent)))
@@ -376,7 +377,7 @@ class PyroModel(SitesOfFirstRun):
         parameters = self._map_draws(run, values)
         # This run without vmap leaves plain distributions in kinds, none with vmap's
         # tensors.
-        run({name: torch.as_tensor(value[0]) for name, value in values.items()})
+        run({name: value[0] for name, value in self._tensors(values).items()})
         return {
             name: SampledPrediction(
                 name, with_particle_axis(kinds[name], list(map(torch.as_tensor, parts)), count)

@@ -194,11 +194,15 @@ def density_text(model: Callable, data: tuple, named: dict[str, Any], observed: 
 
 
 def _initial_value(site: dict) -> Any:
-    """Return an initial value in the default precision."""
+    """Return an initial value in the higher of the default precision and the prior's."""
     if site["fn"].support.is_discrete:
         return site["fn"].sample()
     value: Any = init_to_network(site)
-    return value.to(torch.get_default_dtype()) if value.is_floating_point() else value
+    return _raised(value) if value.is_floating_point() else value
+
+
+def _raised(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.promote_types(value.dtype, torch.get_default_dtype()))
 
 
 def _tracked_value(site: dict) -> Any:

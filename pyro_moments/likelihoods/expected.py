@@ -299,7 +299,7 @@ def _empirical_bayes(fn: EmpiricalBayesNormal, value: Any) -> torch.Tensor:
 
 @expected_log_prob(dist.ImproperUniform)
 def _improper_uniform(fn: dist.ImproperUniform, value: Any) -> torch.Tensor:
-    return torch.zeros(fn.batch_shape)
+    return torch.zeros(fn.batch_shape, device=value.device)
 
 
 @TEMPERED.register(dist.ImproperUniform)

@@ -20,6 +20,7 @@ from moment_calculus.operations.shapes.ordered import as_ordered
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.shapes.sticks import is_simplex
 from moment_calculus.values import Value
+from pyro_moments.rules.shapes.conversion import positions
 from pyro_moments.rules.shapes.moves import axes_of, checked_axis, on_meta
 from pyro_moments.rules.table import moment_rule, named
 
@@ -208,9 +209,9 @@ def diff(input: Value, n: int = 1, dim: int = -1) -> Value:
 def trace(input: Value) -> Value:
     """Serve ``trace`` of a matrix of independent components."""
     on_meta(input).trace()
-    places = torch.arange(min(input.shape))
+    rows = positions(input, min(input.shape))
     flat = reshape(input, (on_meta(input).numel(),))
-    return reductions.reduce_sum(take(flat, places * (input.shape[1] + 1), 0))
+    return reductions.reduce_sum(take(flat, rows * (input.shape[1] + 1), 0))
 
 
 @moment_rule(*named("var", "std", "var_mean", "std_mean", "norm", "normalize"))

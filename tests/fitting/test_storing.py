@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import pickle
@@ -67,6 +68,21 @@ def test_what_was_saved_comes_back_bit_for_bit(host, tmp_path, float64):
         np.testing.assert_array_equal(
             predicted(host, host.regression, loaded), predicted(host, host.regression, fit)
         )
+
+
+def test_a_model_in_double_precision_is_loaded_in_single(tmp_path):
+    """Priors and data may be in double precision, whatever the default is."""
+    host, path = copy.copy(fresh("pyro")), tmp_path / "trained.safetensors"
+    host.x, host.y = host.x.double(), host.y.double()
+
+    def model(x, y=None):
+        weight = host.language.sample("weight", host.dist.Normal(x.new_zeros(3), 1.0).to_event(1))
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", host.dist.Normal(x @ weight, 0.5), obs=y)
+
+    fit = saved(host, path, model)
+    loaded = host.package.load(path, model, host.package.DVIGuide(), host.x)
+    np.testing.assert_array_equal(predicted(host, model, loaded), predicted(host, model, fit))
 
 
 def test_the_file_is_plain_safetensors(host, path):

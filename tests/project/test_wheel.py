@@ -1,49 +1,47 @@
-"""The wheel: what is in it, and each front end alone in an empty environment."""
+"""Wheel and sdist: what is in them, and each front end alone in an empty environment."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
-from pathlib import Path
 
 import pytest
 
 import moment_calculus
-from tests.project.test_readme import BLOCKS, quickly
+from tests.project.distributions import PACKAGES, ROOT, copy_of_source, run, sdist_of, wheel_of
+from tests.project.matrix import Cell, literal_line, run_cell
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"guides", "moment_calculus", "numpyro_moments", "pyro_moments"}
-ALONE = {
-    "pyro": ("numpyro", 0),
-    "numpyro": ("torch", 1),
-}  # what is missing, and the block that runs
-
-
-def run(*command, cwd):
-    """What a command prints that sees nothing of the checkout."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [*map(str, command)]
-    done = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+ALONE = {"pyro": "numpyro", "numpyro": "torch"}  # what is missing
+# of continuous integration and of checkouts, or made by the build
+NOT_IN_BOTH = (
+    ".ci/",
+    ".gitignore",
+    ".pre-commit",
+    "PKG-INFO",
+    "setup.cfg",
+    "pyro_moments.egg-info/",
+)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, source / package)
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / file, source)
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source, cwd=folder)
-    (found,) = folder.glob("*.whl")
-    return found
+def source(tmp_path_factory):
+    folder = copy_of_source(tmp_path_factory.mktemp("source"))
+    for left_over in ("tests/__pycache__/x.pyc", "docs/_build/html/x.html"):
+        (folder / left_over).parent.mkdir(parents=True)
+        (folder / left_over).touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sdist(source, tmp_path_factory):
+    return sdist_of(source, tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(source, sdist, tmp_path_factory):  # after the sdist, which takes what builds leave
+    return wheel_of(source, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.mark.slow
@@ -55,15 +53,43 @@ def test_what_is_in_the_wheel(wheel):
 
 
 @pytest.mark.slow
+def test_the_sdist_is_what_git_tracks(sdist):
+    """Tests, pages and examples too, so that the suite runs from it."""
+    with tarfile.open(sdist) as archive:
+        found = {
+            name.partition("/")[2] for name in archive.getnames() if not is_folder(archive, name)
+        }
+    tracked = set(run("git", "ls-files", "-z", cwd=ROOT).split("\0")) - {""}
+    assert {name for name in found ^ tracked if not name.startswith(NOT_IN_BOTH)} == set()
+
+
+def is_folder(archive, name):
+    return archive.getmember(name).isdir()
+
+
+@pytest.mark.slow
+def test_the_sdist_makes_the_same_wheel(sdist, wheel, tmp_path):
+    ours, theirs = (zipfile.ZipFile(path) for path in (wheel, wheel_of(sdist, tmp_path)))
+    assert sorted(ours.namelist()) == sorted(theirs.namelist())
+    assert [name for name in ours.namelist() if ours.read(name) != theirs.read(name)] == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", ALONE)
 def test_a_front_end_runs_alone_from_the_wheel(wheel, extra, tmp_path):
-    missing, block = ALONE[extra]
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     options = ["-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
     run(python, "-m", "pip", "install", *options, f"{wheel}[{extra}]", cwd=tmp_path)
-    (code,) = quickly([BLOCKS[block]])
-    check = f"import importlib.util as u; assert u.find_spec('{missing}') is None\n"
+    check = f"import importlib.util as u; assert u.find_spec('{ALONE[extra]}') is None\n"
     front_end = f"import {extra}_moments; print({extra}_moments.__version__)\n"
-    printed = run(python, "-I", "-c", check + code + "\n" + front_end, cwd=tmp_path)
+    printed = run(python, "-I", "-c", check + literal_line(extra) + front_end, cwd=tmp_path)
     assert printed.strip() == moment_calculus.__version__
+
+
+@pytest.mark.slow
+def test_the_oldest_versions_that_are_allowed(wheel, tmp_path):
+    """One cell of make test-matrix; it raises what fails."""
+    cell = Cell(sys.executable, "this", "oldest")
+    run_cell(cell, wheel, tmp_path)
+    assert "numpy 2.0.0" in cell.installed

@@ -18,6 +18,7 @@ from moment_calculus.criticism.arviz_access import (
 )
 from moment_calculus.criticism.calibration.replications import p_values
 from moment_calculus.criticism.fitted_model import DRAWS, RESPONSE_ERRORS, FittedModel
+from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.pareto import ImportanceWeights, smooth_weights
 from moment_calculus.predictions.mixtures import SampledSite
 from moment_calculus.response.response import Response
@@ -77,7 +78,7 @@ class DiagnosisInputs:
             return {}
         with contextlib.suppress(*RESPONSE_ERRORS):
             ratios = response.narrower()
-            return {site: float(np.min(np.asarray(part))) for site, part in ratios.items()}
+            return {site: float(np.min(to_numpy(part))) for site, part in ratios.items()}
         return {}
 
     def _container(self, source: str) -> Any:

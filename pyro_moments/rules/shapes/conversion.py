@@ -14,7 +14,7 @@ from moment_calculus.values.deferred import Composite
 from pyro_moments.rules.table import moment_rule, named
 
 
-def _example(value: Any) -> torch.Tensor:
+def example_of(value: Any) -> torch.Tensor:
     """Return a tensor of the value's dtype and device."""
     if isinstance(value, MaskedWeight):
         return value.at_mean
@@ -22,7 +22,7 @@ def _example(value: Any) -> torch.Tensor:
 
 
 def _like(input: Value, probe: torch.Tensor) -> Value:
-    own = _example(input)
+    own = example_of(input)
     if not probe.is_floating_point():
         raise UnsupportedMoments(
             f"a conversion of a random value to {probe.dtype}",
@@ -35,7 +35,7 @@ def _like(input: Value, probe: torch.Tensor) -> Value:
 
 
 def _probe(input: Value) -> torch.Tensor:
-    own = _example(input)
+    own = example_of(input)
     return torch.empty(0, dtype=own.dtype, device=own.device)
 
 
@@ -80,7 +80,7 @@ def _certain(function: Any) -> Any:
                 ],
                 remedy="expand the random number instead",
             )
-        plain = _example(input).detach().new_empty(()).expand(tuple(input.shape))
+        plain = example_of(input).detach().new_empty(()).expand(tuple(input.shape))
         return function(plain, *args, **options)
 
     rule.__doc__ = f"Serve ``{function.__name__}``: a certain tensor, made like a random one."
@@ -112,3 +112,8 @@ def detach(input: Value) -> Value:
         sites=input.sites,
         remedy="detach the certain parameters, or the parameters of the guide, instead",
     )
+
+
+def positions(value: Value, count: int) -> torch.Tensor:
+    """Return 0, 1, …, count - 1 on the value's device."""
+    return torch.arange(count, device=example_of(value).device)

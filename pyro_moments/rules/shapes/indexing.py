@@ -15,6 +15,7 @@ from moment_calculus.operations import shapes
 from moment_calculus.operations.shapes import indexing
 from moment_calculus.operations.shapes.concatenation import with_rows
 from moment_calculus.values import Value
+from pyro_moments.rules.shapes.conversion import example_of, positions
 from pyro_moments.rules.shapes.moves import checked_axis, on_meta
 from pyro_moments.rules.table import moment_rule, named
 
@@ -145,7 +146,7 @@ def _rearranged(input: Value, move: Any) -> Value:
         line = torch.arange(size).reshape([-1 if i == axis else 1 for i in range(len(input.shape))])
         chosen = move(line).movedim(axis, 0).reshape(size, -1)[:, 0]
         if chosen.tolist() != list(range(size)):
-            input = indexing.take(input, chosen, axis)
+            input = indexing.take(input, chosen.to(example_of(input).device), axis)
     return input
 
 
@@ -186,7 +187,7 @@ def repeat(input: Value, *repeats: Any) -> Value:
     input = shapes.reshape(input, (1,) * (len(counts) - rank) + tuple(input.shape))
     for axis, count in enumerate(counts):
         if count != 1:
-            chosen = torch.arange(input.shape[axis]).repeat(count)
+            chosen = positions(input, input.shape[axis]).repeat(count)
             input = indexing.take(input, chosen, axis)
     return input
 
@@ -199,7 +200,7 @@ def repeat_interleave(
     if dim is None:
         input, dim = shapes.reshape(input, (on_meta(input).numel(),)), 0
     axis = checked_axis(dim, len(input.shape))
-    chosen = torch.arange(input.shape[axis]).repeat_interleave(repeats)
+    chosen = positions(input, input.shape[axis]).repeat_interleave(repeats)
     return indexing.take(input, chosen, axis)
 
 

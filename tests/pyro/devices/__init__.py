@@ -1,0 +1,1 @@
+"""Training on a second device that needs no hardware."""

@@ -1,0 +1,34 @@
+"""Run everything on both devices, and mutants on the second: ``python -m tests.pyro.devices``.
+
+It prints, as JSON, the results of each run by device, or the error.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.pyro.devices.backend import HERE
+from tests.pyro.devices.mutants import MUTANTS, mutated
+from tests.pyro.devices.programs import RUNS, results
+
+
+def outcome(run: str, device: Any) -> list[Any] | str:
+    try:
+        return results(run, device)
+    except Exception as error:  # the test says what it is
+        return f"{type(error).__name__}: {error}"
+
+
+def main() -> None:
+    found: dict[str, Any] = {
+        "runs": {run: [outcome(run, "cpu"), outcome(run, HERE)] for run in RUNS}
+    }
+    found["mutants"] = {}
+    for name, mutant in MUTANTS.items():
+        with mutated(mutant):
+            found["mutants"][name] = [outcome(mutant.run, "cpu"), outcome(mutant.run, HERE)]
+    print(json.dumps(found))
+
+
+main()

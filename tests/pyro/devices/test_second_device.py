@@ -1,0 +1,59 @@
+"""Results on a second device equal those on the CPU; it runs in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.project.distributions import ROOT
+from tests.pyro.devices.mutants import MUTANTS
+from tests.pyro.devices.programs import RUNS
+
+
+def printed_by(module):
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", module],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return printed_by("tests.pyro.devices")
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_both_devices_agree(found, run):
+    expected, result = found["runs"][run]
+    assert not isinstance(result, str), result
+    if run == "diagnosis":
+        assert result == expected
+    else:
+        np.testing.assert_allclose(result, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_tensor_on_the_cpu_is_noticed(found, name):
+    mutant = MUTANTS[name]
+    unchanged, result = found["mutants"][name]
+    assert unchanged == found["runs"][mutant.run][0]
+    assert isinstance(result, str)
+    assert "on cpu, and another on lent:0" in result or ".numpy() is not supported" in result
+
+
+@pytest.mark.slow
+def test_golden_losses_and_chains_agree():
+    faults = printed_by("tests.pyro.devices.golden")
+    assert len(faults) > 150
+    assert {name: fault for name, fault in faults.items() if fault} == {}
