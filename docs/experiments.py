@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiments_peers import beside_nuts, scored, versions
 from how_fast import table
 from scipy.stats import chisquare
 
@@ -21,6 +22,7 @@ PAGES = (
     *(FOLDER / f"{name}.md" for name in ("dropout", "tridiagonal", "nuts", "on_gpu")),
     DOCS / "accuracy.md",
     DOCS / "benchmarks.md",
+    DOCS / "coming_from.md",
 )
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.S)
 SCORE, DRAWS, BINS = "test_log_likelihood", 99, 10
@@ -259,6 +261,9 @@ def gpu_times() -> str:
 
 
 TABLES = {
+    "peers, regression": lambda: beside_nuts(read("peers")),
+    "peers, network": lambda: scored(read("peers")["tasks"]["network"]),
+    "peers, versions": lambda: versions(read("peers")),
     "dropout, scores": dropout_scores,
     "dropout, differences": dropout_gains,
     "dropout, attacks": attacks,
