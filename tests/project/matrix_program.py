@@ -56,6 +56,8 @@ def check_scores(response, data):
     scores = FRONT_END.loo(draws)
     assert scores.pareto_k_joint == 0
     assert np.isfinite(scores.elpd)
+    with tempfile.TemporaryDirectory() as folder:
+        draws.to_netcdf(str(Path(folder) / "draws.nc"))
 
 
 def main():
