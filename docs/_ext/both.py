@@ -1,39 +1,19 @@
 """`{both} NAME cell`: a cell of fragments/NAME_pyro.py and _numpyro.py as tabs, with its output.
 
-A line `# %% cell` begins a cell. A file runs in a process of its own when its text has changed.
+A line `# %% cell` begins a cell.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from docutils import nodes
+from kept_cells import outputs
 from run_cells import MARK
-from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 HOSTS = {"pyro": "Pyro", "numpyro": "NumPyro"}
-RUNNER = Path(__file__).with_name("run_cells.py")
-
-
-def outputs(file: Path, build: Path) -> tuple[Path, dict[str, dict]]:
-    """What the cells of `file` print and draw, from the cache or by running it; and its folder."""
-    text = file.read_bytes() + RUNNER.read_bytes()
-    folder = build / "cells" / f"{file.stem}-{hashlib.sha256(text).hexdigest()[:16]}"
-    if not (folder / "cells.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [str(file.parents[2]), os.environ.get("PYTHONPATH", "")]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MPLBACKEND": "agg"}
-        command = [sys.executable, str(RUNNER), str(file), str(folder.resolve())]
-        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if run.returncode:
-            raise ExtensionError(f"{file} failed:\n{run.stderr[-4000:]}")
-    return folder, json.loads((folder / "cells.json").read_text(encoding="utf-8"))
 
 
 def block(kind: str, argument: str, options: str, text: str) -> str:

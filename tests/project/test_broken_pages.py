@@ -1,0 +1,62 @@
+"""A page with a wrong name, a wrong link or a failing cell fails `make docs`; a right one does not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.project.test_readme import ROOT
+
+pytestmark = pytest.mark.slow
+
+RIGHT = "{py:func}`pyro_moments.fit`, [a page](api.md)\n\n```{both} sums one\n```\n"
+API = "# API\n\n```{eval-rst}\n.. autofunction:: pyro_moments.fit\n```\n"
+BROKEN = {
+    "name": ("pyro_moments.fit`", "pyro_moments.fitted`", "reference target not found"),
+    "link": ("(api.md)", "(missing.md)", "missing.md"),
+    "cell that fails": ("sums one", "wrong one", "ZeroDivisionError"),
+    "cell that is missing": ("sums one", "sums two", "has no cell"),
+}
+
+
+def flags() -> list[str]:
+    """Of sphinx-build in the Makefile."""
+    found = re.search(r"sphinx-build (.*) docs docs/_build", (ROOT / "Makefile").read_text())
+    return found[1].replace("$(WORKERS)", "1").split()
+
+
+def build(folder, text):
+    docs = folder / "docs"
+    (docs / "fragments").mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "conf.py", docs)
+    for part in ("_ext", "_static"):
+        shutil.copytree(ROOT / "docs" / part, docs / part)
+    (docs / "api.md").write_text(API, encoding="utf-8")
+    page = f"# Title\n\n{text}\n```{{toctree}}\napi\n```\n"
+    (docs / "index.md").write_text(page, encoding="utf-8")
+    for framework in ("pyro", "numpyro"):
+        (docs / "fragments" / f"sums_{framework}.py").write_text("# %% one\n1 + 1\n")
+        (docs / "fragments" / f"wrong_{framework}.py").write_text("# %% one\n1 / 0\n")
+    command = [sys.executable, "-m", "sphinx", *flags(), str(docs), str(folder / "html")]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_a_right_page_is_built(tmp_path):
+    done = build(tmp_path, RIGHT)
+    assert done.returncode == 0, done.stderr
+    html = (tmp_path / "html" / "index.html").read_text(encoding="utf-8")
+    assert "NumPyro" in html
+    assert html.count('class="output') == 2  # what the cell prints, in both tabs
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_page_fails(tmp_path, what):
+    right, wrong, message = BROKEN[what]
+    assert right in RIGHT
+    done = build(tmp_path, RIGHT.replace(right, wrong))
+    assert done.returncode != 0
+    assert message in done.stderr
