@@ -1,4 +1,4 @@
-"""A page with a wrong name, a wrong link or a failing cell fails `make docs`; a right one does not."""
+"""A page with a wrong name, a wrong link or a failing cell fails the build; a right one passes."""
 
 from __future__ import annotations
 

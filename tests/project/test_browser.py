@@ -1,0 +1,74 @@
+"""The site that `make docs` built, in Chromium: tabs switch, search finds, nothing is requested."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.project.test_readme import ROOT
+
+SITE = ROOT / "docs" / "_build" / "html"
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+    pytest.mark.skipif(not (SITE / "index.html").exists(), reason="needs the site: make docs"),
+]
+QUIET = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-sync"
+QUIET += " --disable-component-update --no-first-run --virtual-time-budget=8000 --dump-dom"
+# Chooses the last tab of the first set, and writes which texts are shown then into the title.
+SWITCH = """<script>addEventListener("load", () => setTimeout(() => {
+  const labels = document.querySelectorAll(".sd-tab-set")[0].querySelectorAll(":scope > label");
+  labels[labels.length - 1].click();
+  setTimeout(() => {
+    const sets = [...document.querySelectorAll(".sd-tab-set")];
+    document.title = sets.map(set => [...set.querySelectorAll(":scope > label")]
+      .filter(l => l.nextElementSibling.offsetParent !== null).map(l => l.textContent.trim())
+      .join("+")).join("|");
+  }, 300);
+}, 300))</script></head>"""
+
+
+def dom(page, tmp_path, query=""):
+    """The document after its scripts, and what was asked of the network."""
+    log = tmp_path / "net.json"
+    command = [CHROMIUM, *QUIET.split(), f"--user-data-dir={tmp_path / 'profile'}"]
+    command += [f"--log-net-log={log}", f"{page.as_uri()}{query}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    asked = re.findall(r'"url":"((?:https?|wss?):[^"]*)"', log.read_text(encoding="utf-8"))
+    return done.stdout, asked
+
+
+def test_the_log_sees_a_request(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text('<img src="http://127.0.0.1:9/missing.png">', encoding="utf-8")
+    assert dom(page, tmp_path)[1] != []
+
+
+PAGES = "index", "tutorials/regression", "api/pyro_moments", "maths"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_ask_nothing_of_the_network(name, tmp_path):
+    text, asked = dom(SITE / f"{name}.html", tmp_path)
+    assert "<h1>" in text
+    assert asked == []
+
+
+def test_search_finds_a_verb(tmp_path):
+    text, asked = dom(SITE / "search.html", tmp_path, "?q=linear_response")
+    found = re.findall(r'<a href="([^"]*)"[^>]*>', text.split('id="search-results"')[1])
+    assert any("api/pyro_moments.html" in link for link in found)
+    assert asked == []
+
+
+def test_one_click_switches_the_tabs_of_the_page(tmp_path):
+    site = tmp_path / "html"
+    shutil.copytree(SITE, site)
+    page = site / "tutorials" / "regression.html"
+    page.write_text(page.read_text(encoding="utf-8").replace("</head>", SWITCH), encoding="utf-8")
+    title = re.search(r"<title>(.*?)</title>", dom(page, tmp_path)[0])[1]
+    assert set(title.split("|")) == {"NumPyro"}
