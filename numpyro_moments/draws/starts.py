@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
+import numpy as np
 from numpyro.infer import init_to_value
 
 from moment_calculus.optimisation.outcome import Fit, check_fit
@@ -28,4 +30,5 @@ def init_to_fit(fit: Fit) -> Callable:
         >>> MCMC(kernel, num_warmup=100, num_samples=500).run(key, x, y)  # doctest: +SKIP
     """
     check_fit(fit, "median")
-    return init_to_value(values=fit.guide.median(fit.params))
+    medians = fit.guide.median(fit.params)  # of a fit in double precision doubles
+    return init_to_value(values={name: jnp.asarray(np.asarray(v)) for name, v in medians.items()})

@@ -181,12 +181,13 @@ def chains(host, model, *data, **kernel):
     return mcmc.get_samples()["weight"]
 
 
+@pytest.mark.parametrize("float64", [False, True])
 @pytest.mark.parametrize("guide", ["DVIGuide", "AutoNormal"])
-def test_chains_start_at_a_fit(host, guide):
+def test_chains_start_at_a_fit(host, guide, float64):
     """With a step that is too small to leave it."""
     model, data = host.regression, (host.x, host.y)
     made = host.autoguide.AutoNormal(model) if guide == "AutoNormal" else host.package.DVIGuide()
-    fit = host.package.fit(model, made, *data, steps=50, by_draws=False)
+    fit = host.package.fit(model, made, *data, steps=50, by_draws=False, float64=float64)
     fixed = {"step_size": 1e-7, "adapt_step_size": False, "max_tree_depth": 1}
     draws = chains(host, model, *data, init_strategy=host.package.init_to_fit(fit), **fixed)
     (location,) = (part for name, part in fit.params.items() if re.search(r"\bloc|_loc", name))

@@ -40,6 +40,20 @@ def test_every_public_name_has_an_entry(package):
     assert sorted(documented) == sorted(importlib.import_module(package).__all__)
 
 
+RESULTS = re.compile(r"(Warning|Fit|Progress|Prediction|Accuracy|Calibration|Comparison)$")
+NOT_CALLED = {"Diagnosis", "Finding", "LinearResponse", "MomentTensor", "NotAnOptimum"}
+NOT_CALLED |= {"UnsupportedMoments", "StoredFileError", "moment_rule"}  # this one in CONTRIBUTING
+
+
+@pytest.mark.parametrize("framework", ["pyro", "numpyro"])
+def test_every_verb_guide_and_objective_has_an_executed_example(framework):
+    names = set(importlib.import_module(f"{framework}_moments").__all__) - NOT_CALLED
+    fragments = [path.read_text("utf-8") for path in DOCS.glob(f"fragments/*_{framework}.py")]
+    imported = re.findall(rf"^from {framework}_moments import (.+)$", "\n".join(fragments), re.M)
+    used = set(", ".join(imported).split(", "))
+    assert {name for name in names if not RESULTS.search(name)} - used == set()
+
+
 def run(tmp_path, code):
     fragment = tmp_path / "fragment.py"
     fragment.write_text(code, encoding="utf-8")

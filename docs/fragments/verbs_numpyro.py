@@ -1,0 +1,110 @@
+# %% model
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from numpyro_moments import DVIGuide, fit
+
+random = np.random.default_rng(0)
+x = random.normal(size=(120, 3)).astype(np.float32)
+y = random.poisson(np.exp(0.5 + x @ [0.5, -0.5, 0.0])).astype(np.float32)
+
+
+def model(x, y=None):
+    effects = numpyro.sample("effects", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    level = numpyro.sample("level", dist.Normal(0.0, 1.0))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("obs", dist.Poisson(jnp.exp(x @ effects + level)), obs=y)
+
+
+result = fit(model, DVIGuide(), x, y, method="newton", float64=True)
+
+# %% steps by hand
+from numpyro_moments import SVI, DeterministicELBO
+
+svi = SVI(model, DVIGuide(), DeterministicELBO())
+losses = svi.run(jax.random.key(0), 200, x, y, progress_bar=False).losses
+print(f"{losses[0]:.1f} → {losses[-1]:.1f}")
+
+# %% replicated data
+from numpyro_moments import linear_response, predictive_p_values, to_inference_data
+
+response = linear_response(model, result, x, y)
+data = to_inference_data(response, model, x, y)
+statistics = {"largest": np.max, "zeros": lambda counts: np.mean(counts == 0)}
+predictive_p_values(data, statistics)
+
+# %% weights
+from numpyro_moments import loo, loo_weights
+
+print(loo(data).pareto_k_joint, dict(loo_weights(data).sizes))
+
+# %% chains
+from numpyro.infer import MCMC, NUTS
+
+from numpyro_moments import init_to_fit
+
+kernel = NUTS(model, init_strategy=init_to_fit(result))
+chains = MCMC(kernel, num_samples=100, num_warmup=50, progress_bar=False)
+chains.run(jax.random.key(0), x, y)
+print(np.asarray(chains.get_samples()["effects"].mean(0)).round(2))
+
+# %% neighbours
+from numpyro_moments import TridiagonalGuide
+
+correlated = TridiagonalGuide()
+trained = fit(model, correlated, x, y, steps=500)
+correlated.summary(trained.params)
+
+# %% a prior that is learnt
+from numpyro_moments import EmpiricalBayesNormal
+
+
+def shrunk(x, y=None):
+    effects = numpyro.sample("effects", EmpiricalBayesNormal([3]))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("obs", dist.Poisson(jnp.exp(x @ effects)), obs=y)
+
+
+print(f"loss {fit(shrunk, DVIGuide(), x, y, steps=500).loss:.1f}")
+
+# %% moments of a function
+from numpyro_moments import Moments, propagate
+
+noisy = Moments(jnp.zeros(3), covariance=0.1 * jnp.eye(3))
+moments = propagate(lambda z: jnp.sum(jnp.exp(z)), noisy, covariance="full")
+print(float(moments.mean), float(moments.variance))
+
+# %% a likelihood of your own
+from numpyro_moments import expected_log_prob, predict, predictive_moments
+
+
+class Sensor(dist.Normal):
+    """A measurement with a known error."""
+
+
+@expected_log_prob(Sensor)
+def expected(sensor, value):
+    loc = sensor.loc.gaussian()
+    at_mean = dist.Normal(loc.mean, sensor.scale).log_prob(value)
+    return at_mean - 0.5 * loc.variance / sensor.scale**2
+
+
+@predictive_moments(Sensor)
+def predicted(sensor):
+    loc = sensor.loc.gaussian()
+    noise = sensor.scale**2 * jnp.ones_like(loc.mean)
+    return loc.mean, loc.variance, noise, dist.Normal(loc.mean, (loc.variance + noise) ** 0.5)
+
+
+def line(x, y=None):
+    effects = numpyro.sample("effects", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("obs", Sensor(x @ effects, 2.0), obs=y)
+
+
+found = fit(line, DVIGuide(), x, y, method="lbfgs")
+print(f"loss {found.loss:.1f}; {found.by_draws}")
+predict(line, found, x[:3])["obs"].variance
