@@ -270,7 +270,8 @@ def dependent_posterior(name: str, parameter: str, sites: Collection[str]) -> Un
     others = sorted(sites)
     return UnsupportedMoments(
         f"guide site '{name}' has a {parameter} that depends on other latent sites "
-        f"({', '.join(others)}): the guide is neither mean-field nor linear and Gaussian",
+        f"({', '.join(others)}): the guide is neither mean-field nor linear and Gaussian; if the "
+        f"model observes '{name}', its observations are missing: pass y",
         sites=[name, *others],
         remedy="make the scales of guide sites certain and their locations certain or linear in "
         f"other sites, or draw the sites by {BY_DRAWING}",

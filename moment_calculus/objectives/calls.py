@@ -299,9 +299,10 @@ class Calls:
 def check_is_object(role: str, value: Any, example: str) -> None:
     """Raise TypeError for a class, of which an object is needed."""
     if isinstance(value, type):
+        made = f"{value.__name__}()"
         raise TypeError(
-            f"the {role} is a class, {value.__name__}: make an object of it, {value.__name__}(), "
-            f"as in {example}"
+            f"the {role} is a class, {value.__name__}: make an object of it, {made}"
+            + (f", as in {example}" if example != made else "")
         )
 
 

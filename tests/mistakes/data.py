@@ -25,6 +25,7 @@ from tests.mistakes.models import (
     of,
     positive,
     proportions,
+    random_scale,
     trained,
     trials,
     vector_by_row,
@@ -72,6 +73,12 @@ def of_columns(host):
     """Predictions by a network from fewer columns than it was trained on."""
     made = classes(host)
     return host.package.predict(made, fitted(host, made, IN, LABELS), host.array(IN[:, :2]))
+
+
+def of_no_observations(host):
+    """A linear response without the observations of the training."""
+    made = random_scale(host)
+    return host.package.linear_response(made, fitted(host, made, IN, OUT), data(host)[0])
 
 
 def of_inputs_alone(host):
@@ -198,6 +205,9 @@ DATA = {
         ),
         "'obs' of the model is not in the guide",
         "pass y",
+    ),
+    "forgotten observations of a response, with a random scale": Mistake(
+        of_no_observations, "'obs'", "pass y"
     ),
     "forgotten observations of a diagnosis": Mistake(
         lambda host: host.package.diagnose(host.regression, trained(host.name), data(host)[0]),

@@ -112,6 +112,18 @@ def grouped(host):
     return model
 
 
+def random_scale(host):
+    """A regression whose noise has a prior."""
+
+    def model(x, y=None):
+        mean = x @ host.weight()
+        scale = host.language.sample("scale", host.dist.HalfNormal(1.0))
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", host.dist.Normal(mean, scale), obs=y)
+
+    return model
+
+
 def without_default(host):
     """A regression that cannot be called without observations."""
 
