@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -87,7 +88,8 @@ def numeric(name: str, array: np.ndarray) -> np.ndarray:
     kind = "text" if isinstance(first, str) else f"objects of type {array.dtype}"
     raise TypeError(
         f"argument '{name}' holds {kind}, such as {str(first)!r}, not numbers: pass numbers, and "
-        "count labels from 0 (np.unique(labels, return_inverse=True)[1], or .cat.codes of a column)"
+        "count labels from 0 (np.unique(labels, return_inverse=True)[1]), or make columns of zeros "
+        "and ones of it (pandas.get_dummies)"
     )
 
 
@@ -132,9 +134,11 @@ def check_call(
         return signature.bind(*args, **kwargs)
     except TypeError as error:
         names = "".join(f", {name}=" for name in kwargs)
+        left = re.search("required argument: '(.*)'", str(error)) if args or kwargs else None
+        cure = f", or give '{left[1]}' a default in the model, {left[1]}=None" if left else ""
         raise TypeError(
             f"the model takes {brief(signature)}, and {verb} got {len(args)} argument(s) for it"
-            f"{names}: {error}; pass the model's own arguments, as it takes them"
+            f"{names}: {error}; pass the model's own arguments, as it takes them{cure}"
         ) from None
 
 

@@ -22,13 +22,17 @@ from moment_calculus.objectives.observations import Observations
 # shape" where a program cannot fill arrays, and is run once for each particle.
 SHAPES = re.compile(
     r"\A(?!output with shape)[^\n]*"
-    r"(must match|mismatch|cannot be multiplied|broadcast|ncompatible|contracting dim|same shape)"
+    r"(must match|mismatch|cannot be multiplied|broadcast|ncompatible|contracting dim|same shape"
+    r"|same reduction dim)"
 )
+INNER = re.compile(r"(\d+)\] X \[(\d+)")  # the axes of matrices that do not contract
 REPEATED = re.compile(r"(?:Multiple sample sites named|unique names but got) ['`]([^'`]*)['`]")
 # What torch's and NumPyro's distributions say of parameters: the parameter, and the family.
 INVALID = re.compile(r"parameter (?P<name>\w+) .*of distribution (?P<family>\w+)", re.DOTALL)
 INVALID_IN_NUMPYRO = re.compile(r"(?P<family>\w+) distribution got invalid (?P<name>\w+) parameter")
 BEYOND = re.compile(r"index (-?\d+) is out of bounds for .* with size (\d+)")
+# What torch and JAX say where an array of data is an index, or a label, and no whole number.
+NO_INDEX = re.compile(r"used as indices must be|Indexer must have|indices must be of integer")
 UNOBSERVED = re.compile(r"Continuous inference cannot handle discrete sample site '([^']*)'")
 
 
@@ -106,6 +110,14 @@ class Diagnosis(Observations):
                 "from 0, and give the model a plate of all groups, those to be predicted too",
                 location=raising_line(error),
             ) from error
+        if NO_INDEX.search(str(error)):
+            dtypes = (f"{name} {part.dtype}" for name, part in self.arrays(model, args, kwargs))
+            raise UnsupportedMoments(
+                f"an array that the model takes as an index or as labels has another type than "
+                f"that of whole numbers ({', '.join(dtypes)}): pass group numbers and labels as "
+                "int64, as by column.astype('int64') or tensor.long()",
+                location=raising_line(error),
+            ) from error
         if (site := UNOBSERVED.search(str(error))) is not None:
             raise UnsupportedMoments(
                 f"site '{site[1]}' is discrete and has no observations: pass y, the argument that "
@@ -156,7 +168,9 @@ class Diagnosis(Observations):
         """Raise UnsupportedMoments if a latent site has an element for every row of a training."""
         rows = {part.shape[0] for _, part in self.arrays(model, args, kwargs) if part.shape}
         headline = str(error).partition("\n")[0]
-        sizes = {int(size) for size in re.findall(r"\d+", headline)} - {1}
+        inner = INNER.search(headline)
+        numbers = inner.groups() if inner else re.findall(r"\d+", headline)
+        sizes = {int(size) for size in numbers} - {1}
         of_site = getattr(error, "sites", ())
         for site in self.latent_sites(model, args, kwargs) if len(rows) == 1 else ():
             name, shape = site["name"], (*site["fn"].batch_shape, *site["fn"].event_shape)

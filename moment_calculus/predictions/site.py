@@ -310,7 +310,7 @@ class PredictedSite:
 def central_levels(mass: Any) -> tuple[float, float]:
     """Return the levels of the quantiles that enclose a central mass."""
     if not isinstance(mass, int | float | np.floating) or not 0 < mass < 1:
-        raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}")
+        raise ValueError(f"the mass of an interval is between 0 and 1, not {mass!r}: 0.9 is 90 %")
     return float((1 - mass) / 2), float((1 + mass) / 2)
 
 

@@ -21,12 +21,14 @@ from tests.mistakes.models import (
     data,
     enumerated,
     fitted,
+    grouped,
     of,
     positive,
     proportions,
     trained,
     trials,
     vector_by_row,
+    without_default,
 )
 
 
@@ -64,6 +66,18 @@ def of_rows(model):
         return host.package.predict(made, fitted(host, made, IN, OUT), host.array(IN[:7]))
 
     return call
+
+
+def of_columns(host):
+    """Predictions by a network from fewer columns than it was trained on."""
+    made = classes(host)
+    return host.package.predict(made, fitted(host, made, IN, LABELS), host.array(IN[:, :2]))
+
+
+def of_inputs_alone(host):
+    """Predictions of a model that asks for observations, without them."""
+    made = without_default(host)
+    return host.package.predict(made, fitted(host, made, IN, OUT), host.array(IN))
 
 
 PROPORTIONS = ((np.arange(ROWS) + 0.5) / ROWS).astype(np.float32)
@@ -165,6 +179,18 @@ DATA = {
     "no new inputs": Mistake(predict(IN[:0]), r"batch is empty.*'x'.*\(0, 3\)", "at least one row"),
     "new inputs with other columns": Mistake(
         predict(IN[:, :2]), r"do not fit together.* x \[20, 2\]", "its shape in training"
+    ),
+    "new inputs with other columns, of a matrix": Mistake(
+        of_columns, r"do not fit together.* x \[20, 2\]", "its shape in training"
+    ),
+    "groups that are no whole numbers": Mistake(
+        fit(COUNTS.astype(np.float32), OUT, grouped), r"as an index.*\(group \S*float32", "as int64"
+    ),
+    "observations that cannot be left out": Mistake(
+        of_inputs_alone, "missing a required argument: 'y'", "default in the model, y=None"
+    ),
+    "a mass in percent": Mistake(
+        lambda host: predict(IN)(host)["obs"].interval(90), "between 0 and 1, not 90", "0.9 is 90 %"
     ),
     "forgotten observations of a response": Mistake(
         lambda host: host.package.linear_response(

@@ -56,7 +56,7 @@ def classes(host):
     """A softmax regression of three classes."""
 
     def model(x, y=None):
-        prior = host.dist.Normal(0.0, 1.0).expand([3, 3]).to_event(2)
+        prior = host.dist.Normal(0.0, 1.0).expand([x.shape[1], 3]).to_event(2)
         weight = host.language.sample("weight", prior)
         with host.language.plate("data", len(x)):
             return host.language.sample("obs", host.dist.Categorical(logits=x @ weight), obs=y)
@@ -96,6 +96,27 @@ def vector_by_row(host):
         mean = x @ weight + host.language.sample("effect", prior)
         with host.language.plate("data", len(x)):
             return host.language.sample("obs", host.dist.Normal(mean, 1.0), obs=y)
+
+    return model
+
+
+def grouped(host):
+    """A mean for each of four groups."""
+
+    def model(group, y=None):
+        with host.language.plate("groups", 4):
+            mean = host.language.sample("mean", host.dist.Normal(0.0, 1.0))
+        with host.language.plate("data", len(group)):
+            return host.language.sample("obs", host.dist.Normal(mean[group], 1.0), obs=y)
+
+    return model
+
+
+def without_default(host):
+    """A regression that cannot be called without observations."""
+
+    def model(x, y):
+        return host.regression(x, y)
 
     return model
 

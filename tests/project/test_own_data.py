@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from tests.project.test_readme import ROOT, python_blocks, run_in_order
 
 PAGE = ROOT / "docs" / "own_data.md"
 SLOW = pytest.mark.slow  # XLA compiles what the other host computes at once
-MAKING, PYRO, NUMPYRO, SAYING = python_blocks(PAGE)
+MAKING, CLEANING, PYRO, NUMPYRO, SAYING = python_blocks(PAGE)
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +57,13 @@ def test_the_file_of_the_page_has_the_form_that_it_describes():
 def test_it_takes_fifteen_lines(lines):
     code = [line for line in lines.splitlines() if line.strip()]
     assert sum("import " not in line for line in code) == 15
+
+
+def test_text_and_gaps_become_numbers():
+    lines = ["spending,city,age", "1,Oslo,20", "2,Bern,30", ",Bern,31", "4,Oslo,", "5,,33"]
+    Path("raw.csv").write_text("\n".join(lines), encoding="utf-8")
+    run_in_order([CLEANING], str(PAGE), {})
+    assert Path("data.csv").read_text(encoding="utf-8").startswith("age,city_Oslo,spending")
+    np.testing.assert_array_equal(
+        np.loadtxt("data.csv", delimiter=",", skiprows=1), [[20, 1, 1], [30, 0, 2]]
+    )
