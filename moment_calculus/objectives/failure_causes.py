@@ -75,6 +75,8 @@ class Diagnosis(Observations):
         try:
             yield
         except UnsupportedMoments as error:
+            if "__array__" in str(error):  # NumPy or pandas asked for the numbers of a moment
+                self._explain_arguments(model, args, kwargs, error)
             self._explain_shapes(model, args, kwargs, error)
             if error.location or not error.sites:
                 raise
@@ -137,10 +139,11 @@ class Diagnosis(Observations):
                 continue
             if isinstance(part, np.ndarray):
                 numeric(name, part)
+            numbers = f"{name}.to_numpy()" if hasattr(part, "to_numpy") else name
             raise UnsupportedMoments(
                 f"argument '{name}' of the model is a {type(part).__module__.partition('.')[0]} "
                 f"{type(part).__name__}, not an array of {self.framework}",
-                remedy=f"pass {self.as_array}({name}), or train by fit, which does so",
+                remedy=f"pass {self.as_array}({numbers}); fit and the other verbs do so themselves",
             ) from error
 
     def _explain_shapes(self, model: Callable, args: tuple, kwargs: dict, error: Exception) -> None:

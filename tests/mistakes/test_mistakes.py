@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyro
 import pytest
 
@@ -17,7 +18,7 @@ import pyro_moments
 from tests.fitting.models import HOSTS
 from tests.mistakes.calls import CALLS
 from tests.mistakes.data import COUNTS, DATA, IN, changed, counts
-from tests.mistakes.models import OUT, fitted
+from tests.mistakes.models import OUT, data, fitted, trained
 
 OWN = [
     str(Path(package.__file__).parent)
@@ -113,3 +114,13 @@ def test_the_second_call_is_checked_as_the_first(host):
     fitted(host, model, IN, COUNTS, steps=2)
     with pytest.raises(TypeError, match="the first -1"):
         fitted(host, model, IN, changed(COUNTS, 2, -1), steps=2)
+
+
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_a_response_in_pyro_names_data_that_are_no_tensors(kind):
+    host = HOSTS["pyro"]
+    response = host.package.linear_response(host.regression, trained("pyro"), *data(host))
+    new = IN if kind == "array" else pd.DataFrame(IN)
+    numbers = {"array": "x", "frame": "x.to_numpy()"}[kind]
+    with pytest.raises(TypeError, match=re.escape(f"pass torch.as_tensor({numbers})")):
+        response.predict(new)
