@@ -234,3 +234,16 @@ def test_a_guide_that_svi_trained_is_trained_further():
     losses = [svi.step(host.x, host.y) for _ in range(3)]
     fit = host.package.fit(host.regression, guide, host.x, host.y, steps=1, by_draws=False)
     assert fit.losses[0] < losses[-1]
+
+
+@pytest.mark.filterwarnings("error")
+def test_predictions_of_a_fit_in_double_precision_are_scored(host):
+    """In JAX by single precision, where it has no doubles outside of the fit, without a warning."""
+    model = host.regression
+    fit = host.package.fit(
+        model, host.package.DVIGuide(), host.x, host.y, method="newton", float64=True
+    )
+    prediction = host.package.predict(model, fit, host.x)["obs"]
+    errors = np.asarray(prediction.mean) - np.asarray(host.y)
+    scored = host.package.calibration(prediction, np.asarray(host.y, np.float64))
+    assert scored.rmse == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-5)

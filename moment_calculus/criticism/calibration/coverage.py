@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.criticism.display import numeric_table
-from moment_calculus.numerics.arrays import Array, device, namespace, to_numpy
+from moment_calculus.numerics.arrays import Array, device, has_double, namespace, to_numpy
 from moment_calculus.predictions.site import PredictedSite
 
 
@@ -85,8 +85,11 @@ def first(where: np.ndarray) -> str:
 
 def to_framework(values: np.ndarray, like: Array) -> Array:
     """Return a NumPy array in framework, device and precision of another array."""
-    dtype = like.dtype if np.issubdtype(values.dtype, np.floating) else None
-    return namespace(like).asarray(values, dtype=dtype, device=device(like))
+    xp, dtype = namespace(like), None
+    if np.issubdtype(values.dtype, np.floating):
+        # A fit in double precision may have left doubles where JAX makes none.
+        dtype = like.dtype if has_double(like) else xp.float32
+    return xp.asarray(values, dtype=dtype, device=device(like))
 
 
 SIGNIFICANT = 0.05  # significance level of the verdicts
