@@ -40,6 +40,15 @@ def test_every_public_name_has_an_entry(package):
     assert sorted(documented) == sorted(importlib.import_module(package).__all__)
 
 
+def test_every_page_is_in_a_table_of_contents():
+    listed = set()
+    for page in DOCS.rglob("*.md"):
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+            entries = [line for line in tree.splitlines() if line and not line.startswith(":")]
+            listed |= {(page.parent / f"{entry}.md").resolve() for entry in entries}
+    assert {page.resolve() for page in DOCS.rglob("*.md")} - listed == {DOCS / "index.md"}
+
+
 RESULTS = re.compile(r"(Warning|Fit|Progress|Prediction|Accuracy|Calibration|Comparison)$")
 NOT_CALLED = {"Diagnosis", "Finding", "LinearResponse", "MomentTensor", "NotAnOptimum"}
 NOT_CALLED |= {"UnsupportedMoments", "StoredFileError", "moment_rule"}  # this one in CONTRIBUTING
