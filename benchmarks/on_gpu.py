@@ -45,7 +45,7 @@ class Case:
     y: np.ndarray
     guide: Callable[..., Any]
     objective: Any
-    drawn: bool = False  # whether the loss has noise
+    losses: int = 1  # several where the loss has noise
 
 
 def counts(host: ModuleType) -> Callable:
@@ -97,11 +97,11 @@ def cases(host: ModuleType) -> dict[str, Case]:
         "AutoMultivariateNormal": autoguide.AutoMultivariateNormal,
     }
     objectives = {
-        "diagonal": (elbo(covariance="diagonal"), False),
-        "sampled": (elbo(propagation="sampled"), True),
-        "BB-α": (energy(0.5), False),
-        "BB-α sampled": (energy(0.5, propagation="sampled", num_particles=4), True),
-        "Rényi": (renyi(0.5), True),
+        "diagonal": (elbo(covariance="diagonal"), 1),
+        "sampled": (elbo(propagation="sampled"), DRAWS),
+        "BB-α": (energy(0.5), 1),
+        "BB-α sampled": (energy(0.5, propagation="sampled", num_particles=4), DRAWS),
+        "Rényi": (renyi(0.5), DRAWS),
     }
     names = "relu", "tanh", "gelu", "softplus", "sigmoid"
     found = {
@@ -109,8 +109,8 @@ def cases(host: ModuleType) -> dict[str, Case]:
     }
     found |= {name: Case(relu, Y, guide, full) for name, guide in guides.items()}
     found |= {
-        name: Case(relu, Y, package.DVIGuide, objective, drawn)
-        for name, (objective, drawn) in objectives.items()
+        name: Case(relu, Y, package.DVIGuide, objective, losses)
+        for name, (objective, losses) in objectives.items()
     }
     others = {
         "two heads": (net("relu", 2, models.two_heads), Y),
@@ -155,7 +155,7 @@ def compared(options: argparse.Namespace, name: str) -> dict[str, dict]:
             found[title] = one(device, cases(host)[name], precision, options.gpu)
         except Exception as error:
             traceback.print_exc(limit=-4)
-            found[title] = {"error": f"{type(error).__name__}: {error}"[:300]}
+            found[title] = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
         bad = "!" if exceeds(title, found[title]) else ""
         print(f"{title:32s} {found[title]} {bad}", flush=True)
     return found
@@ -172,8 +172,8 @@ def one(device: ModuleType, case: Case, precision: str, gpu: str) -> dict[str, f
     """What a loss, its gradients and the predictions after some steps differ by."""
     here = device.evaluated(case, X, precision, "cpu", None)
     there = device.evaluated(case, X, precision, gpu, here.parameters)
-    if case.drawn:
-        spread = np.sqrt((here.losses.var() + there.losses.var()) / DRAWS)
+    if case.losses > 1:
+        spread = np.sqrt((here.losses.var() + there.losses.var()) / case.losses)
         return {"standard errors": abs(here.losses.mean() - there.losses.mean()) / spread}
     return {
         "loss": relative(here.losses, there.losses),

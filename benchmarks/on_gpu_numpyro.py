@@ -14,8 +14,6 @@ from numpyro.optim import Adam
 
 from numpyro_moments import SVI, predict
 
-DRAWS = 64
-
 
 def described(gpu: str) -> str:
     """The kind of the device."""
@@ -59,12 +57,12 @@ def _taken(case: Any, svi: SVI, state: Any, start: dict, x: Any, y: Any) -> Any:
         return svi.loss.loss(key, svi.constrain_fn(parameters), svi.model, svi.guide, x, y)
 
     both = jax.jit(jax.value_and_grad(loss))
-    keys = jax.random.split(jax.random.key(1), DRAWS if case.drawn else 1)
+    keys = jax.random.split(jax.random.key(1), case.losses)
     found = [both(svi.optim.get_params(state.optim_state), key) for key in keys]
     result = SimpleNamespace(parameters=start)
     result.losses = np.asarray([float(value) for value, _ in found])
     result.gradients = jax.tree.map(np.asarray, found[0][1])
-    if not case.drawn:
+    if case.losses == 1:
         steps = jax.jit(lambda now: jax.lax.scan(lambda s, _: svi.update(s, x, y), now, length=5))
         state, _ = steps(state)
         result.mean, result.variance = map(np.asarray, _predicted(case, svi, state, x, y))

@@ -13,8 +13,6 @@ import torch
 
 from pyro_moments import predict
 
-DRAWS = 64
-
 
 def described(gpu: str) -> str:
     """The name of the device."""
@@ -58,7 +56,7 @@ def _taken(
     case: Any, model: Any, guide: Any, loss: Any, named: dict, start: dict, x: Any, y: Any
 ) -> Any:
     """The losses first, then steps of Adam, then predictions."""
-    losses = [loss(x, y) for _ in range(DRAWS if case.drawn else 1)]
+    losses = [loss(x, y) for _ in range(case.losses)]
     losses[0].backward()
     result = SimpleNamespace(parameters=start, losses=_array(torch.stack(losses)))
     result.gradients = {name: _array(value.grad) for name, value in named.items()}
@@ -67,7 +65,7 @@ def _taken(
         adam.zero_grad()
         loss(x, y).backward()
         adam.step()
-    if not case.drawn:
+    if case.losses == 1:
         prediction = predict(model, guide, x)["obs"]
         mean = prediction.mean if case.y.dtype.kind == "f" else prediction.log_prob(y)
         result.mean = _array(mean)
