@@ -87,6 +87,13 @@ def contract(matrix: Array, covariance: Array) -> Array:
     return matrix @ covariance @ matrix.mT
 
 
+def times_rows(matrix: Array, rows: Array) -> Array:
+    """Return M x for matrices [..., e, d] and x [n, ..., d], [n, ..., e]."""
+    if matrix.ndim == 2:
+        return rows @ matrix.mT
+    return (matrix @ rows[..., None])[..., 0]
+
+
 def positive_part(array: Array) -> Array:
     """Return the maximum with zero, for variances that rounding made negative."""
     return namespace(array).clip(array, min=0.0)

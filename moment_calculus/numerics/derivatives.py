@@ -84,6 +84,32 @@ def directional_derivative(function: Callable[..., Array]) -> Callable[..., Arra
     return derivative
 
 
+def transposed(function: Callable[[Array], Array], like: Array, cotangent: Array) -> Array:
+    """Return the transpose of a linear function of arrays such as ``like``, at a cotangent."""
+    if array_api_compat.is_torch_array(like):
+        import torch
+
+        return torch.func.vjp(function, like)[1](cotangent)[0]
+    import jax
+
+    return jax.vjp(function, like)[1](cotangent)[0]
+
+
+def transposed_each(function: Callable[[Array], Array], like: Array, cotangents: Array) -> Array:
+    """Return the transpose of a linear function at cotangents [n, ...], each by itself."""
+    if array_api_compat.is_torch_array(like):
+        import torch
+
+        pull = torch.func.vjp(function, like)[1]
+        if len(cotangents) == 1:
+            return pull(cotangents[0])[0][None]
+        return torch.func.vmap(lambda cotangent: pull(cotangent)[0])(cotangents)
+    import jax
+
+    pull = jax.vjp(function, like)[1]
+    return jax.vmap(lambda cotangent: pull(cotangent)[0])(cotangents)
+
+
 def optimization_barrier(*arrays: Array) -> tuple[Array, ...]:
     """Return small arrays that XLA computes once, not anew for every use in large ones."""
     import jax

@@ -18,7 +18,15 @@ from moment_calculus.functions.pairs.mehler import (
     elementwise_product,
     function_covariance,
 )
-from moment_calculus.numerics.arrays import Array, diagonal, namespace, outer, safe_scale, transpose
+from moment_calculus.numerics.arrays import (
+    TINY_VARIANCE,
+    Array,
+    diagonal,
+    namespace,
+    outer,
+    safe_scale,
+    transpose,
+)
 from moment_calculus.values.ancestry import from_vector_parts
 from moment_calculus.values.covariances import along_features, lag_covariance, shifted
 from moment_calculus.values.gaussian import Gaussian
@@ -30,7 +38,7 @@ from moment_calculus.values.spread import (
     from_features_last,
     rows_scaled,
 )
-from moment_calculus.values.step import OfOneSource, Step
+from moment_calculus.values.step import Added, OfOneSource, Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +74,10 @@ class Affine(OfOneSource):
         if not broadcasts(batch, tuple(cross.shape[:-2])):
             return None
         return rows_scaled(cross, self.gain, self.source.axis)
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Return the cotangent, scaled."""
+        return cotangent if self.identity else cotangent * self.scale
 
     def covariance(self) -> Array:
         """Return the covariance over the feature axis, ``batch + [d, d]``."""
@@ -200,6 +212,33 @@ class _Applied(Step):
     def through(self, place: int, cross: Array) -> Array:
         """Return the covariance scaled by E f′ (Stein's lemma)."""
         return rows_scaled(cross, self.gain, self.function[0].axis)
+
+    def _derivatives(self, value: Gaussian) -> tuple[Array, Array]:
+        """Return the gain, no larger than the variance allows, and the variance beyond it."""
+        arrays = value.memo.arrays
+        if "derivatives" not in arrays:
+            base, variance = self.function[0], value.variance
+            explained = self.gain * self.gain * base.variance
+            rest = variance - explained
+            xp = namespace(rest)
+            # some rules are approximate: their variance may be less than gain² v
+            too_large, one = rest < 0, xp.ones_like(rest)
+            ratio = xp.where(too_large, variance, one) / xp.where(too_large, explained, one)
+            gain = xp.where(too_large, self.gain * xp.sqrt(xp.clip(ratio, min=TINY_VARIANCE)), self.gain)
+            arrays["derivatives"] = gain, xp.where(too_large, xp.zeros_like(rest), rest)
+        return arrays["derivatives"]
+
+    def passed_gain(self, value: Gaussian) -> Array:
+        """Return the factor by which a cotangent passes."""
+        return self._derivatives(value)[0]
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Return the cotangent scaled by E f′ (Stein's lemma)."""
+        return cotangent * self.passed_gain(value)
+
+    def own(self, value: Gaussian) -> Added:
+        """Return the variance of f(x) beyond that of its linear part."""
+        return Added(self._derivatives(value)[1])
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return Cov(f(x), g(y)) by both functions; by the inputs where the other value is none."""

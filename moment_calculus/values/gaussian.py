@@ -23,6 +23,7 @@ from moment_calculus.numerics.arrays import (
     diagonal_matrix,
     namespace,
     positive_part,
+    times_rows,
 )
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import (
@@ -33,7 +34,7 @@ from moment_calculus.values.spread import (
     from_features_last,
     union,
 )
-from moment_calculus.values.step import Entries, Step, covariance_by_older
+from moment_calculus.values.step import Added, Entries, Step, covariance_by_older
 
 _serials = itertools.count()
 
@@ -50,6 +51,13 @@ class Root(Step):
         if self.entries_override is not None:
             return self.entries_override
         return Entries.of(value) if value.independent else None
+
+    def own(self, value: Gaussian) -> Added:
+        """Return the covariance of the value."""
+        if not value.has_covariance:
+            return Added(value.variance)
+        covariance, axis = value.joint_covariance(), value.axis
+        return Added(None, lambda c: from_features_last(times_rows(covariance, features_last(c, axis)), axis))
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance by the inputs of the other value."""

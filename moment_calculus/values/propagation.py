@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
 
-COVARIANCES = ("full", "diagonal")
+COVARIANCES = ("full", "backward", "diagonal")
 CATEGORICAL_METHODS = ("points", "pairs", "tilted", "jensen", "delta", "sample")
 Key = TypeVar("Key")
 _REPLACEABLE_OPERATIONS: set[str] = set()  # names of operations that ask rule books for a rule
@@ -71,7 +71,7 @@ def half_of_memory() -> float:
 class Propagation:
     """The options of a propagation: which covariances are carried, by which rules."""
 
-    covariance: str = "full"  # over the feature axis; "diagonal": variances only
+    covariance: str = "full"  # over the feature axis; others: variances only
     rulebook: RuleBook = EXACT
     categorical: str = "points"  # how class likelihoods are approximated, see likelihoods.classes
     memory_limit: float = field(default_factory=half_of_memory)  # bytes of one covariance
@@ -90,6 +90,11 @@ class Propagation:
             raise ValueError(f"memory_limit={self.memory_limit} must be positive")
         if self.categorical_draws < 1:
             raise ValueError(f"categorical_draws={self.categorical_draws} must be at least 1")
+
+    @property
+    def is_backward(self) -> bool:
+        """Return whether covariances of what is asked for are computed backwards."""
+        return self.covariance == "backward"
 
     @property
     def has_full_covariance(self) -> bool:

@@ -15,7 +15,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from moment_calculus.numerics.arrays import Array, device, namespace, transpose
-from moment_calculus.values.spread import batch_shape, broadcasts, features_last
+from moment_calculus.numerics.derivatives import transposed
+from moment_calculus.values.spread import (
+    batch_shape,
+    broadcasts,
+    features_last,
+    from_features_last,
+)
 
 
 class Entries(NamedTuple):
@@ -38,6 +44,13 @@ class Entries(NamedTuple):
         """Return the covariance along the trailing axis, given the variance of each component."""
         indices = self.indices()
         return _where_same(indices[..., :, None], indices[..., None, :], variance[..., :, None])
+
+
+class Added(NamedTuple):
+    """A covariance of the components of a value with each other."""
+
+    variance: Array | None  # of each component, if they are independent
+    times: Callable[[Array], Array] | None = None  # else the product with cotangents [n, *shape]
 
 
 def entries_of(value: Any) -> Entries | None:
@@ -113,9 +126,8 @@ class Step:
             depend on each other in no other way; then sums and maps use its covariance in
             diagonal mode too.
 
-    Covariances of a few of many values will be computed backwards. The transpose of
-    :meth:`through`, from a cotangent of the value to one of each input, will be a method
-    ``pull`` beside it; what the step adds to the value's own variance, a method ``own``.
+    Covariances of a few values are also computed backwards, see :mod:`.backward`, by
+    :meth:`pull` and :meth:`own`.
     """
 
     inputs: tuple[Any, ...] = ()
@@ -161,6 +173,89 @@ class Step:
             cross: covariance of the input with another value.
         """
         return cross if self.identity else None
+
+    def pull(self, value: Any, place: int, cotangent: Array) -> Array | None:
+        """Carry a cotangent of the value over to an input; None if the step cannot.
+
+        The transpose of :meth:`through`, from which it is derived here.
+
+        Args:
+            value: the value of this step.
+            place: index of the input.
+            cotangent: [n, *shape of the value], the derivatives of n numbers by the value.
+
+        Returns:
+            [n, *shape of the input], or wider where the input was broadcast: the sums over
+            such axes are left to the caller.
+        """
+        if not self.follows(place):
+            return None
+        source, batch = self.inputs[place], batch_shape(value.shape, value.axis)
+        columns = features_last(cotangent, value.axis)
+        xp, size = namespace(columns), 1 if source.axis is None else source.shape[source.axis]
+        columns = xp.moveaxis(columns, 0, -1)
+        like = xp.zeros((*batch, size, columns.shape[-1]), dtype=columns.dtype, device=device(columns))
+        pulled = transposed(lambda cross: self.through(place, cross), like, columns)
+        return from_features_last(xp.moveaxis(pulled, -1, 0), source.axis)
+
+    def pull_each(self, value: Any, place: int, cotangent: Array) -> Array | None:
+        """The summands of :meth:`pull`, one for each feature of the value.
+
+        Args:
+            value: the value of this step, with its features on the trailing axis.
+            place: index of the input.
+            cotangent: [n, *shape of the value].
+
+        Returns:
+            [n, *shape of the value, features of the input]; None if that is not known.
+        """
+        return None
+
+    def outer_inputs(self, value: Any, place: int) -> Array | None:
+        """The mean of x [..., in], if the value is M x for the input M [out, in]; else None.
+
+        Args:
+            value: the value of this step.
+            place: index of the input.
+        """
+        return None
+
+    def same_rows(self, value: Any, place: int, axis: int) -> int | None:
+        """The axis of an input, element by element of which an axis of the value is computed.
+
+        Args:
+            value: the value of this step.
+            place: index of the input.
+            axis: negative axis of the value.
+
+        Returns:
+            A negative axis, which the input may lack if it was broadcast; None if elements
+            along the axis are mixed, or that is not known.
+        """
+        return axis if self.componentwise or (self.identity and axis != value.axis) else None
+
+    def own(self, value: Any) -> Added | None:
+        """What the step adds to the covariance of the value, beyond what its inputs pass on.
+
+        Args:
+            value: the value of this step.
+
+        Returns:
+            None for nothing.
+        """
+        return None
+
+    def absorbed(self, value: Any) -> tuple[tuple[int, ...], Added | None]:
+        """Inputs that make components of the value independent of each other, if used once.
+
+        Args:
+            value: the value of this step.
+
+        Returns:
+            The places of these inputs, such as weights and biases of a linear map, and what
+            they and the step add together to the covariance of the value.
+        """
+        return (), None
 
     def covariance_with(self, value: Any, other: Any, query: Any) -> Array | None:
         """Cov(value, other), where the step knows more than its inputs; None if it is unknown.

@@ -101,6 +101,9 @@ class _Chosen(Step):
         zeros = namespace(cross).zeros_like(cross)
         return self.select(*(cross if i == place else zeros for i in range(len(self.inputs))))
 
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        return axis if axis != value.axis else None
+
 
 def same_function(values: Sequence[Any]) -> bool:
     """Whether all values are the same plain function, each of a Gaussian of its own."""

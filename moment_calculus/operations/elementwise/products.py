@@ -77,7 +77,7 @@ from moment_calculus.values.covariances import (
 from moment_calculus.values.elementwise import with_rule_book
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import broadcast_shape, overlap, rows_scaled
-from moment_calculus.values.step import OfOneSource
+from moment_calculus.values.step import Added, OfOneSource
 
 ORDER = 16  # terms of the Mehler series
 
@@ -97,6 +97,12 @@ class _RescaledProduct(OfOneSource):
 
     def through(self, place: int, cross: Array) -> Array:
         return rows_scaled(cross, self.ratio, self.source.axis)
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        return cotangent * self.ratio
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        return axis
 
     def covariance(self) -> Array:
         last = features_last(self.ratio, self.source.axis)
@@ -220,6 +226,19 @@ class _Product(Step):
         """Scale the covariance of one factor by the mean of the other factor."""
         other = self.inputs[1 - place]
         return rows_scaled(cross, other.mean, other.axis)
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Scale the cotangent by the mean of the other factor."""
+        return cotangent * self.inputs[1 - place].mean
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        return axis
+
+    def own(self, value: Gaussian) -> Added:
+        """Return v_x v_y + C_xy², the variance of (x − E x)(y − E y)."""
+        first, second = self.inputs
+        between = value.mean - first.mean * second.mean
+        return Added(first.variance * second.variance + between * between)
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
         return combine_branches(self.inputs, parts, multiply_any)

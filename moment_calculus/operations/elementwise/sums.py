@@ -49,6 +49,12 @@ class _Sum(Step):
     componentwise: bool
     identity = True
 
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        return cotangent
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        return axis
+
     @cached_property
     def linear_in_chains(self) -> bool:  # type: ignore[override]
         """Whether a term is linear in chains and the covariance of every term is known."""

@@ -26,6 +26,7 @@ from moment_calculus.numerics.arrays import (
     pairs_of_rows,
     squared,
 )
+from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply, multiply_gaussians
 from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, add
@@ -46,6 +47,7 @@ from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_si
 from moment_calculus.values.ancestry import ancestors, as_vector, branches_of
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import overlap
+from moment_calculus.values.step import Added
 
 LINEAR = register_replaceable("linear")
 
@@ -222,6 +224,9 @@ class LinearMap(Step):
     )
     shared_weight: Any = None  # these weights
     linear_in_chains: bool = False
+    weight: Any = None  # the random M
+    expected_inputs: Array = None  # the mean of x, if M is random
+    noise: AddedCovariance = AddedCovariance(None)  # by random M and c, with what x adds to them
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
@@ -237,6 +242,45 @@ class LinearMap(Step):
         if self.inputs[place] is self.mapped:
             return self.matrix @ cross
         return cross if self.inputs[place] is self.bias else None
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Multiply the cotangent by the matrix; keep that of the bias."""
+        source, matrix = self.inputs[place], self.matrix
+        if source is self.bias:
+            return cotangent
+        if source is not self.mapped:
+            like = namespace(cotangent).zeros_like(source.mean)
+            mapped = lambda weight: affine(self.expected_inputs, weight)  # noqa: E731
+            return transposed_each(mapped, like, cotangent)
+        if matrix.ndim == 2:
+            return cotangent @ matrix
+        return (cotangent[..., None, :] @ matrix)[..., 0, :]
+
+    def pull_each(self, value: Gaussian, place: int, cotangent: Array) -> Array | None:
+        """Return the rows of the matrix, scaled."""
+        mapped = self.inputs[place] is self.mapped
+        return cotangent[..., None] * self.matrix if mapped else None
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        """Return an axis of the batch, or any axis of the bias."""
+        source = self.inputs[place]
+        return axis if source is self.bias or (axis != -1 and source is self.mapped) else None
+
+    def outer_inputs(self, value: Gaussian, place: int) -> Array | None:
+        """Return the mean of x beside a random matrix."""
+        matrix = self.inputs[place] is self.weight and len(self.weight.shape) == 2
+        return self.expected_inputs if matrix else None
+
+    def own(self, value: Gaussian) -> Added | None:
+        """Return S v, the noise of random weights times that of random inputs."""
+        if self.weight is None or self.mapped is None:
+            return None
+        return Added(affine(self.mapped.variance, self.weight.variance))
+
+    def absorbed(self, value: Gaussian) -> tuple[tuple[int, ...], Added | None]:
+        """Return weight and bias, which add noise to the outputs of one row."""
+        places = tuple(i for i, part in enumerate(self.inputs) if part is not self.mapped)
+        return places, self.noise.as_added() if places else None
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance of two maps of certain inputs by the same weights.
@@ -346,6 +390,9 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
         linear_in_chains=joint is not None,
         certain_inputs=None if own is None else x,
         shared_weight=own,
+        weight=w if isinstance(w, Gaussian) else None,
+        expected_inputs=x,
+        noise=noise,
     )
     row_ties = Ties.NONE if joint is None else Ties.FEATURES
     return Gaussian(
@@ -401,6 +448,9 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
             matrix_per_row,
             not x.uses_covariance,
             not noise.off_diagonals,
+            weight=w if isinstance(w, Gaussian) else None,
+            expected_inputs=x.mean,
+            noise=noise,
         ),
         ties=Ties.FEATURES if _keeps_apart(x, matrix_per_row, w, b) else Ties.ALL,
         propagation=x.propagation,

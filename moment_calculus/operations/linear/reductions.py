@@ -35,6 +35,13 @@ class _SumOverBatch(Moved):
     def move(self, array: Array) -> Array:
         return namespace(array).sum(array, axis=self.axes, keepdims=True)
 
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        shape = (len(cotangent), *self.source.shape)
+        return namespace(cotangent).broadcast_to(cotangent, shape)
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        return axis if axis + len(value.shape) not in self.axes else None
+
     @property
     def places(self) -> tuple[int, ...]:
         """The summed axes as negative axes of the batch, which has no feature axis."""
@@ -141,6 +148,13 @@ class SumOverFeatures(Step):
         """Sum the rows of the covariance with another value."""
         return namespace(cross).sum(cross, axis=-2, keepdims=True)
 
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        shape = (len(cotangent), *self.inputs[0].shape)
+        return namespace(cotangent).broadcast_to(cotangent, shape)
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        return axis if axis != value.axis else None
+
 
 def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
     axes = [axis for axis in axes if value.shape[axis] > 1]
@@ -222,6 +236,9 @@ class _CumulativeSum(Moved):
 
     def move(self, array: Array) -> Array:
         return _sums(array, self.axis, self.reverse)
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        return axis if axis + len(value.shape) != self.axis else None
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         if self.axis != len(value.shape) - 1:

@@ -22,6 +22,7 @@ from moment_calculus.values.covariances import remaining, shifted
 from moment_calculus.values.gaussian import Root
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
+from moment_calculus.values.step import Added
 
 
 class Link(NamedTuple):
@@ -46,6 +47,11 @@ class _TridiagonalStep(Root):
     """Step of a latent vector with a tridiagonal covariance."""
 
     between: Array = None  # covariance of each element with the next one, [..., n − 1]
+
+    def own(self, value: Gaussian) -> Added:
+        """Return the tridiagonal covariance, which is not formed."""
+        variance = value.variance
+        return Added(None, lambda c: c * variance + neighbours(c, self.between, 1))
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array:
         """Return the covariance of neighbours; zeros for every other offset."""
@@ -83,6 +89,14 @@ def tridiagonal_site(
         ties=Ties.FEATURES,
         propagation=propagation,
     )
+
+
+def neighbours(vector: Array, line: Array, offset: int) -> Array:
+    """Return M x for a symmetric M with a line [..., n − a] off its diagonal, x [..., n]."""
+    xp = namespace(vector)
+    after, before = line * vector[..., offset:], line * vector[..., :-offset]
+    gap = xp.zeros_like(after[..., :1] if offset == 1 else vector[..., :offset] * line[..., :1])
+    return xp.concat([after, gap], axis=-1) + xp.concat([gap, before], axis=-1)
 
 
 def off_diagonal(line: Array, offset: int) -> Array:
@@ -161,6 +175,18 @@ class AddedCovariance(NamedTuple):
             else:
                 variance = positive_part(variance + 2 * part)  # rounding near ρ = −½
         return AddedCovariance(variance, tuple(lines))
+
+    def as_added(self) -> Added | None:
+        """Return the covariance for cotangents of the outputs."""
+        if not self.off_diagonals:
+            return None if self.variance is None else Added(self.variance)
+        return Added(None, self._times)
+
+    def _times(self, cotangent: Array) -> Array:
+        image = cotangent * self.variance
+        for distance, line in self.off_diagonals:
+            image = image + neighbours(cotangent, line, distance)
+        return image
 
     def add_to(self, covariance: Array | None) -> Array:
         """Return the covariance [..., out, out] of the outputs; ``covariance`` is from inputs."""

@@ -77,6 +77,10 @@ class LogitsStep(Step):
         """Multiply the covariance of the logits by the Jacobian."""
         return self.jacobian @ cross
 
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        """Return the axis itself, but not that of the classes."""
+        return axis if axis != -1 else None
+
 
 def _without_infinities(x: Gaussian) -> Gaussian:
     """Replace logits of −∞, with which no arithmetic is possible, by a finite number."""

@@ -37,6 +37,16 @@ class _Parts(Step):
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
         return tuple(self.parts[i] for i in self._places)
 
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Return the cotangents of the elements of one part."""
+        sizes = [part.shape[self.axis] for part in self.parts]
+        start = sum(sizes[: self._places[place]])
+        stop, behind = start + sizes[self._places[place]], (slice(None),) * (-1 - self.axis)
+        return cotangent[(..., slice(start, stop), *behind)]
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        return axis if axis != self.axis else None
+
     def branches(self, value: Gaussian, parts: Any) -> Branches | None:
         """Concatenate the branches and the masks; a part without a mask is its own branch."""
         known: dict[int, Any] = dict(zip(self._places, parts, strict=True))

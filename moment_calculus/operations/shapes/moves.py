@@ -13,6 +13,7 @@ from typing import Any
 
 from moment_calculus.errors import CovarianceDroppedWarning, warn_user
 from moment_calculus.numerics.arrays import Array, namespace
+from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.values import Deferred, Gaussian, Spread, Ties
 from moment_calculus.values.ancestry import as_vector
 from moment_calculus.values.covariances import lag_covariance
@@ -35,6 +36,17 @@ class Moved(OfOneSource):
     def covariance(self) -> Array:
         """Return the covariance of the result over its feature axis, where it is known."""
         raise NotImplementedError
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Return the cotangent of the source: the transpose of :meth:`move`."""
+        if type(self).move is Moved.move:
+            return cotangent
+        like = namespace(cotangent).zeros_like(self.source.mean)
+        return transposed_each(self.move, like, cotangent)
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        """Return the axis itself, if the elements stay where they are."""
+        return axis if type(self).move is Moved.move else None
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
         """Rearrange both branches of the source, and their mask."""
@@ -147,6 +159,15 @@ class Permuted(Moved):
         """Permute the axes of an array."""
         return namespace(array).permute_dims(array, self.order)
 
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Permute the axes back."""
+        back = [self.order.index(axis) + 1 for axis in range(len(self.order))]
+        return namespace(cotangent).permute_dims(cotangent, (0, *back))
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        """Return the old place of an axis."""
+        return self.order[axis] - len(self.order)
+
     def covariance(self) -> Array:
         """Permute the axes of the batch of the joint covariance."""
         covariance, rank = self.source.joint_covariance(), len(self.batch)
@@ -225,6 +246,10 @@ class Converted(Rearranged):
     def covariance(self) -> Array:
         """Convert the joint covariance of the source."""
         return self.move(self.source.joint_covariance())
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        """Return the axis itself."""
+        return axis
 
     @property
     def site_entries(self) -> Entries | None:

@@ -38,6 +38,18 @@ class Reshaped(Moved):
         """Reshape an array."""
         return namespace(array).reshape(array, self.shape)
 
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Reshape the cotangent back."""
+        return namespace(cotangent).reshape(cotangent, (-1, *self.source.shape))
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        """Return the axis with as many elements before it, and of the same size; else None."""
+        old, new = self.source.shape, self.shape
+        before, size = math.prod(new[:axis]), new[axis]
+        starts = (math.prod(old[:place]) for place in range(len(old)))
+        found = [p for p, start in enumerate(starts) if start == before and old[p] == size]
+        return found[0] - len(old) if found else None
+
 
 @dataclass(frozen=True, eq=False)
 class _SplitFeatures(Reshaped):
@@ -176,6 +188,14 @@ class Expanded(Moved):
     def move(self, array: Array) -> Array:
         """Broadcast an array."""
         return namespace(array).broadcast_to(array, self.shape)
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Return the cotangent; its sums over repetitions are left to the caller."""
+        return cotangent
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        """Return the axis itself."""
+        return axis
 
     def rearrange_rows(self, array: Array) -> Array | None:
         """Broadcast the batch of an array of other features."""

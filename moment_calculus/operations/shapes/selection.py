@@ -25,6 +25,11 @@ class Indexed(Moved):
         """Select the elements of an array."""
         return array[self.keys]
 
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        """Return the axis behind those that the keys choose from; None for these."""
+        plain = all(is_integer(key) or is_index(key) for key in self.keys)
+        return axis if plain and -axis <= len(self.source.shape) - len(self.keys) else None
+
     def rearrange_rows(self, array: Array) -> Array | None:
         """Select the rows of an array of other features of the same batch."""
         return array[self.keys] if self.source.axis == -1 else None
@@ -148,6 +153,9 @@ class _IndexedFeatures(Moved):
     def through(self, place: int, cross: Array) -> Array:
         return cross[..., self.key, :]
 
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        return axis if axis != -1 else None
+
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance with an older value, without forming the rest of the covariance.
 
@@ -173,6 +181,9 @@ class _OneFeature(_IndexedFeatures):
 
     def through(self, place: int, cross: Array) -> Array:
         return cross[..., self.key, :][..., None, :]
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        return axis - 1
 
 
 def _as_slice(key: Any) -> slice | None:

@@ -1,0 +1,79 @@
+"""What a sweep is asked for: variances and covariances of the components of values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moment_calculus.numerics.arrays import Array, device, identity_like, namespace, positive_part
+from moment_calculus.values.ancestry import ancestors
+from moment_calculus.values.backward.cotangents import Cotangent
+from moment_calculus.values.backward.sweep import Seed, Sweep
+from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.spread import features_last, overlap
+
+
+def of_elements(values: Sequence[Gaussian]) -> list[Seed]:
+    """Ask for the covariance of K values of one shape in each element, [*shape, K, K]."""
+    shape, count = values[0].shape, len(values)
+    carried = tuple(range(-len(shape), 0))
+    return [
+        Seed(value, Cotangent(_one_hot(value, place, count, shape), carried))
+        for place, value in enumerate(values)
+    ]
+
+
+def _one_hot(value: Gaussian, place: int, count: int, shape: tuple[int, ...]) -> Array:
+    xp = namespace(value.mean)
+    one = xp.ones((1, *(1 for _ in shape), *shape), dtype=value.mean.dtype, device=device(value.mean))
+    if count == 1:
+        return one
+    zero = xp.zeros_like(one)
+    return xp.concat([one if k == place else zero for k in range(count)])
+
+
+def of_features(value: Gaussian) -> list[Seed]:
+    """Ask for the covariance over the feature axis of a value, ``batch + [d, d]``."""
+    assert value.axis is not None
+    rank, xp = len(value.shape), namespace(value.mean)
+    carried = tuple(axis for axis in range(-rank, 0) if axis != value.axis)
+    identity = identity_like(features_last(value.mean, value.axis))
+    shape = [len(identity)] + [1] * (len(carried) + rank)
+    shape[value.axis] = len(identity)
+    array = xp.reshape(identity, tuple(shape))
+    wide = xp.broadcast_to(array, (*shape[: 1 + len(carried)], *value.shape))
+    return [Seed(value, Cotangent(wide, carried))]
+
+
+def is_exact(value: Gaussian) -> bool:
+    """Return whether the forward sweep drops no covariance on the way to a value."""
+    return not any(part.step.assumes_independence or _shares(part) for part in ancestors(value))
+
+
+def _shares(value: Gaussian) -> bool:
+    """Whether inputs of a step depend on each other, of which the step may know nothing."""
+    inputs = value.step.inputs
+    return len(inputs) > 1 and any(
+        overlap(inputs[i], inputs[j]) for i in range(len(inputs)) for j in range(i)
+    )
+
+
+def variance(value: Gaussian) -> Array:
+    """Return the variance of every component, of the shape of the value."""
+    if is_exact(value):
+        return value.variance
+    found = Sweep(of_elements([value])).covariance()[..., 0, 0]
+    return positive_part(namespace(found).broadcast_to(found, value.shape))
+
+
+def joint(values: Sequence[Gaussian]) -> Array:
+    """Return the covariance of values of one shape in each element, [*shape, K, K]."""
+    found = Sweep(of_elements(values)).covariance()
+    shape = (*values[0].shape, len(values), len(values))
+    return namespace(found).broadcast_to(found, shape)
+
+
+def covariance(value: Gaussian) -> Array:
+    """Return the covariance over the feature axis of a value, ``batch + [d, d]``."""
+    found = Sweep(of_features(value)).covariance()
+    last = features_last(value.mean, value.axis)
+    return namespace(found).broadcast_to(found, (*last.shape, last.shape[-1]))

@@ -1,0 +1,309 @@
+"""One sweep backwards from a few values to the latent sites on which they depend."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.arrays import Array, affine, namespace, squared
+from moment_calculus.values.backward.cotangents import Cotangent, OuterCotangent, products
+from moment_calculus.values.backward.residuals import SharedResiduals
+from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.spread import overlap
+from moment_calculus.values.step import Added, entries_of
+
+REMEDY = "use covariance='diagonal' or 'full', smaller batches, or raise memory_limit"
+
+
+class Part(NamedTuple):
+    """What one value adds to the covariance of what is asked for."""
+
+    value: Gaussian
+    covariance: Array  # [*rows, K, K]
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A value that is asked for, and the derivatives of the K numbers by it."""
+
+    value: Gaussian
+    cotangent: Cotangent
+
+
+class _Graph:
+    """The values from which others were computed, and how often each of them is used."""
+
+    def __init__(self, values: Sequence[Gaussian]) -> None:
+        self.uses: dict[int, int] = {}
+        self.leaves: list[Gaussian] = []
+        waiting, seen = list(values), {value.serial for value in values}
+        while waiting:
+            value = waiting.pop()
+            if _is_leaf(value):
+                self.leaves.append(value)
+                continue
+            for source in value.step.inputs:
+                self.uses[source.serial] = self.uses.get(source.serial, 0) + 1
+                if source.serial not in seen:
+                    seen.add(source.serial)
+                    waiting.append(source)
+        self._alone: dict[int, bool] = {}
+
+    def is_alone(self, value: Gaussian) -> bool:
+        """Return whether a value is a leaf whose elements no other leaf contains."""
+        if value.serial not in self._alone:
+            others = (leaf for leaf in self.leaves if leaf is not value)
+            self._alone[value.serial] = _is_leaf(value) and not any(
+                overlap(value, other) for other in others
+            )
+        return self._alone[value.serial]
+
+    def is_used_once(self, value: Gaussian) -> bool:
+        """Return whether a value is alone, and one step takes it."""
+        return self.uses.get(value.serial) == 1 and self.is_alone(value)
+
+
+def _is_leaf(value: Gaussian) -> bool:
+    return not value.step.inputs or entries_of(value) is not None
+
+
+class Sweep:
+    """Computes what every value adds to the covariance of what is asked for."""
+
+    def __init__(self, seeds: Sequence[Seed], split: bool = False) -> None:
+        # split: whether weights, biases and their noise are reported each on its own
+        self.split = split
+        self.graph = _Graph([seed.value for seed in seeds])
+        self.parts: list[Part] = []
+        self.residuals = SharedResiduals()
+        self._values: dict[int, Gaussian] = {}
+        self._plain: dict[int, Cotangent] = {}
+        self._outer: dict[int, list[OuterCotangent]] = {}
+        self._queue: list[int] = []
+        for seed in seeds:
+            self._send(seed.value, seed.cotangent)
+        while self._queue:
+            self._visit(self._values.pop(-heapq.heappop(self._queue)))
+        self.parts += [Part(*pair) for pair in self.residuals.parts()]
+
+    def covariance(self) -> Array:
+        """Return the covariance of what is asked for, [*rows, K, K]."""
+        total = self.parts[0].covariance
+        for part in self.parts[1:]:
+            total = total + part.covariance
+        return total
+
+    def _send(self, value: Gaussian, cotangent: Cotangent | OuterCotangent) -> None:
+        serial = value.serial
+        if serial not in self._values:
+            self._values[serial] = value
+            heapq.heappush(self._queue, -serial)
+        if isinstance(cotangent, OuterCotangent):
+            self._outer.setdefault(serial, []).append(cotangent)
+            return
+        known = self._plain.get(serial)
+        self._plain[serial] = cotangent if known is None else known.plus(cotangent)
+
+    def _visit(self, value: Gaussian) -> None:
+        plain = self._plain.pop(value.serial, None)
+        outer = self._outer.pop(value.serial, [])
+        if outer and (plain is not None or not self._stays_outer(value, outer)):
+            check_bytes(value, outer[0])
+            formed = [_formed(part, value) for part in outer]
+            for part in formed:
+                plain = part if plain is None else plain.plus(part)
+            outer = []
+        if outer:
+            self._visit_outer(value, outer)
+        elif plain is not None:
+            wide = (*plain.array.shape[: plain.lead], *value.shape)
+            array = namespace(plain.array).broadcast_to(plain.array, wide)
+            self._visit_plain(value, replace(plain, array=array))
+
+    def _visit_plain(self, value: Gaussian, cotangent: Cotangent) -> None:
+        if self._ends_at(value, cotangent):
+            self._add(value, Added(value.variance), cotangent)
+            return
+        absorbed = () if self.split else self._absorbed(value, cotangent)
+        added = value.step.absorbed(value)[1] if absorbed else value.step.own(value)
+        if added is not None:
+            self._add(value, added, cotangent)
+        for place, source in enumerate(value.step.inputs):
+            if place not in absorbed:
+                self._pull(value, place, source, cotangent)
+
+    def _ends_at(self, value: Gaussian, cotangent: Cotangent) -> bool:
+        """Whether the entries of a site that the value consists of are taken as they are."""
+        if entries_of(value) is None or not self.graph.is_alone(value):
+            return False
+        inner = (n for a, n in _axes(value.shape) if a not in cotangent.carried)
+        return value.independent or math.prod(inner) == 1
+
+    def _absorbed(self, value: Gaussian, cotangent: Cotangent) -> tuple[int, ...]:
+        """Return the places of weights and biases that enter as noise of the value's components."""
+        places, added = value.step.absorbed(value)
+        inner = (n for a, n in _axes(value.shape)[:-1] if a not in cotangent.carried)
+        one = added is not None and math.prod(inner) == 1
+        alone = (self.graph.is_used_once(value.step.inputs[place]) for place in places)
+        return places if one and all(alone) else ()
+
+    def _add(self, value: Gaussian, added: Added, cotangent: Cotangent) -> None:
+        self.residuals.note(value, cotangent)
+        left = cotangent.by_rows()
+        if added.times is None:
+            times = left * cotangent.by_rows(cotangent.wide(added.variance))
+        else:
+            image = added.times(cotangent.flat())
+            times = cotangent.by_rows(cotangent.unflattened(image))
+        self.parts.append(Part(value, products(left, times)))
+
+    def _pull(self, value: Gaussian, place: int, source: Gaussian, cotangent: Cotangent) -> None:
+        step = value.step
+        inputs = step.outer_inputs(value, place)
+        if inputs is not None:
+            self._send(source, OuterCotangent(cotangent, inputs))
+            return
+        for row, axis in enumerate(cotangent.carried):
+            if axis is None or step.same_rows(value, place, axis) is not None:
+                continue
+            if axis == -1 and (each := step.pull_each(value, place, cotangent.flat())) is not None:
+                self._send(source, _kept_apart(cotangent, row, each, source))
+                return
+            moved = step.move_inputs_first(value) if self.graph.uses[source.serial] == 1 else None
+            if moved is not None and moved.shape == value.shape:
+                self._send(moved, cotangent)
+                return
+            check_spread(value, cotangent, row)
+            cotangent = cotangent.spread(row)
+        pulled = step.pull(value, place, cotangent.flat())
+        if pulled is None:
+            raise no_pull(value)
+        places = (None if a is None else step.same_rows(value, place, a) for a in cotangent.carried)
+        result = Cotangent(cotangent.unflattened(pulled), tuple(places))
+        self._send(source, result.reduced_to(source.shape))
+
+    # -------------------------------------------------------------------------------------
+    # matrices that map inputs
+
+    def _stays_outer(self, value: Gaussian, uses: Sequence[OuterCotangent]) -> bool:
+        if _is_leaf(value) and self.graph.is_alone(value) and value.independent:
+            return True
+        return value.step.affine is not None or value.step.function is not None
+
+    def _visit_outer(self, value: Gaussian, uses: list[OuterCotangent]) -> None:
+        if _is_leaf(value):
+            self.parts.append(Part(value, _outer_products(value, uses, value.variance)))
+            return
+        step = value.step
+        if (added := step.own(value)) is not None:
+            self.parts.append(Part(value, _outer_products(value, uses, added.variance)))
+        slope = step.pull(value, 0, namespace(value.mean).ones_like(value.mean)[None])[0]
+        for use in uses:
+            self._send(step.inputs[0], use.scaled(slope))
+
+
+def _axes(shape: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the negative axes of a shape with their sizes."""
+    return list(zip(range(-len(shape), 0), shape, strict=True))
+
+
+def _kept_apart(cotangent: Cotangent, row: int, each: Array, source: Gaussian) -> Cotangent:
+    """Return what was pulled back from every feature [n, *shape, in], the features in a slot."""
+    shifted = tuple(None if axis is None else axis - 1 for axis in cotangent.carried)
+    wide = Cotangent(cotangent.unflattened(each), shifted).in_slot(row)
+    xp, array = namespace(each), wide.array
+    array = xp.reshape(array, (*array.shape[:-2], array.shape[-1]))
+    carried = tuple(None if axis is None else axis + 1 for axis in wide.carried)
+    return Cotangent(array, carried).reduced_to(source.shape)
+
+
+def _sides(uses: Sequence[OuterCotangent]) -> tuple[Array, Array]:
+    """Return both sides of all products [K, *rows, n, out] and [1, *rows, n, in]."""
+    sides = [use.sides() for use in uses]
+    if len(sides) == 1:
+        return sides[0]
+    return tuple(_joined([pair[place] for pair in sides]) for place in (0, 1))  # type: ignore[return-value]
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    xp, rank = namespace(parts[0]), parts[0].ndim
+    lead = [max(part.shape[axis] for part in parts) for axis in range(rank - 2)]
+    wide = [xp.broadcast_to(part, (*lead, *part.shape[-2:])) for part in parts]
+    return xp.concat(wide, axis=-2)
+
+
+def _outer_products(value: Gaussian, uses: Sequence[OuterCotangent], variance: Array) -> Array:
+    """Return Σ V_oi λ_k,oi λ_l,oi for derivatives by a matrix, [*rows, K, K]."""
+    scales = [use.scale for use in uses]
+    if all(scale is scales[0] for scale in scales):
+        scale = scales[0]
+        variance = variance if isinstance(scale, float) else variance * scale * scale
+        left, right = _sides(uses)
+        if left.shape[-2] == 1:
+            left, right = left[..., 0, :], right[..., 0, :]
+            return products(left, left * affine(squared(right), variance))
+        matrices = left.mT @ right
+    else:
+        matrices = sum(use.scale * pair[0].mT @ pair[1] for use, pair in _with_sides(uses))
+    xp = namespace(matrices)
+    flat = xp.reshape(matrices, (*matrices.shape[:-2], -1))
+    return products(flat, flat * xp.reshape(variance, (-1,)))
+
+
+def _with_sides(uses: Sequence[OuterCotangent]) -> Iterator[tuple[OuterCotangent, Any]]:
+    for use in uses:
+        yield use, use.sides()
+
+
+def _formed(use: OuterCotangent, value: Gaussian) -> Cotangent:
+    """Return the derivatives by a matrix, [K, *rows, out, in]."""
+    left, right = use.sides()
+    return Cotangent(use.scale * (left.mT @ right), (None,) * len(use.outputs.carried))
+
+
+# -----------------------------------------------------------------------------------------
+# limits and refusals
+
+
+def check_bytes(value: Gaussian, use: OuterCotangent) -> None:
+    """Raise UnsupportedMoments if the derivatives of every row by a matrix exceed the limit."""
+    outputs = use.outputs
+    rows = math.prod(
+        outputs.array.shape[1 + r if a is None else outputs.array.ndim + a]
+        for r, a in enumerate(outputs.carried)
+    )
+    _check(value, outputs.array.shape[0] * rows * math.prod(value.shape), "each row by a matrix")
+
+
+def check_spread(value: Gaussian, cotangent: Cotangent, row: int) -> None:
+    """Raise UnsupportedMoments if the derivatives of every row by all elements exceed the limit."""
+    axis = cotangent.carried[row]
+    assert axis is not None
+    count = math.prod(cotangent.array.shape) * value.shape[axis]
+    _check(value, count, "each row by elements of other rows")
+
+
+def _check(value: Gaussian, count: int, what: str) -> None:
+    needed, limit = count * value.mean.dtype.itemsize, value.propagation.memory_limit
+    if needed > limit:
+        raise UnsupportedMoments(
+            f"covariance='backward' needs the derivatives of {what}, for a value of shape "
+            f"{value.shape}: {needed} bytes; the limit is {limit:.0f}",
+            sites=value.sites,
+            remedy=REMEDY,
+        )
+
+
+def no_pull(value: Gaussian) -> UnsupportedMoments:
+    """Return the error for a value of which no covariance can be pulled back."""
+    return UnsupportedMoments(
+        f"covariance='backward' cannot go back through the step "
+        f"'{type(value.step).__name__.strip('_')}' of a value of shape {value.shape}",
+        sites=value.sites,
+        remedy="use covariance='diagonal' or 'full', or draw the sites by naming them in "
+        "sample_sites=",
+    )
