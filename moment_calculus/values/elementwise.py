@@ -224,7 +224,9 @@ class _Applied(Step):
             # some rules are approximate: their variance may be less than gain² v
             too_large, one = rest < 0, xp.ones_like(rest)
             ratio = xp.where(too_large, variance, one) / xp.where(too_large, explained, one)
-            gain = xp.where(too_large, self.gain * xp.sqrt(xp.clip(ratio, min=TINY_VARIANCE)), self.gain)
+            gain = xp.where(
+                too_large, self.gain * xp.sqrt(xp.clip(ratio, min=TINY_VARIANCE)), self.gain
+            )
             arrays["derivatives"] = gain, xp.where(too_large, xp.zeros_like(rest), rest)
         return arrays["derivatives"]
 

@@ -57,7 +57,9 @@ class Root(Step):
         if not value.has_covariance:
             return Added(value.variance)
         covariance, axis = value.joint_covariance(), value.axis
-        return Added(None, lambda c: from_features_last(times_rows(covariance, features_last(c, axis)), axis))
+        return Added(
+            None, lambda c: from_features_last(times_rows(covariance, features_last(c, axis)), axis)
+        )
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance by the inputs of the other value."""

@@ -194,7 +194,9 @@ class Step:
         columns = features_last(cotangent, value.axis)
         xp, size = namespace(columns), 1 if source.axis is None else source.shape[source.axis]
         columns = xp.moveaxis(columns, 0, -1)
-        like = xp.zeros((*batch, size, columns.shape[-1]), dtype=columns.dtype, device=device(columns))
+        like = xp.zeros(
+            (*batch, size, columns.shape[-1]), dtype=columns.dtype, device=device(columns)
+        )
         pulled = transposed(lambda cross: self.through(place, cross), like, columns)
         return from_features_last(xp.moveaxis(pulled, -1, 0), source.axis)
 

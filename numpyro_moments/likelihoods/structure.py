@@ -19,6 +19,9 @@ from numpyro import distributions as dist
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import SimplexToOrderedTransform
 
+from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.operations.backward.settled import settle_parameters
+from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.rules.table import is_random
 
 
@@ -97,6 +100,15 @@ def random_leaves(fn: Any) -> list[Any]:
 def has_moments(fn: Any) -> bool:
     """Return whether any parameter of a distribution is random."""
     return bool(random_leaves(fn))
+
+
+def settled_parameters(fn: Any) -> Any:
+    """Return a distribution whose random parameters have covariances computed backwards."""
+    rank = len(unwrapped(fn, WRAPPERS)[0].batch_shape)
+    found = settle_parameters(random_leaves(fn), rank)
+    if not found:
+        return fn
+    return jax.tree.map(lambda leaf: found.get(id(leaf), leaf), fn, is_leaf=is_random)
 
 
 def constrained_values(fn: Any) -> Iterator[tuple[str, Any, Constraint]]:

@@ -15,6 +15,7 @@ from moment_calculus.errors import check_same_model
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.operations.backward.settled import asked_value
 from moment_calculus.optimisation.outcome import check_dictionary, of_fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.site import (
@@ -336,4 +337,4 @@ def prediction_at(name: str, site: dict) -> Any:
     """Return the prediction of a site, or the moments of a deterministic one."""
     if site["type"] == "sample":
         return at_site(Prediction, name, site)
-    return moments_of_value(site["value"])
+    return moments_of_value(asked_value(site["value"]))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from moment_calculus.objectives.options import check_draws_of_inputs
+from moment_calculus.operations.backward.settled import asked_value
 from moment_calculus.predictions.site import (
     Moments,
     as_value,
@@ -123,7 +124,7 @@ def _draws(uncertain: Sequence[Moments], count: int, key: Any) -> list[jax.Array
 
 
 def _result(result: Any) -> Moments:
-    return moments_of_value(result if is_random(result) else jnp.asarray(result))
+    return moments_of_value(asked_value(result) if is_random(result) else jnp.asarray(result))
 
 
 def _is_moments(leaf: Any) -> bool:

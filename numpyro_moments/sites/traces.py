@@ -22,7 +22,7 @@ from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.failure_causes import UNDRAWN, observe
 from numpyro_moments.evaluation.interpreter import Interpreter
-from numpyro_moments.likelihoods.structure import stripped
+from numpyro_moments.likelihoods.structure import settled_parameters, stripped
 from numpyro_moments.rules.table import is_random
 from numpyro_moments.sites.messenger import MomentMessenger, drawn_density, latent_rule, model_site
 from numpyro_moments.sites.random_watch import (
@@ -155,7 +155,16 @@ def moment_traces(
     if sample_sites:
         _check_known(sample_sites, guide_sites)
     check_masked_rows(model_sites, guide_sites)
+    if propagation.is_backward:
+        settle(model_sites, guide_sites)
     return Traces.of(guide_sites, model_sites)
+
+
+def settle(sites: Mapping[str, dict], latent: Collection[str]) -> None:
+    """Give the parameters of sites that are not latent covariances that are computed backwards."""
+    for name, site in sites.items():
+        if name not in latent and site["type"] == "sample":
+            site["fn"] = settled_parameters(site["fn"])
 
 
 class TracedSites(NamedTuple):

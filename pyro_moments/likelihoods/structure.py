@@ -14,7 +14,10 @@ import torch
 from torch.distributions import Distribution
 from torch.distributions.transforms import Transform
 
+from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.operations.backward.settled import settle_parameters
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.evaluation.wrappers import WRAPPERS
 
 # Types that contain no random tensor.
 _PLAIN = {torch.Tensor, torch.nn.Parameter, torch.Size, bool, type(None)}
@@ -63,6 +66,18 @@ def with_plain_tensors(fn: Any, tensors: Mapping[int, torch.Tensor], shape: torc
 def with_random_tensors(part: Any, tensors: Mapping[int, MomentTensor]) -> Any:
     """Return a copy with other random tensors, by ``id``, and with certain ones detached."""
     return _Exchange(tensors, torch.Size(), torch.Size()).copy_part(part)
+
+
+def settled_parameters(fn: Any) -> Any:
+    """Return a distribution whose random parameters have covariances computed backwards."""
+    tensors = random_tensors(fn)
+    rank = len(unwrapped(fn, WRAPPERS)[0].batch_shape)
+    found = settle_parameters([tensor.value for tensor in tensors], rank)
+    if not found:
+        return fn
+    pairs = ((id(tensor), found.get(id(tensor.value))) for tensor in tensors)
+    new = {key: MomentTensor(value) for key, value in pairs if value is not None}
+    return _Settled(new, torch.Size(), torch.Size()).copy_part(fn)
 
 
 class _Copy:
@@ -122,6 +137,16 @@ class _Exchange(_Copy):
 
     def _shape(self, new: Distribution) -> None:
         """Keep the batch shape."""
+
+
+class _Settled(_Exchange):
+    """Copies with some random tensors of the same shapes, or wider ones."""
+
+    def _random(self, tensor: MomentTensor) -> torch.Tensor:
+        return self.tensors.get(id(tensor), tensor)
+
+    def _certain(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
 
 
 _SCALE_TRIL = "_unbroadcasted_scale_tril"  # it may lack the batch axes

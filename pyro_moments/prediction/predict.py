@@ -17,6 +17,7 @@ from moment_calculus.errors import check_same_model
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.operations.backward.settled import asked_value
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.site import (
@@ -42,7 +43,7 @@ from pyro_moments.particles.undrawn import Particle, draw_all, without_rows
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.messenger import MomentMessenger
 from pyro_moments.sites.random_watch import run_watched
-from pyro_moments.sites.traces import bind, check_masked_rows, is_factor, is_sample
+from pyro_moments.sites.traces import bind, check_masked_rows, is_factor, is_sample, settle
 
 CLASSES = torch.distributions.Categorical
 
@@ -311,6 +312,8 @@ def moment_trace(
     nodes = prune_subsample_sites(trace).nodes.items()
     sites = {name: site for name, site in nodes if site["type"] == "sample"}
     check_masked_rows(sites, latent)
+    if propagation.is_backward:
+        settle(sites, latent)
     return sites, latent
 
 
@@ -330,5 +333,5 @@ def is_deterministic(site: Any) -> bool:
 def prediction_at(name: str, site: Any) -> Any:
     """Return the prediction of a site, or the moments of a deterministic one."""
     if is_deterministic(site):
-        return moments_of_value(unwrap(site["value"]))
+        return moments_of_value(asked_value(unwrap(site["value"])))
     return at_site(Prediction, name, site)

@@ -10,6 +10,7 @@ import torch
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.objectives.options import check_draws_of_inputs
+from moment_calculus.operations.backward.settled import asked_value
 from moment_calculus.predictions.site import (
     Moments,
     as_value,
@@ -128,7 +129,7 @@ def _names(inputs: Sequence[Any]) -> list[str]:
 
 def _result(result: Any) -> Any:
     if isinstance(result, MomentTensor):
-        return moments_of_value(result.value)
+        return moments_of_value(asked_value(result.value))
     return moments_of_value(result) if isinstance(result, torch.Tensor) else result
 
 

@@ -20,7 +20,9 @@ from moment_calculus.objectives.data import ObservedPlates, Plate, check_rows_ar
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.values.propagation import Propagation
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
+from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.likelihoods.structure import settled_parameters
 from pyro_moments.particles.undrawn import Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
 from pyro_moments.sites.random_watch import run_watched
@@ -106,7 +108,17 @@ def moment_traces(
     if sample_sites:
         _check_sample_sites(sample_sites, traces[1])
     check_masked_rows(traces[0].nodes, traces[1].nodes)
+    if propagation.is_backward:
+        settle(traces[0].nodes, traces[1].nodes)
     return traces
+
+
+def settle(sites: Mapping[str, Any], latent: Collection[str]) -> None:
+    """Give the parameters of sites that are not latent covariances that are computed backwards."""
+    with full_precision():
+        for name, site in sites.items():
+            if name not in latent and is_sample(site):
+                site["fn"] = settled_parameters(site["fn"])
 
 
 def run_both(

@@ -209,6 +209,9 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     return _certain_input(x, w, b, mean)
 
 
+NO_NOISE = AddedCovariance(None)
+
+
 @dataclass(frozen=True, eq=False)
 class LinearMap(Step):
     """Step of M x + c, with random or certain weights."""
@@ -226,7 +229,7 @@ class LinearMap(Step):
     linear_in_chains: bool = False
     weight: Any = None  # the random M
     expected_inputs: Array = None  # the mean of x, if M is random
-    noise: AddedCovariance = AddedCovariance(None)  # by random M and c, with what x adds to them
+    noise: AddedCovariance = NO_NOISE  # by random M and c, with what x adds to them
 
     @property
     def identity(self) -> bool:  # type: ignore[override]

@@ -149,10 +149,12 @@ class SumOverFeatures(Step):
         return namespace(cross).sum(cross, axis=-2, keepdims=True)
 
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Repeat the cotangent."""
         shape = (len(cotangent), *self.inputs[0].shape)
         return namespace(cotangent).broadcast_to(cotangent, shape)
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        """Return the axis itself, but not that of the features."""
         return axis if axis != value.axis else None
 
 

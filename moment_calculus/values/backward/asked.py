@@ -24,7 +24,9 @@ def of_elements(values: Sequence[Gaussian]) -> list[Seed]:
 
 def _one_hot(value: Gaussian, place: int, count: int, shape: tuple[int, ...]) -> Array:
     xp = namespace(value.mean)
-    one = xp.ones((1, *(1 for _ in shape), *shape), dtype=value.mean.dtype, device=device(value.mean))
+    one = xp.ones(
+        (1, *(1 for _ in shape), *shape), dtype=value.mean.dtype, device=device(value.mean)
+    )
     if count == 1:
         return one
     zero = xp.zeros_like(one)

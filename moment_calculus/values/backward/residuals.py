@@ -32,9 +32,7 @@ class SharedResiduals:
                     yield first[0], covariance
 
 
-def _of_pair(
-    first: Gaussian, one: Cotangent, second: Gaussian, two: Cotangent
-) -> Array | None:
+def _of_pair(first: Gaussian, one: Cotangent, second: Gaussian, two: Cotangent) -> Array | None:
     if first.shape != second.shape or first.axis != second.axis or one.carried != two.carried:
         return None
     joint = elementwise_covariance(first, second)

@@ -1,0 +1,1 @@
+"""Values whose covariances were computed backwards, for likelihoods and predictions."""

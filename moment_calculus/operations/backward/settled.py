@@ -1,0 +1,239 @@
+"""Give values that are asked for the covariances that a sweep backwards finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import Any
+
+from moment_calculus.numerics.arrays import Array, diagonal, positive_part
+from moment_calculus.operations.elementwise.elementary import positive_factors
+from moment_calculus.operations.elementwise.products import multiply
+from moment_calculus.operations.normalised.softmax import FunctionOfLogits
+from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
+from moment_calculus.values import Deferred, Gaussian, Spread
+from moment_calculus.values.ancestry import branches_of
+from moment_calculus.values.backward import asked
+from moment_calculus.values.elementwise import Affine, affine
+from moment_calculus.values.spread import broadcast_shape, from_features_last, overlap
+from moment_calculus.values.step import Entries, OfOneSource
+
+
+class _Group:
+    """Dependent values of one shape, whose covariance in each element is computed once."""
+
+    def __init__(self, values: Sequence[Gaussian]) -> None:
+        self.values = values
+
+    @cached_property
+    def joint(self) -> Array:
+        """The covariance of the values in each element, [*shape, K, K]."""
+        return asked.joint(self.values)
+
+    def variance(self, place: int) -> Array:
+        """Return the variance of one value."""
+        if len(self.values) == 1:
+            return asked.variance(self.values[0])
+        return positive_part(self.joint[..., place, place])
+
+
+class _AskedSpread(Spread):
+    """Variance and covariance of a value, of which a sweep computes what is needed."""
+
+    __slots__ = ("_axis", "_compute", "_known")
+
+    def __init__(self, value: Gaussian, compute: Callable[[], Array]) -> None:
+        self._known, self._compute, self._axis = None, compute, value.axis
+        super().__init__(None, None if value.axis is None else lambda: asked.covariance(value))
+
+    @property
+    def variance(self) -> Array:  # type: ignore[override]
+        """The variance of every component."""
+        if self._known is None:
+            known = self.covariance if not self.plain and not self.is_pending else None
+            self._known = (
+                self._compute()
+                if known is None
+                else from_features_last(positive_part(diagonal(known)), self._axis)
+            )
+        return self._known
+
+    @variance.setter
+    def variance(self, variance: Array | None) -> None:
+        self._known = variance
+
+
+@dataclass(frozen=True, eq=False)
+class _Settled(OfOneSource):
+    """Step of a value with the covariances that a sweep found."""
+
+    group: _Group
+    place: int
+    identity = True
+
+    def entries(self, value: Gaussian) -> Entries | None:
+        return self.source.step.entries(self.source)
+
+    def elementwise_covariance_with(
+        self, value: Gaussian, other: Gaussian, query: Any
+    ) -> Array | None:
+        """Return the covariance with another value of the group."""
+        step = other.step
+        if not isinstance(step, _Settled) or step.group is not self.group:
+            return None
+        return self.group.joint[..., self.place, step.place]
+
+
+def settled(value: Gaussian) -> Gaussian:
+    """Return a value with the covariances that a sweep finds when they are needed."""
+    return _of_group([value])[0]
+
+
+def asked_value(value: Any) -> Any:
+    """Return what is asked for as a value with the covariances that a sweep finds."""
+    if not hasattr(value, "gaussian"):
+        return value
+    gaussian = value.gaussian()
+    asks = gaussian.propagation.is_backward and needs_sweep(gaussian, elements_apart=False)
+    return settled(gaussian) if asks else gaussian
+
+
+def _of_group(values: Sequence[Gaussian]) -> list[Gaussian]:
+    group = _Group(values)
+    return [_member(group, place) for place in range(len(values))]
+
+
+def _member(group: _Group, place: int) -> Gaussian:
+    value = group.values[place]
+    return Gaussian(
+        value.mean,
+        _AskedSpread(value, lambda: group.variance(place)),
+        _Settled(value, group, place),
+        axis=value.axis,
+        ties=value.ties,
+        propagation=replace(value.propagation, covariance="full"),
+    )
+
+
+def needs_sweep(value: Gaussian, elements_apart: bool) -> bool:
+    """Return whether the forward sweep does not know what is asked of a value.
+
+    ``elements_apart`` says that nothing is asked between its elements.
+    """
+    if branches_of(value) is not None:
+        return False
+    if not asked.is_exact(value):
+        return True
+    known = value.axis is None or value.has_covariance or value.independent
+    return not (known or elements_apart)
+
+
+def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, Any]:
+    """Return the random parameters of a distribution as values with the covariances of a sweep.
+
+    Args:
+        parameters: values of the calculus; each element of the batch is asked for the
+            covariance of all parameters, and of the trailing axes of vectors.
+        batch_rank: number of axes of the batch of the distribution.
+
+    Returns:
+        The new values by the ``id`` of the old ones; those that need no sweep are left out.
+    """
+    cores = {core.serial: core for part in parameters for core in _cores(part)}
+    ranks = {core.serial: len(part.shape) for part in parameters for core in _cores(part)}
+    chosen = [
+        core
+        for core in cores.values()
+        if ranks[core.serial] <= batch_rank + 1
+        and needs_sweep(core, ranks[core.serial] <= batch_rank)
+    ]
+    found: dict[int, Gaussian] = {}
+    for group in _dependent_groups([*chosen], cores.values()):
+        shape = broadcast_shape(*(value.shape for value in group))
+        wide = [broadcast(value, shape) for value in group]
+        found |= dict(zip((value.serial for value in group), _of_group(wide), strict=True))
+    if not found:
+        return {}
+    changed = ((part, _with_cores(part, found)) for part in parameters)
+    return {id(old): new for old, new in changed if new is not old}
+
+
+def _dependent_groups(
+    chosen: Sequence[Gaussian], all_values: Iterable[Gaussian]
+) -> list[list[Gaussian]]:
+    """Return the chosen values with those that depend on them, in groups."""
+    groups: list[list[Gaussian]] = []
+    for value in all_values:
+        joined = [group for group in groups if any(overlap(value, other) for other in group)]
+        groups = [group for group in groups if group not in joined]
+        groups.append([part for group in joined for part in group] + [value])
+    serials = {value.serial for value in chosen}
+    return [group for group in groups if any(value.serial in serials for value in group)]
+
+
+def _cores(part: Any) -> list[Gaussian]:
+    """Return the Gaussians behind a parameter, without shifts, scales and repetitions."""
+    if isinstance(part, FunctionOfLogits):
+        return [part.source]
+    if not isinstance(part, Gaussian | Deferred):
+        return []
+    if (factors := positive_factors(part)) is not None and len(factors) > 1:
+        return [core for factor in factors for core in _cores(factor)]
+    return [_core(_base(part))]
+
+
+def _base(part: Gaussian | Deferred) -> Gaussian:
+    if isinstance(part, Gaussian):
+        return part
+    is_sum = part.fallback is not None and not part.is_recognised
+    return part.gaussian() if is_sum else part.base
+
+
+def _core(value: Gaussian) -> Gaussian:
+    while type(value.step) is Affine or isinstance(value.step, Expanded):
+        value = value.step.inputs[0]
+    return value
+
+
+def _with_cores(part: Any, found: dict[int, Gaussian]) -> Any:
+    """Return a parameter computed from the new values."""
+    if isinstance(part, FunctionOfLogits):
+        return _of_logits(part, found)
+    if not isinstance(part, Gaussian | Deferred):
+        return part
+    if (factors := positive_factors(part)) is not None and len(factors) > 1:
+        changed = [_with_cores(factor, found) for factor in factors]
+        pairs = zip(changed, factors, strict=True)
+        return part if all(new is old for new, old in pairs) else reduce(multiply, changed)
+    base = _base(part)
+    new = _again(base, found)
+    if new is base:
+        return part
+    is_function = isinstance(part, Deferred) and base is part.base
+    return Deferred(new, part.function, closed_form=part.closed_form) if is_function else new
+
+
+def _of_logits(part: FunctionOfLogits, found: dict[int, Gaussian]) -> FunctionOfLogits:
+    new = found.get(part.source.serial)
+    return part if new is None else type(part)(new)
+
+
+def _again(value: Gaussian, found: dict[int, Gaussian]) -> Gaussian:
+    """Return a value, computed again from the new one that its core became."""
+    line = [value]
+    while type(line[-1].step) is Affine or isinstance(line[-1].step, Expanded):
+        line.append(line[-1].step.inputs[0])
+    result = found.get(line[-1].serial)
+    if result is None:
+        return value
+    for old in reversed(line[:-1]):
+        step = old.step
+        if isinstance(step, Affine):
+            result = affine(result, step.scale, step.shift)
+        else:
+            shape = broadcast_shape(result.shape, old.shape)
+            result = broadcast(
+                result, shape, old.axis if len(shape) == len(old.shape) else result.axis
+            )
+    return result
