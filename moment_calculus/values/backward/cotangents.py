@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, identity_like, namespace
+from moment_calculus.numerics.arrays import Array, identity_like, namespace, sums_of_rows
 
-FEW = 3  # up to so many numbers of a row are contracted pair by pair
+FEW = 3  # up to so many numbers of a row are multiplied pair by pair
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,7 @@ def products(left: Array, right: Array) -> Array:
     xp, count = namespace(left), left.shape[0]
     if count > FEW:
         return xp.moveaxis(left, 0, -2) @ xp.moveaxis(right, 0, -1)
-    sums = [[xp.sum(left[k] * right[i], axis=-1) for i in range(count)] for k in range(count)]
-    return xp.stack([xp.stack(line, axis=-1) for line in sums], axis=-2)
+    return xp.moveaxis(sums_of_rows(left[:, None] * right[None]), (0, 1), (-2, -1))
 
 
 @dataclass(frozen=True)
