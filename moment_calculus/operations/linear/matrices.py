@@ -11,12 +11,11 @@ from moment_calculus.numerics.arrays import Array, namespace, squared_products
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.unary import is_value
+from moment_calculus.operations.linear.checks import check_dependence, check_shapes
 from moment_calculus.operations.linear.factorisation import structured_product
 from moment_calculus.operations.linear.maps import (
     LINEAR,
     LinearMap,
-    check_dependence,
-    check_shapes,
     features_of,
     has_dependent_elements,
     linear,
@@ -151,7 +150,15 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     step = LinearMap((vector,), None, vector, mean_x[..., None, :], assumes_independence)
     if isinstance(x, Gaussian):  # the products depend on each other by x and by the vector
         row = vector.mean[None, :]
-        step = LinearMap((vector, x), None, x, row, assumes_independence)
+        step = LinearMap(
+            (vector, x),
+            None,
+            x,
+            row,
+            assumes_independence,
+            weight=vector,
+            expected_inputs=x.mean,
+        )
         variance = variance + mapped_covariance(x, row)[..., 0, 0] + x.variance @ vector.variance
     mean = mean_x @ vector.mean
     return Gaussian(mean, Spread(variance), step, axis=None, propagation=vector.propagation)
