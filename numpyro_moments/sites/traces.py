@@ -155,7 +155,7 @@ def moment_traces(
     if sample_sites:
         _check_known(sample_sites, guide_sites)
     check_masked_rows(model_sites, guide_sites)
-    if propagation.is_backward:
+    if propagation.may_sweep:
         settle(model_sites, guide_sites)
     return Traces.of(guide_sites, model_sites)
 
