@@ -54,7 +54,7 @@ class Root(Step):
 
     def own(self, value: Gaussian) -> Added:
         """Return the covariance of the value."""
-        if not value.has_covariance:
+        if value.independent or value.spread.plain:
             return Added(value.variance)
         covariance, axis = value.joint_covariance(), value.axis
         return Added(

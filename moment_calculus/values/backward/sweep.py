@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, affine, namespace, squared
+from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.backward.cotangents import Cotangent, OuterCotangent, products
 from moment_calculus.values.backward.residuals import SharedResiduals
 from moment_calculus.values.gaussian import Gaussian
@@ -38,20 +39,37 @@ class _Graph:
     """The values from which others were computed, and how often each of them is used."""
 
     def __init__(self, values: Sequence[Gaussian]) -> None:
-        self.uses: dict[int, int] = {}
+        self.uses = dict.fromkeys((value.serial for value in values), 0)
         self.leaves: list[Gaussian] = []
-        waiting, seen = list(values), {value.serial for value in values}
+        self._alone: dict[int, bool] = {}
+        self._count_uses(values)
+
+    def _count_uses(self, values: Sequence[Gaussian]) -> None:
+        """Count how often the values from which others are computed are used by them."""
+        waiting = list(values)
         while waiting:
             value = waiting.pop()
             if _is_leaf(value):
                 self.leaves.append(value)
                 continue
             for source in value.step.inputs:
-                self.uses[source.serial] = self.uses.get(source.serial, 0) + 1
-                if source.serial not in seen:
-                    seen.add(source.serial)
+                if source.serial not in self.uses:
                     waiting.append(source)
-        self._alone: dict[int, bool] = {}
+                self.uses[source.serial] = self.uses.get(source.serial, 0) + 1
+
+    def is_taken_for(self, moved: Gaussian, value: Gaussian) -> bool:
+        """Take a value for one of the graph, if nothing else uses what it is not computed from."""
+        kept = {part.serial for part in ancestors(moved) if part.serial in self.uses}
+        is_passed = lambda part, place: part.step.inputs[place].serial not in kept  # noqa: E731
+        passed = list(ancestors(value, is_passed))
+        if any(self.uses[part.serial] != 1 for part in passed[1:]):
+            return False
+        for part in passed:
+            for source in part.step.inputs:
+                self.uses[source.serial] -= 1
+        self.uses[moved.serial] = 0
+        self._count_uses([moved])
+        return True
 
     def is_alone(self, value: Gaussian) -> bool:
         """Return whether a value is a leaf whose elements no other leaf contains."""
@@ -173,10 +191,11 @@ class Sweep:
             if axis == -1 and (each := step.pull_each(value, place, cotangent.flat())) is not None:
                 self._send(source, _kept_apart(cotangent, row, each, source))
                 return
-            moved = step.move_inputs_first(value) if self.graph.uses[source.serial] == 1 else None
+            moved = step.move_inputs_first(value)
             if moved is not None and moved.shape == value.shape:
-                self._send(moved, cotangent)
-                return
+                if self.graph.is_taken_for(moved, value):
+                    self._send(moved, cotangent)
+                    return
             check_spread(value, cotangent, row)
             cotangent = cotangent.spread(row)
         pulled = step.pull(value, place, cotangent.flat())
