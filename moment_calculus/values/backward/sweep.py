@@ -192,10 +192,10 @@ class Sweep:
                 self._send(source, _kept_apart(cotangent, row, each, source))
                 return
             moved = step.move_inputs_first(value)
-            if moved is not None and moved.shape == value.shape:
-                if self.graph.is_taken_for(moved, value):
-                    self._send(moved, cotangent)
-                    return
+            alike = moved is not None and moved.shape == value.shape
+            if alike and self.graph.is_taken_for(moved, value):
+                self._send(moved, cotangent)
+                return
             check_spread(value, cotangent, row)
             cotangent = cotangent.spread(row)
         pulled = step.pull(value, place, cotangent.flat())
