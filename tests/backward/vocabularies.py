@@ -1,7 +1,7 @@
-"""Functions of which programs are made: on values of the library, on arrays, and on linearised ones.
+"""Functions of which programs are made: on values of the library, on arrays, or linearised.
 
-A program takes a vocabulary and its sites. On arrays it is the plain function, of which oracles take
-derivatives. On :class:`Linearised` ones it is the reference of a sweep: the mean of every step at
+A program takes a vocabulary and its sites. On arrays it is the plain function, which oracles
+differentiate. On :class:`Linearised` ones it is the reference of a sweep: means of all steps at
 held variances as a function of noise that is added to every site and behind every nonlinear step,
 differentiated by torch.
 """
