@@ -200,14 +200,14 @@ class Posteriors(ABC):
             return gaussian
         value = add(broadcast(loc, shape), gaussian).gaussian()
         features = 1 if value.axis is None else value.shape[value.axis]
-        if not (propagation.has_full_covariance or value.independent) and features > 1:
+        if propagation.covariance == "diagonal" and not value.independent and features > 1:
             raise ignored_dependence(name, loc.sites)
         return value
 
     def _full_rank(
         self, name: str, fn: Posterior, inner: Any, propagation: Propagation
     ) -> Gaussian:
-        if not propagation.has_full_covariance:
+        if propagation.covariance == "diagonal":
             raise ignored_correlations(name, inner)
         if random := self.random_parameters(inner):
             parameter = "location" if hasattr(self.value(inner.loc), "sites") else "covariance"

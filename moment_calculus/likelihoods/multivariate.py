@@ -35,9 +35,9 @@ from moment_calculus.numerics.arrays import (
 from moment_calculus.operations.elementwise.elementary import power
 from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
+from moment_calculus.operations.linear.checks import check_no_shared_sites
 from moment_calculus.operations.linear.correlations import moments_of_scale, require_factor
 from moment_calculus.operations.linear.factorisation import CORRELATION, log_slope_of_square
-from moment_calculus.operations.linear.maps import check_no_shared_sites
 from moment_calculus.operations.shapes.coordinates import Support, image_of, on_support
 from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.operations.shapes.sticks import (

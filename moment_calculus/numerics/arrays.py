@@ -99,6 +99,16 @@ def positive_part(array: Array) -> Array:
     return namespace(array).clip(array, min=0.0)
 
 
+def shrunk(variance: Array, explained: Array) -> tuple[Array, Array]:
+    """Return √(variance / explained) where that is less than 1, and variance − explained ≥ 0."""
+    xp, rest = namespace(variance), variance - explained
+    too_large, one = rest < 0, namespace(variance).ones_like(rest)
+    ratio = xp.where(too_large, variance, one) / xp.where(too_large, explained, one)
+    return xp.sqrt(xp.clip(ratio, min=TINY_VARIANCE)), xp.where(
+        too_large, xp.zeros_like(rest), rest
+    )
+
+
 def standard_deviation(variance: Array) -> Array:
     """Return the square root of variances, with a zero derivative where they are zero."""
     xp = namespace(variance)

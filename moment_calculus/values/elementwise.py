@@ -19,12 +19,12 @@ from moment_calculus.functions.pairs.mehler import (
     function_covariance,
 )
 from moment_calculus.numerics.arrays import (
-    TINY_VARIANCE,
     Array,
     diagonal,
     namespace,
     outer,
     safe_scale,
+    shrunk,
     transpose,
 )
 from moment_calculus.values.ancestry import from_vector_parts
@@ -217,17 +217,10 @@ class _Applied(Step):
         """Return the gain, no larger than the variance allows, and the variance beyond it."""
         arrays = value.memo.arrays
         if "derivatives" not in arrays:
-            base, variance = self.function[0], value.variance
-            explained = self.gain * self.gain * base.variance
-            rest = variance - explained
-            xp = namespace(rest)
+            explained = self.gain * self.gain * self.function[0].variance
             # some rules are approximate: their variance may be less than gain² v
-            too_large, one = rest < 0, xp.ones_like(rest)
-            ratio = xp.where(too_large, variance, one) / xp.where(too_large, explained, one)
-            gain = xp.where(
-                too_large, self.gain * xp.sqrt(xp.clip(ratio, min=TINY_VARIANCE)), self.gain
-            )
-            arrays["derivatives"] = gain, xp.where(too_large, xp.zeros_like(rest), rest)
+            factor, rest = shrunk(value.variance, explained)
+            arrays["derivatives"] = self.gain * factor, rest
         return arrays["derivatives"]
 
     def passed_gain(self, value: Gaussian) -> Array:
@@ -339,7 +332,8 @@ def apply_activation(
 
 def _applied(base: Gaussian, activation: Any) -> Gaussian:
     mean, variance = with_rule_book(base, activation).moments(base.mean, base.variance)
-    covariance = (lambda: _covariance(base, activation, variance)) if base.has_covariance else None
+    carries = base.has_covariance and not base.propagation.is_backward
+    covariance = (lambda: _covariance(base, activation, variance)) if carries else None
     return Gaussian(
         mean,
         Spread(variance, covariance),

@@ -112,6 +112,8 @@ class Step:
             the inputs are, in the same sense, functions of one value.
         assumes_independence: whether the features of the inputs were treated as
             independent (diagonal mode).
+        drops_covariance: whether the inputs depend on each other and were summed as if
+            they did not.
         affine: the only input x, a scale and a shift (arrays or numbers that are not
             random), if the value is scale · x + shift component by component.
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
@@ -134,6 +136,7 @@ class Step:
     identity: bool = False
     componentwise: bool = False
     assumes_independence: bool = False
+    drops_covariance: bool = False
     affine: tuple[Any, Any, Any] | None = None
     function: tuple[Any, Any] | None = None
     is_product: bool = False
@@ -200,16 +203,18 @@ class Step:
         pulled = transposed(lambda cross: self.through(place, cross), like, columns)
         return from_features_last(xp.moveaxis(pulled, -1, 0), source.axis)
 
-    def pull_each(self, value: Any, place: int, cotangent: Array) -> Array | None:
-        """The summands of :meth:`pull`, one for each feature of the value.
+    def pull_rows(self, value: Any, place: int, cotangent: Array, axis: int) -> Array | None:
+        """The summands of :meth:`pull`, one for each element along an axis that is mixed.
 
         Args:
-            value: the value of this step, with its features on the trailing axis.
+            value: the value of this step.
             place: index of the input.
             cotangent: [n, *shape of the value].
+            axis: negative axis of the value.
 
         Returns:
-            [n, *shape of the value, features of the input]; None if that is not known.
+            [n, elements along the axis, *shape of the input], or wider; None if that is not
+            known.
         """
         return None
 

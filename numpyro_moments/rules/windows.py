@@ -13,7 +13,7 @@ from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.elementwise.choices import maximum, minimum
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.shapes.concatenation import pad
-from moment_calculus.operations.windows import pooling
+from moment_calculus.operations.windows import largest, pooling
 from moment_calculus.operations.windows.convolution import (
     ConvolutionLayout,
     SpatialAxis,
@@ -131,13 +131,13 @@ def _extreme(rule: Any, x: Value, options: Any) -> Value:
 @moment_rule("reduce_window_max")
 def reduce_window_max(x: Value, **options: Any) -> Value:
     """Serve ``flax.linen.max_pool`` and ``jax.lax.reduce_window`` with ``jax.lax.max``."""
-    return _extreme(pooling.window_maximum, x, options)
+    return _extreme(largest.window_maximum, x, options)
 
 
 @moment_rule("reduce_window_min")
 def reduce_window_min(x: Value, **options: Any) -> Value:
     """Serve ``flax.linen.min_pool`` and ``jax.lax.reduce_window`` with ``jax.lax.min``."""
-    return _extreme(pooling.window_minimum, x, options)
+    return _extreme(largest.window_minimum, x, options)
 
 
 @moment_rule("reduce_window")

@@ -21,10 +21,9 @@ from moment_calculus.operations.windows.convolution import (
     SpatialAxis,
     convolution,
 )
+from moment_calculus.operations.windows.largest import window_maximum, window_minimum
 from moment_calculus.operations.windows.pooling import (
     Windows,
-    window_maximum,
-    window_minimum,
     window_sum,
 )
 from moment_calculus.values.propagation import Propagation

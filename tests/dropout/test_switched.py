@@ -23,7 +23,8 @@ from moment_calculus.operations.normalised.softmax import logsumexp_value, softm
 from moment_calculus.operations.shapes.concatenation import pad, stack
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.operations.windows.pooling import Windows, window_maximum
+from moment_calculus.operations.windows.largest import window_maximum
+from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 from tests.cases import ACTIVATIONS

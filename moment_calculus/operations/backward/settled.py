@@ -48,7 +48,7 @@ class _AskedSpread(Spread):
         super().__init__(None, None if value.axis is None else lambda: asked.covariance(value))
 
     @property
-    def variance(self) -> Array:  # type: ignore[override]
+    def variance(self) -> Array:
         """The variance of every component."""
         if self._known is None:
             known = self.covariance if not self.plain and not self.is_pending else None
@@ -130,15 +130,11 @@ def needs_sweep(value: Gaussian, elements_apart: bool) -> bool:
 
 
 def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, Any]:
-    """Return the random parameters of a distribution as values with the covariances of a sweep.
+    """Return random parameters with the covariances of a sweep, by the ``id`` of the old ones.
 
-    Args:
-        parameters: values of the calculus; each element of the batch is asked for the
-            covariance of all parameters, and of the trailing axes of vectors.
-        batch_rank: number of axes of the batch of the distribution.
-
-    Returns:
-        The new values by the ``id`` of the old ones; those that need no sweep are left out.
+    Each element of the batch of a distribution, which has ``batch_rank`` axes, is asked for
+    the covariance of all parameters, and of the trailing axes of vectors. Parameters that
+    need no sweep are left out.
     """
     cores = {core.serial: core for part in parameters for core in _cores(part)}
     ranks = {core.serial: len(part.shape) for part in parameters for core in _cores(part)}
@@ -210,8 +206,9 @@ def _with_cores(part: Any, found: dict[int, Gaussian]) -> Any:
     new = _again(base, found)
     if new is base:
         return part
-    is_function = isinstance(part, Deferred) and base is part.base
-    return Deferred(new, part.function, closed_form=part.closed_form) if is_function else new
+    if isinstance(part, Deferred) and base is part.base:
+        return Deferred(new, part.function, closed_form=part.closed_form)
+    return new
 
 
 def _of_logits(part: FunctionOfLogits, found: dict[int, Gaussian]) -> FunctionOfLogits:

@@ -47,6 +47,7 @@ class _Sum(Step):
 
     inputs: tuple[Gaussian, Gaussian]
     componentwise: bool
+    drops_covariance: bool = False
     identity = True
 
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
@@ -122,11 +123,12 @@ def add_values(left: Value, right: Value) -> Gaussian:
     if left.propagation.has_full_covariance:
         return raise_dependence_error("sum", left, right)
     shared = ", ".join(sorted(overlap(left, right)))
-    warn_user(
-        f"the terms of a sum both depend on latent site(s) {shared} and their covariance is not "
-        f"known: it is taken as zero; {DEPENDENCE_REMEDY}",
-        DependenceWarning,
-    )
+    if not left.propagation.is_backward:
+        warn_user(
+            f"the terms of a sum both depend on latent site(s) {shared} and their covariance is "
+            f"not known: it is taken as zero; {DEPENDENCE_REMEDY}",
+            DependenceWarning,
+        )
     return try_add(left.gaussian(), right.gaussian(), independent=True)
 
 
@@ -158,7 +160,7 @@ def try_add(
     return Gaussian(
         left.mean + right.mean,
         Spread(variance, covariance or partial(_covariance_of_sum, left, right), bool(covariance)),
-        _Sum((left, right), are_of_one_value(left, right)),
+        _Sum((left, right), are_of_one_value(left, right), independent),
         axis=axis,
         ties=Ties.ALL if independent else ties_of(left, right),
         propagation=left.propagation,

@@ -17,7 +17,7 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.operations.elementwise.elementary import factors_of
 from moment_calculus.operations.elementwise.unary import is_value, shape_of
-from moment_calculus.operations.linear.maps import check_no_shared_sites
+from moment_calculus.operations.linear.checks import check_no_shared_sites
 from moment_calculus.operations.shapes.coordinates import image_of
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.reshaping import Expanded, Reshaped, narrow

@@ -9,13 +9,11 @@ sums of products, with the inputs treated as jointly Gaussian with the weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.numerics.arrays import (
     Array,
     affine,
@@ -29,8 +27,9 @@ from moment_calculus.numerics.arrays import (
 from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply, multiply_gaussians
-from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY, add
+from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import is_value
+from moment_calculus.operations.linear.checks import check_dependence, check_shapes, random_operands
 from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
@@ -50,52 +49,6 @@ from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import Added
 
 LINEAR = register_replaceable("linear")
-
-
-def check_no_shared_sites(operands: str, random: Sequence[Gaussian]) -> None:
-    """Raise if two random operands of a map share a latent site; ``operands`` names them."""
-    shared = share_sites(*random)
-    if shared:
-        raise UnsupportedMoments(
-            f"{operands} depend on the same latent site(s) {', '.join(sorted(shared))}: the "
-            "moments of a product of dependent values inside a sum are not known",
-            sites=shared,
-            remedy=DEPENDENCE_REMEDY,
-        )
-
-
-def check_independent_components(what: str, weight: Any, operation: str) -> None:
-    """Raise if the components of a random weight depend on each other; ``what`` names it."""
-    if isinstance(weight, Gaussian) and not weight.independent:
-        raise UnsupportedMoments(
-            f"{what} has dependent components",
-            sites=weight.sites,
-            remedy="use latent weights with independent components; apply a factor or shift that "
-            f"they share to the output of the {operation} instead" + OR_DRAW,
-        )
-
-
-def check_shapes(inputs: Any, weight: Any, bias: Any) -> None:
-    """Raise unless the weight is [..., out, in] and the inputs are [..., in]."""
-    shape_x, shape_w = tuple(inputs.shape), tuple(weight.shape)
-    if len(shape_w) < 2 or not shape_x or shape_x[-1] != shape_w[-1]:
-        raise UnsupportedMoments(
-            f"a linear map of inputs of shape {shape_x} with a weight of shape {shape_w} is not "
-            "supported: weights are [out, in] and inputs [..., in]",
-            sites=frozenset().union(*(o.sites for o in _random(inputs, weight, bias))),
-            remedy="apply one matrix, to inputs whose trailing axis is the contracted one"
-            + OR_DRAW,
-        )
-
-
-def check_dependence(
-    inputs: Any, weight: Any, bias: Any, *, linear_in_chains: bool = False
-) -> None:
-    """Raise if operands of a linear map share a site, or if the weight has unknown ties."""
-    random = _random(inputs, weight, bias)
-    check_no_shared_sites("the inputs, the weight and the bias of a linear map", random)
-    if not linear_in_chains:
-        check_independent_components("the weight of a linear map", weight, "map")
 
 
 def features_of(x: Gaussian) -> Gaussian:
@@ -190,10 +143,11 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     # next row. The diagonal mode omits C_{j,j+1}, and the covariance where x is random or
     # a function follows.
     links = links_of(w)
-    if links is None and has_dependent_elements(w):
+    joint = links is None and has_dependent_elements(w)
+    if joint and not w.propagation.is_backward:
         product = _of_joint_weight(x, w)
         return product if b is None else add(product, b)
-    check_dependence(x, w, b, linear_in_chains=links is not None)
+    check_dependence(x, w, b, linear_in_chains=links is not None or joint)
     if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
         return add(linear(x, w), b)
     if links is None and _is_one_switched(x, w):
@@ -251,6 +205,9 @@ class LinearMap(Step):
         source, matrix = self.inputs[place], self.matrix
         if source is self.bias:
             return cotangent
+        cotangent = cotangent[..., None] if value.axis is None else cotangent
+        if source is not self.mapped and len(source.shape) == 1:
+            return cotangent * self.expected_inputs
         if source is not self.mapped:
             like = namespace(cotangent).zeros_like(source.mean)
             mapped = lambda weight: affine(self.expected_inputs, weight)  # noqa: E731
@@ -259,15 +216,20 @@ class LinearMap(Step):
             return cotangent @ matrix
         return (cotangent[..., None, :] @ matrix)[..., 0, :]
 
-    def pull_each(self, value: Gaussian, place: int, cotangent: Array) -> Array | None:
+    def pull_rows(self, value: Gaussian, place: int, cotangent: Array, axis: int) -> Array | None:
         """Return the rows of the matrix, scaled."""
-        mapped = self.inputs[place] is self.mapped
-        return cotangent[..., None] * self.matrix if mapped else None
+        if self.inputs[place] is not self.mapped or axis != value.axis:
+            return None
+        rows = cotangent[..., None] * self.matrix
+        return namespace(rows).moveaxis(rows, -2, 1)
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         """Return an axis of the batch, or any axis of the bias."""
-        source = self.inputs[place]
-        return axis if source is self.bias or (axis != -1 and source is self.mapped) else None
+        if self.inputs[place] is self.bias:
+            return axis
+        if value.axis is None:  # a scalar product
+            return axis - 1
+        return axis if axis != -1 and self.inputs[place] is self.mapped else None
 
     def outer_inputs(self, value: Gaussian, place: int) -> Array | None:
         """Return the mean of x beside a random matrix."""
@@ -278,6 +240,8 @@ class LinearMap(Step):
         """Return S v, the noise of random weights times that of random inputs."""
         if self.weight is None or self.mapped is None:
             return None
+        if value.axis is None:
+            return Added(self.mapped.variance @ self.weight.variance)
         return Added(affine(self.mapped.variance, self.weight.variance))
 
     def absorbed(self, value: Gaussian) -> tuple[tuple[int, ...], Added | None]:
@@ -382,7 +346,7 @@ def mean_of(operand: Any) -> Array:
 
 def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     """Map certain inputs: the outputs are independent, as the rows of the weight are."""
-    weights = _random(w, b)
+    weights = random_operands(w, b)
     noise, propagation = _noise(x, squared(x), w, b), weights[0].propagation
     joint = (lambda: noise.add_to(None)) if noise.off_diagonals else None
     one_row = math.prod(mean.shape[:-1]) == 1
@@ -416,18 +380,32 @@ def _noise(x: Any, second_moment: Array, w: Any, b: Any) -> AddedCovariance:
     shift = b.variance if isinstance(b, Gaussian) else None
     if not isinstance(w, Gaussian):
         return AddedCovariance(shift)
+    if links_of(w) is None and has_dependent_elements(w):
+        return AddedCovariance(_dependent_noise(x, w, shift))
     noise = AddedCovariance(affine(second_moment, w.variance, shift))
     return noise.with_links(links_of(w) or (), x)
 
 
-def _random(*operands: Any) -> tuple[Gaussian, ...]:
-    return tuple(operand for operand in operands if isinstance(operand, Gaussian))
+def _dependent_noise(x: Any, w: Gaussian, shift: Array | None) -> Array:
+    """Return the variances of the outputs by a matrix whose elements all depend on each other."""
+    vector, (outputs, size) = flattened(w), w.shape
+    assert vector is not None
+    covariance, xp = vector.joint_covariance(), namespace(w.mean)
+    pairs = xp.reshape(covariance, (outputs, size, outputs, size))
+    rows = xp.stack([pairs[o, :, o, :] for o in range(outputs)])
+    mean = mean_of(x)
+    variance = xp.sum((mean[..., None, None, :] @ rows)[..., 0, :] * mean[..., None, :], axis=-1)
+    if isinstance(x, Gaussian):
+        variance = variance + affine(x.variance, w.variance)
+    return variance if shift is None else variance + shift
 
 
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = features_of(x)
-    mean_w, noisy = mean_of(w), bool(_random(w, b))
-    propagates = x.propagation.has_full_covariance or (x.has_covariance and not noisy)
+    mean_w, noisy = mean_of(w), bool(random_operands(w, b))
+    flow = x.propagation
+    carries = x.has_covariance and not noisy and not flow.is_backward
+    propagates = flow.has_full_covariance or carries
     noise = _noise(x, x.variance + squared(x.mean), w, b)
     matrix_per_row = (
         mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
@@ -445,11 +423,11 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
         mean,
         Spread(variance, joint, propagates),
         LinearMap(
-            (x, *_random(w, b)),
+            (x, *random_operands(w, b)),
             b,
             x,
             matrix_per_row,
-            not x.uses_covariance,
+            not x.uses_covariance or bool(share_sites(x, *random_operands(w, b))),
             not noise.off_diagonals,
             weight=w if isinstance(w, Gaussian) else None,
             expected_inputs=x.mean,
@@ -463,7 +441,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
 def _keeps_apart(x: Gaussian, matrix: Array, w: Any, b: Any) -> bool:
     """Whether elements of the batch stay independent, unlike several maps of one x."""
     maps = math.prod(matrix.shape[:-2]) if len(x.shape) == 1 else 1
-    return x.batch_independent and maps == 1 and not _random(w, b)
+    return x.batch_independent and maps == 1 and not random_operands(w, b)
 
 
 def _variance(x: Gaussian, matrix: Array, matrix_per_row: Array, noise: Array | None) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
@@ -12,12 +11,11 @@ from moment_calculus.numerics.arrays import Array, namespace, squared_products
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.unary import is_value
+from moment_calculus.operations.linear.checks import check_dependence, check_shapes
 from moment_calculus.operations.linear.factorisation import structured_product
 from moment_calculus.operations.linear.maps import (
     LINEAR,
     LinearMap,
-    check_dependence,
-    check_shapes,
     features_of,
     has_dependent_elements,
     linear,
@@ -30,7 +28,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Value, share_sites
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.spread import overlap
-from moment_calculus.values.step import Added, entries_of
+from moment_calculus.values.step import entries_of
 
 
 def matmul(left: Any, right: Any) -> Value:
@@ -142,29 +140,6 @@ def _by_weights(x: Any, vector: Any) -> Value:
     return _scalar_products(x, vector)
 
 
-@dataclass(frozen=True, eq=False)
-class _ScalarProducts(LinearMap):
-    """Step of the scalar products of vectors x [..., k] with one vector [k]."""
-
-    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
-        """Multiply the cotangent by the mean of the other factor."""
-        if place:
-            return cotangent[..., None] * self.inputs[0].mean
-        rows = self.matrix[..., 0, :] if len(self.inputs) == 1 else self.inputs[1].mean
-        return cotangent[..., None] * rows
-
-    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
-        """Return the axis of x, which the vector lacks."""
-        return axis - 1
-
-    def own(self, value: Gaussian) -> Added | None:
-        """Return the product of the variances, if x is random."""
-        if len(self.inputs) == 1:
-            return None
-        vector, x = self.inputs
-        return Added(x.variance @ vector.variance)
-
-
 def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     """Return scalar products of x with a latent vector, all of which depend on the vector."""
     x = features_of(x) if isinstance(x, Gaussian) else x
@@ -172,10 +147,18 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
     mean_x = x.mean if isinstance(x, Gaussian) else x
     variance = _of_products(mean_x, x, vector)
     assumes_independence = not vector.uses_covariance
-    step = _ScalarProducts((vector,), None, vector, mean_x[..., None, :], assumes_independence)
+    step = LinearMap((vector,), None, vector, mean_x[..., None, :], assumes_independence)
     if isinstance(x, Gaussian):  # the products depend on each other by x and by the vector
         row = vector.mean[None, :]
-        step = _ScalarProducts((vector, x), None, x, row, assumes_independence)
+        step = LinearMap(
+            (vector, x),
+            None,
+            x,
+            row,
+            assumes_independence,
+            weight=vector,
+            expected_inputs=x.mean,
+        )
         variance = variance + mapped_covariance(x, row)[..., 0, 0] + x.variance @ vector.variance
     mean = mean_x @ vector.mean
     return Gaussian(mean, Spread(variance), step, axis=None, propagation=vector.propagation)

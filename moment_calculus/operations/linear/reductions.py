@@ -30,6 +30,7 @@ class _SumOverBatch(Moved):
     """Step of a sum over axes of the batch, which stay with size one."""
 
     axes: tuple[int, ...]  # not negative
+    drops_covariance: bool = False
     combines_elements = True
 
     def move(self, array: Array) -> Array:
@@ -173,7 +174,8 @@ def _over_batch(value: Gaussian, axes: Sequence[int]) -> Gaussian:
         if (whole := _of_whole(value, axes)) is not None:
             return whole
         _require_independence(value, axes[0], "a sum")
-    return with_batch(_SumOverBatch(value, tuple(axes)), value.axis)
+    apart = value.batch_independent
+    return with_batch(_SumOverBatch(value, tuple(axes), not apart), value.axis)
 
 
 def _as_vector_along(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
@@ -195,7 +197,7 @@ def _of_whole(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
 
 
 def _require_independence(value: Gaussian, axis: int, what: str) -> None:
-    if value.independent or value.shape[axis] == 1:
+    if value.independent or value.shape[axis] == 1 or value.propagation.is_backward:
         return
     raise UnsupportedMoments(
         f"{what} over axis {axis} of a value of shape {value.shape}: elements of the batch that "
@@ -218,7 +220,7 @@ def cumulative_sum(value: Any, axis: int, *, reverse: bool = False) -> Any:
         triangle = constants(np.tri(value.shape[axis]), value.mean)
         return map_features(value, triangle.mT if reverse else triangle)
     _require_independence(value, axis, "a cumulative sum")
-    return moved(_CumulativeSum(value, axis, reverse), value.axis)
+    return moved(_CumulativeSum(value, axis, reverse, not value.independent), value.axis)
 
 
 def _sums(array: Array, axis: int, reverse: bool) -> Array:
@@ -234,6 +236,7 @@ class _CumulativeSum(Moved):
 
     axis: int
     reverse: bool  # whether the sums begin at the end
+    drops_covariance: bool = False
     combines_elements = True
 
     def move(self, array: Array) -> Array:

@@ -19,6 +19,7 @@ from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import with_trailing_features
 from moment_calculus.values import Gaussian, Spread, Step, Value
 from moment_calculus.values.ancestry import as_vector
+from moment_calculus.values.step import Added
 
 TINY = 1e-30
 FEW = 32  # below so many features the masks of dropout do not average out
@@ -124,6 +125,7 @@ class Normalised(Step):
     variance: Array
     slope: _Slope
     remainder: _Remainder
+    beyond: Array  # the variance of R
 
     @classmethod
     def of(cls, x: Gaussian, eps: float, centred: bool) -> Normalised:
@@ -164,6 +166,7 @@ class Normalised(Step):
             size * (share * linear + rest * curved),
             slope,
             _Remainder(images, third, frobenius, share, rest),
+            size * rest * curved,
         )
 
     @property
@@ -184,6 +187,23 @@ class Normalised(Step):
         if self.centred:
             cross = cross - xp.mean(cross, axis=-2, keepdims=True)
         return self.slope.apply(cross)
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Multiply a cotangent by the transpose of the expected Jacobian, as it is shared out."""
+        slope, share = self.slope, self.remainder.share
+        xp = namespace(cotangent)
+        scale = slope.root * slope.unit * xp.sqrt(xp.clip(share, min=TINY))
+        along = _sum(slope.tilted * cotangent)
+        pulled = scale * (slope.gain * cotangent - slope.pull * slope.tilted * along)
+        return _centre(pulled) if self.centred else pulled
+
+    def own(self, value: Gaussian) -> Added:
+        """Return the variances of the remainder R."""
+        return Added(self.beyond)
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        """Return the axis itself, but not that of the features."""
+        return axis if axis != -1 else None
 
 
 def _sum(array: Array) -> Array:

@@ -26,6 +26,7 @@ from moment_calculus.numerics.arrays import (
     outer,
     positive_part,
     safe_scale,
+    shrunk,
 )
 from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.operations.elementwise.sums import subtract
@@ -33,6 +34,7 @@ from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.normalised.normalisation import trailing_features
 from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.deferred import Composite
+from moment_calculus.values.step import Added
 
 MASKED_LOGIT = -1e9  # a logit whose exponential is zero
 # E[max] of two Gaussians grows like σ/√π, not like the variance, as the expansion would.
@@ -76,6 +78,20 @@ class LogitsStep(Step):
     def through(self, place: int, cross: Array) -> Array:
         """Multiply the covariance of the logits by the Jacobian."""
         return self.jacobian @ cross
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Multiply a cotangent by the Jacobian, no larger than the variances allow."""
+        return ((cotangent * self._shares(value)[0])[..., None, :] @ self.jacobian)[..., 0, :]
+
+    def own(self, value: Gaussian) -> Added:
+        """Return the variances beyond those of the linear part, for independent logits."""
+        return Added(self._shares(value)[1])
+
+    def _shares(self, value: Gaussian) -> tuple[Array, Array]:
+        """Return the factors of the rows of the Jacobian, and the variances beyond them."""
+        xp, spread = namespace(value.mean), self.inputs[0].variance[..., None, :]
+        explained = xp.sum(self.jacobian * self.jacobian * spread, axis=-1)
+        return shrunk(value.variance, explained)
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         """Return the axis itself, but not that of the classes."""

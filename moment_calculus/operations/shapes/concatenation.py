@@ -269,6 +269,9 @@ class _Padded(Moved):
             return pad(operand, self.kernel, self.config, self.fill)
         return self.kernel(operand, self.config, self.fill)
 
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        return axis if not any(self.config[axis]) else None
+
     @property
     def _layout(self) -> tuple[Config, tuple[int, int, int]]:
         """The padding of the batch axes, and that of the feature axis."""

@@ -17,10 +17,11 @@ import numpy as np
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Integrated, activation
-from moment_calculus.numerics.arrays import Array, constants, diagonal, namespace
+from moment_calculus.numerics.arrays import Array, constants, diagonal, namespace, times_rows
 from moment_calculus.operations.shapes.coordinates import Image, Support, image_of
 from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import Gaussian, Spread, Step, Ties
+from moment_calculus.values.step import Added
 
 
 class _Pieces(NamedTuple):
@@ -125,6 +126,15 @@ class _Chained(Step):
 
     def through(self, place: int, cross: Array) -> Array:
         return self.slopes @ cross
+
+    def own(self, value: Gaussian) -> Added:
+        """Return the covariance beyond that of the linear part."""
+        linear = (self.slopes * self.inputs[0].variance[..., None, :]) @ self.slopes.mT
+        rest = value.joint_covariance() - linear
+        return Added(None, lambda cotangent: times_rows(rest, cotangent))
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        return axis if axis != -1 else None
 
 
 def _spread(covariance: Array, coordinates: Gaussian) -> Spread:

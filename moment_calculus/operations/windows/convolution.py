@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from moment_calculus.errors import CovarianceDroppedWarning, warn_user
 from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, identity_like, namespace
-from moment_calculus.operations.linear.maps import (
+from moment_calculus.numerics.derivatives import transposed_each, transposed_with
+from moment_calculus.operations.linear.checks import (
     check_independent_components,
     check_no_shared_sites,
-    mean_of,
 )
+from moment_calculus.operations.linear.maps import mean_of
 from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.covariances import lag_covariance, shifted
 from moment_calculus.values.spread import features_last
+from moment_calculus.values.step import Added
 
 # A bilinear function of plain inputs and a plain weight, of any number of output
 # channels, without padding; no output contains a component of either twice.
@@ -90,6 +93,42 @@ class _Convolved(Step):
     @property
     def assumes_independence(self) -> bool:  # type: ignore[override]
         return isinstance(self.x, Gaussian) and not self.x.propagation.has_full_covariance
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Return the transpose of the convolution by x, or by the weight."""
+        source = self.inputs[place]
+        like = namespace(cotangent).zeros_like(source.mean)
+        return transposed_each(partial(self._convolved, place), like, cotangent)
+
+    def _convolved(self, place: int, array: Array) -> Array:
+        """Convolve with an array in place of the mean of an input."""
+        if self.inputs[place] is self.x:
+            return self.kernel(array, mean_of(self.w))
+        return self.kernel(mean_of(self.x), array)
+
+    def pull_rows(self, value: Gaussian, place: int, cotangent: Array, axis: int) -> Array | None:
+        """Return the transpose by the weight for each datum."""
+        batch, rank = self.layout.batch, len(value.shape)
+        if self.inputs[place] is self.x or batch is None or axis + rank != batch[1]:
+            return None
+        xp, inputs = namespace(cotangent), mean_of(self.x)
+        like = xp.zeros_like(self.w.mean)
+        data = xp.expand_dims(xp.moveaxis(inputs, batch[0], 0), axis=batch[0] + 1)
+        rows = xp.expand_dims(xp.moveaxis(cotangent, batch[1] + 1, 0), axis=batch[1] + 2)
+        pulled = transposed_with(self.kernel, like, data, rows)
+        return xp.moveaxis(pulled, 0, 1)
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        batch = self.layout.batch
+        if batch is None or self.inputs[place] is not self.x:
+            return None
+        return batch[0] - len(self.x.shape) if axis + len(value.shape) == batch[1] else None
+
+    def own(self, value: Gaussian) -> Added | None:
+        """Return the noise of random weights times that of random inputs."""
+        if not (isinstance(self.x, Gaussian) and isinstance(self.w, Gaussian)):
+            return None
+        return Added(self.kernel(self.x.variance, self.w.variance))
 
     def variance(self) -> Array:
         parts = []

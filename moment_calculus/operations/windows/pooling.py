@@ -6,23 +6,17 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
-from moment_calculus.functions.table import ReLU, is_increasing
+from moment_calculus.errors import DependenceWarning, warn_user
 from moment_calculus.numerics.arrays import Array, constants, namespace, positive_part
-from moment_calculus.operations.dropout.noise import warn_of_masks
-from moment_calculus.operations.elementwise.choices import maximum, where
-from moment_calculus.operations.elementwise.sums import subtract
-from moment_calculus.operations.elementwise.unary import apply, scale_shift
+from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.linear.maps import map_features
-from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import warn_dropped
-from moment_calculus.values import Gaussian, Opaque, Spread, Step, Ties, Value
-from moment_calculus.values.covariances import lag_covariance, shifted
+from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
+from moment_calculus.values.covariances import lag_covariance
 from moment_calculus.values.spread import batch_shape
 
 Offset = tuple[int, ...]
@@ -40,6 +34,10 @@ class Windows:
     def is_trivial(self) -> bool:
         """Whether every window is one entry, and every entry is one window."""
         return all(n == 1 for n in (*self.sizes, *self.strides))
+
+    def keeps(self, axis: int) -> bool:
+        """Whether every entry along an axis is one window."""
+        return self.sizes[axis] == self.strides[axis] == 1
 
     @property
     def disjoint(self) -> bool:
@@ -176,10 +174,21 @@ class _WindowSums(Step):
     source: Gaussian
     windows: Windows
     kernel: WindowKernel
+    drops_covariance: bool = False
 
     @property
     def identity(self) -> bool:  # type: ignore[override]
         return self.inputs[0] is not self.source
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        if self.identity:
+            return cotangent
+        sums = lambda array: self.kernel(array, self.windows)  # noqa: E731
+        like = namespace(cotangent).zeros_like(self.source.mean)
+        return transposed_each(sums, like, cotangent)
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        return axis if self.identity or self.windows.keeps(axis) else None
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         return _lag_of_sums(self.source, self.windows, self.kernel, offset)
@@ -192,13 +201,14 @@ def _window_value(
     kernel: WindowKernel,
     spread: Spread,
     ties: Ties = Ties.ALL,
+    drops_covariance: bool = False,
 ) -> Gaussian:
     """Make the value of window sums; ``derived_from`` is the value that the result comes from."""
     plain = derived_from is value
     return Gaussian(
         kernel(value.mean, windows) if plain else derived_from.mean,
         spread,
-        _WindowSums((derived_from,), value, windows, kernel),
+        _WindowSums((derived_from,), value, windows, kernel, drops_covariance),
         axis=value.axis,
         ties=ties,
         propagation=value.propagation,
@@ -228,6 +238,13 @@ def _over_batch(
 def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:
     # The standard deviation is too small: for n fully correlated entries by a factor of
     # √n.
+    if not value.propagation.is_backward:
+        _warn_of_independence(value)
+    spread = Spread(kernel(value.variance, windows))
+    return _window_value(value, value, windows, kernel, spread, drops_covariance=True)
+
+
+def _warn_of_independence(value: Gaussian) -> None:
     warn_user(
         "the positions of a window depend on latent site(s) "
         f"{', '.join(sorted(value.sites))} and their covariance is not known: it is taken as "
@@ -235,7 +252,6 @@ def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> 
         "sites by naming them in sample_sites=",
         DependenceWarning,
     )
-    return _window_value(value, value, windows, kernel, Spread(kernel(value.variance, windows)))
 
 
 def _covariance_windows(value: Gaussian, windows: Windows) -> Windows:
@@ -273,192 +289,3 @@ def _lag_of_pairs(
     counts = [n - abs(o) for n, o in zip(windows.counts(value.shape), offset, strict=True)]
     smaller = windows.with_partner(difference)
     return kernel(covariance[smaller.covered_slices(starts, counts)], smaller)
-
-
-Padding = Sequence[tuple[int, int]]  # number of entries before and after, along each axis
-
-
-def window_maximum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
-    """Return the largest entries of windows over all axes, without their padding."""
-    # The larger of two entries enters the next pair as if it were Gaussian, with exact
-    # covariances (Clark 1961; Shekhovtsov et al. 2018, eqs. 32-35). Measured for 2×2 and
-    # 3×3 windows: means are off by at most 0.03 standard deviations; these are 0.95 and
-    # 0.93 to 1.01 times the exact ones for independent entries, 0.92 and 0.9 times for
-    # positions that share the weights of a 3×3 convolution. With relu 0.84 and 0.5 times,
-    # means 0.06 and 0.15, in windows nearly always zero.
-    return _extreme(value, windows, padding, 1.0)
-
-
-def window_minimum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
-    """Return the smallest entries of windows; see :func:`window_maximum`."""
-    return _extreme(value, windows, padding, -1.0)
-
-
-def _extreme(value: Value, windows: Windows, padding: Padding | None, sign: float) -> Value:
-    """Return sign times the largest entry of sign · x; increasing functions are applied last."""
-    base, activation = _function(value)
-    if activation is not None and is_increasing(activation):
-        return apply(activation, _extreme(base, windows, padding, sign))
-    gaussian = value.gaussian()
-    if sign > 0:
-        return _largest(gaussian, windows, padding)
-    return scale_shift(_largest(scale_shift(gaussian, -1.0).gaussian(), windows, padding), -1.0)
-
-
-def _function(value: Value) -> tuple[Any, Any]:
-    """Return the Gaussian of which a value is a function, and the function; else None twice."""
-    if isinstance(value, Gaussian):
-        return value.step.function or (None, None)
-    return (value.base, value.function) if value.is_single_activation else (None, None)
-
-
-def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaussian:
-    warn_of_masks(value, "the largest entry of windows")
-    if value.has_covariance and value.propagation.has_full_covariance:
-        warn_dropped(value, "the largest entry of windows")
-    masks = _masks(value, windows, padding or [(0, 0)] * len(value.shape))
-    if not np.logical_or.reduce(masks).all():
-        raise UnsupportedMoments(
-            "a window that holds nothing but padding has no largest entry",
-            sites=value.sites,
-            remedy="choose the padding smaller than the window",
-        )
-    stacked = _stacked(value, windows)
-    result, covered, shares = index(stacked, (..., 0)), masks[0], []
-    for place, mask in enumerate(masks[1:], start=1):
-        entry = index(stacked, (..., place))
-        shares.append(_share(result, covered, entry, mask))
-        result = _larger(result, covered, entry, mask)
-        covered = covered | mask
-    result = result.gaussian()
-    step = _LargestEntries((value,), windows=windows, like=result.mean, shares=tuple(shares))
-    return Gaussian(
-        result.mean,
-        Spread(positive_part(result.variance)),
-        step,
-        axis=value.axis,
-        ties=value.ties if windows.disjoint else Ties.ALL,
-        propagation=value.propagation,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _LargestEntries(Opaque):
-    """Step of the largest entries of windows."""
-
-    windows: Windows = None  # type: ignore[assignment]
-    like: Array = None  # of the shape of the result
-    # For each entry but the first, the probability that the maximum of those before is
-    # larger.
-    shares: tuple[Array, ...] = ()
-
-    @cached_property
-    def gains(self) -> list[Array]:
-        """The expected derivatives by the entries of the window, which add up to one."""
-        xp = namespace(self.like)
-        remaining, gains = xp.ones_like(self.like), []
-        for share in reversed(self.shares):
-            gains.append(remaining * (1 - share))
-            remaining = remaining * share
-        return [remaining, *reversed(gains)]
-
-    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Return the covariance of results an offset apart, by expected derivatives."""
-        counts = [n - abs(o) for n, o in zip(self.gains[0].shape, offset, strict=True)]
-        places, total = self.windows.places(), 0.0
-        halves = [shifted(gain, offset) for gain in self.gains]
-        lags: dict[Any, Array | None] = {}
-        for (first, (left, _)), (second, (_, right)) in itertools.product(
-            zip(places, halves, strict=True), repeat=2
-        ):
-            lag, starts = self.windows.pair_lag(offset, first, second)
-            if lag not in lags:
-                lags[lag] = lag_covariance(self.inputs[0], lag)
-            covariance = lags[lag]
-            if covariance is None:
-                return None
-            total = total + left * right * covariance[self.windows.strided(starts, counts)]
-        return total
-
-
-def _larger(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Value:
-    """Return the larger of two entries where neither is padding, else the one that is not."""
-    result = maximum(left, right)
-    if not mask.all():
-        result = where(_on(mask, right), result, left)
-    if not seen.all():
-        result = where(_on(seen, right), result, right)
-    return result
-
-
-def _share(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Array:
-    """Return the probability that the left entry is larger, its expected derivative."""
-    difference = subtract(left, right).gaussian()
-    share = ReLU().gain(difference.mean, difference.variance)
-    xp = namespace(share)
-    share = xp.where(_on(mask, right), share, xp.ones_like(share))
-    return xp.where(_on(seen, right), share, xp.zeros_like(share))
-
-
-def _on(mask: np.ndarray, value: Value) -> Array:
-    return constants(mask, value.at_mean) > 0
-
-
-def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarray]:
-    """Return for each place of a window in which windows its entry is not padding."""
-    counts, masks = windows.counts(value.shape), []
-    for place in windows.places():
-        mask = np.ones((1,) * len(counts), dtype=bool)
-        for axis, ((low, high), count) in enumerate(zip(padding, counts, strict=True)):
-            start = windows.dilations[axis] * place[axis]
-            entries = start + windows.strides[axis] * np.arange(count)
-            there = (entries >= low) & (entries < value.shape[axis] - high)
-            mask = mask & there.reshape([-1 if a == axis else 1 for a in range(len(counts))])
-        masks.append(mask)
-    return masks
-
-
-def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
-    """Return the entries of each window as the features of a vector."""
-    xp, shape = namespace(value.mean), value.shape
-    slices = [windows.slices_at(place, shape) for place in windows.places()]
-    covariances = _covariances(value, windows)
-
-    def joint() -> Array:
-        rows = [xp.stack(row, axis=-1) for row in covariances]  # type: ignore[union-attr]
-        return xp.stack(rows, axis=-2)
-
-    variance = xp.stack([value.variance[entry] for entry in slices], axis=-1)
-    return Gaussian(
-        xp.stack([value.mean[entry] for entry in slices], axis=-1),
-        Spread(variance, joint if covariances else None),
-        Opaque((value,)),
-        propagation=value.propagation,
-    )
-
-
-def _covariances(value: Gaussian, windows: Windows) -> list[list[Array]] | None:
-    """Return the covariances between all places of a window; None if independent or unknown."""
-    if value.independent:
-        return None
-    lags: dict[Any, Array | None] = {}
-    for difference in windows.differences():
-        if difference >= (0,) * len(difference):
-            lag = tuple(r * e for r, e in zip(windows.dilations, difference, strict=True))
-            lags[lag] = lag_covariance(value, lag)
-    if any(covariance is None for covariance in lags.values()):
-        warn_user(
-            "the positions of a window depend on latent site(s) "
-            f"{', '.join(sorted(value.sites))} and their covariance is not known: they enter as "
-            "independent; draw the sites by naming them in sample_sites= instead",
-            DependenceWarning,
-        )
-        return None
-    places = windows.places()
-    return [[_entry(value, windows, lags, *sorted((i, j))) for i in places] for j in places]
-
-
-def _entry(value: Gaussian, windows: Windows, lags: Any, first: Any, second: Any) -> Array:
-    """Return the covariance between two places of all windows."""
-    lag, starts = windows.pair_lag((0,) * len(first), first, second)
-    return lags[lag][windows.strided(starts, windows.counts(value.shape))]

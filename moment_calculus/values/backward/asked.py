@@ -9,7 +9,7 @@ from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.backward.cotangents import Cotangent
 from moment_calculus.values.backward.sweep import Seed, Sweep
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.spread import features_last, overlap
+from moment_calculus.values.spread import features_last
 
 
 def of_elements(values: Sequence[Gaussian]) -> list[Seed]:
@@ -48,15 +48,8 @@ def of_features(value: Gaussian) -> list[Seed]:
 
 def is_exact(value: Gaussian) -> bool:
     """Return whether the forward sweep drops no covariance on the way to a value."""
-    return not any(part.step.assumes_independence or _shares(part) for part in ancestors(value))
-
-
-def _shares(value: Gaussian) -> bool:
-    """Whether inputs of a step depend on each other, of which the step may know nothing."""
-    inputs = value.step.inputs
-    return len(inputs) > 1 and any(
-        overlap(inputs[i], inputs[j]) for i in range(len(inputs)) for j in range(i)
-    )
+    steps = (part.step for part in ancestors(value))
+    return not any(step.assumes_independence or step.drops_covariance for step in steps)
 
 
 def variance(value: Gaussian) -> Array:

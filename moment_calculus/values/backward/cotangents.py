@@ -33,6 +33,12 @@ class Cotangent:
         """Shape of the value."""
         return tuple(self.array.shape[self.lead :])
 
+    def axis_of(self, row: int) -> int:
+        """Return the axis of the value that carries an axis of the rows."""
+        axis = self.carried[row]
+        assert axis is not None
+        return axis
+
     def plus(self, other: Cotangent) -> Cotangent:
         """Return the sum of the derivatives by two uses of a value."""
         first, second = self, other
@@ -50,6 +56,13 @@ class Cotangent:
         lead = tuple(self.array.shape[: self.lead])
         return namespace(flat).reshape(flat, (*lead, *flat.shape[1:]))
 
+    def rows_in_slot(self, rows: Array, row: int) -> Array:
+        """Return an array [n, rows, ...] with the leading axes of this one, the rows in a slot."""
+        xp, lead = namespace(rows), tuple(self.array.shape[: self.lead])
+        before, after = lead[: 1 + row], lead[2 + row :]
+        apart = xp.reshape(rows, (*before, *after, *rows.shape[1:]))
+        return xp.moveaxis(apart, len(before) + len(after), 1 + row)
+
     def spread(self, row: int) -> Cotangent:
         """Return the same with an axis of the rows in its slot, zero for other rows' elements."""
         axis = self.carried[row]
@@ -65,9 +78,7 @@ class Cotangent:
 
     def in_slot(self, row: int) -> Cotangent:
         """Return the sums over other axes kept: the carrying axis becomes the slot's, size one."""
-        axis = self.carried[row]
-        assert axis is not None
-        xp = namespace(self.array)
+        axis, xp = self.axis_of(row), namespace(self.array)
         array = xp.moveaxis(self.array, axis, 1 + row)
         array = xp.reshape(array, (*array.shape[: 2 + row], *array.shape[3 + row :]))
         return Cotangent(xp.expand_dims(array, axis=axis), _without(self.carried, row))

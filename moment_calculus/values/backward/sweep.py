@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, affine, namespace, squared
-from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.backward.cotangents import Cotangent, OuterCotangent, products
 from moment_calculus.values.backward.residuals import SharedResiduals
 from moment_calculus.values.gaussian import Gaussian
@@ -39,37 +38,20 @@ class _Graph:
     """The values from which others were computed, and how often each of them is used."""
 
     def __init__(self, values: Sequence[Gaussian]) -> None:
-        self.uses = dict.fromkeys((value.serial for value in values), 0)
+        self.uses: dict[int, int] = {}
         self.leaves: list[Gaussian] = []
-        self._alone: dict[int, bool] = {}
-        self._count_uses(values)
-
-    def _count_uses(self, values: Sequence[Gaussian]) -> None:
-        """Count how often the values from which others are computed are used by them."""
-        waiting = list(values)
+        waiting, seen = list(values), {value.serial for value in values}
         while waiting:
             value = waiting.pop()
             if _is_leaf(value):
                 self.leaves.append(value)
                 continue
             for source in value.step.inputs:
-                if source.serial not in self.uses:
-                    waiting.append(source)
                 self.uses[source.serial] = self.uses.get(source.serial, 0) + 1
-
-    def is_taken_for(self, moved: Gaussian, value: Gaussian) -> bool:
-        """Take a value for one of the graph, if nothing else uses what it is not computed from."""
-        kept = {part.serial for part in ancestors(moved) if part.serial in self.uses}
-        is_passed = lambda part, place: part.step.inputs[place].serial not in kept  # noqa: E731
-        passed = list(ancestors(value, is_passed))
-        if any(self.uses[part.serial] != 1 for part in passed[1:]):
-            return False
-        for part in passed:
-            for source in part.step.inputs:
-                self.uses[source.serial] -= 1
-        self.uses[moved.serial] = 0
-        self._count_uses([moved])
-        return True
+                if source.serial not in seen:
+                    seen.add(source.serial)
+                    waiting.append(source)
+        self._alone: dict[int, bool] = {}
 
     def is_alone(self, value: Gaussian) -> bool:
         """Return whether a value is a leaf whose elements no other leaf contains."""
@@ -164,7 +146,8 @@ class Sweep:
     def _absorbed(self, value: Gaussian, cotangent: Cotangent) -> tuple[int, ...]:
         """Return the places of weights and biases that enter as noise of the value's components."""
         places, added = value.step.absorbed(value)
-        inner = (n for a, n in _axes(value.shape)[:-1] if a not in cotangent.carried)
+        apart = (*cotangent.carried, value.axis)
+        inner = (n for a, n in _axes(value.shape) if a not in apart)
         one = added is not None and math.prod(inner) == 1
         alone = (self.graph.is_used_once(value.step.inputs[place]) for place in places)
         return places if one and all(alone) else ()
@@ -185,25 +168,53 @@ class Sweep:
         if inputs is not None:
             self._send(source, OuterCotangent(cotangent, inputs))
             return
-        for row, axis in enumerate(cotangent.carried):
-            if axis is None or step.same_rows(value, place, axis) is not None:
-                continue
-            if axis == -1 and (each := step.pull_each(value, place, cotangent.flat())) is not None:
-                self._send(source, _kept_apart(cotangent, row, each, source))
-                return
-            moved = step.move_inputs_first(value)
-            alike = moved is not None and moved.shape == value.shape
-            if alike and self.graph.is_taken_for(moved, value):
-                self._send(moved, cotangent)
-                return
+        if (moved := self._moved_first(value, place, cotangent)) is not None:
+            self._send(moved, cotangent)
+            return
+        mixed = _mixed_rows(value, place, cotangent)
+        for row in mixed[:-1]:
+            check_spread(value, cotangent, row)
+            cotangent = cotangent.spread(row)
+        last = mixed[-1] if mixed else None
+        self._send(source, self._pulled(value, place, cotangent, last))
+
+    def _moved_first(self, value: Gaussian, place: int, cotangent: Cotangent) -> Gaussian | None:
+        """Return the value with a move of rows before the step of its source, if that is known."""
+        if not _mixed_rows(value, place, cotangent):
+            return None
+        if self.graph.uses.get(value.step.inputs[place].serial) != 1:
+            return None
+        moved = value.step.move_inputs_first(value)
+        return moved if moved is not None and moved.shape == value.shape else None
+
+    def _pulled(
+        self, value: Gaussian, place: int, cotangent: Cotangent, row: int | None
+    ) -> Cotangent:
+        """Return the derivatives by an input; elements along one axis of rows may be mixed."""
+        step, source = value.step, value.step.inputs[place]
+        if row is not None:
+            axis = cotangent.axis_of(row)
+            rows = step.pull_rows(value, place, cotangent.flat(), axis)
+            if rows is not None:
+                array = cotangent.rows_in_slot(rows, row)
+                places = self._places(value, place, cotangent, row)
+                return Cotangent(array, places).reduced_to(source.shape)
             check_spread(value, cotangent, row)
             cotangent = cotangent.spread(row)
         pulled = step.pull(value, place, cotangent.flat())
         if pulled is None:
             raise no_pull(value)
-        places = (None if a is None else step.same_rows(value, place, a) for a in cotangent.carried)
-        result = Cotangent(cotangent.unflattened(pulled), tuple(places))
-        self._send(source, result.reduced_to(source.shape))
+        array = cotangent.unflattened(pulled)
+        return Cotangent(array, self._places(value, place, cotangent)).reduced_to(source.shape)
+
+    def _places(
+        self, value: Gaussian, place: int, cotangent: Cotangent, without: int | None = None
+    ) -> tuple[int | None, ...]:
+        """Return the axes of an input that carry the rows."""
+        return tuple(
+            None if axis is None or row == without else value.step.same_rows(value, place, axis)
+            for row, axis in enumerate(cotangent.carried)
+        )
 
     # -------------------------------------------------------------------------------------
     # matrices that map inputs
@@ -220,9 +231,9 @@ class Sweep:
         step = value.step
         if (added := step.own(value)) is not None:
             self.parts.append(Part(value, _outer_products(value, uses, added.variance)))
-        slope = step.pull(value, 0, namespace(value.mean).ones_like(value.mean)[None])[0]
+        slope: Any = step.pull(value, 0, namespace(value.mean).ones_like(value.mean)[None])
         for use in uses:
-            self._send(step.inputs[0], use.scaled(slope))
+            self._send(step.inputs[0], use.scaled(slope[0]))
 
 
 def _axes(shape: Sequence[int]) -> list[tuple[int, int]]:
@@ -230,14 +241,14 @@ def _axes(shape: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(range(-len(shape), 0), shape, strict=True))
 
 
-def _kept_apart(cotangent: Cotangent, row: int, each: Array, source: Gaussian) -> Cotangent:
-    """Return what was pulled back from every feature [n, *shape, in], the features in a slot."""
-    shifted = tuple(None if axis is None else axis - 1 for axis in cotangent.carried)
-    wide = Cotangent(cotangent.unflattened(each), shifted).in_slot(row)
-    xp, array = namespace(each), wide.array
-    array = xp.reshape(array, (*array.shape[:-2], array.shape[-1]))
-    carried = tuple(None if axis is None else axis + 1 for axis in wide.carried)
-    return Cotangent(array, carried).reduced_to(source.shape)
+def _mixed_rows(value: Gaussian, place: int, cotangent: Cotangent) -> list[int]:
+    """Return the axes of the rows whose elements a step mixes, the longest last."""
+    mixed = [
+        row
+        for row, axis in enumerate(cotangent.carried)
+        if axis is not None and value.step.same_rows(value, place, axis) is None
+    ]
+    return sorted(mixed, key=lambda row: value.shape[cotangent.axis_of(row)])
 
 
 def _sides(uses: Sequence[OuterCotangent]) -> tuple[Array, Array]:
@@ -245,7 +256,8 @@ def _sides(uses: Sequence[OuterCotangent]) -> tuple[Array, Array]:
     sides = [use.sides() for use in uses]
     if len(sides) == 1:
         return sides[0]
-    return tuple(_joined([pair[place] for pair in sides]) for place in (0, 1))  # type: ignore[return-value]
+    left, right = (_joined([pair[place] for pair in sides]) for place in (0, 1))
+    return left, right
 
 
 def _joined(parts: Sequence[Array]) -> Array:
@@ -300,9 +312,7 @@ def check_bytes(value: Gaussian, use: OuterCotangent) -> None:
 
 def check_spread(value: Gaussian, cotangent: Cotangent, row: int) -> None:
     """Raise UnsupportedMoments if the derivatives of every row by all elements exceed the limit."""
-    axis = cotangent.carried[row]
-    assert axis is not None
-    count = math.prod(cotangent.array.shape) * value.shape[axis]
+    count = math.prod(cotangent.array.shape) * value.shape[cotangent.axis_of(row)]
     _check(value, count, "each row by elements of other rows")
 
 
