@@ -218,6 +218,13 @@ def own_gate(v, w, u):
     return v.linear(v.product(x, v.function("tanh", x)), u)
 
 
+def rearranged(v, w, u):
+    """A function beside its rows in another order, with one row in its place."""
+    values = v.function("relu", v.linear(like(X, w), w))
+    moved = v.take(v.take(values, ([1, 0, 3, 2],)), ([0, 1, 3, 2],))
+    return v.linear(v.plus(values, moved), u)
+
+
 MLP = {"w": (3, 3), "b": (3,), "u": (2, 3), "c": (2,)}
 CASES = [
     Case(
@@ -319,6 +326,7 @@ CASES = [
     Case("residual", {"w": (3, 3), "u": (3, 3), "o": (2, 3)}, residual),
     Case("recurrent cell", {"state": (2, 3), "w": (3, 3), "u": (3, 3)}, cell),
     Case("pooled positions", {"w": (3, 3), "u": (2, 3)}, pooled),
+    Case("rearranged rows", {"w": (3, 3), "u": (2, 3)}, rearranged),
     Case("heads", {"w": (3, 3), "u": (2, 3)}, heads),
     Case(
         "a gate",
