@@ -58,7 +58,8 @@ class Root(Step):
             return Added(value.variance)
         covariance, axis = value.joint_covariance(), value.axis
         return Added(
-            None, lambda c: from_features_last(times_rows(covariance, features_last(c, axis)), axis)
+            value.variance,
+            lambda c: from_features_last(times_rows(covariance, features_last(c, axis)), axis),
         )
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:

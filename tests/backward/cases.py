@@ -225,6 +225,13 @@ def rearranged(v, w, u):
     return v.linear(v.plus(values, moved), u)
 
 
+def weight_and_function(v, w, u):
+    """A weight with different slopes at its uses."""
+    positive = v.function("exp", v.affine(w, 0.5))
+    hidden = v.function("tanh", v.linear(like(X, w), w))
+    return v.plus(v.linear(hidden, w), v.linear(v.linear(like(Z, w), u), positive))
+
+
 MLP = {"w": (3, 3), "b": (3,), "u": (2, 3), "c": (2,)}
 CASES = [
     Case(
@@ -326,6 +333,7 @@ CASES = [
     Case("residual", {"w": (3, 3), "u": (3, 3), "o": (2, 3)}, residual),
     Case("recurrent cell", {"state": (2, 3), "w": (3, 3), "u": (3, 3)}, cell),
     Case("pooled positions", {"w": (3, 3), "u": (2, 3)}, pooled),
+    Case("a weight and its exponential", {"w": (3, 3), "u": (3, 3)}, weight_and_function),
     Case("rearranged rows", {"w": (3, 3), "u": (2, 3)}, rearranged),
     Case("heads", {"w": (3, 3), "u": (2, 3)}, heads),
     Case(

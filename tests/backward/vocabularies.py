@@ -139,7 +139,7 @@ class Reference(Plain):
         value = linear(*(getattr(part, "value", part) for part in (x, weight, bias)))
         mean = super().linear(*map(_mean, (x, weight)), 0.0 if bias is None else _mean(bias))
         if isinstance(x, Linearised) and isinstance(weight, Linearised):
-            mean = mean + self._own(x.moments.variance @ weight.value.variance.T)
+            mean = mean + self._own(x.moments.variance @ weight.moments.variance.T)
         return Linearised(value, mean)
 
     def product(self, left: Any, right: Any) -> Linearised:

@@ -229,7 +229,9 @@ def may_lose_dependence(value: Gaussian) -> bool:
 
 
 def warn_dropped(value: Gaussian, what: str) -> None:
-    """Warn once per line that only the diagonal of a covariance is kept."""
+    """Warn once per line that only the diagonal of a covariance is kept; a sweep needs none."""
+    if value.propagation.is_backward:
+        return
     warn_user(
         f"{what} mixes the feature axis of a covariance that depends on latent site(s) "
         f"{', '.join(sorted(value.sites))}: only the variances are kept, and what follows takes "

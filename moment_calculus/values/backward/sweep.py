@@ -172,7 +172,7 @@ class Sweep:
     def _add(self, value: Gaussian, added: Added, cotangent: Cotangent) -> None:
         self.residuals.note(value, cotangent)
         left = cotangent.by_rows()
-        if added.times is None:
+        if added.times is None or value.axis in cotangent.carried:
             times = left * cotangent.by_rows(cotangent.wide(added.variance))
         else:
             image = added.times(cotangent.flat())
@@ -296,7 +296,7 @@ def _outer_products(value: Gaussian, uses: Sequence[OuterCotangent], variance: A
             return products(left, left * affine(squared(right), variance))
         matrices = left.mT @ right
     else:
-        matrices = sum(use.scale * pair[0].mT @ pair[1] for use, pair in _with_sides(uses))
+        matrices = sum(use.scale * (pair[0].mT @ pair[1]) for use, pair in _with_sides(uses))
     xp = namespace(matrices)
     flat = xp.reshape(matrices, (*matrices.shape[:-2], -1))
     return products(flat, flat * xp.reshape(variance, (-1,)))
