@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.backward.cases import (
-    CASES,
     by_derivatives,
     by_reference,
     expected_modes,
     of_modes,
 )
+from tests.backward.programs import CASES
 
 SMALL = 1e-5
 

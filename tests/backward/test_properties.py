@@ -17,7 +17,7 @@ from moment_calculus.operations.elementwise.unary import apply, site_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.backward import asked
 from moment_calculus.values.propagation import RuleBook
-from tests.backward.cases import CASES
+from tests.backward.programs import CASES
 from tests.checks.general import (
     check_float32,
     check_gradients,
