@@ -446,12 +446,14 @@ class Moments:
 def as_value(moments: Moments, name: str, propagation: Propagation) -> Gaussian:
     """Return moments as a Gaussian value, which messages call ``name``."""
     covariance, variance = moments.covariance, moments.variance
-    if covariance is None and len(moments.mean.shape) == 1:
+    full = propagation.has_full_covariance
+    if full and covariance is None and len(moments.mean.shape) == 1:
         # Without a covariance a vector would be taken for the weights of a linear map.
         covariance = lambda: diagonal_matrix(variance)  # noqa: E731
+    known = None if propagation.covariance == "diagonal" else covariance
     return Gaussian(
         moments.mean,
-        Spread(variance, covariance if propagation.has_full_covariance else None),
+        Spread(variance, known, full),
         axis=-1 if len(moments.mean.shape) else None,
         support=all_elements([name]),
         ties=Ties.NONE if moments.covariance is None else Ties.FEATURES,

@@ -49,8 +49,9 @@ class Entries(NamedTuple):
 class Added(NamedTuple):
     """A covariance of the components of a value with each other."""
 
-    variance: Array | None  # of each component, if they are independent
-    times: Callable[[Array], Array] | None = None  # else the product with cotangents [n, *shape]
+    variance: Array  # of each component
+    # the product with cotangents [n, *shape], if the features depend on each other
+    times: Callable[[Array], Array] | None = None
 
 
 def entries_of(value: Any) -> Entries | None:

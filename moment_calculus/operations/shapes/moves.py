@@ -246,6 +246,8 @@ def without_covariance(value: Gaussian, what: str) -> Gaussian:
 
 def warn_dropped(value: Gaussian, what: str) -> None:
     """Warn once per line that functions which follow have the variances of a value alone."""
+    if value.propagation.is_backward:
+        return
     warn_user(
         f"{what} mixes the feature axis of a covariance that depends on latent site(s) "
         f"{', '.join(sorted(value.sites))}: functions that follow have the variances alone; the "

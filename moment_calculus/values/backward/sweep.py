@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, affine, namespace, squared
+from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.backward.cotangents import Cotangent, OuterCotangent, products
 from moment_calculus.values.backward.residuals import SharedResiduals
 from moment_calculus.values.gaussian import Gaussian
@@ -38,20 +39,36 @@ class _Graph:
     """The values from which others were computed, and how often each of them is used."""
 
     def __init__(self, values: Sequence[Gaussian]) -> None:
-        self.uses: dict[int, int] = {}
+        self.uses = {value.serial: 0 for value in values}
         self.leaves: list[Gaussian] = []
-        waiting, seen = list(values), {value.serial for value in values}
+        self._alone: dict[int, bool] = {}
+        self._count_uses(values)
+
+    def _count_uses(self, values: Sequence[Gaussian]) -> None:
+        waiting = list(values)
         while waiting:
             value = waiting.pop()
             if _is_leaf(value):
                 self.leaves.append(value)
                 continue
             for source in value.step.inputs:
-                self.uses[source.serial] = self.uses.get(source.serial, 0) + 1
-                if source.serial not in seen:
-                    seen.add(source.serial)
+                if source.serial not in self.uses:
                     waiting.append(source)
-        self._alone: dict[int, bool] = {}
+                self.uses[source.serial] = self.uses.get(source.serial, 0) + 1
+
+    def replaces(self, moved: Gaussian, value: Gaussian) -> bool:
+        """Take one value for another, if nothing else uses what it is not computed from itself."""
+        kept = {part.serial for part in ancestors(moved) if part.serial in self.uses}
+        is_left = lambda part, place: part.step.inputs[place].serial not in kept  # noqa: E731
+        left = list(ancestors(value, is_left))
+        if any(self.uses[part.serial] != 1 for part in left[1:]):
+            return False
+        for part in left:
+            for source in part.step.inputs:
+                self.uses[source.serial] -= 1
+        self.uses[moved.serial] = 0
+        self._count_uses([moved])
+        return True
 
     def is_alone(self, value: Gaussian) -> bool:
         """Return whether a value is a leaf whose elements no other leaf contains."""
@@ -155,7 +172,7 @@ class Sweep:
     def _add(self, value: Gaussian, added: Added, cotangent: Cotangent) -> None:
         self.residuals.note(value, cotangent)
         left = cotangent.by_rows()
-        if added.times is None:
+        if added.times is None or value.axis in cotangent.carried:
             times = left * cotangent.by_rows(cotangent.wide(added.variance))
         else:
             image = added.times(cotangent.flat())
@@ -182,10 +199,10 @@ class Sweep:
         """Return the value with a move of rows before the step of its source, if that is known."""
         if not _mixed_rows(value, place, cotangent):
             return None
-        if self.graph.uses.get(value.step.inputs[place].serial) != 1:
-            return None
         moved = value.step.move_inputs_first(value)
-        return moved if moved is not None and moved.shape == value.shape else None
+        if moved is None or moved.shape != value.shape:
+            return None
+        return moved if self.graph.replaces(moved, value) else None
 
     def _pulled(
         self, value: Gaussian, place: int, cotangent: Cotangent, row: int | None
@@ -279,7 +296,7 @@ def _outer_products(value: Gaussian, uses: Sequence[OuterCotangent], variance: A
             return products(left, left * affine(squared(right), variance))
         matrices = left.mT @ right
     else:
-        matrices = sum(use.scale * pair[0].mT @ pair[1] for use, pair in _with_sides(uses))
+        matrices = sum(use.scale * (pair[0].mT @ pair[1]) for use, pair in _with_sides(uses))
     xp = namespace(matrices)
     flat = xp.reshape(matrices, (*matrices.shape[:-2], -1))
     return products(flat, flat * xp.reshape(variance, (-1,)))
