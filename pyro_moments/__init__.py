@@ -15,6 +15,7 @@ from guides.pyro.tridiagonal import TridiagonalGuide
 from moment_calculus import __version__ as __version__
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.arviz_access import loo_weights
+from moment_calculus.criticism.attribution import Attribution
 from moment_calculus.criticism.calibration.calibration import Calibration, calibration
 from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
@@ -51,6 +52,7 @@ from pyro_moments.svi import SVI
 
 __all__ = [
     "SVI",
+    "Attribution",
     "BBAlphaELBO",
     "Calibration",
     "CaptureWarning",

@@ -419,7 +419,7 @@ class Moments:
         array([1., 1.])
     """
 
-    __slots__ = ("covariance", "mean", "variance")
+    __slots__ = ("_attribute", "covariance", "mean", "variance")
 
     def __init__(
         self, mean: Array, *, variance: Array | None = None, covariance: Array | None = None
@@ -435,7 +435,32 @@ class Moments:
                 f"{(*shape, *shape[-1:])}"
             )
         self.mean, self.covariance = mean, covariance
+        self._attribute: Callable[[], Any] | None = None
         self.variance = positive_part(diagonal(covariance)) if variance is None else variance
+
+    def attributed(self, attribute: Callable[[], Any]) -> Moments:
+        """Return these moments, with the function that :meth:`attribution` calls."""
+        self._attribute = attribute
+        return self
+
+    def attribution(self) -> Any:
+        """Attribute the variance of what ``propagate`` or ``predict`` returned to its sources.
+
+        Returns:
+            Attribution: the variance as a sum over inputs or latent sites, whose elements
+            are told apart, Gaussian matches of activations and products of noise; with a
+            table and a plot.
+
+        Raises:
+            ValueError: of moments that were given, or that passed a transformation of JAX.
+            UnsupportedMoments: if the sweep backwards cannot go through a step.
+        """
+        if self._attribute is None:
+            raise ValueError(
+                "only moments that propagate or predict returned know where their variance comes "
+                "from: call attribution() on them, outside of jax.jit"
+            )
+        return self._attribute()
 
     def __repr__(self) -> str:
         """Return the shape, and whether variances or covariances were given."""

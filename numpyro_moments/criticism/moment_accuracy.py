@@ -61,7 +61,7 @@ def moment_accuracy(
         params: trained parameters of guide and model, unless ``guide`` is a ``Fit``.
         num_samples: number of draws, at least 40; means are compared to 1 / √n standard
             deviations.
-        covariance: ``"full"`` or ``"diagonal"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         rng_key: random key of the draws; by default always the same.
         **named: arguments of model and guide by name.
