@@ -156,7 +156,7 @@ def moment_traces(
     if sample_sites:
         _check_known(sample_sites, guide_sites)
     check_masked_rows(model_sites, guide_sites)
-    if settles and propagation.is_backward:
+    if settles and propagation.may_sweep:
         settle(model_sites, guide_sites)
     return Traces.of(guide_sites, model_sites)
 

@@ -312,7 +312,7 @@ def moment_trace(
     nodes = prune_subsample_sites(trace).nodes.items()
     sites = {name: site for name, site in nodes if site["type"] == "sample"}
     check_masked_rows(sites, latent)
-    if propagation.is_backward:
+    if propagation.may_sweep:
         settle(sites, latent)
     return sites, latent
 

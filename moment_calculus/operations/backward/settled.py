@@ -95,7 +95,7 @@ def asked_value(value: Any) -> Any:
     if not hasattr(value, "gaussian"):
         return value
     gaussian = value.gaussian()
-    asks = gaussian.propagation.is_backward and needs_sweep(gaussian, elements_apart=False)
+    asks = gaussian.propagation.may_sweep and needs_sweep(gaussian, elements_apart=False)
     return settled(gaussian) if asks else gaussian
 
 
@@ -133,7 +133,7 @@ def needs_sweep(value: Gaussian, elements_apart: bool) -> bool:
     if not asked.is_exact(value):
         return True
     known = value.axis is None or value.has_covariance or value.independent
-    return not (known or elements_apart)
+    return not (known or elements_apart or value.propagation.has_full_covariance)
 
 
 def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, Any]:

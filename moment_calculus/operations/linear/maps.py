@@ -37,8 +37,8 @@ from moment_calculus.operations.shapes.moves import (
     Permuted,
     move_axis,
     moved,
-    warn_dropped,
     with_trailing_features,
+    without_covariance,
 )
 from moment_calculus.operations.shapes.reshaping import broadcast, flattened, reshape
 from moment_calculus.operations.shapes.selection import index_features
@@ -63,7 +63,7 @@ def features_of(x: Gaussian) -> Gaussian:
     if not keeps_features and x.shape[-1] > 1:
         if x.propagation.has_full_covariance and (vector := as_vector(x)) is not None:
             return vector
-        warn_dropped(x, "a linear map over an axis of the batch")
+        x = without_covariance(x, "a linear map over an axis of the batch")
     return with_trailing_features(x)
 
 
@@ -181,7 +181,7 @@ class LinearMap(Step):
     )
     shared_weight: Any = None  # these weights
     linear_in_chains: bool = False
-    weight: Any = None  # the random M
+    random_matrix: Any = None  # the random M
     expected_inputs: Array = None  # the mean of x, if M is random
     noise: AddedCovariance = NO_NOISE  # by random M and c, with what x adds to them
 
@@ -233,16 +233,16 @@ class LinearMap(Step):
 
     def outer_inputs(self, value: Gaussian, place: int) -> Array | None:
         """Return the mean of x beside a random matrix."""
-        matrix = self.inputs[place] is self.weight and len(self.weight.shape) == 2
+        matrix = self.inputs[place] is self.random_matrix and len(self.random_matrix.shape) == 2
         return self.expected_inputs if matrix else None
 
     def own(self, value: Gaussian) -> Added | None:
         """Return S v, the noise of random weights times that of random inputs."""
-        if self.weight is None or self.mapped is None:
+        if self.random_matrix is None or self.mapped is None:
             return None
         if value.axis is None:
-            return Added(self.mapped.variance @ self.weight.variance)
-        return Added(affine(self.mapped.variance, self.weight.variance))
+            return Added(self.mapped.variance @ self.random_matrix.variance)
+        return Added(affine(self.mapped.variance, self.random_matrix.variance))
 
     def absorbed(self, value: Gaussian) -> tuple[tuple[int, ...], Added | None]:
         """Return weight and bias, which add noise to the outputs of one row."""
@@ -357,7 +357,7 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
         linear_in_chains=joint is not None,
         certain_inputs=None if own is None else x,
         shared_weight=own,
-        weight=w if isinstance(w, Gaussian) else None,
+        random_matrix=w if isinstance(w, Gaussian) else None,
         expected_inputs=x,
         noise=noise,
     )
@@ -429,7 +429,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
             matrix_per_row,
             not x.uses_covariance or bool(share_sites(x, *random_operands(w, b))),
             not noise.off_diagonals,
-            weight=w if isinstance(w, Gaussian) else None,
+            random_matrix=w if isinstance(w, Gaussian) else None,
             expected_inputs=x.mean,
             noise=noise,
         ),

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from moment_calculus.errors import CovarianceDroppedWarning, warn_user
 from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, identity_like, namespace
 from moment_calculus.numerics.derivatives import transposed_each, transposed_with
 from moment_calculus.operations.linear.checks import (
@@ -19,6 +18,7 @@ from moment_calculus.operations.linear.checks import (
     check_no_shared_sites,
 )
 from moment_calculus.operations.linear.maps import mean_of
+from moment_calculus.operations.shapes.moves import refuse_dense
 from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.covariances import lag_covariance, shifted
 from moment_calculus.values.spread import features_last
@@ -146,13 +146,8 @@ class _Convolved(Step):
         if not isinstance(self.x, Gaussian) or not self.x.propagation.has_full_covariance:
             return False
         if not self.x.independent:
-            warn_user(
-                "a convolution of hidden values that depend on latent site(s) "
-                f"{', '.join(sorted(self.x.sites))}: covariances between positions and channels "
-                "are not carried through it, only the variances are kept",
-                CovarianceDroppedWarning,
-            )
-        return self.x.independent
+            refuse_dense(self.x, "a convolution")
+        return True
 
     def joint(self) -> Array:
         """Return the covariance between the channels at each position, for independent inputs."""
