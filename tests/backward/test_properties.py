@@ -62,7 +62,8 @@ def check_second_derivatives(case):
         moved = [a + by * d for a, d in zip(arrays, way, strict=True)]
         total = combined(case.outputs(*moved))
         slopes = torch.autograd.grad(total, moved, create_graph=create_graph, allow_unused=True)
-        return sum((g * d).sum() for g, d in zip(slopes, way, strict=True) if g is not None)
+        pairs = [(g, d) for g, d in zip(slopes, way, strict=True) if g is not None]
+        return sum((g * d).sum() for g, d in pairs) + 0 * by
 
     by = torch.zeros((), dtype=torch.float64, requires_grad=True)
     second = torch.autograd.grad(slope(by, create_graph=True), by)[0]
@@ -114,7 +115,26 @@ CHECKS = [
 ]
 
 
-@pytest.mark.parametrize(("check", "case"), meetings(CHECKS, CASES))
+SLOW_IN_JAX = {
+    "recurrent cell",
+    "rearranged rows",
+    "both sides of a relu",
+    "a weight and a function of it",
+    "pooled positions",
+}
+
+
+def rows():
+    """Of all checks and cases, of which large programs of JAX are left to the slow tests."""
+    found = meetings(CHECKS, CASES)
+    assert {case.name for case in CASES} >= SLOW_IN_JAX
+    for row in found:
+        check, case = row.values
+        late = check is check_hosts and case.name in SLOW_IN_JAX
+        yield pytest.param(check, case, id=row.id, marks=pytest.mark.slow if late else ())
+
+
+@pytest.mark.parametrize(("check", "case"), rows())
 def test_property(check, case):
     check(case)
 
