@@ -128,11 +128,12 @@ class _Program:
         ]
 
     def _recorded(self) -> list[RecordedOperation]:
-        options = {"predicting": True, "evaluator": self._evaluator, "settles": False}
-        traces = moment_traces(*self.arguments, **options)
+        traces = moment_traces(
+            *self.arguments, predicting=True, evaluator=self._evaluator, settles=False
+        )
         values = [site["value"] for site in traces.guide.values()]
         self.latent = sum(math.prod(getattr(value, "shape", ())) for value in values)
-        parts = _random_parts(sites_to_predict(traces), self.arguments[-1].is_backward)
+        parts = _random_parts(sites_to_predict(traces), self.arguments[-1].may_sweep)
         sites, self.outputs = sites_among(self.recorder.results, parts)
         return [*self.recorder.recorded(self.caller), *sites]
 
@@ -142,7 +143,7 @@ class _Program:
 
 
 def _random_parts(
-    sites: Mapping[str, dict], is_backward: bool
+    sites: Mapping[str, dict], settles: bool
 ) -> Iterator[tuple[str, str, str, Any, Any]]:
     """Yield deterministic sites, and random parameters of other sites as they are asked for."""
     for name, site in sites.items():
@@ -151,7 +152,7 @@ def _random_parts(
             yield name, site["type"], line, site["value"], site["value"]
             continue
         kind, fn = type(site["fn"]).__name__, site["fn"]
-        asked = settled_parameters(fn) if is_backward else fn
+        asked = settled_parameters(fn) if settles else fn
         pairs = zip(constrained_values(fn), constrained_values(asked), strict=True)
         for (parameter, value, _), (_, new, _) in pairs:
             yield f"{name}.{parameter}", kind, line, value, new
