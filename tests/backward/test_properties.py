@@ -53,6 +53,35 @@ def check_hosts(case):
         assert_allclose(other, one, rtol=1e-10, atol=1e-11 * size)
 
 
+def check_second_derivatives(case):
+    """The derivative of the gradient along a direction, against central differences."""
+    arrays, generator = leaves_of(case.example()), torch.Generator().manual_seed(3)
+    way = [torch.randn(a.shape, generator=generator, dtype=torch.float64) for a in arrays]
+
+    def slope(by, create_graph=False):
+        moved = [a + by * d for a, d in zip(arrays, way, strict=True)]
+        total = combined(case.outputs(*moved))
+        slopes = torch.autograd.grad(total, moved, create_graph=create_graph, allow_unused=True)
+        pairs = [(g, d) for g, d in zip(slopes, way, strict=True) if g is not None]
+        return sum((g * d).sum() for g, d in pairs) + 0 * by
+
+    by = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    second = torch.autograd.grad(slope(by, create_graph=True), by)[0]
+    h = 1e-4
+    difference = (8 * (slope(h) - slope(-h)) - slope(2 * h) + slope(-2 * h)) / (12 * h)
+    torch.testing.assert_close(second, difference.detach(), rtol=1e-6, atol=1e-7)
+
+
+def check_batches_of_programs(case):
+    """vmap gives what a loop gives, in torch."""
+    arrays = to_torch(case.example())
+    batches = [torch.stack([array, 0.5 * array + 0.1]) for array in arrays]
+    together = torch.func.vmap(case.outputs)(*batches)
+    for place in range(2):
+        for mode, alone in case.outputs(*(batch[place] for batch in batches)).items():
+            torch.testing.assert_close(together[mode][place], alone, rtol=1e-10, atol=1e-12)
+
+
 def check_positive(case, rules="exact"):
     """No variance is negative; every covariance is positive semidefinite."""
     for by in (0.01, 1.0, 30.0):
@@ -80,11 +109,32 @@ CHECKS = [
     check_extremes,
     check_zero_variance,
     check_gradients,
+    check_second_derivatives,
+    check_batches_of_programs,
     check_float32,
 ]
 
 
-@pytest.mark.parametrize(("check", "case"), meetings(CHECKS, CASES))
+SLOW_IN_JAX = {
+    "recurrent cell",
+    "rearranged rows",
+    "both sides of a relu",
+    "a weight and a function of it",
+    "pooled positions",
+}
+
+
+def rows():
+    """Of all checks and cases, of which large programs of JAX are left to the slow tests."""
+    found = meetings(CHECKS, CASES)
+    assert {case.name for case in CASES} >= SLOW_IN_JAX
+    for row in found:
+        check, case = row.values
+        late = check is check_hosts and case.name in SLOW_IN_JAX
+        yield pytest.param(check, case, id=row.id, marks=pytest.mark.slow if late else ())
+
+
+@pytest.mark.parametrize(("check", "case"), rows())
 def test_property(check, case):
     check(case)
 

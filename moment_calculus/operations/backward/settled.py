@@ -105,6 +105,13 @@ def asked_value(value: Any) -> Any:
     return settled(gaussian) if asks else gaussian
 
 
+def is_pulled_back(value: Gaussian) -> bool:
+    """Return whether a sweep backwards finds what is asked of a value."""
+    if isinstance(value.step, _Settled):
+        return not asked.is_exact(value.step.source)
+    return value.propagation.is_backward and not asked.is_exact(value)
+
+
 def _of_group(values: Sequence[Gaussian]) -> list[Gaussian]:
     group = _Group(values)
     return [_member(group, place) for place in range(len(values))]

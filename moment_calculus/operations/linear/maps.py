@@ -18,6 +18,7 @@ from moment_calculus.numerics.arrays import (
     Array,
     affine,
     affine_squared,
+    axis_moved,
     constants,
     diagonal_matrix,
     namespace,
@@ -221,7 +222,7 @@ class LinearMap(Step):
         if self.inputs[place] is not self.mapped or axis != value.axis:
             return None
         rows = cotangent[..., None] * self.matrix
-        return namespace(rows).moveaxis(rows, -2, 1)
+        return axis_moved(rows, -2, 1)
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         """Return an axis of the batch, or any axis of the bias."""
