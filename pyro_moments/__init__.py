@@ -31,7 +31,7 @@ from moment_calculus.errors import (
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.optimisation.training import Progress
-from moment_calculus.predictions.site import Moments
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.criticism.inference_data import loo, to_inference_data

@@ -10,12 +10,7 @@ import jax.numpy as jnp
 
 from moment_calculus.criticism.attribution import moments_with_attribution
 from moment_calculus.objectives.options import check_draws_of_inputs
-from moment_calculus.predictions.site import (
-    Moments,
-    as_value,
-    draws_from,
-    moments_of_draws,
-)
+from moment_calculus.predictions.moments import Moments, as_value, draws_from, moments_of_draws
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.evaluation.failure_causes import check_function

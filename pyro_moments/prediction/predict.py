@@ -24,12 +24,11 @@ from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
+from moment_calculus.predictions.moments import Moments, moments_of_draws
 from moment_calculus.predictions.site import (
     ClosedFormSite,
-    Moments,
     at_site,
     checked_count,
-    moments_of_draws,
     summed_log_density,
 )
 from moment_calculus.rulebooks import propagation_of
@@ -263,7 +262,7 @@ def predict(
         ``variance``, ``log_prob``, ``quantile`` and ``interval``, ``probs`` and
         ``variation_ratio`` of classes, ``entropy`` and ``mutual_information``,
         ``credible_interval`` of the mean, and ``sample``;
-        :class:`~moment_calculus.predictions.site.Moments` for every deterministic site.
+        :class:`~moment_calculus.predictions.moments.Moments` for every deterministic site.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, a site's

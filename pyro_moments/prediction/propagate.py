@@ -11,7 +11,7 @@ import torch
 from moment_calculus.criticism.attribution import moments_with_attribution
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.objectives.options import check_draws_of_inputs
-from moment_calculus.predictions.site import (
+from moment_calculus.predictions.moments import (
     Moments,
     as_value,
     draws_from,
