@@ -20,7 +20,7 @@ import numpy as np
 from guides.families.mean_field import checked_scale
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.divergences import gaussian_entropy
-from moment_calculus.numerics.arrays import Array, constants, device, namespace
+from moment_calculus.numerics.arrays import Array, axis_moved, constants, device, namespace
 from moment_calculus.operations.linear.tridiagonal import tridiagonal_site
 from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape
@@ -184,12 +184,12 @@ class Order:
     def chain(self, array: Array) -> Array:
         """Bring an array [..., *event] into the order of the chain, [..., n]."""
         lead = tuple(array.shape[: len(array.shape) - len(self.shape)])
-        return namespace(array).reshape(_moved(array, self.axis, -1), (*lead, self.size))
+        return namespace(array).reshape(axis_moved(array, self.axis, -1), (*lead, self.size))
 
     def event(self, chain: Array) -> Array:
         """Invert :meth:`chain`: bring [..., n] back to [..., *event]."""
         shape = (*chain.shape[:-1], *self.ordered)
-        return _moved(namespace(chain).reshape(chain, shape), -1, self.axis)
+        return axis_moved(namespace(chain).reshape(chain, shape), -1, self.axis)
 
     @property
     def ordered(self) -> tuple[int, ...]:
@@ -197,16 +197,6 @@ class Order:
         places = list(self.shape)
         places.append(places.pop(self.axis))
         return tuple(places)
-
-
-def _moved(array: Array, source: int, target: int) -> Array:
-    """Move one axis (negative) to another place (negative)."""
-    if source == target:
-        return array
-    rank = len(array.shape)  # torch.moveaxis has no rule under torch's vmap
-    order = [place for place in range(rank) if place != rank + source]
-    order.insert(rank + target, rank + source)
-    return namespace(array).permute_dims(array, tuple(order))
 
 
 def site(

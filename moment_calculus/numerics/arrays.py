@@ -64,6 +64,17 @@ def diagonal_blocks(matrix: Array, parts: tuple[int, ...]) -> Array:
     return xp.reshape(xp.moveaxis(blocks, -1, -3), (*lead, *parts, last))
 
 
+def axis_moved(array: Array, source: int, target: int) -> Array:
+    """Move one axis to another place."""
+    rank = array.ndim  # torch.moveaxis has no rule under torch's vmap
+    source, target = source % rank, target % rank
+    if source == target:
+        return array
+    order = [place for place in range(rank) if place != source]
+    order.insert(target, source)
+    return namespace(array).permute_dims(array, tuple(order))
+
+
 def identity_like(vector: Array) -> Array:
     """Return the identity matrix [d, d] for a vector [..., d], with its dtype and device."""
     size = vector.shape[-1]

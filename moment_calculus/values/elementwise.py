@@ -193,6 +193,12 @@ class _Applied(Step):
     def inputs(self) -> tuple[Gaussian, ...]:  # type: ignore[override]
         return self.function[:1]
 
+    @property
+    def drops_covariance(self) -> bool:  # type: ignore[override]
+        """Whether components of x depend on each other, which the sweep forward drops."""
+        base = self.function[0]
+        return base.propagation.is_backward and not (base.independent or base.spread.plain)
+
     @cached_property
     def gain(self) -> Array:
         """Return E f′, by which covariances pass (Stein's lemma)."""

@@ -54,11 +54,12 @@ class Root(Step):
 
     def own(self, value: Gaussian) -> Added:
         """Return the covariance of the value."""
-        if not value.has_covariance:
+        if value.independent or value.spread.plain:
             return Added(value.variance)
         covariance, axis = value.joint_covariance(), value.axis
         return Added(
-            None, lambda c: from_features_last(times_rows(covariance, features_last(c, axis)), axis)
+            value.variance,
+            lambda c: from_features_last(times_rows(covariance, features_last(c, axis)), axis),
         )
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:

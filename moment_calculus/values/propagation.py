@@ -97,6 +97,11 @@ class Propagation:
         return self.covariance == "backward"
 
     @property
+    def may_sweep(self) -> bool:
+        """Return whether a sweep backwards gives what the forward sweep does not carry."""
+        return self.covariance != "diagonal"
+
+    @property
     def has_full_covariance(self) -> bool:
         """Return whether covariances over the feature axis are carried."""
         return self.covariance == "full"

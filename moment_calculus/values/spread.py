@@ -15,7 +15,7 @@ from numbers import Integral
 from typing import Any
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.numerics.arrays import Array, namespace
+from moment_calculus.numerics.arrays import Array, axis_moved
 
 
 def features_last(array: Array, axis: int | None) -> Array:
@@ -24,7 +24,7 @@ def features_last(array: Array, axis: int | None) -> Array:
         return array
     if axis is None:
         return array[..., None]
-    return namespace(array).moveaxis(array, axis, -1)
+    return axis_moved(array, axis, -1)
 
 
 def from_features_last(array: Array, axis: int | None) -> Array:
@@ -33,7 +33,7 @@ def from_features_last(array: Array, axis: int | None) -> Array:
         return array
     if axis is None:
         return array[..., 0]
-    return namespace(array).moveaxis(array, -1, axis)
+    return axis_moved(array, -1, axis)
 
 
 def batch_shape(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from moment_calculus.numerics.arrays import Array, device, namespace, transpose
+from moment_calculus.numerics.arrays import Array, axis_moved, device, namespace, transpose
 from moment_calculus.numerics.derivatives import transposed
 from moment_calculus.values.spread import (
     batch_shape,
@@ -49,8 +49,9 @@ class Entries(NamedTuple):
 class Added(NamedTuple):
     """A covariance of the components of a value with each other."""
 
-    variance: Array | None  # of each component, if they are independent
-    times: Callable[[Array], Array] | None = None  # else the product with cotangents [n, *shape]
+    variance: Array  # of each component
+    # the product with cotangents [n, *shape], if the features depend on each other
+    times: Callable[[Array], Array] | None = None
 
 
 def entries_of(value: Any) -> Entries | None:
@@ -196,12 +197,12 @@ class Step:
         source, batch = self.inputs[place], batch_shape(value.shape, value.axis)
         columns = features_last(cotangent, value.axis)
         xp, size = namespace(columns), 1 if source.axis is None else source.shape[source.axis]
-        columns = xp.moveaxis(columns, 0, -1)
+        columns = axis_moved(columns, 0, -1)
         like = xp.zeros(
             (*batch, size, columns.shape[-1]), dtype=columns.dtype, device=device(columns)
         )
         pulled = transposed(lambda cross: self.through(place, cross), like, columns)
-        return from_features_last(xp.moveaxis(pulled, -1, 0), source.axis)
+        return from_features_last(axis_moved(pulled, -1, 0), source.axis)
 
     def pull_rows(self, value: Any, place: int, cotangent: Array, axis: int) -> Array | None:
         """The summands of :meth:`pull`, one for each element along an axis that is mixed.

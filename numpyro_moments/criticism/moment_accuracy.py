@@ -17,7 +17,7 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.criticism.recorded_program import Recorder, drawer, sites_among
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key
-from numpyro_moments.likelihoods.structure import constrained_values
+from numpyro_moments.likelihoods.structure import constrained_values, settled_parameters
 from numpyro_moments.prediction.predict import sites_to_predict
 from numpyro_moments.sites.traces import bind, moment_traces
 
@@ -61,7 +61,7 @@ def moment_accuracy(
         params: trained parameters of guide and model, unless ``guide`` is a ``Fit``.
         num_samples: number of draws, at least 40; means are compared to 1 / √n standard
             deviations.
-        covariance: ``"full"`` or ``"diagonal"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         rng_key: random key of the draws; by default always the same.
         **named: arguments of model and guide by name.
@@ -128,10 +128,12 @@ class _Program:
         ]
 
     def _recorded(self) -> list[RecordedOperation]:
-        traces = moment_traces(*self.arguments, predicting=True, evaluator=self._evaluator)
+        traces = moment_traces(
+            *self.arguments, predicting=True, evaluator=self._evaluator, settles=False
+        )
         values = [site["value"] for site in traces.guide.values()]
         self.latent = sum(math.prod(getattr(value, "shape", ())) for value in values)
-        parts = _random_parts(sites_to_predict(traces))
+        parts = _random_parts(sites_to_predict(traces), self.arguments[-1].may_sweep)
         sites, self.outputs = sites_among(self.recorder.results, parts)
         return [*self.recorder.recorded(self.caller), *sites]
 
@@ -140,13 +142,17 @@ class _Program:
         return self.recorder
 
 
-def _random_parts(sites: Mapping[str, dict]) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield deterministic sites, and random parameters of other sites."""
+def _random_parts(
+    sites: Mapping[str, dict], settles: bool
+) -> Iterator[tuple[str, str, str, Any, Any]]:
+    """Yield deterministic sites, and random parameters of other sites as they are asked for."""
     for name, site in sites.items():
         line = site.get("line", "")
         if site["type"] != "sample":
-            yield name, site["type"], line, site["value"]
+            yield name, site["type"], line, site["value"], site["value"]
             continue
-        kind = type(site["fn"]).__name__
-        for parameter, value, _ in constrained_values(site["fn"]):
-            yield f"{name}.{parameter}", kind, line, value
+        kind, fn = type(site["fn"]).__name__, site["fn"]
+        asked = settled_parameters(fn) if settles else fn
+        pairs = zip(constrained_values(fn), constrained_values(asked), strict=True)
+        for (parameter, value, _), (_, new, _) in pairs:
+            yield f"{name}.{parameter}", kind, line, value, new

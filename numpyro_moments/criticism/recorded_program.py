@@ -132,14 +132,17 @@ def own_value(value: Any) -> Any:
 
 
 def sites_among(
-    results: Sequence[Any], wanted: Iterator[tuple[str, str, str, Any]]
+    results: Sequence[Any], wanted: Iterator[tuple[str, str, str, Any, Any]]
 ) -> tuple[list[RecordedOperation], list[int]]:
-    """Return records of the sites and parameters among the results, and their indices."""
+    """Return records of the sites and parameters among the results, and their indices.
+
+    ``wanted`` has a name, a kind, a line, the result, and the value that is recorded.
+    """
     operations, places = [], []
-    for name, kind, line, value in wanted:
+    for name, kind, line, value, asked in wanted:
         place = next((k for k, result in enumerate(results) if result is value), None)
         if place is not None:
-            operations.append(RecordedOperation(kind, line, own_value(value), name))
+            operations.append(RecordedOperation(kind, line, own_value(asked), name))
             places.append(place)
     return operations, places
 

@@ -139,6 +139,7 @@ def moment_traces(
     *,
     predicting: bool = False,  # whether sites without observations stay undrawn
     evaluator: Callable[..., Interpreter] = Interpreter,
+    settles: bool = True,  # whether parameters get the covariances that are computed backwards
 ) -> Traces:
     """Run guide and model as NumPyro's ELBOs do, with moments in place of samples."""
     messengers = partial(MomentMessenger, sample_sites=sample_sites), observing(predicting)
@@ -155,7 +156,7 @@ def moment_traces(
     if sample_sites:
         _check_known(sample_sites, guide_sites)
     check_masked_rows(model_sites, guide_sites)
-    if propagation.is_backward:
+    if settles and propagation.may_sweep:
         settle(model_sites, guide_sites)
     return Traces.of(guide_sites, model_sites)
 

@@ -80,7 +80,7 @@ def moment_accuracy(
         *data: arguments of both, with or without observations.
         num_samples: number of draws, at least 40; means are compared to 1 / √n standard
             deviations.
-        covariance: ``"full"`` or ``"diagonal"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         **named: arguments of model and guide by name.
 

@@ -108,7 +108,7 @@ def moment_traces(
     if sample_sites:
         _check_sample_sites(sample_sites, traces[1])
     check_masked_rows(traces[0].nodes, traces[1].nodes)
-    if propagation.is_backward:
+    if propagation.may_sweep:
         settle(traces[0].nodes, traces[1].nodes)
     return traces
 

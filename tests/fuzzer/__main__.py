@@ -45,7 +45,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--backend", choices=("pyro", "numpyro"), default="pyro")
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--covariance", choices=("full", "diagonal"), default="full")
+    parser.add_argument("--covariance", choices=("full", "backward", "diagonal"), default="full")
     parser.add_argument("--dropout", action="store_true", help="programs with layers of dropout")
     parser.add_argument("--show", type=int, default=5, help="failures that are printed")
     parser.add_argument("--refusals", type=int, default=0, help="causes that are printed")
@@ -96,10 +96,6 @@ def _jax_host() -> Host:
     return jax_host()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def minimised(program: Program, still_fails: Callable[[Program], bool]) -> Program:
     """Shorten while the program fails.
 
@@ -132,3 +128,7 @@ def _as_input(program: Program, name: str) -> Input:
     means = [torch.as_tensor(one.mean) for one in program.inputs.values()]
     mean = program.values("torch", [name])(*means)[0].numpy().copy()
     return Input(mean, np.full(mean.shape, SCALE**2))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

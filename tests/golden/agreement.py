@@ -49,8 +49,12 @@ def covering(programs: int) -> list[str]:
         groups.setdefault(name.rpartition(", ")[0], []).append(name)
     in_turn = [cells[n % len(cells)] for n, cells in enumerate(groups.values())]
     further = [f"categorical, DVIGuide, {title}" for title in losses.FURTHER]
+    count = len(moments.MODES)
     modes = [
-        name for of_kind in kinds.values() for n, name in enumerate(of_kind) if n % 4 in (0, 3)
+        name
+        for of_kind in kinds.values()
+        for n, name in enumerate(of_kind)
+        if n % count == n // count % count
     ]
     return [*modes, *dict.fromkeys([*in_turn, *further])]
 

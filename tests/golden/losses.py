@@ -24,8 +24,10 @@ TARGETS = {"y", "classes", "binary", "counts", "times", "levels", "effects"}
 GUIDES = {"DVIGuide": {}, "TridiagonalGuide": {}, "MCDropoutGuide": {"p": 0.2}}
 OBJECTIVES = {
     "ELBO full": ("DeterministicELBO", {}),
+    "ELBO backward": ("DeterministicELBO", {"covariance": "backward"}),
     "ELBO diagonal": ("DeterministicELBO", {"covariance": "diagonal"}),
     "BB-α full": ("BBAlphaELBO", {"alpha": 0.5}),
+    "BB-α backward": ("BBAlphaELBO", {"alpha": 0.5, "covariance": "backward"}),
     "BB-α diagonal": ("BBAlphaELBO", {"alpha": 0.5, "covariance": "diagonal"}),
 }
 FURTHER = {

@@ -13,7 +13,7 @@ from tests.fuzzer.checking import Host, jax_host, torch_host
 from tests.fuzzer.programs import Input, generate, generate_with_dropout
 from tests.golden.recording import recorded
 
-MODES = ("full", "diagonal")
+MODES = ("full", "diagonal", "backward")
 DROPOUT = 5  # one in so many random programs has layers of dropout
 Case = tuple[str, Callable, list[Input]]  # a name, a function of a framework, and its inputs
 

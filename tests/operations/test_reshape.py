@@ -10,7 +10,7 @@ import pytest
 from moment_calculus.errors import CovarianceDroppedWarning
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 
 generator = np.random.default_rng(4)
@@ -42,6 +42,6 @@ def test_a_split_axis_keeps_the_covariance_of_its_last_part(parts):
 
 @pytest.mark.parametrize("shape", [(12,), (6, 2), (2, 6)])
 def test_a_merged_axis_says_what_is_lost_and_what_to_do(shape):
-    with pytest.warns(CovarianceDroppedWarning, match=r"as independent; .*sample_sites="):
+    with pytest.warns(CovarianceDroppedWarning, match=r"variances alone; .*covariance='backward'"):
         merged = reshape(value(), shape)
     assert not merged.has_covariance

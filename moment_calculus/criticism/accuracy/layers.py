@@ -14,6 +14,7 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.combinators import with_arrays_moved
 from moment_calculus.functions.pairs.mehler import mehler_certificate
 from moment_calculus.numerics.arrays import Array, constants, namespace, to_numpy
+from moment_calculus.operations.backward.settled import asked_value, is_pulled_back
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import Bits, Noise, Uniform
 from moment_calculus.operations.linear.maps import LinearMap
@@ -29,6 +30,10 @@ from moment_calculus.values.spread import features_last
 
 MATCHED = "its input is matched by a Gaussian, which it is not"
 DROPPED = 'covariance="diagonal" drops the dependence between its inputs'
+BACKWARD = (
+    'covariance="backward" takes functions by their expected derivatives, at variances of their '
+    "inputs without the dependence between units"
+)
 APPROXIMATE = "the moments of this function are approximate even for a Gaussian input"
 BOOK = "by a rule of the rule book '{name}'"
 
@@ -40,6 +45,8 @@ def reason_of(value: Gaussian) -> str:
     if isinstance(value.step, LogitsStep | Normalised):
         return APPROXIMATE
     sources = value.step.inputs
+    if is_pulled_back(value):
+        return BACKWARD
     if (
         not value.propagation.has_full_covariance
         and value.step.assumes_independence
@@ -238,8 +245,8 @@ def _only_moves(value: Gaussian) -> bool:
 
 
 def _layer(item: RecordedOperation, index: int, value: Gaussian) -> Layer:
-    reason, variance = reason_of(value), value.variance
-    arrays = (value.mean, variance, _first_covariances(value), _certificate(value))
+    reason, asked = reason_of(value), asked_value(value)
+    arrays = (value.mean, asked.variance, _first_covariances(value), _certificate(value))
     names = _operation(item, value), item.line, item.site
     return Layer(*names, index, value.shape, value.axis, reason, arrays)
 

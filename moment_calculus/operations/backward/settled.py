@@ -72,6 +72,12 @@ class _Settled(OfOneSource):
     place: int
     identity = True
 
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        return cotangent
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        return axis
+
     def entries(self, value: Gaussian) -> Entries | None:
         return self.source.step.entries(self.source)
 
@@ -95,8 +101,15 @@ def asked_value(value: Any) -> Any:
     if not hasattr(value, "gaussian"):
         return value
     gaussian = value.gaussian()
-    asks = gaussian.propagation.is_backward and needs_sweep(gaussian, elements_apart=False)
+    asks = gaussian.propagation.may_sweep and needs_sweep(gaussian, elements_apart=False)
     return settled(gaussian) if asks else gaussian
+
+
+def is_pulled_back(value: Gaussian) -> bool:
+    """Return whether a sweep backwards finds what is asked of a value."""
+    if isinstance(value.step, _Settled):
+        return not asked.is_exact(value.step.source)
+    return value.propagation.is_backward and not asked.is_exact(value)
 
 
 def _of_group(values: Sequence[Gaussian]) -> list[Gaussian]:
@@ -126,7 +139,7 @@ def needs_sweep(value: Gaussian, elements_apart: bool) -> bool:
     if not asked.is_exact(value):
         return True
     known = value.axis is None or value.has_covariance or value.independent
-    return not (known or elements_apart)
+    return not (known or elements_apart or value.propagation.has_full_covariance)
 
 
 def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, Any]:

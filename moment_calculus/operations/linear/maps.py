@@ -18,6 +18,7 @@ from moment_calculus.numerics.arrays import (
     Array,
     affine,
     affine_squared,
+    axis_moved,
     constants,
     diagonal_matrix,
     namespace,
@@ -37,8 +38,8 @@ from moment_calculus.operations.shapes.moves import (
     Permuted,
     move_axis,
     moved,
-    warn_dropped,
     with_trailing_features,
+    without_covariance,
 )
 from moment_calculus.operations.shapes.reshaping import broadcast, flattened, reshape
 from moment_calculus.operations.shapes.selection import index_features
@@ -63,7 +64,7 @@ def features_of(x: Gaussian) -> Gaussian:
     if not keeps_features and x.shape[-1] > 1:
         if x.propagation.has_full_covariance and (vector := as_vector(x)) is not None:
             return vector
-        warn_dropped(x, "a linear map over an axis of the batch")
+        x = without_covariance(x, "a linear map over an axis of the batch")
     return with_trailing_features(x)
 
 
@@ -181,7 +182,7 @@ class LinearMap(Step):
     )
     shared_weight: Any = None  # these weights
     linear_in_chains: bool = False
-    weight: Any = None  # the random M
+    random_matrix: Any = None  # the random M
     expected_inputs: Array = None  # the mean of x, if M is random
     noise: AddedCovariance = NO_NOISE  # by random M and c, with what x adds to them
 
@@ -223,7 +224,7 @@ class LinearMap(Step):
         if self.inputs[place] is not self.mapped or axis != value.axis:
             return None
         rows = cotangent[..., None] * self.matrix
-        return namespace(rows).moveaxis(rows, -2, 1)
+        return axis_moved(rows, -2, 1)
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         """Return an axis of the batch, or any axis of the bias."""
@@ -235,16 +236,16 @@ class LinearMap(Step):
 
     def outer_inputs(self, value: Gaussian, place: int) -> Array | None:
         """Return the mean of x beside a random matrix."""
-        matrix = self.inputs[place] is self.weight and len(self.weight.shape) == 2
+        matrix = self.inputs[place] is self.random_matrix and len(self.random_matrix.shape) == 2
         return self.expected_inputs if matrix else None
 
     def own(self, value: Gaussian) -> Added | None:
         """Return S v, the noise of random weights times that of random inputs."""
-        if self.weight is None or self.mapped is None:
+        if self.random_matrix is None or self.mapped is None:
             return None
         if value.axis is None:
-            return Added(self.mapped.variance @ self.weight.variance)
-        return Added(affine(self.mapped.variance, self.weight.variance))
+            return Added(self.mapped.variance @ self.random_matrix.variance)
+        return Added(affine(self.mapped.variance, self.random_matrix.variance))
 
     def absorbed(self, value: Gaussian) -> tuple[tuple[int, ...], Added | None]:
         """Return weight and bias, which add noise to the outputs of one row."""
@@ -359,7 +360,7 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
         linear_in_chains=joint is not None,
         certain_inputs=None if own is None else x,
         shared_weight=own,
-        weight=w if isinstance(w, Gaussian) else None,
+        random_matrix=w if isinstance(w, Gaussian) else None,
         expected_inputs=x,
         noise=noise,
     )
@@ -431,7 +432,7 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
             matrix_per_row,
             not x.uses_covariance or bool(share_sites(x, *random_operands(w, b))),
             not noise.off_diagonals,
-            weight=w if isinstance(w, Gaussian) else None,
+            random_matrix=w if isinstance(w, Gaussian) else None,
             expected_inputs=x.mean,
             noise=noise,
         ),

@@ -156,7 +156,7 @@ def _scalar_products(x: Any, vector: Gaussian) -> Gaussian:
             x,
             row,
             assumes_independence,
-            weight=vector,
+            random_matrix=vector,
             expected_inputs=x.mean,
         )
         variance = variance + mapped_covariance(x, row)[..., 0, 0] + x.variance @ vector.variance

@@ -268,7 +268,8 @@ def product(value: Any, axis: int) -> Value:
         )
     along_batch = gaussian.axis is None or axis != len(gaussian.shape) + gaussian.axis
     long = gaussian.shape[axis] > 1  # a product of one factor is the factor
-    if long and along_batch and gaussian.propagation.replacement(PRODUCT) is None:
+    apart = gaussian.independent or not gaussian.propagation.is_backward
+    if long and along_batch and apart and gaussian.propagation.replacement(PRODUCT) is None:
         return _product_over_batch(gaussian, axis)
     return reduce(multiply, unstack(gaussian, axis))
 

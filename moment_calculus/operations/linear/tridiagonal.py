@@ -51,7 +51,7 @@ class _TridiagonalStep(Root):
     def own(self, value: Gaussian) -> Added:
         """Return the tridiagonal covariance, which is not formed."""
         variance = value.variance
-        return Added(None, lambda c: c * variance + neighbours(c, self.between, 1))
+        return Added(variance, lambda c: c * variance + neighbours(c, self.between, 1))
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array:
         """Return the covariance of neighbours; zeros for every other offset."""
@@ -178,9 +178,9 @@ class AddedCovariance(NamedTuple):
 
     def as_added(self) -> Added | None:
         """Return the covariance for cotangents of the outputs."""
-        if not self.off_diagonals:
-            return None if self.variance is None else Added(self.variance)
-        return Added(None, self._times)
+        if self.variance is None:
+            return None
+        return Added(self.variance, self._times if self.off_diagonals else None)
 
     def _times(self, cotangent: Array) -> Array:
         image = cotangent * self.variance

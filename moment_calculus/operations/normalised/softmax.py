@@ -84,14 +84,14 @@ class LogitsStep(Step):
         return ((cotangent * self._shares(value)[0])[..., None, :] @ self.jacobian)[..., 0, :]
 
     def own(self, value: Gaussian) -> Added:
-        """Return the variances beyond those of the linear part, for independent logits."""
+        """Return the variances beyond those of the linear part."""
         return Added(self._shares(value)[1])
 
     def _shares(self, value: Gaussian) -> tuple[Array, Array]:
         """Return the factors of the rows of the Jacobian, and the variances beyond them."""
-        xp, spread = namespace(value.mean), self.inputs[0].variance[..., None, :]
-        explained = xp.sum(self.jacobian * self.jacobian * spread, axis=-1)
-        return shrunk(value.variance, explained)
+        x, jacobian = self.inputs[0], self.jacobian
+        image = jacobian @ x.covariance if x.has_covariance else jacobian * x.variance[..., None, :]
+        return shrunk(value.variance, namespace(value.mean).sum(image * jacobian, axis=-1))
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         """Return the axis itself, but not that of the classes."""

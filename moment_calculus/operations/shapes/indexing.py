@@ -22,7 +22,7 @@ from moment_calculus.operations.shapes.moves import (
     move_axis,
     moved,
     permute,
-    warn_dropped,
+    without_covariance,
 )
 from moment_calculus.operations.shapes.reshaping import flattened, reshape
 from moment_calculus.operations.shapes.selection import (
@@ -236,10 +236,9 @@ def _select_variances(
     # Independent components lose nothing; where one may occur twice they become scalars.
     scalars = not move(value.mean).shape or (value.independent and not distinct)
     ties = none_or_all(value.independent and distinct)
-    result = moved(Rearranged(value, move), None if scalars else -1, ties=ties)
-    if math.prod(result.shape) > 1 and may_lose_dependence(value):
-        warn_dropped(value, what)
-    return result
+    if math.prod(move(value.mean).shape) > 1 and may_lose_dependence(value):
+        value = without_covariance(value, what)
+    return moved(Rearranged(value, move), None if scalars else -1, ties=ties)
 
 
 def unstack(value: Value, axis: int) -> tuple[Value, ...]:
@@ -289,7 +288,7 @@ def gather(value: Any, indices: Array, axis: int) -> Any:
         step = _GatheredFeatures(value, select, indices)
         return moved(step, value.axis, dense=full, joint=True, ties=ties)
     if value.axis is not None and may_lose_dependence(value):
-        warn_dropped(value, "a choice of elements of the batch for every feature")
+        value = without_covariance(value, "a choice of elements of the batch for every feature")
     return moved(Rearranged(value, select), value.axis)
 
 

@@ -6,12 +6,13 @@ scale of a likelihood, for example).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NoReturn
 
-from moment_calculus.errors import CovarianceDroppedWarning, warn_user
+from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.values import Deferred, Gaussian, Spread, Ties
@@ -228,14 +229,45 @@ def may_lose_dependence(value: Gaussian) -> bool:
     return value.propagation.has_full_covariance and not value.independent
 
 
+@dataclass(frozen=True, eq=False)
+class _Dropped(Moved):
+    """Step that keeps the variances of a value alone."""
+
+    drops_covariance = True
+    identity = True
+    componentwise = True
+
+
+def without_covariance(value: Gaussian, what: str) -> Gaussian:
+    """Return a value without its covariance, and warn once per line."""
+    warn_dropped(value, what)
+    return moved(_Dropped(value), value.axis, ties=value.ties)
+
+
 def warn_dropped(value: Gaussian, what: str) -> None:
-    """Warn once per line that only the diagonal of a covariance is kept."""
+    """Warn once per line that functions which follow have the variances of a value alone."""
+    if value.propagation.is_backward:
+        return
     warn_user(
         f"{what} mixes the feature axis of a covariance that depends on latent site(s) "
-        f"{', '.join(sorted(value.sites))}: only the variances are kept, and what follows takes "
-        "the components as independent; keep the outputs of a layer on an axis of their own (a "
-        "mean over positions instead of a reshape), or draw a site by naming it in sample_sites=",
+        f"{', '.join(sorted(value.sites))}: functions that follow have the variances alone; the "
+        "covariance of a likelihood's parameters and of predictions is computed backwards instead, "
+        "as by covariance='backward', which does not warn",
         CovarianceDroppedWarning,
+    )
+
+
+def refuse_dense(value: Gaussian, what: str) -> NoReturn:
+    """Raise UnsupportedMoments for a covariance of all positions and features of a datum."""
+    elements = math.prod(value.shape[1:])
+    needed = value.shape[0] * elements**2 * value.mean.dtype.itemsize
+    raise UnsupportedMoments(
+        f"{what} of values of shape {value.shape}, which depend on latent site(s) "
+        f"{', '.join(sorted(value.sites))}: with covariance='full' it needs the covariance of all "
+        f"positions and features, {needed} bytes, which is not carried",
+        sites=value.sites,
+        remedy="use covariance='backward', which is as exact and needs no such matrix, or "
+        "covariance='diagonal'",
     )
 
 

@@ -17,8 +17,8 @@ from moment_calculus.operations.shapes.moves import (
     may_lose_dependence,
     moved,
     swap_last,
-    warn_dropped,
     with_batch,
+    without_covariance,
 )
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Deferred, Gaussian, Ties
@@ -316,7 +316,7 @@ def _on_axis(value: Gaussian, axis: int | None) -> Gaussian:
     if may_lose_dependence(value):
         if axis == -1 and value.axis is None and (vector := as_vector(value)) is not None:
             return vector  # e.g. elements of a plate that share one scalar, beside a vector
-        warn_dropped(value, f"an elementwise operation along axis {axis}")
+        value = without_covariance(value, f"an elementwise operation along axis {axis}")
     return moved(_WithoutCovariance(value, shape), axis, ties=none_or_all(value.independent))
 
 
@@ -358,7 +358,7 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
         if value.has_covariance and (vector := flattened(value)) not in (None, value):
             return reshape(vector, shape)
         if may_lose_dependence(value):
-            warn_dropped(value, f"a reshape from {value.shape} to {shape}")
+            value = without_covariance(value, f"a reshape from {value.shape} to {shape}")
         return moved(Reshaped(value, shape), -1 if shape else None, ties=ties)
     return with_batch(_Regrouped(value, shape, axis), axis)
 

@@ -131,7 +131,7 @@ class _Chained(Step):
         """Return the covariance beyond that of the linear part."""
         linear = (self.slopes * self.inputs[0].variance[..., None, :]) @ self.slopes.mT
         rest = value.joint_covariance() - linear
-        return Added(None, lambda cotangent: times_rows(rest, cotangent))
+        return Added(diagonal(rest), lambda cotangent: times_rows(rest, cotangent))
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         return axis if axis != -1 else None

@@ -11,14 +11,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from moment_calculus.errors import CovarianceDroppedWarning, warn_user
-from moment_calculus.numerics.arrays import Array, device, diagonal_matrix, identity_like, namespace
+from moment_calculus.numerics.arrays import (
+    Array,
+    axis_moved,
+    device,
+    diagonal_matrix,
+    identity_like,
+    namespace,
+)
 from moment_calculus.numerics.derivatives import transposed_each, transposed_with
 from moment_calculus.operations.linear.checks import (
     check_independent_components,
     check_no_shared_sites,
 )
 from moment_calculus.operations.linear.maps import mean_of
+from moment_calculus.operations.shapes.moves import refuse_dense
 from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.covariances import lag_covariance, shifted
 from moment_calculus.values.spread import features_last
@@ -113,10 +120,10 @@ class _Convolved(Step):
             return None
         xp, inputs = namespace(cotangent), mean_of(self.x)
         like = xp.zeros_like(self.w.mean)
-        data = xp.expand_dims(xp.moveaxis(inputs, batch[0], 0), axis=batch[0] + 1)
-        rows = xp.expand_dims(xp.moveaxis(cotangent, batch[1] + 1, 0), axis=batch[1] + 2)
+        data = xp.expand_dims(axis_moved(inputs, batch[0], 0), axis=batch[0] + 1)
+        rows = xp.expand_dims(axis_moved(cotangent, batch[1] + 1, 0), axis=batch[1] + 2)
         pulled = transposed_with(self.kernel, like, data, rows)
-        return xp.moveaxis(pulled, 0, 1)
+        return axis_moved(pulled, 0, 1)
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         batch = self.layout.batch
@@ -146,13 +153,8 @@ class _Convolved(Step):
         if not isinstance(self.x, Gaussian) or not self.x.propagation.has_full_covariance:
             return False
         if not self.x.independent:
-            warn_user(
-                "a convolution of hidden values that depend on latent site(s) "
-                f"{', '.join(sorted(self.x.sites))}: covariances between positions and channels "
-                "are not carried through it, only the variances are kept",
-                CovarianceDroppedWarning,
-            )
-        return self.x.independent
+            refuse_dense(self.x, "a convolution")
+        return True
 
     def joint(self) -> Array:
         """Return the covariance between the channels at each position, for independent inputs."""
@@ -171,11 +173,11 @@ class _Convolved(Step):
     def _between_channels(self, mean: Array) -> Array:
         """Return Σ M_o M_o′ v for channels of each group, [..., groups, size, size]."""
         xp, place, groups = namespace(mean), self.layout.weight_features, self.layout.groups
-        first = xp.moveaxis(mean, place, 0)
+        first = axis_moved(mean, place, 0)
         rest, size = first.shape[1:], first.shape[0] // groups
         split = xp.reshape(first, (groups, size, *rest))
         pairs = xp.reshape(split[:, :, None] * split[:, None], (-1, *rest))
-        result = self.kernel(self.x.variance, xp.moveaxis(pairs, 0, place))
+        result = self.kernel(self.x.variance, axis_moved(pairs, 0, place))
         last = features_last(result, self.layout.features)
         return xp.reshape(last, (*last.shape[:-1], groups, size, size))
 

@@ -105,6 +105,11 @@ class _LargestEntries(Opaque):
     shares: tuple[Array, ...] = ()
     stacked: Gaussian = None  # type: ignore[assignment]  # the entries of each window
 
+    @property
+    def drops_covariance(self) -> bool:  # type: ignore[override]
+        """Whether the source has a covariance, which the result has not."""
+        return self.inputs[0].has_covariance
+
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         scaled, shape = cotangent * self._shares_out(value)[0], self.inputs[0].shape
         slices = [self.windows.slices_at(part, shape) for part in self.windows.places()]

@@ -232,7 +232,8 @@ def _over_batch(
         warn_dropped(value, "a sum over windows of positions")
     ties = Ties.FEATURES if independent and windows.disjoint else Ties.ALL
     spread = Spread(positive_part(variance), covariance)
-    return _window_value(value, value, windows, kernel, spread, ties)
+    dropped = value.has_covariance and not independent
+    return _window_value(value, value, windows, kernel, spread, ties, dropped)
 
 
 def _as_independent(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Gaussian:

@@ -48,8 +48,11 @@ def of_features(value: Gaussian) -> list[Seed]:
 
 def is_exact(value: Gaussian) -> bool:
     """Return whether the forward sweep drops no covariance on the way to a value."""
-    steps = (part.step for part in ancestors(value))
-    return not any(step.assumes_independence or step.drops_covariance for step in steps)
+    full = value.propagation.has_full_covariance
+    return not any(
+        part.step.drops_covariance or (part.step.assumes_independence and not full)
+        for part in ancestors(value)
+    )
 
 
 def variance(value: Gaussian) -> Array:

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, identity_like, namespace, sums_of_rows
+from moment_calculus.numerics.arrays import (
+    Array,
+    axis_moved,
+    identity_like,
+    namespace,
+    sums_of_rows,
+)
 
 FEW = 3  # up to so many numbers of a row are multiplied pair by pair
 
@@ -61,7 +67,7 @@ class Cotangent:
         xp, lead = namespace(rows), tuple(self.array.shape[: self.lead])
         before, after = lead[: 1 + row], lead[2 + row :]
         apart = xp.reshape(rows, (*before, *after, *rows.shape[1:]))
-        return xp.moveaxis(apart, len(before) + len(after), 1 + row)
+        return axis_moved(apart, len(before) + len(after), 1 + row)
 
     def spread(self, row: int) -> Cotangent:
         """Return the same with an axis of the rows in its slot, zero for other rows' elements."""
@@ -70,7 +76,7 @@ class Cotangent:
             return self
         size, rank = self.array.shape[axis], self.array.ndim
         xp = namespace(self.array)
-        identity = identity_like(xp.moveaxis(self.array, axis, -1)[(0,) * (rank - 1)])
+        identity = identity_like(axis_moved(self.array, axis, -1)[(0,) * (rank - 1)])
         shape = [1] * rank
         shape[1 + row], shape[axis] = size, size
         array = self.array * xp.reshape(identity, tuple(shape))
@@ -79,7 +85,7 @@ class Cotangent:
     def in_slot(self, row: int) -> Cotangent:
         """Return the sums over other axes kept: the carrying axis becomes the slot's, size one."""
         axis, xp = self.axis_of(row), namespace(self.array)
-        array = xp.moveaxis(self.array, axis, 1 + row)
+        array = axis_moved(self.array, axis, 1 + row)
         array = xp.reshape(array, (*array.shape[: 2 + row], *array.shape[3 + row :]))
         return Cotangent(xp.expand_dims(array, axis=axis), _without(self.carried, row))
 
@@ -134,8 +140,9 @@ def products(left: Array, right: Array) -> Array:
     """Return Σ over the trailing axis of l_k r_l, [*rows, K, K], for arrays [K, *rows, m]."""
     xp, count = namespace(left), left.shape[0]
     if count > FEW:
-        return xp.moveaxis(left, 0, -2) @ xp.moveaxis(right, 0, -1)
-    return xp.moveaxis(sums_of_rows(left[:, None] * right[None]), (0, 1), (-2, -1))
+        return axis_moved(left, 0, -2) @ axis_moved(right, 0, -1)
+    sums = sums_of_rows(left[:, None] * right[None])
+    return axis_moved(axis_moved(sums, 0, -1), 0, -1)
 
 
 @dataclass(frozen=True)

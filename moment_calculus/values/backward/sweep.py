@@ -6,10 +6,11 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, affine, namespace, squared
+from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.backward.cotangents import Cotangent, OuterCotangent, products
 from moment_calculus.values.backward.residuals import SharedResiduals
 from moment_calculus.values.gaussian import Gaussian
@@ -19,11 +20,17 @@ from moment_calculus.values.step import Added, entries_of
 REMEDY = "use covariance='diagonal' or 'full', smaller batches, or raise memory_limit"
 
 
+Kind = Literal["variance", "covariance", "joint"]
+"""Of the components of a value, between them, or of functions of one Gaussian together."""
+
+
 class Part(NamedTuple):
     """What one value adds to the covariance of what is asked for."""
 
     value: Gaussian
     covariance: Array  # [*rows, K, K]
+    kind: Kind = "variance"
+    elements: Array | None = None  # of its variance, what each component adds, [*rows, m]
 
 
 @dataclass(frozen=True)
@@ -38,20 +45,36 @@ class _Graph:
     """The values from which others were computed, and how often each of them is used."""
 
     def __init__(self, values: Sequence[Gaussian]) -> None:
-        self.uses: dict[int, int] = {}
+        self.uses = {value.serial: 0 for value in values}
         self.leaves: list[Gaussian] = []
-        waiting, seen = list(values), {value.serial for value in values}
+        self._alone: dict[int, bool] = {}
+        self._count_uses(values)
+
+    def _count_uses(self, values: Sequence[Gaussian]) -> None:
+        waiting = list(values)
         while waiting:
             value = waiting.pop()
             if _is_leaf(value):
                 self.leaves.append(value)
                 continue
             for source in value.step.inputs:
-                self.uses[source.serial] = self.uses.get(source.serial, 0) + 1
-                if source.serial not in seen:
-                    seen.add(source.serial)
+                if source.serial not in self.uses:
                     waiting.append(source)
-        self._alone: dict[int, bool] = {}
+                self.uses[source.serial] = self.uses.get(source.serial, 0) + 1
+
+    def replaces(self, moved: Gaussian, value: Gaussian) -> bool:
+        """Take one value for another, if nothing else uses what it is not computed from itself."""
+        kept = {part.serial for part in ancestors(moved) if part.serial in self.uses}
+        is_left = lambda part, place: part.step.inputs[place].serial not in kept  # noqa: E731
+        left = list(ancestors(value, is_left))
+        if any(self.uses[part.serial] != 1 for part in left[1:]):
+            return False
+        for part in left:
+            for source in part.step.inputs:
+                self.uses[source.serial] -= 1
+        self.uses[moved.serial] = 0
+        self._count_uses([moved])
+        return True
 
     def is_alone(self, value: Gaussian) -> bool:
         """Return whether a value is a leaf whose elements no other leaf contains."""
@@ -88,7 +111,7 @@ class Sweep:
             self._send(seed.value, seed.cotangent)
         while self._queue:
             self._visit(self._values.pop(-heapq.heappop(self._queue)))
-        self.parts += [Part(*pair) for pair in self.residuals.parts()]
+        self.parts += [Part(*pair, "joint") for pair in self.residuals.parts()]
 
     def covariance(self) -> Array:
         """Return the covariance of what is asked for, [*rows, K, K]."""
@@ -155,12 +178,17 @@ class Sweep:
     def _add(self, value: Gaussian, added: Added, cotangent: Cotangent) -> None:
         self.residuals.note(value, cotangent)
         left = cotangent.by_rows()
-        if added.times is None:
+        is_diagonal = added.times is None or value.axis in cotangent.carried
+        if is_diagonal or self.split:
             times = left * cotangent.by_rows(cotangent.wide(added.variance))
-        else:
-            image = added.times(cotangent.flat())
-            times = cotangent.by_rows(cotangent.unflattened(image))
-        self.parts.append(Part(value, products(left, times)))
+            elements = (left * times)[0] if self.split else None
+            self.parts.append(Part(value, products(left, times), "variance", elements))
+        if not is_diagonal:
+            image = cotangent.unflattened(added.times(cotangent.flat()))  # type: ignore[misc]
+            if self.split:
+                image = image - cotangent.array * cotangent.wide(added.variance)
+            kind: Kind = "covariance" if self.split else "variance"
+            self.parts.append(Part(value, products(left, cotangent.by_rows(image)), kind))
 
     def _pull(self, value: Gaussian, place: int, source: Gaussian, cotangent: Cotangent) -> None:
         step = value.step
@@ -182,10 +210,10 @@ class Sweep:
         """Return the value with a move of rows before the step of its source, if that is known."""
         if not _mixed_rows(value, place, cotangent):
             return None
-        if self.graph.uses.get(value.step.inputs[place].serial) != 1:
-            return None
         moved = value.step.move_inputs_first(value)
-        return moved if moved is not None and moved.shape == value.shape else None
+        if moved is None or moved.shape != value.shape:
+            return None
+        return moved if self.graph.replaces(moved, value) else None
 
     def _pulled(
         self, value: Gaussian, place: int, cotangent: Cotangent, row: int | None
@@ -279,7 +307,7 @@ def _outer_products(value: Gaussian, uses: Sequence[OuterCotangent], variance: A
             return products(left, left * affine(squared(right), variance))
         matrices = left.mT @ right
     else:
-        matrices = sum(use.scale * pair[0].mT @ pair[1] for use, pair in _with_sides(uses))
+        matrices = sum(use.scale * (pair[0].mT @ pair[1]) for use, pair in _with_sides(uses))
     xp = namespace(matrices)
     flat = xp.reshape(matrices, (*matrices.shape[:-2], -1))
     return products(flat, flat * xp.reshape(variance, (-1,)))

@@ -78,7 +78,9 @@ def test_wrong_arguments_are_refused():
         DeterministicELBO(sample_sites="w")
     with pytest.raises(ValueError, match="num_particles=0"):
         DeterministicELBO(num_particles=0)
-    with pytest.raises(ValueError, match="covariance='dense' is not one of full, diagonal"):
+    with pytest.raises(
+        ValueError, match="covariance='dense' is not one of full, backward, diagonal"
+    ):
         DeterministicELBO(covariance="dense")
 
 

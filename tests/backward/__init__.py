@@ -1,0 +1,1 @@
+"""Covariances that are computed backwards."""
