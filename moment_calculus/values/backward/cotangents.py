@@ -138,8 +138,7 @@ def _without(carried: tuple[int | None, ...], row: int) -> tuple[int | None, ...
 
 def products(left: Array, right: Array) -> Array:
     """Return Σ over the trailing axis of l_k r_l, [*rows, K, K], for arrays [K, *rows, m]."""
-    xp, count = namespace(left), left.shape[0]
-    if count > FEW:
+    if left.shape[0] > FEW:
         return axis_moved(left, 0, -2) @ axis_moved(right, 0, -1)
     sums = sums_of_rows(left[:, None] * right[None])
     return axis_moved(axis_moved(sums, 0, -1), 0, -1)
