@@ -215,9 +215,12 @@ class _Applied(Step):
         )[1]
         return base, base, math.sqrt(0.5) * second / scale / scale
 
-    def through(self, place: int, cross: Array) -> Array:
-        """Return the covariance scaled by E f′ (Stein's lemma)."""
-        return rows_scaled(cross, self.gain, self.function[0].axis)
+    def through(self, place: int, cross: Array) -> Array | None:
+        """Return the covariance scaled by E f′ (Stein's lemma); None if they do not broadcast."""
+        base = self.function[0]
+        if not broadcasts(batch_shape(base.shape, base.axis), tuple(cross.shape[:-2])):
+            return None
+        return rows_scaled(cross, self.gain, base.axis)
 
     def _derivatives(self, value: Gaussian) -> tuple[Array, Array]:
         """Return the gain, no larger than the variance allows, and the variance beyond it."""

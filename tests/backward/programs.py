@@ -81,6 +81,13 @@ def weight_and_function(v, w, u):
     return v.plus(v.linear(hidden, w), v.linear(v.linear(like(Z, w), u), bounded))
 
 
+def centred(v, x, w):
+    """Rows without the mean of the batch."""
+    rows = v.plus(v.linear(x, like(A, x)), v.linear(like(X, w), w))
+    mean = v.affine(v.reshape(v.sums(rows, [0]), (1, 2)), 0.25)
+    return v.minus(rows, mean)
+
+
 MLP = {"w": (3, 3), "b": (3,), "u": (2, 3), "c": (2,)}
 CASES = [
     Case(
@@ -177,6 +184,7 @@ CASES = [
         lambda v, steps: v.cumulative(steps, 0),
         linear=True,
     ),
+    Case("a batch without its mean", {"x": (4, 3), "w": (2, 3)}, centred, linear=True),
     Case("perceptron of tanh", MLP, perceptron("tanh")),
     Case("perceptron of relu", MLP, perceptron("relu")),
     Case("residual", {"w": (3, 3), "u": (3, 3), "o": (2, 3)}, residual),

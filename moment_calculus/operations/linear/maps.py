@@ -195,6 +195,11 @@ class LinearMap(Step):
         """Whether an input is x or the bias; covariances by random weights are not followed."""
         return self.inputs[place] is self.mapped or self.inputs[place] is self.bias
 
+    def _is_mapped(self, place: int) -> bool:
+        """Whether an input is x, and not the same value as the matrix."""
+        source = self.inputs[place]
+        return source is self.mapped and (place == 0 or source is not self.random_matrix)
+
     def through(self, place: int, cross: Array) -> Array | None:
         """Multiply the covariance of the input by the matrix; keep that of the bias."""
         if self.inputs[place] is self.mapped:
@@ -207,19 +212,20 @@ class LinearMap(Step):
         if source is self.bias:
             return cotangent
         cotangent = cotangent[..., None] if value.axis is None else cotangent
-        if source is not self.mapped and len(source.shape) == 1:
+        mapped = self._is_mapped(place)
+        if not mapped and len(source.shape) == 1:
             return cotangent * self.expected_inputs
-        if source is not self.mapped:
+        if not mapped:
             like = namespace(cotangent).zeros_like(source.mean)
-            mapped = lambda weight: affine(self.expected_inputs, weight)  # noqa: E731
-            return transposed_each(mapped, like, cotangent)
+            product = lambda weight: affine(self.expected_inputs, weight)  # noqa: E731
+            return transposed_each(product, like, cotangent)
         if matrix.ndim == 2:
             return cotangent @ matrix
         return (cotangent[..., None, :] @ matrix)[..., 0, :]
 
     def pull_rows(self, value: Gaussian, place: int, cotangent: Array, axis: int) -> Array | None:
         """Return the rows of the matrix, scaled."""
-        if self.inputs[place] is not self.mapped or axis != value.axis:
+        if not self._is_mapped(place) or axis != value.axis:
             return None
         rows = cotangent[..., None] * self.matrix
         return axis_moved(rows, -2, 1)
@@ -230,12 +236,12 @@ class LinearMap(Step):
             return axis
         if value.axis is None:  # a scalar product
             return axis - 1
-        return axis if axis != -1 and self.inputs[place] is self.mapped else None
+        return axis if axis != -1 and self._is_mapped(place) else None
 
     def outer_inputs(self, value: Gaussian, place: int) -> Array | None:
         """Return the mean of x beside a random matrix."""
-        matrix = self.inputs[place] is self.random_matrix and len(self.random_matrix.shape) == 2
-        return self.expected_inputs if matrix else None
+        matrix = self.inputs[place] is self.random_matrix and not self._is_mapped(place)
+        return self.expected_inputs if matrix and len(self.random_matrix.shape) == 2 else None
 
     def own(self, value: Gaussian) -> Added | None:
         """Return S v, the noise of random weights times that of random inputs."""
@@ -247,7 +253,7 @@ class LinearMap(Step):
 
     def absorbed(self, value: Gaussian) -> tuple[tuple[int, ...], Added | None]:
         """Return weight and bias, which add noise to the outputs of one row."""
-        places = tuple(i for i, part in enumerate(self.inputs) if part is not self.mapped)
+        places = tuple(place for place in range(len(self.inputs)) if not self._is_mapped(place))
         return places, self.noise.as_added() if places else None
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:

@@ -211,6 +211,7 @@ class Sweep:
         step, source = value.step, value.step.inputs[place]
         if row is not None:
             axis = cotangent.axis_of(row)
+            check_pull_rows(value, source, cotangent, axis)
             rows = step.pull_rows(value, place, cotangent.flat(), axis)
             if rows is not None:
                 array = cotangent.rows_in_slot(rows, row)
@@ -325,6 +326,12 @@ def check_bytes(value: Gaussian, use: OuterCotangent) -> None:
         for r, a in enumerate(outputs.carried)
     )
     _check(value, outputs.array.shape[0] * rows * math.prod(value.shape), "each row by a matrix")
+
+
+def check_pull_rows(value: Gaussian, source: Gaussian, cotangent: Cotangent, axis: int) -> None:
+    """Raise UnsupportedMoments if the derivatives of every element by an input exceed the limit."""
+    lead = math.prod(cotangent.array.shape[: cotangent.lead])
+    _check(value, lead * value.shape[axis] * math.prod(source.shape), "each row by other rows")
 
 
 def check_spread(value: Gaussian, cotangent: Cotangent, row: int) -> None:
