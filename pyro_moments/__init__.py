@@ -15,6 +15,7 @@ from guides.pyro.tridiagonal import TridiagonalGuide
 from moment_calculus import __version__ as __version__
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.arviz_access import loo_weights
+from moment_calculus.criticism.attribution import Attribution
 from moment_calculus.criticism.calibration.calibration import Calibration, calibration
 from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
@@ -30,7 +31,7 @@ from moment_calculus.errors import (
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.optimisation.training import Progress
-from moment_calculus.predictions.site import Moments
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments.criticism.inference_data import loo, to_inference_data
@@ -51,6 +52,7 @@ from pyro_moments.svi import SVI
 
 __all__ = [
     "SVI",
+    "Attribution",
     "BBAlphaELBO",
     "Calibration",
     "CaptureWarning",

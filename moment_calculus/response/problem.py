@@ -11,7 +11,7 @@ import numpy as np
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.pareto import EVEN, FEW, ImportanceWeights, largest_reliable_shape
 from moment_calculus.optimisation.rounds import DeterministicLoss
-from moment_calculus.predictions.site import Moments
+from moment_calculus.predictions.moments import Moments
 
 LONG_AXIS = 100  # shortest axis without a plate whose elements may be independent of each other
 Quantity = str | Callable[[dict[str, Any]], Any]  # a site, or a function of the model's sites

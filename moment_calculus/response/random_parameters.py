@@ -12,7 +12,7 @@ from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.shapes.coordinates import image_of, on_support
 from moment_calculus.operations.shapes.indexing import index as take
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values import Deferred, Gaussian, Value
 from moment_calculus.values.ancestry import shifted_from
 from moment_calculus.values.deferred import Composite

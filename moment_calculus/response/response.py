@@ -10,7 +10,8 @@ import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
-from moment_calculus.predictions.site import Moments, checked_count
+from moment_calculus.predictions.moments import Moments
+from moment_calculus.predictions.site import checked_count
 from moment_calculus.response.corrected_moments import CorrectedMoments
 from moment_calculus.response.inverse_curvature import ENTRIES, MOST
 from moment_calculus.response.problem import (

@@ -11,20 +11,22 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
+from moment_calculus.criticism.attribution import (
+    Attribution,
+    attribution_of,
+    moments_with_attribution,
+)
 from moment_calculus.errors import check_same_model
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
-from moment_calculus.operations.backward.settled import asked_value
 from moment_calculus.optimisation.outcome import check_dictionary, of_fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
+from moment_calculus.predictions.moments import Moments, moments_of_draws
 from moment_calculus.predictions.site import (
     ClosedFormSite,
-    Moments,
     at_site,
     checked_count,
-    moments_of_draws,
-    moments_of_value,
     summed_log_density,
 )
 from moment_calculus.rulebooks import propagation_of
@@ -38,6 +40,7 @@ from numpyro_moments.evaluation.failure_causes import (
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.expected import draw_observations, marginal, moments_and_law
 from numpyro_moments.likelihoods.structure import distributions_in, has_moments, restored
+from numpyro_moments.prediction.means import mean_value
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces, bind, is_factor, moment_traces
 
@@ -71,6 +74,27 @@ class Prediction(ClosedFormSite):
         parts = [part if hasattr(part, "shape") else jnp.asarray(part) for part in parts]
         rules = (*parts, law), marginal(name, base)
         super().__init__(name, fn, inner, *rules, has_classes, Precision.of(parts[0]))
+
+    def attribution(self) -> Attribution:
+        """Attribute the predictive variance to its sources.
+
+        These are the latent sites, the Gaussian match of every activation, products of the
+        noise of weights and of what they multiply, and the noise of the observation; their
+        variances sum to the predictive variance. The mean of an observation is taken as
+        linear in all of them with expected derivatives, as by ``covariance="backward"``.
+        Under another rule for the variance (classes, or a prediction by ``"full"`` or
+        ``"diagonal"``), the difference has a row of its own.
+
+        Returns:
+            :class:`numpyro_moments.Attribution`, with a table and a plot.
+
+        Raises:
+            UnsupportedMoments: if the mean of the distribution has no moments, or the sweep
+                backwards cannot go through a step of the model.
+        """
+        with self._context():
+            attribute = "probs" if isinstance(self._base, CLASSES) else "mean"
+            return attribution_of(self, mean_value(self.distribution, attribute))
 
     def sample(self, n: int, key: jax.Array) -> jax.Array:
         """Draw from the predictive distribution of every element.
@@ -245,7 +269,7 @@ def predict(
         params: trained parameters of the guide (and the model), from ``svi.get_params``;
             ``predict(model, result, x)`` takes those of the fit ``result``.
         *args: the model's arguments, with new inputs and, usually, without observations.
-        covariance: ``"full"`` or ``"diagonal"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the latent sites with ``propagation="sampled"``.
@@ -259,7 +283,7 @@ def predict(
         ``variance``, ``log_prob``, ``quantile`` and ``interval``, ``probs`` and
         ``variation_ratio`` of classes, ``entropy`` and ``mutual_information``,
         ``credible_interval`` of the mean, and ``sample``;
-        :class:`~moment_calculus.predictions.site.Moments` for every deterministic site.
+        :class:`~moment_calculus.predictions.moments.Moments` for every deterministic site.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, a site's
@@ -337,4 +361,4 @@ def prediction_at(name: str, site: dict) -> Any:
     """Return the prediction of a site, or the moments of a deterministic one."""
     if site["type"] == "sample":
         return at_site(Prediction, name, site)
-    return moments_of_value(asked_value(site["value"]))
+    return moments_with_attribution(site["value"])

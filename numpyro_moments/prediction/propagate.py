@@ -8,15 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from moment_calculus.criticism.attribution import moments_with_attribution
 from moment_calculus.objectives.options import check_draws_of_inputs
-from moment_calculus.operations.backward.settled import asked_value
-from moment_calculus.predictions.site import (
-    Moments,
-    as_value,
-    draws_from,
-    moments_of_draws,
-    moments_of_value,
-)
+from moment_calculus.predictions.moments import Moments, as_value, draws_from, moments_of_draws
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.evaluation.failure_causes import check_function
@@ -29,6 +23,7 @@ def _from_parts(_: Any, parts: tuple) -> Moments:
     """Return moments with parts from JAX, which need not be arrays of any shape."""
     moments = object.__new__(Moments)
     moments.mean, moments.variance, moments.covariance = parts
+    moments._attribute = None
     return moments
 
 
@@ -55,7 +50,7 @@ def propagate(
         fn: function or module of the inputs, made of supported operations.
         *inputs: :class:`Moments`, pytrees of them, or certain arrays and other arguments.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
-        covariance: ``"diagonal"`` or ``"full"``.
+        covariance: ``"diagonal"``, ``"full"`` or ``"backward"``.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the inputs with ``propagation="sampled"``.
         rng_key: random key, which sampling needs.
@@ -124,7 +119,7 @@ def _draws(uncertain: Sequence[Moments], count: int, key: Any) -> list[jax.Array
 
 
 def _result(result: Any) -> Moments:
-    return moments_of_value(asked_value(result) if is_random(result) else jnp.asarray(result))
+    return moments_with_attribution(result if is_random(result) else jnp.asarray(result))
 
 
 def _is_moments(leaf: Any) -> bool:

@@ -17,7 +17,7 @@ from numpyro.primitives import Messenger
 
 from guides.numpyro.latent_sites import is_latent
 from moment_calculus.optimisation.weighting import scale_by
-from moment_calculus.predictions.site import Moments
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import Data, Quantities, Quantity, unknown_site
 from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite

@@ -44,9 +44,12 @@ class DeterministicELBO(Objective):
     moments stay in full precision.
 
     Args:
-        covariance: ``"full"`` carries the covariance over the feature axis,
-            ``"diagonal"`` the variances only (O(d) instead of O(d²) memory for each
-            element of the batch).
+        covariance: ``"full"`` carries the covariance over the feature axis, O(d²) memory
+            for each element of the batch. ``"diagonal"`` carries the variances only, O(d).
+            ``"backward"`` carries the variances too, and finds the covariance of what a
+            likelihood asks for by one pull back through the model for each parameter, as
+            exact as ``"full"`` for networks of up to four layers; it also goes through
+            convolutions, tied weights and recurrent cells.
         rules: rule book: ``"exact"`` (covariances of activations without closed pairs by
             32 terms of a series, see
             :func:`moment_calculus.functions.pairs.covariance.covariance`), ``"dvi"`` for

@@ -13,20 +13,22 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
 from guides.families.drawn_sites import with_shared_draws
+from moment_calculus.criticism.attribution import (
+    Attribution,
+    attribution_of,
+    moments_with_attribution,
+)
 from moment_calculus.errors import check_same_model
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.objectives.options import check_particles
-from moment_calculus.operations.backward.settled import asked_value
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
+from moment_calculus.predictions.moments import Moments, moments_of_draws
 from moment_calculus.predictions.site import (
     ClosedFormSite,
-    Moments,
     at_site,
     checked_count,
-    moments_of_draws,
-    moments_of_value,
     summed_log_density,
 )
 from moment_calculus.rulebooks import propagation_of
@@ -79,6 +81,27 @@ class Prediction(ClosedFormSite):
         base, has_classes = inner[0], isinstance(inner[0], CLASSES)
         rules = moments_and_law(name, base), marginal(name, base)
         super().__init__(name, fn, inner, *rules, has_classes, without_gradients)
+
+    def attribution(self) -> Attribution:
+        """Attribute the predictive variance to its sources.
+
+        These are the latent sites, the Gaussian match of every activation, products of the
+        noise of weights and of what they multiply, and the noise of the observation; their
+        variances sum to the predictive variance. The mean of an observation is taken as
+        linear in all of them with expected derivatives, as by ``covariance="backward"``.
+        Under another rule for the variance (classes, or a prediction by ``"full"`` or
+        ``"diagonal"``), the difference has a row of its own.
+
+        Returns:
+            :class:`pyro_moments.Attribution`, with a table and a plot.
+
+        Raises:
+            UnsupportedMoments: if the mean of the distribution has no moments, or the sweep
+                backwards cannot go through a step of the model.
+        """
+        with self._context():
+            attribute = "probs" if isinstance(self._base, CLASSES) else "mean"
+            return attribution_of(self, unwrap(getattr(self.distribution, attribute)))
 
     def sample(self, n: int) -> torch.Tensor:
         """Draw from the predictive distribution of every element, with torch's global generator.
@@ -226,7 +249,7 @@ def predict(
         model: Pyro model.
         guide: trained guide with Gaussian sites, or what ``fit`` returned.
         *args: the model's arguments, with new inputs and, usually, without observations.
-        covariance: ``"full"`` or ``"diagonal"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the latent sites with ``propagation="sampled"``.
@@ -239,7 +262,7 @@ def predict(
         ``variance``, ``log_prob``, ``quantile`` and ``interval``, ``probs`` and
         ``variation_ratio`` of classes, ``entropy`` and ``mutual_information``,
         ``credible_interval`` of the mean, and ``sample``;
-        :class:`~moment_calculus.predictions.site.Moments` for every deterministic site.
+        :class:`~moment_calculus.predictions.moments.Moments` for every deterministic site.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, a site's
@@ -333,5 +356,5 @@ def is_deterministic(site: Any) -> bool:
 def prediction_at(name: str, site: Any) -> Any:
     """Return the prediction of a site, or the moments of a deterministic one."""
     if is_deterministic(site):
-        return moments_of_value(asked_value(unwrap(site["value"])))
+        return moments_with_attribution(unwrap(site["value"]))
     return at_site(Prediction, name, site)

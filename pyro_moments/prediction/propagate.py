@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from moment_calculus.criticism.attribution import moments_with_attribution
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.objectives.options import check_draws_of_inputs
-from moment_calculus.operations.backward.settled import asked_value
-from moment_calculus.predictions.site import (
+from moment_calculus.predictions.moments import (
     Moments,
     as_value,
     draws_from,
@@ -43,7 +43,7 @@ def propagate(
         fn: function or ``nn.Module`` of the inputs, made of supported operations.
         *inputs: :class:`Moments`, pytrees of them, or certain tensors and other arguments.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
-        covariance: ``"diagonal"`` or ``"full"``.
+        covariance: ``"diagonal"``, ``"full"`` or ``"backward"``.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the inputs with ``propagation="sampled"``.
 
@@ -129,7 +129,7 @@ def _names(inputs: Sequence[Any]) -> list[str]:
 
 def _result(result: Any) -> Any:
     if isinstance(result, MomentTensor):
-        return moments_of_value(asked_value(result.value))
+        return moments_with_attribution(result.value)
     return moments_of_value(result) if isinstance(result, torch.Tensor) else result
 
 

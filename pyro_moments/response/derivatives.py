@@ -16,7 +16,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch.distributions import constraints
 
-from moment_calculus.predictions.site import Moments
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import Data, Quantities, Quantity, unknown_site
 from moment_calculus.response.random_parameters import RandomParameters
 from moment_calculus.values.deferred import Composite

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from moment_calculus.operations.elementwise.unary import site_value
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian
 from moment_calculus.values.backward import asked

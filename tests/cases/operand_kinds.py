@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from moment_calculus.operations.elementwise.unary import site_value
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values import features_last
 from moment_calculus.values.propagation import Propagation
 from tests.cases.kinds import Arrays, Outputs

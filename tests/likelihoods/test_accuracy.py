@@ -21,7 +21,7 @@ from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.families import FAMILIES
 from moment_calculus.operations.elementwise.unary import apply, scale_shift, site_value
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 from tests import cases
 from tests.cases import row_functions as functions

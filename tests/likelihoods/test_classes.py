@@ -18,7 +18,7 @@ from moment_calculus.likelihoods.classes.pairs import nonlinear_variance
 from moment_calculus.likelihoods.classes.points import Draws, rotations, standard_points
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.linear.maps import linear
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 from tests.checks.jaxprs import by_numpy
 

@@ -9,7 +9,7 @@ import scipy.stats
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.predictions import SMALLEST_POSITIVE, falls_below
 from moment_calculus.operations.elementwise.unary import apply
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from tests.likelihoods.test_log_normal import asked, check, moments
 from tests.response.models import HOSTS, fresh

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from moment_calculus.likelihoods.multivariate import log_mean_of_normal_powers
 from moment_calculus.likelihoods.trials import tempered_gamma, tempered_poisson
 from moment_calculus.numerics.quadrature import log_mean_exp
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 from tests import cases
 from tests.cases.row_functions import exp

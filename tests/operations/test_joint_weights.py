@@ -15,7 +15,7 @@ from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.linear.matrices import matmul
 from moment_calculus.operations.shapes import permute, reshape
 from moment_calculus.operations.shapes.indexing import index
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import cross_covariance
 

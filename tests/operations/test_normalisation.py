@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from moment_calculus.operations.normalised.normalisation import normalise
 from moment_calculus.operations.normalised.softmax import LogSoftmax, logsumexp_value, softmax_value
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values import cross_covariance
 from moment_calculus.values.propagation import Propagation
 

@@ -10,7 +10,7 @@ import pytest
 from moment_calculus.errors import CovarianceDroppedWarning
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.reshaping import reshape
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 
 generator = np.random.default_rng(4)

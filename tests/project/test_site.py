@@ -49,7 +49,9 @@ def test_every_page_is_in_a_table_of_contents():
     assert {page.resolve() for page in DOCS.rglob("*.md")} - listed == {DOCS / "index.md"}
 
 
-RESULTS = re.compile(r"(Warning|Fit|Progress|Prediction|Accuracy|Calibration|Comparison)$")
+RESULTS = re.compile(
+    r"(Warning|Fit|Progress|Prediction|Accuracy|Attribution|Calibration|Comparison)$"
+)
 NOT_CALLED = {"Diagnosis", "Finding", "LinearResponse", "MomentTensor", "NotAnOptimum"}
 NOT_CALLED |= {"UnsupportedMoments", "StoredFileError", "moment_rule"}  # this one in CONTRIBUTING
 

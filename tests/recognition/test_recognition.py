@@ -15,7 +15,7 @@ from moment_calculus.functions.table import Integrated, Rescaled, activation
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from tests.cases import ACTIVATIONS
 

@@ -22,7 +22,7 @@ from moment_calculus.functions.families.relu import ReLU
 from moment_calculus.functions.table import activation
 from moment_calculus.numerics.arrays import expit
 from moment_calculus.operations.elementwise.unary import apply
-from moment_calculus.predictions.site import as_value
+from moment_calculus.predictions.moments import as_value
 from moment_calculus.rulebooks import RULEBOOKS, propagation_of
 from moment_calculus.values import cross_covariance
 from moment_calculus.values.propagation import RuleBook, register_replaceable

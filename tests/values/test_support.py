@@ -15,7 +15,7 @@ from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
 from moment_calculus.operations.linear.maps import linear
 from moment_calculus.operations.shapes.indexing import index
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, Step, Ties, cross_covariance
 from moment_calculus.values.covariances import lag_covariance

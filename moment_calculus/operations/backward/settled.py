@@ -72,6 +72,12 @@ class _Settled(OfOneSource):
     place: int
     identity = True
 
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        return cotangent
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
+        return axis
+
     def entries(self, value: Gaussian) -> Entries | None:
         return self.source.step.entries(self.source)
 

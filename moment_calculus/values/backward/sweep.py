@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, affine, namespace, squared
@@ -20,11 +20,17 @@ from moment_calculus.values.step import Added, entries_of
 REMEDY = "use covariance='diagonal' or 'full', smaller batches, or raise memory_limit"
 
 
+Kind = Literal["variance", "covariance", "joint"]
+"""Of the components of a value, between them, or of functions of one Gaussian together."""
+
+
 class Part(NamedTuple):
     """What one value adds to the covariance of what is asked for."""
 
     value: Gaussian
     covariance: Array  # [*rows, K, K]
+    kind: Kind = "variance"
+    elements: Array | None = None  # of its variance, what each component adds, [*rows, m]
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ class Sweep:
             self._send(seed.value, seed.cotangent)
         while self._queue:
             self._visit(self._values.pop(-heapq.heappop(self._queue)))
-        self.parts += [Part(*pair) for pair in self.residuals.parts()]
+        self.parts += [Part(*pair, "joint") for pair in self.residuals.parts()]
 
     def covariance(self) -> Array:
         """Return the covariance of what is asked for, [*rows, K, K]."""
@@ -172,12 +178,17 @@ class Sweep:
     def _add(self, value: Gaussian, added: Added, cotangent: Cotangent) -> None:
         self.residuals.note(value, cotangent)
         left = cotangent.by_rows()
-        if added.times is None or value.axis in cotangent.carried:
+        is_diagonal = added.times is None or value.axis in cotangent.carried
+        if is_diagonal or self.split:
             times = left * cotangent.by_rows(cotangent.wide(added.variance))
-        else:
-            image = added.times(cotangent.flat())
-            times = cotangent.by_rows(cotangent.unflattened(image))
-        self.parts.append(Part(value, products(left, times)))
+            elements = (left * times)[0] if self.split else None
+            self.parts.append(Part(value, products(left, times), "variance", elements))
+        if not is_diagonal:
+            image = cotangent.unflattened(added.times(cotangent.flat()))  # type: ignore[misc]
+            if self.split:
+                image = image - cotangent.array * cotangent.wide(added.variance)
+            kind: Kind = "covariance" if self.split else "variance"
+            self.parts.append(Part(value, products(left, cotangent.by_rows(image)), kind))
 
     def _pull(self, value: Gaussian, place: int, source: Gaussian, cotangent: Cotangent) -> None:
         step = value.step

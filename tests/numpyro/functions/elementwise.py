@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from moment_calculus.predictions.site import Moments, as_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from numpyro_moments.evaluation.interpreter import Interpreter
 from tests.checks.jaxprs import by_numpy

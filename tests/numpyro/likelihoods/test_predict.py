@@ -9,7 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
-from moment_calculus.predictions.site import Moments
+from moment_calculus.predictions.moments import Moments
 from numpyro_moments import (
     DVIGuide,
     Prediction,

@@ -1,0 +1,142 @@
+"""Moments as a user passes and receives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moment_calculus.numerics.arrays import (
+    Array,
+    diagonal,
+    diagonal_matrix,
+    namespace,
+    outer,
+    positive_part,
+    standard_deviation,
+)
+from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
+from moment_calculus.values.propagation import Propagation
+from moment_calculus.values.spread import all_elements
+
+
+class Moments:
+    """Mean and variance, or mean and covariance over the trailing axis, of an uncertain array.
+
+    Args:
+        mean: [..., d].
+        variance: [..., d], non-negative; exactly one of variance and covariance is given.
+        covariance: [..., d, d], symmetric positive semi-definite.
+
+    Raises:
+        ValueError: if neither or both are given, or a shape does not fit.
+
+    Example:
+        >>> import numpy as np
+        >>> Moments(np.zeros(2), covariance=np.eye(2)).variance
+        array([1., 1.])
+    """
+
+    __slots__ = ("_attribute", "covariance", "mean", "variance")
+
+    def __init__(
+        self, mean: Array, *, variance: Array | None = None, covariance: Array | None = None
+    ) -> None:
+        if (variance is None) == (covariance is None):
+            raise ValueError("give exactly one of variance= and covariance=")
+        shape = tuple(mean.shape)
+        if variance is not None and tuple(variance.shape) != shape:
+            raise ValueError(f"variance has shape {tuple(variance.shape)}, mean has {shape}")
+        if covariance is not None and tuple(covariance.shape) != (*shape, *shape[-1:]):
+            raise ValueError(
+                f"covariance has shape {tuple(covariance.shape)}, a mean of shape {shape} needs "
+                f"{(*shape, *shape[-1:])}"
+            )
+        self.mean, self.covariance = mean, covariance
+        self._attribute: Callable[[], Any] | None = None
+        self.variance = positive_part(diagonal(covariance)) if variance is None else variance
+
+    def attributed(self, attribute: Callable[[], Any]) -> Moments:
+        """Return these moments, with the function that :meth:`attribution` calls."""
+        self._attribute = attribute
+        return self
+
+    def attribution(self) -> Any:
+        """Attribute the variance of what ``propagate`` or ``predict`` returned to its sources.
+
+        Returns:
+            Attribution: the variance as a sum over inputs or latent sites, whose elements
+            are told apart, Gaussian matches of activations and products of noise; with a
+            table and a plot.
+
+        Raises:
+            ValueError: of moments that were given, or that passed a transformation of JAX.
+            UnsupportedMoments: if the sweep backwards cannot go through a step.
+        """
+        if self._attribute is None:
+            raise ValueError(
+                "only moments that propagate or predict returned know where their variance comes "
+                "from: call attribution() on them, outside of jax.jit"
+            )
+        return self._attribute()
+
+    def __repr__(self) -> str:
+        """Return the shape, and whether variances or covariances were given."""
+        kind = "variance" if self.covariance is None else "covariance"
+        return f"Moments(shape={tuple(self.mean.shape)}, {kind})"
+
+
+def as_value(moments: Moments, name: str, propagation: Propagation) -> Gaussian:
+    """Return moments as a Gaussian value, which messages call ``name``."""
+    covariance, variance = moments.covariance, moments.variance
+    full = propagation.has_full_covariance
+    if full and covariance is None and len(moments.mean.shape) == 1:
+        # Without a covariance a vector would be taken for the weights of a linear map.
+        covariance = lambda: diagonal_matrix(variance)  # noqa: E731
+    known = None if propagation.covariance == "diagonal" else covariance
+    return Gaussian(
+        moments.mean,
+        Spread(variance, known, full),
+        axis=-1 if len(moments.mean.shape) else None,
+        support=all_elements([name]),
+        ties=Ties.NONE if moments.covariance is None else Ties.FEATURES,
+        propagation=propagation,
+    )
+
+
+def moments_of_value(value: Value | Array) -> Moments:
+    """Return the moments of a value; the variance of a certain array is zero."""
+    if not hasattr(value, "gaussian"):
+        return Moments(value, variance=namespace(value).zeros_like(value))
+    gaussian = value.gaussian()
+    if gaussian.propagation.has_full_covariance and gaussian.axis == -1:
+        last = features_last(gaussian.mean, gaussian.axis)
+        covariance = gaussian.joint_covariance()
+        shape = (*last.shape, last.shape[-1])
+        return Moments(
+            gaussian.mean, covariance=namespace(covariance).broadcast_to(covariance, shape)
+        )
+    return Moments(gaussian.mean, variance=gaussian.variance)
+
+
+def draws_from(moments: Moments, noise: Array) -> Array:
+    """Return Gaussian draws [draws, ..., d] from standard normal noise of that shape."""
+    if moments.covariance is None:
+        return moments.mean + standard_deviation(moments.variance) * noise
+    values, vectors = namespace(noise).linalg.eigh(moments.covariance)
+    root = vectors * standard_deviation(values)[..., None, :]  # also of a singular covariance
+    return moments.mean + (root @ noise[..., None])[..., 0]
+
+
+def moments_of_draws(draws: Array, full: bool) -> Moments:
+    """Return the moments of draws [draws, ...], in full mode with a covariance."""
+    xp = namespace(draws)
+    if draws.shape[0] == 1:
+        return moments_of_value(draws[0])  # with variance zero
+    mean = xp.mean(draws, axis=0)
+    deviations = draws - mean
+    if not full or len(mean.shape) == 0:
+        return Moments(
+            mean, variance=xp.sum(deviations * deviations, axis=0) / (draws.shape[0] - 1)
+        )
+    products = xp.sum(outer(deviations, deviations), axis=0)
+    return Moments(mean, covariance=products / (draws.shape[0] - 1))

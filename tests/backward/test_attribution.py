@@ -1,0 +1,160 @@
+"""The sources of a predictive variance sum to it, and each is linear in its own variance."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pyro
+import pyro.distributions as pyro_dist
+import pytest
+import torch
+from jax import enable_x64
+from jax import numpy as jnp
+
+import numpyro_moments
+import pyro_moments
+from moment_calculus.functions.table import activation
+from moment_calculus.operations.backward.shares import shares_of
+from moment_calculus.operations.elementwise.unary import apply
+from moment_calculus.operations.linear.maps import linear
+from moment_calculus.values import Gaussian, Spread, Ties
+from moment_calculus.values.propagation import Propagation
+from moment_calculus.values.spread import all_elements
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(5, 3))
+SHAPES = {"w1": (4, 3), "w2": (4, 4), "w3": (2, 4)}
+LOCS = {name: RNG.normal(size=shape) / 2 for name, shape in SHAPES.items()}
+SCALES = {name: RNG.uniform(0.1, 0.3, size=shape) for name, shape in SHAPES.items()}
+
+
+def weight(name, variance=None):
+    variance = SCALES[name] ** 2 if variance is None else variance
+    return Gaussian(
+        torch.tensor(LOCS[name]),
+        Spread(torch.tensor(variance)),
+        support=all_elements([name]),
+        ties=Ties.NONE,
+        propagation=Propagation("backward"),
+    )
+
+
+def network(function, **variances):
+    h = torch.tensor(X)
+    for name in SHAPES:
+        h = linear(h, weight(name, variances.get(name)))
+        h = h if name == "w3" else apply(activation(function), h)
+    return h
+
+
+def test_a_linear_network_has_the_shares_of_its_closed_form():
+    """Var[w2 w1 x] = m2² V1 x² + V2 (m1 x)² + V2 V1 x² for independent weights."""
+    x, (m1, m2) = torch.tensor(X), (torch.tensor(LOCS[name]) for name in ("w1", "w3"))
+    v1, v2 = (torch.tensor(SCALES[name] ** 2) for name in ("w1", "w3"))
+    shares = shares_of(linear(linear(x, weight("w1")), weight("w3")))
+    found = {(share.name, share.kind): share.variance for share in shares}
+    hidden = x**2 @ v1.T
+    expected = {
+        ("w1", "site"): hidden @ (m2**2).T,
+        ("w3", "site"): (x @ m1.T) ** 2 @ v2.T,
+        ("w3", "noise x noise"): hidden @ v2.T,
+    }
+    assert found.keys() == expected.keys()
+    for key, variance in expected.items():
+        torch.testing.assert_close(found[key], variance, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("function", ["tanh", "relu"])
+def test_a_share_is_the_variance_of_a_site_times_the_derivative_by_it(function):
+    """With the moments of the sweep forwards held, a share is linear in its own variances."""
+    value = network(function)
+    before = {(share.name, share.kind): share.variance for share in shares_of(value)}
+    for name in ("w1", "w2"):
+        value = network(function)
+        leaf = _leaf(value, name)
+        step = 1e-3
+        leaf.spread.variance = leaf.spread.variance * (1 + step)
+        after = {(share.name, share.kind): share.variance for share in shares_of(value)}
+        derivative = (after[name, "site"] - before[name, "site"]) / step
+        torch.testing.assert_close(derivative, before[name, "site"], rtol=1e-8, atol=1e-12)
+        others = [key for key in before if key[0] != name]
+        for key in others:
+            torch.testing.assert_close(after[key], before[key], rtol=0, atol=0)
+
+
+def _leaf(value, name):
+    waiting = [value]
+    while waiting:
+        current = waiting.pop()
+        if not current.step.inputs and current.sites == {name}:
+            return current
+        waiting.extend(current.step.inputs)
+    raise LookupError(name)
+
+
+def _numpyro_prediction():
+    def net(sample, normal):
+        h = jnp.asarray(X)
+        for name, shape in SHAPES.items():
+            h = h @ sample(name, normal(name, shape)).T
+            h = h if name == "w3" else jnp.tanh(h)
+        return h
+
+    def model():
+        prior = lambda name, shape: dist.Normal(0.0, 1.0).expand(shape).to_event(2)  # noqa: E731
+        h = net(numpyro.sample, prior)
+        with numpyro.plate("rows", len(X)):
+            numpyro.sample("y", dist.Normal(h[..., 0], jnp.exp(h[..., 1])))
+
+    def guide():
+        for name in SHAPES:
+            numpyro.sample(name, dist.Normal(LOCS[name], SCALES[name]).to_event(2))
+
+    return numpyro_moments.predict(model, guide, {}, covariance="backward")["y"]
+
+
+def _pyro_prediction():
+    def model():
+        h = torch.tensor(X)
+        for name, shape in SHAPES.items():
+            prior = pyro_dist.Normal(torch.zeros(shape).double(), 1.0).to_event(2)
+            h = h @ pyro.sample(name, prior).T
+            h = h if name == "w3" else torch.tanh(h)
+        with pyro.plate("rows", len(X)):
+            pyro.sample("y", pyro_dist.Normal(h[..., 0], torch.exp(h[..., 1])))
+
+    def guide():
+        for name in SHAPES:
+            loc, scale = torch.tensor(LOCS[name]), torch.tensor(SCALES[name])
+            pyro.sample(name, pyro_dist.Normal(loc, scale).to_event(2))
+
+    return pyro_moments.predict(model, guide, covariance="backward")["y"]
+
+
+def test_shares_of_a_prediction_sum_to_its_variance_and_hosts_agree():
+    with enable_x64(True):
+        first = _numpyro_prediction()
+        theirs = first.attribution()
+        np.testing.assert_allclose(theirs.variance, first.variance, rtol=1e-10)
+        second = _pyro_prediction()
+        ours = second.attribution()
+        np.testing.assert_allclose(ours.variance, second.variance, rtol=1e-10)
+        assert {source.label for source in ours} == {source.label for source in theirs}
+        for source in ours:
+            np.testing.assert_allclose(
+                source.variance, theirs[source.label].variance, rtol=1e-8, atol=1e-14
+            )
+    assert "y (observation)" in ours.mean_shares()
+    assert sum(ours.mean_shares().values()) == pytest.approx(1.0)
+    assert str(ours).count("\n") == len(ours)
+
+
+def test_noisy_inputs_are_told_apart():
+    noisy = pyro_moments.Moments(torch.zeros(3), variance=torch.tensor([1.0, 2.0, 3.0]))
+    slope = torch.tensor([[1.0, 2.0, 0.0]])
+    moments = pyro_moments.propagate(lambda x: x @ slope.T, noisy, covariance="backward")
+    source = moments.attribution()["input 0"]
+    torch.testing.assert_close(source.elements, torch.tensor([[1.0, 8.0, 0.0]]))
+    with pytest.raises(ValueError, match="only moments that propagate or predict returned"):
+        noisy.attribution()
