@@ -99,13 +99,14 @@ def test_losses_of_several_parameters_at_once(double_precision_in_jax):
         return backward(host).loss(jax.random.key(0), params, model, guide, *data)
 
     places = [jax.tree.map(lambda part: part * factor, params) for factor in (1.0, 0.7)]
-    together = by_numpy(jax.vmap(loss))(jax.tree.map(lambda *pair: np.stack(pair), *places))
+    stacked = jax.tree.map(lambda first, second: np.stack([first, second]), *places)
+    together = by_numpy(jax.vmap(loss))(stacked)
     alone = [float(by_numpy(loss)(place)) for place in places]
     np.testing.assert_allclose(together, alone, rtol=1e-10)
     assert alone[0] != pytest.approx(alone[1], rel=1e-3)
 
 
-@IN_PYRO_FIRST
+@pytest.mark.slow
 def test_diagnosis_takes_the_objective(host):
     with doubles(host):
         data = host.array(INPUTS), host.array(CURVE)

@@ -13,7 +13,7 @@ from moment_calculus.values.elementwise import _Applied
 from tests.backward.cases import by_derivatives, of_modes
 from tests.backward.programs import CASES
 from tests.backward.test_exact import check_equal
-from tests.checks.marks import IN_PYRO
+from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
 from tests.fitting.models import network, started
 
 MIXED = [
@@ -48,7 +48,7 @@ def test_a_step_without_a_pull_is_named(monkeypatch):
         of_modes(case.result())
 
 
-@pytest.mark.parametrize("host", ["pyro", "numpyro"], indirect=True)
+@IN_PYRO_FIRST
 def test_the_objective_names_line_and_remedy(host, monkeypatch):
     model = network(host, lambda out: host.dist.Normal(out, 0.5), layers=2, width=3)
     x, y = (host.array(np.ones(shape, np.float32)) for shape in ((4, 2), (4,)))
