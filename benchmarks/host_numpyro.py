@@ -205,11 +205,21 @@ def timed(function: Callable, *arguments: Any) -> tuple[Step, float]:
     step = jax.jit(function)
     start = time.perf_counter()
     jax.block_until_ready(step(*arguments))
-    return lambda: jax.block_until_ready(step(*arguments)), time.perf_counter() - start
+    return partial(_finished, step, *arguments), time.perf_counter() - start
+
+
+def _finished(step: Callable, *arguments: Any) -> Any:
+    return jax.block_until_ready(step(*arguments))
 
 
 def peak(step: Step) -> None:
     """XLA does not say."""
+
+
+def workspace(step: Step) -> int:
+    """Bytes that XLA takes for the intermediate results of a step that :func:`timed` made."""
+    function, *arguments = step.args
+    return function.lower(*arguments).compile().memory_analysis().temp_size_in_bytes
 
 
 class Training:

@@ -244,6 +244,9 @@ def peak(step: Step) -> int:
     return highest
 
 
+workspace = peak
+
+
 class Training:
     """A network that is being trained, from the start of its split."""
 

@@ -229,6 +229,11 @@ def row_sums(x: Array) -> Array:
     return jnp.matmul(x, jnp.ones(x.shape[-1], x.dtype), precision="highest")
 
 
+def sums_of_rows(x: Array) -> Array:
+    """Return the sums over the trailing axis."""
+    return row_sums(x) if array_api_compat.is_jax_array(x) else namespace(x).sum(x, axis=-1)
+
+
 def cholesky(matrix: Array) -> Array:
     """Return lower Cholesky factors [..., d, d]; NaN if not definite (NumPy: error)."""
     xp = namespace(matrix)

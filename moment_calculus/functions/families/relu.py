@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from array_api_compat import is_jax_array
+
 from moment_calculus.functions.base import (
     Activation,
     Array,
@@ -25,6 +27,7 @@ from moment_calculus.numerics.normal import (
     step_covariance,
     tail_moments,
     tails_and_density,
+    upper_tail,
 )
 
 # ----------------------------------------------------------------------------------------
@@ -140,6 +143,19 @@ def _threshold(mean: Array, variance: Array) -> Array:
     return mean / safe_scale(variance)
 
 
+def _normal_share(threshold: Array) -> Array:
+    xp, beyond = namespace(threshold), upper_tail(namespace(threshold).abs(threshold))
+    return xp.where(threshold > 0, 1 - beyond, beyond)
+
+
+_jax_share = elementwise(_normal_share, lambda threshold: ((pdf(threshold),),))
+
+
+def _share_above(threshold: Array) -> Array:
+    """Return Φ; in JAX by a quotient, which XLA does not compute anew for every use."""
+    return _jax_share(threshold) if is_jax_array(threshold) else cdf(threshold)
+
+
 @dataclass(frozen=True)
 class LeakyReLU(Activation):
     """The function max(x, αx) for a slope α < 1; every formula holds for any α.
@@ -176,7 +192,7 @@ class LeakyReLU(Activation):
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return the expected derivative."""
         low = self.negative_slope
-        return low + (1 - low) * cdf(_threshold(mean, variance))
+        return low + (1 - low) * _share_above(_threshold(mean, variance))
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Return g_1 = σ E[f′] and g_n = (1 − α) σ (−1)ⁿ He_{n−2}(a) φ(a) / √n! with a = μ/σ."""

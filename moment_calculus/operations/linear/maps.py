@@ -220,7 +220,9 @@ class LinearMap(Step):
             product = lambda weight: affine(self.expected_inputs, weight)  # noqa: E731
             return transposed_each(product, like, cotangent)
         if matrix.ndim == 2:
-            return cotangent @ matrix
+            xp = namespace(cotangent)  # in one product: XLA copies arrays of more axes for it
+            pulled = xp.reshape(cotangent, (-1, cotangent.shape[-1])) @ matrix
+            return xp.reshape(pulled, (*cotangent.shape[:-1], matrix.shape[-1]))
         return (cotangent[..., None, :] @ matrix)[..., 0, :]
 
     def pull_rows(self, value: Gaussian, place: int, cotangent: Array, axis: int) -> Array | None:

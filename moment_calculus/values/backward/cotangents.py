@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, axis_moved, identity_like, namespace
+from moment_calculus.numerics.arrays import (
+    Array,
+    axis_moved,
+    identity_like,
+    namespace,
+    sums_of_rows,
+)
 
-FEW = 3  # up to so many numbers of a row are contracted pair by pair
+FEW = 3  # up to so many numbers of a row are multiplied pair by pair
 
 
 @dataclass(frozen=True)
@@ -132,11 +138,10 @@ def _without(carried: tuple[int | None, ...], row: int) -> tuple[int | None, ...
 
 def products(left: Array, right: Array) -> Array:
     """Return Σ over the trailing axis of l_k r_l, [*rows, K, K], for arrays [K, *rows, m]."""
-    xp, count = namespace(left), left.shape[0]
-    if count > FEW:
+    if left.shape[0] > FEW:
         return axis_moved(left, 0, -2) @ axis_moved(right, 0, -1)
-    sums = [[xp.sum(left[k] * right[i], axis=-1) for i in range(count)] for k in range(count)]
-    return xp.stack([xp.stack(line, axis=-1) for line in sums], axis=-2)
+    sums = sums_of_rows(left[:, None] * right[None])
+    return axis_moved(axis_moved(sums, 0, -1), 0, -1)
 
 
 @dataclass(frozen=True)
