@@ -98,7 +98,7 @@ def test_losses_of_several_parameters_at_once(double_precision_in_jax):
     def loss(params):
         return backward(host).loss(jax.random.key(0), params, model, guide, *data)
 
-    places = [jax.tree.map(lambda part: part * factor, params) for factor in (1.0, 0.7)]
+    places = [params, jax.tree.map(lambda part: 0.7 * part, params)]
     stacked = jax.tree.map(lambda first, second: np.stack([first, second]), *places)
     together = by_numpy(jax.vmap(loss))(stacked)
     alone = [float(by_numpy(loss)(place)) for place in places]
