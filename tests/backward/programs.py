@@ -88,6 +88,12 @@ def centred(v, x, w):
     return v.minus(rows, mean)
 
 
+def shared_bias(v, w, b, u):
+    """One bias of two layers."""
+    hidden = v.function("tanh", v.linear(like(X, w), w, b))
+    return v.linear(hidden, u, b)
+
+
 MLP = {"w": (3, 3), "b": (3,), "u": (2, 3), "c": (2,)}
 CASES = [
     Case(
@@ -191,6 +197,7 @@ CASES = [
     Case("recurrent cell", {"state": (2, 3), "w": (3, 3), "u": (3, 3)}, cell),
     Case("pooled positions", {"w": (3, 3), "u": (2, 3)}, pooled),
     Case("a weight and a function of it", {"w": (3, 3), "u": (3, 3)}, weight_and_function),
+    Case("a shared bias", {"w": (3, 3), "b": (3,), "u": (3, 3)}, shared_bias),
     Case("rearranged rows", {"w": (3, 3), "u": (2, 3)}, rearranged),
     Case("heads", {"w": (3, 3), "u": (2, 3)}, heads),
     Case(
