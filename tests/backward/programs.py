@@ -94,6 +94,12 @@ def shared_bias(v, w, b, u):
     return v.linear(hidden, u, b)
 
 
+def of_vectors(v, w, u):
+    """Layers whose weights are rows of vectors."""
+    hidden = v.function("tanh", v.linear(like(X, w), v.reshape(w, (3, 3))))
+    return v.linear(hidden, v.reshape(u, (2, 3)))
+
+
 MLP = {"w": (3, 3), "b": (3,), "u": (2, 3), "c": (2,)}
 CASES = [
     Case(
@@ -118,6 +124,24 @@ CASES = [
         "correlated inputs",
         {"x_joint": (4, 3)},
         lambda v, x: v.linear(v.linear(x, like(A, x)), like(B, x)),
+        linear=True,
+    ),
+    Case(
+        "a chain",
+        {"x_chain": (4, 3)},
+        lambda v, x: v.linear(v.linear(x, like(A, x)), like(B, x)),
+        linear=True,
+    ),
+    Case(
+        "a layer of a chain",
+        {"w_chain": (6,)},
+        lambda v, w: v.linear(like(X, w), v.reshape(w, (2, 3))),
+        linear=True,
+    ),
+    Case(
+        "a layer of correlated weights",
+        {"w_joint": (6,)},
+        lambda v, w: v.linear(like(X, w), v.reshape(w, (2, 3))),
         linear=True,
     ),
     Case(
@@ -198,6 +222,8 @@ CASES = [
     Case("pooled positions", {"w": (3, 3), "u": (2, 3)}, pooled),
     Case("a weight and a function of it", {"w": (3, 3), "u": (3, 3)}, weight_and_function),
     Case("a shared bias", {"w": (3, 3), "b": (3,), "u": (3, 3)}, shared_bias),
+    Case("weights of chains", {"w_chain": (9,), "u_chain": (6,)}, of_vectors),
+    Case("correlated weights", {"w_joint": (9,), "u_joint": (6,)}, of_vectors),
     Case("rearranged rows", {"w": (3, 3), "u": (2, 3)}, rearranged),
     Case("heads", {"w": (3, 3), "u": (2, 3)}, heads),
     Case(
