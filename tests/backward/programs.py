@@ -14,6 +14,7 @@ RANDOM = np.random.default_rng(35)
 X, Z = RANDOM.normal(size=(2, 4, 3))
 POSITIONS = RANDOM.normal(size=(2, 5, 3))
 A, B = RANDOM.normal(size=(2, 3)), RANDOM.normal(size=(3, 2))
+LINES = RANDOM.normal(size=(2, 2, 8))
 GROUPS, SLOPES = np.array([0, 2, 2, 1, 4, 0]), RANDOM.normal(size=6)
 
 
@@ -100,6 +101,13 @@ def of_vectors(v, w, u):
     return v.linear(hidden, v.reshape(u, (2, 3)))
 
 
+def convolutions(v, w, u, o):
+    """Two convolutions with a pool between them, and a layer of all that they give."""
+    hidden = v.function("relu", v.convolved(like(LINES, w), w))
+    hidden = v.function("relu", v.convolved(v.pooled(hidden), u))
+    return v.linear(v.reshape(hidden, (2, 6)), o)
+
+
 MLP = {"w": (3, 3), "b": (3,), "u": (2, 3), "c": (2,)}
 CASES = [
     Case(
@@ -142,6 +150,18 @@ CASES = [
         "a layer of correlated weights",
         {"w_joint": (6,)},
         lambda v, w: v.linear(like(X, w), v.reshape(w, (2, 3))),
+        linear=True,
+    ),
+    Case(
+        "one convolution",
+        {"w": (3, 2, 3)},
+        lambda v, w: v.convolved(like(LINES, w), w),
+        linear=True,
+    ),
+    Case(
+        "a pooled convolution",
+        {"w": (3, 2, 3)},
+        lambda v, w: v.sums(v.pooled(v.convolved(like(LINES, w), w)), [2]),
         linear=True,
     ),
     Case(
@@ -224,6 +244,13 @@ CASES = [
     Case("a shared bias", {"w": (3, 3), "b": (3,), "u": (3, 3)}, shared_bias),
     Case("weights of chains", {"w_chain": (9,), "u_chain": (6,)}, of_vectors),
     Case("correlated weights", {"w_joint": (9,), "u_joint": (6,)}, of_vectors),
+    Case("convolutions", {"w": (3, 2, 3), "u": (3, 3, 2), "o": (2, 6)}, convolutions),
+    Case(
+        "largest of windows",
+        {"w": (3, 2, 3), "o": (2, 9)},
+        lambda v, w, o: v.linear(v.reshape(v.largest(v.convolved(like(LINES, w), w)), (2, 9)), o),
+        reference=False,
+    ),
     Case("rearranged rows", {"w": (3, 3), "u": (2, 3)}, rearranged),
     Case("heads", {"w": (3, 3), "u": (2, 3)}, heads),
     Case(
