@@ -12,7 +12,7 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, affine, namespace, squared
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.backward.cotangents import Cotangent, OuterCotangent, products
-from moment_calculus.values.backward.residuals import SharedResiduals
+from moment_calculus.values.backward.residuals import SharedResiduals, between_positions
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import Added, entries_of
@@ -155,6 +155,9 @@ class Sweep:
         added = value.step.absorbed(value)[1] if absorbed else value.step.own(value)
         if added is not None:
             self._add(value, added, cotangent)
+            self.parts += [
+                Part(value, part, "joint") for part in between_positions(value, cotangent)
+            ]
         for place, source in enumerate(value.step.inputs):
             if place not in absorbed:
                 self._pull(value, place, source, cotangent)
