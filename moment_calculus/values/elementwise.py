@@ -244,6 +244,13 @@ class _Applied(Step):
         """Return the variance of f(x) beyond that of its linear part."""
         return Added(self._derivatives(value)[1])
 
+    def own_lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return the covariance at an offset beyond that of the linear parts."""
+        lagged, base = lag_covariance(value, offset), lag_covariance(self.function[0], offset)
+        if lagged is None or base is None:
+            return None
+        return lagged - math.prod(shifted(self.passed_gain(value), offset)) * base
+
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return Cov(f(x), g(y)) by both functions; by the inputs where the other value is none."""
         if query.precedes(other, value):  # an ancestor is jointly Gaussian with x

@@ -255,6 +255,18 @@ class Step:
         """
         return None
 
+    def own_lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
+        """The covariance of what :meth:`own` adds to components that are an offset apart.
+
+        Args:
+            value: the value of this step.
+            offset: along each axis; zero along that of the features.
+
+        Returns:
+            As :meth:`lag`; None if it is not known, and taken as zero.
+        """
+        return None
+
     def absorbed(self, value: Any) -> tuple[tuple[int, ...], Added | None]:
         """Inputs that make components of the value independent of each other, if used once.
 

@@ -45,6 +45,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast, flattened, re
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import ancestors, as_vector, branches_of
+from moment_calculus.values.covariances import along_features, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import Added
@@ -279,6 +280,35 @@ class LinearMap(Step):
         )
         crossed = query.cross(*biases) if len(biases) == 2 else 0.0
         return None if crossed is None else common + crossed
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return the covariance of an output at two positions, which share the weights."""
+        parts = self._lags(value, offset)
+        if parts is None:
+            return NotImplemented if along_features(value, offset) else None
+        means, hidden = parts
+        total: Any = 0.0 if self.bias is None else getattr(self.bias, "variance", 0.0)
+        if self.random_matrix is not None:
+            total = total + affine(means + hidden, self.random_matrix.variance)
+        return total if self.mapped is None else total + affine_squared(hidden, self.matrix)
+
+    def own_lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return S C for the covariance C of the inputs at two positions."""
+        parts = None if self.own(value) is None else self._lags(value, offset)
+        return None if parts is None else affine(parts[1], self.random_matrix.variance)
+
+    def _lags(self, value: Gaussian, offset: tuple[int, ...]) -> tuple[Any, Any] | None:
+        """Return products of the expected inputs at two positions, and their covariance."""
+        mapped, matrix = self.mapped, self.random_matrix
+        plain = self.noise.off_diagonals == () and value.axis == -1 and offset[-1] == 0
+        if not plain or (mapped is not None and mapped.uses_covariance):
+            return None
+        inputs = self.expected_inputs if mapped is None else mapped.mean
+        one_matrix = len((self.matrix if matrix is None else matrix).shape) == 2
+        if not one_matrix or len(inputs.shape) != len(offset) or matrix is self.mapped:
+            return None
+        hidden = 0.0 if mapped is None else lag_covariance(mapped, offset)
+        return None if hidden is None else (math.prod(shifted(inputs, offset)), hidden)
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
         """Map the moved rows of certain inputs by the same weights."""

@@ -17,7 +17,7 @@ from moment_calculus.values.backward.limits import (
     check_spread,
     no_pull,
 )
-from moment_calculus.values.backward.residuals import SharedResiduals
+from moment_calculus.values.backward.residuals import SharedResiduals, between_positions
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import Added, entries_of
@@ -163,6 +163,9 @@ class Sweep:
         added = value.step.absorbed(value)[1] if absorbed else value.step.own(value)
         if added is not None:
             self._add(value, added, cotangent)
+            self.parts += [
+                Part(value, part, "joint") for part in between_positions(value, cotangent)
+            ]
         for place, source in enumerate(value.step.inputs):
             if place not in absorbed:
                 self._pull(value, place, source, cotangent)
