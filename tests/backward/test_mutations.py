@@ -143,7 +143,7 @@ MUTANTS = [
         sweep._Graph,
         "replaces",
         always,
-        as_reference("rearranged rows"),
+        partial(test_exact.test_rows_apart_are_those_of_all_elements, case("rearranged rows")),
     ),
     Mutant(
         "repeated elements taken for others",
