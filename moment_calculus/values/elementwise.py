@@ -249,7 +249,11 @@ class _Applied(Step):
         lagged, base = lag_covariance(value, offset), lag_covariance(self.function[0], offset)
         if lagged is None or base is None:
             return None
-        return lagged - math.prod(shifted(self.passed_gain(value), offset)) * base
+        gain, own = self._derivatives(value)
+        rest = lagged - math.prod(shifted(gain, offset)) * base
+        # a book may leave less of a function than its series has
+        bound, xp = math.prod(shifted(safe_scale(own), offset)), namespace(rest)
+        return xp.maximum(xp.minimum(rest, bound), -bound)
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return Cov(f(x), g(y)) by both functions; by the inputs where the other value is none."""

@@ -115,6 +115,7 @@ class Step:
             independent (diagonal mode).
         drops_covariance: whether the inputs depend on each other and were summed as if
             they did not.
+        repeats: whether a component of the input may be several components of the value.
         affine: the only input x, a scale and a shift (arrays or numbers that are not
             random), if the value is scale · x + shift component by component.
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
@@ -138,6 +139,7 @@ class Step:
     componentwise: bool = False
     assumes_independence: bool = False
     drops_covariance: bool = False
+    repeats: bool = False
     affine: tuple[Any, Any, Any] | None = None
     function: tuple[Any, Any] | None = None
     is_product: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian
 from moment_calculus.values.backward import asked
+from moment_calculus.values.backward.cotangents import Cotangent
+from moment_calculus.values.backward.sweep import Seed, Sweep
 from tests.backward.vocabularies import Library, Plain, Reference
 from tests.checks.general import to_torch
 
@@ -162,6 +165,13 @@ def of_modes(value: Gaussian) -> dict[str, Any]:
     if value.axis is not None:
         found["covariance"] = asked.covariance(value)
     return found
+
+
+def of_all_elements(value: Gaussian) -> Any:
+    """The covariance of all elements [n, n] by a sweep that keeps no rows apart."""
+    size, shape = math.prod(value.shape), value.shape
+    numbers = torch.eye(size, dtype=torch.float64).reshape(size, *shape)
+    return Sweep([Seed(value, Cotangent(numbers, ()))]).covariance()
 
 
 def expected_modes(value: Gaussian, covariance: Any) -> dict[str, np.ndarray]:

@@ -108,6 +108,12 @@ def convolutions(v, w, u, o):
     return v.linear(v.reshape(hidden, (2, 6)), o)
 
 
+def repeated(v, w, u):
+    """The sum of rows, of which one is repeated behind a function."""
+    values = v.function("relu", v.linear(like(X, w), w))
+    return v.linear(v.sums(v.take(values, ([0, 0, 3, 2],)), [0]), u)
+
+
 MLP = {"w": (3, 3), "b": (3,), "u": (2, 3), "c": (2,)}
 CASES = [
     Case(
@@ -251,6 +257,7 @@ CASES = [
         lambda v, w, o: v.linear(v.reshape(v.largest(v.convolved(like(LINES, w), w)), (2, 9)), o),
         reference=False,
     ),
+    Case("repeated rows", {"w": (3, 3), "u": (2, 3)}, repeated),
     Case("rearranged rows", {"w": (3, 3), "u": (2, 3)}, rearranged),
     Case("heads", {"w": (3, 3), "u": (2, 3)}, heads),
     Case(

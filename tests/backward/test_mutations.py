@@ -13,6 +13,7 @@ from moment_calculus.numerics.arrays import namespace
 from moment_calculus.operations.elementwise.products import _Product
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.normalised.softmax import LogitsStep
+from moment_calculus.operations.shapes.moves import Moved
 from moment_calculus.values import elementwise
 from moment_calculus.values.backward import cotangents, sweep
 from moment_calculus.values.backward.cotangents import Cotangent, OuterCotangent
@@ -142,7 +143,14 @@ MUTANTS = [
         sweep._Graph,
         "replaces",
         always,
-        as_reference("rearranged rows"),
+        partial(test_exact.test_rows_apart_are_those_of_all_elements, case("rearranged rows")),
+    ),
+    Mutant(
+        "repeated elements taken for others",
+        Moved,
+        "repeats",
+        False,
+        partial(test_exact.check_rows, test_exact.REPEATING),
     ),
     Mutant(
         "slopes of weights forgotten",

@@ -14,6 +14,7 @@ from itertools import combinations, product
 from moment_calculus.numerics.arrays import Array, transpose
 from moment_calculus.values.ancestry import affine_line
 from moment_calculus.values.backward.cotangents import Cotangent, products
+from moment_calculus.values.backward.limits import check_spread
 from moment_calculus.values.covariances import elementwise_covariance, shifted
 from moment_calculus.values.gaussian import Gaussian
 
@@ -38,9 +39,18 @@ class SharedResiduals:
                     yield first[0], covariance
 
 
+def _spread(value: Gaussian, cotangent: Cotangent, row: int) -> Cotangent:
+    if cotangent.carried[row] is not None:
+        check_spread(value, cotangent, row)
+    return cotangent.spread(row)
+
+
 def _of_pair(first: Gaussian, one: Cotangent, second: Gaussian, two: Cotangent) -> Array | None:
-    if first.shape != second.shape or first.axis != second.axis or one.carried != two.carried:
+    if first.shape != second.shape or first.axis != second.axis:
         return None
+    for row, axes in enumerate(zip(one.carried, two.carried, strict=True)):
+        if axes[0] != axes[1]:
+            one, two = (_spread(first, part, row) for part in (one, two))
     joint = elementwise_covariance(first, second)
     (base, _), (other, _) = first.step.function, second.step.function  # type: ignore[misc]
     between = elementwise_covariance(base, other)
