@@ -31,6 +31,24 @@ def to_numpy(array: Any, dtype: Any = None) -> np.ndarray:
     return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array, dtype)
 
 
+def known_numbers(move: Callable[[Array], Array], like: Array) -> np.ndarray | None:
+    """Return a move of the numbers 0, 1, … in the shape of an array; None where it is traced."""
+    numbers: Any = np.arange(math.prod(like.shape)).reshape(tuple(like.shape))
+    try:
+        if array_api_compat.is_torch_array(like):
+            import torch
+
+            return to_numpy(move(torch.as_tensor(numbers, device=like.device)))
+        if array_api_compat.is_jax_array(like):
+            import jax
+
+            with jax.ensure_compile_time_eval():
+                return to_numpy(move(jax.numpy.asarray(numbers)))
+        return move(numbers)
+    except (RuntimeError, TypeError):  # an index without values
+        return None
+
+
 def outer(left: Array, right: Array) -> Array:
     """Return the outer product of [..., d] and [..., e], [..., d, e]."""
     return left[..., :, None] * right[..., None, :]

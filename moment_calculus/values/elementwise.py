@@ -215,9 +215,12 @@ class _Applied(Step):
         )[1]
         return base, base, math.sqrt(0.5) * second / scale / scale
 
-    def through(self, place: int, cross: Array) -> Array:
-        """Return the covariance scaled by E f′ (Stein's lemma)."""
-        return rows_scaled(cross, self.gain, self.function[0].axis)
+    def through(self, place: int, cross: Array) -> Array | None:
+        """Return the covariance scaled by E f′ (Stein's lemma); None if they do not broadcast."""
+        base = self.function[0]
+        if not broadcasts(batch_shape(base.shape, base.axis), tuple(cross.shape[:-2])):
+            return None
+        return rows_scaled(cross, self.gain, base.axis)
 
     def _derivatives(self, value: Gaussian) -> tuple[Array, Array]:
         """Return the gain, no larger than the variance allows, and the variance beyond it."""
@@ -240,6 +243,17 @@ class _Applied(Step):
     def own(self, value: Gaussian) -> Added:
         """Return the variance of f(x) beyond that of its linear part."""
         return Added(self._derivatives(value)[1])
+
+    def own_lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return the covariance at an offset beyond that of the linear parts."""
+        lagged, base = lag_covariance(value, offset), lag_covariance(self.function[0], offset)
+        if lagged is None or base is None:
+            return None
+        gain, own = self._derivatives(value)
+        rest = lagged - math.prod(shifted(gain, offset)) * base
+        # a book may leave less of a function than its series has
+        bound, xp = math.prod(shifted(safe_scale(own), offset)), namespace(rest)
+        return xp.maximum(xp.minimum(rest, bound), -bound)
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return Cov(f(x), g(y)) by both functions; by the inputs where the other value is none."""

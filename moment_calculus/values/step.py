@@ -115,6 +115,7 @@ class Step:
             independent (diagonal mode).
         drops_covariance: whether the inputs depend on each other and were summed as if
             they did not.
+        repeats: whether a component of the input may be several components of the value.
         affine: the only input x, a scale and a shift (arrays or numbers that are not
             random), if the value is scale · x + shift component by component.
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
@@ -138,6 +139,7 @@ class Step:
     componentwise: bool = False
     assumes_independence: bool = False
     drops_covariance: bool = False
+    repeats: bool = False
     affine: tuple[Any, Any, Any] | None = None
     function: tuple[Any, Any] | None = None
     is_product: bool = False
@@ -250,6 +252,18 @@ class Step:
 
         Returns:
             None for nothing.
+        """
+        return None
+
+    def own_lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
+        """The covariance of what :meth:`own` adds to components that are an offset apart.
+
+        Args:
+            value: the value of this step.
+            offset: along each axis; zero along that of the features.
+
+        Returns:
+            As :meth:`lag`; None if it is not known, and taken as zero.
         """
         return None
 

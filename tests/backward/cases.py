@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,11 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from moment_calculus.numerics.arrays import diagonal, namespace
 from moment_calculus.operations.elementwise.unary import site_value
+from moment_calculus.operations.linear.tridiagonal import tridiagonal_site
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian
 from moment_calculus.values.backward import asked
+from moment_calculus.values.backward.cotangents import Cotangent
+from moment_calculus.values.backward.sweep import Seed, Sweep
 from tests.backward.vocabularies import Library, Plain, Reference
 from tests.checks.general import to_torch
 
@@ -25,7 +30,7 @@ class Case:
     Args:
         name: of the case.
         sites: shapes of the latent sites by name; ``_joint`` in a name says that the
-            components along the trailing axis are correlated.
+            components along the trailing axis are correlated, ``_chain`` that neighbours are.
         program: of a vocabulary and the sites; constants are arrays of NumPy, which ``like``
             converts.
         linear: whether it is linear in all sites together.
@@ -45,7 +50,9 @@ class Case:
         found = {}
         for name, shape in self.sites.items():
             mean, size = drawn.normal(size=shape), (shape or (1,))[-1]
-            if "_joint" in name:
+            if "_chain" in name:
+                covariance = _chain(spread * (0.5 + drawn.random(shape)))
+            elif "_joint" in name:
                 root = spread * drawn.normal(size=(*shape, size)) / size**0.5
                 covariance = root @ np.swapaxes(root, -1, -2)
             else:
@@ -65,7 +72,7 @@ class Case:
         return [
             array(part)
             for name, (mean, covariance) in pairs
-            for part in (mean, covariance if "_joint" in name else _deviations(mean, covariance))
+            for part in (mean, _spread(name, mean, covariance))
         ]
 
     def of_arrays(self, *arrays: Any, flow: Any) -> Gaussian:
@@ -87,7 +94,7 @@ class Case:
     def shrunk(self, arrays: Sequence[Any], by: float) -> list[Any]:
         """The arguments with smaller standard deviations."""
         factors = [
-            factor for name in self.sites for factor in (1.0, by * by if "_joint" in name else by)
+            factor for name in self.sites for factor in (1.0, by * by if _is_joint(name) else by)
         ]
         return [array * factor for array, factor in zip(arrays, factors, strict=True)]
 
@@ -100,13 +107,30 @@ class Case:
         return self.program(Plain(), *means)
 
 
-def _deviations(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+def _is_joint(name: str) -> bool:
+    return "_joint" in name or "_chain" in name
+
+
+def _chain(deviations: np.ndarray) -> np.ndarray:
+    """Covariances of components [..., d] of which neighbours have correlations of 0.4 or −0.4."""
+    size = deviations.shape[-1]
+    signs = np.where(np.arange(size - 1) % 3 == 1, -0.4, 0.4)
+    correlations = np.eye(size) + np.diag(signs, 1) + np.diag(signs, -1)
+    return correlations * deviations[..., :, None] * deviations[..., None, :]
+
+
+def _spread(name: str, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    if _is_joint(name):
+        return covariance
     return np.reshape(np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1)), mean.shape)
 
 
 def _site(name: str, mean: Any, spread: Any, flow: Any) -> Gaussian:
     if "_joint" in name:
         return as_value(Moments(mean, covariance=spread), name, flow)
+    if "_chain" in name:
+        between = namespace(spread).linalg.diagonal(spread, offset=1)
+        return tridiagonal_site(name, mean, diagonal(spread), between, flow)
     return site_value(name, mean, spread * spread, flow, event_dim=2 if len(mean.shape) > 1 else 1)
 
 
@@ -141,6 +165,13 @@ def of_modes(value: Gaussian) -> dict[str, Any]:
     if value.axis is not None:
         found["covariance"] = asked.covariance(value)
     return found
+
+
+def of_all_elements(value: Gaussian) -> Any:
+    """The covariance of all elements [n, n] by a sweep that keeps no rows apart."""
+    size, shape = math.prod(value.shape), value.shape
+    numbers = torch.eye(size, dtype=torch.float64).reshape(size, *shape)
+    return Sweep([Seed(value, Cotangent(numbers, ()))]).covariance()
 
 
 def expected_modes(value: Gaussian, covariance: Any) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ RANDOM = np.random.default_rng(35)
 X, Z = RANDOM.normal(size=(2, 4, 3))
 POSITIONS = RANDOM.normal(size=(2, 5, 3))
 A, B = RANDOM.normal(size=(2, 3)), RANDOM.normal(size=(3, 2))
+LINES = RANDOM.normal(size=(2, 2, 8))
 GROUPS, SLOPES = np.array([0, 2, 2, 1, 4, 0]), RANDOM.normal(size=6)
 
 
@@ -81,6 +82,38 @@ def weight_and_function(v, w, u):
     return v.plus(v.linear(hidden, w), v.linear(v.linear(like(Z, w), u), bounded))
 
 
+def centred(v, x, w):
+    """Rows without the mean of the batch."""
+    rows = v.plus(v.linear(x, like(A, x)), v.linear(like(X, w), w))
+    mean = v.affine(v.reshape(v.sums(rows, [0]), (1, 2)), 0.25)
+    return v.minus(rows, mean)
+
+
+def shared_bias(v, w, b, u):
+    """One bias of two layers."""
+    hidden = v.function("tanh", v.linear(like(X, w), w, b))
+    return v.linear(hidden, u, b)
+
+
+def of_vectors(v, w, u):
+    """Layers whose weights are rows of vectors."""
+    hidden = v.function("tanh", v.linear(like(X, w), v.reshape(w, (3, 3))))
+    return v.linear(hidden, v.reshape(u, (2, 3)))
+
+
+def convolutions(v, w, u, o):
+    """Two convolutions with a pool between them, and a layer of all that they give."""
+    hidden = v.function("relu", v.convolved(like(LINES, w), w))
+    hidden = v.function("relu", v.convolved(v.pooled(hidden), u))
+    return v.linear(v.reshape(hidden, (2, 6)), o)
+
+
+def repeated(v, w, u):
+    """The sum of rows, of which one is repeated behind a function."""
+    values = v.function("relu", v.linear(like(X, w), w))
+    return v.linear(v.sums(v.take(values, ([0, 0, 3, 2],)), [0]), u)
+
+
 MLP = {"w": (3, 3), "b": (3,), "u": (2, 3), "c": (2,)}
 CASES = [
     Case(
@@ -105,6 +138,36 @@ CASES = [
         "correlated inputs",
         {"x_joint": (4, 3)},
         lambda v, x: v.linear(v.linear(x, like(A, x)), like(B, x)),
+        linear=True,
+    ),
+    Case(
+        "a chain",
+        {"x_chain": (4, 3)},
+        lambda v, x: v.linear(v.linear(x, like(A, x)), like(B, x)),
+        linear=True,
+    ),
+    Case(
+        "a layer of a chain",
+        {"w_chain": (6,)},
+        lambda v, w: v.linear(like(X, w), v.reshape(w, (2, 3))),
+        linear=True,
+    ),
+    Case(
+        "a layer of correlated weights",
+        {"w_joint": (6,)},
+        lambda v, w: v.linear(like(X, w), v.reshape(w, (2, 3))),
+        linear=True,
+    ),
+    Case(
+        "one convolution",
+        {"w": (3, 2, 3)},
+        lambda v, w: v.convolved(like(LINES, w), w),
+        linear=True,
+    ),
+    Case(
+        "a pooled convolution",
+        {"w": (3, 2, 3)},
+        lambda v, w: v.sums(v.pooled(v.convolved(like(LINES, w), w)), [2]),
         linear=True,
     ),
     Case(
@@ -177,12 +240,24 @@ CASES = [
         lambda v, steps: v.cumulative(steps, 0),
         linear=True,
     ),
+    Case("a batch without its mean", {"x": (4, 3), "w": (2, 3)}, centred, linear=True),
     Case("perceptron of tanh", MLP, perceptron("tanh")),
     Case("perceptron of relu", MLP, perceptron("relu")),
     Case("residual", {"w": (3, 3), "u": (3, 3), "o": (2, 3)}, residual),
     Case("recurrent cell", {"state": (2, 3), "w": (3, 3), "u": (3, 3)}, cell),
     Case("pooled positions", {"w": (3, 3), "u": (2, 3)}, pooled),
     Case("a weight and a function of it", {"w": (3, 3), "u": (3, 3)}, weight_and_function),
+    Case("a shared bias", {"w": (3, 3), "b": (3,), "u": (3, 3)}, shared_bias),
+    Case("weights of chains", {"w_chain": (9,), "u_chain": (6,)}, of_vectors),
+    Case("correlated weights", {"w_joint": (9,), "u_joint": (6,)}, of_vectors),
+    Case("convolutions", {"w": (3, 2, 3), "u": (3, 3, 2), "o": (2, 6)}, convolutions),
+    Case(
+        "largest of windows",
+        {"w": (3, 2, 3), "o": (2, 9)},
+        lambda v, w, o: v.linear(v.reshape(v.largest(v.convolved(like(LINES, w), w)), (2, 9)), o),
+        reference=False,
+    ),
+    Case("repeated rows", {"w": (3, 3), "u": (2, 3)}, repeated),
     Case("rearranged rows", {"w": (3, 3), "u": (2, 3)}, rearranged),
     Case("heads", {"w": (3, 3), "u": (2, 3)}, heads),
     Case(

@@ -27,7 +27,9 @@ from moment_calculus.operations.normalised.softmax import softmax_value
 from moment_calculus.operations.shapes import permute, reshape
 from moment_calculus.operations.shapes.concatenation import concatenate
 from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.windows.largest import window_maximum
 from moment_calculus.values import Gaussian
+from tests.cases import windows
 
 
 class Library:
@@ -44,6 +46,15 @@ class Library:
 
     def normalised(self, x: Any) -> Any:
         return normalise(x, eps=1e-5)
+
+    def convolved(self, x: Any, weight: Any) -> Any:
+        return windows.convolve(x, weight)
+
+    def pooled(self, x: Any) -> Any:
+        return windows.pooled(x, 2, 2)
+
+    def largest(self, x: Any) -> Any:
+        return window_maximum(x, windows.over_last(2, 2))
 
 
 class Plain:
@@ -96,6 +107,15 @@ class Plain:
     def function(self, name: str, x: Any) -> Any:
         return activation(name)(x)
 
+    def convolved(self, x: Any, weight: Any) -> Any:
+        return windows.convolved(x, weight)
+
+    def pooled(self, x: Any) -> Any:
+        return windows.summed(x, windows.over_last(2, 2))
+
+    def largest(self, x: Any) -> Any:
+        return namespace(x).maximum(x[..., :-1:2], x[..., 1::2])
+
 
 @dataclass(frozen=True)
 class Linearised:
@@ -141,6 +161,16 @@ class Reference(Plain):
         if isinstance(x, Linearised) and isinstance(weight, Linearised):
             mean = mean + self._own(x.moments.variance @ weight.moments.variance.T)
         return Linearised(value, mean)
+
+    def convolved(self, x: Any, weight: Any) -> Linearised:
+        value = windows.convolve(getattr(x, "value", x), weight.value)
+        mean = super().convolved(_mean(x), weight.mean)
+        if isinstance(x, Linearised):
+            mean = mean + self._own(super().convolved(x.moments.variance, weight.value.variance))
+        return Linearised(value, mean)
+
+    def pooled(self, x: Any) -> Linearised:
+        return Linearised(windows.pooled(x.value, 2, 2), super().pooled(x.mean))
 
     def product(self, left: Any, right: Any) -> Linearised:
         """Of independent factors."""

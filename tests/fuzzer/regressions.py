@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,13 +17,14 @@ class Regression:
 
     Args:
         name: what it is about.
-        inputs: shapes of the independent inputs, by name.
+        inputs: shapes of the inputs, by name.
         torch: its lines ``name = expression``, the last of which is the output; ``xp`` is torch.
         jax: the same where it is not spelt alike; ``xp`` is ``jax.numpy``.
         constants: arrays that the lines name in braces.
         modes: in which it is checked.
         hosts: that have such a function.
         verdicts: that are good.
+        correlated: whether inputs are correlated along the trailing axis, not independent.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Regression:
     modes: tuple[str, ...] = ("full",)
     hosts: tuple[str, ...] = ("torch", "jax")
     verdicts: tuple[str, ...] = ("right",)
+    correlated: bool = False
 
     def program(self) -> Program:
         """As the fuzzer has it."""
@@ -42,6 +44,10 @@ class Regression:
         for name, shape in self.inputs.items():
             variance = np.asarray(np.round(rng.uniform(0.5, 1.5, size=shape), 2))
             inputs[name] = Input(drawing.array(rng, shape), SCALE**2 * variance)
+            if self.correlated:
+                factor = drawing.array(rng, (*shape, shape[-1]))
+                covariance = SCALE**2 * factor @ np.swapaxes(factor, -1, -2)
+                inputs[name] = replace(inputs[name], covariance=covariance)
         lines = tuple(map(self._line, self.torch.split("; "), (self.jax or self.torch).split("; ")))
         return Program(inputs, lines, lines[-1].result)
 

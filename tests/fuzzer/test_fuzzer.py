@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.checks.jaxprs import by_numpy
+from tests.fuzzer.backwards import BACKWARDS
 from tests.fuzzer.checking import jax_host, torch_host, truth, verdict
 from tests.fuzzer.operations import OPERATIONS
 from tests.fuzzer.programs import generate, generate_with_dropout
@@ -20,7 +21,13 @@ HOSTS = {"torch": torch_host(), "jax": jax_host(by_numpy)}
 
 @pytest.mark.parametrize(
     ("make", "mode", "count"),
-    [(generate, "full", 100), (generate, "diagonal", 60), (generate_with_dropout, "full", 25)],
+    [
+        (generate, "full", 100),
+        (generate, "backward", 100),
+        (generate, "diagonal", 60),
+        (generate_with_dropout, "full", 25),
+        (generate_with_dropout, "backward", 15),
+    ],
 )
 def test_random_programs(make, mode, count):
     """Right, warned or refused, and most of them accepted; in JAX, tests/golden compares them."""
@@ -35,7 +42,7 @@ def test_random_programs(make, mode, count):
     ("row", "host", "mode"),
     [
         pytest.param(row, host, mode, id=f"{row.name}-{host}-{mode}")
-        for row in REGRESSIONS
+        for row in [*REGRESSIONS, *BACKWARDS]
         for host in row.hosts
         for mode in row.modes
     ],

@@ -273,6 +273,7 @@ def add(left: Any, right: Any) -> Value:
 def subtract(left: Any, right: Any, *, elementwise: bool = False) -> Value:
     """Subtract two operands, at least one random; raise if their joint moments are unknown.
 
+    The backward mode takes their covariance as zero, as in sums, until it is asked for.
     With ``elementwise`` only means and variances are computed, no covariance between
     components.
     """
@@ -291,5 +292,8 @@ def subtract(left: Any, right: Any, *, elementwise: bool = False) -> Value:
 
 
 def _subtracted(left: Value, right: Value, elementwise: bool) -> Any:
-    total = try_add(left.gaussian(), scale_shift(right, -1.0).gaussian(), elementwise=elementwise)
+    opposite = scale_shift(right, -1.0)
+    if left.propagation.is_backward:
+        return add_values(left, opposite)
+    total = try_add(left.gaussian(), opposite.gaussian(), elementwise=elementwise)
     return raise_dependence_error("difference", left, right) if total is None else total

@@ -45,6 +45,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast, flattened, re
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import ancestors, as_vector, branches_of
+from moment_calculus.values.covariances import along_features, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import Added
@@ -195,6 +196,11 @@ class LinearMap(Step):
         """Whether an input is x or the bias; covariances by random weights are not followed."""
         return self.inputs[place] is self.mapped or self.inputs[place] is self.bias
 
+    def _is_mapped(self, place: int) -> bool:
+        """Whether an input is x, and not the same value as the matrix."""
+        source = self.inputs[place]
+        return source is self.mapped and (place == 0 or source is not self.random_matrix)
+
     def through(self, place: int, cross: Array) -> Array | None:
         """Multiply the covariance of the input by the matrix; keep that of the bias."""
         if self.inputs[place] is self.mapped:
@@ -207,12 +213,13 @@ class LinearMap(Step):
         if source is self.bias:
             return cotangent
         cotangent = cotangent[..., None] if value.axis is None else cotangent
-        if source is not self.mapped and len(source.shape) == 1:
+        mapped = self._is_mapped(place)
+        if not mapped and len(source.shape) == 1:
             return cotangent * self.expected_inputs
-        if source is not self.mapped:
+        if not mapped:
             like = namespace(cotangent).zeros_like(source.mean)
-            mapped = lambda weight: affine(self.expected_inputs, weight)  # noqa: E731
-            return transposed_each(mapped, like, cotangent)
+            product = lambda weight: affine(self.expected_inputs, weight)  # noqa: E731
+            return transposed_each(product, like, cotangent)
         if matrix.ndim == 2:
             xp = namespace(cotangent)  # in one product: XLA copies arrays of more axes for it
             pulled = xp.reshape(cotangent, (-1, cotangent.shape[-1])) @ matrix
@@ -221,7 +228,7 @@ class LinearMap(Step):
 
     def pull_rows(self, value: Gaussian, place: int, cotangent: Array, axis: int) -> Array | None:
         """Return the rows of the matrix, scaled."""
-        if self.inputs[place] is not self.mapped or axis != value.axis:
+        if not self._is_mapped(place) or axis != value.axis:
             return None
         rows = cotangent[..., None] * self.matrix
         return axis_moved(rows, -2, 1)
@@ -232,12 +239,12 @@ class LinearMap(Step):
             return axis
         if value.axis is None:  # a scalar product
             return axis - 1
-        return axis if axis != -1 and self.inputs[place] is self.mapped else None
+        return axis if axis != -1 and self._is_mapped(place) else None
 
     def outer_inputs(self, value: Gaussian, place: int) -> Array | None:
         """Return the mean of x beside a random matrix."""
-        matrix = self.inputs[place] is self.random_matrix and len(self.random_matrix.shape) == 2
-        return self.expected_inputs if matrix else None
+        matrix = self.inputs[place] is self.random_matrix and not self._is_mapped(place)
+        return self.expected_inputs if matrix and len(self.random_matrix.shape) == 2 else None
 
     def own(self, value: Gaussian) -> Added | None:
         """Return S v, the noise of random weights times that of random inputs."""
@@ -249,7 +256,7 @@ class LinearMap(Step):
 
     def absorbed(self, value: Gaussian) -> tuple[tuple[int, ...], Added | None]:
         """Return weight and bias, which add noise to the outputs of one row."""
-        places = tuple(i for i, part in enumerate(self.inputs) if part is not self.mapped)
+        places = tuple(place for place in range(len(self.inputs)) if not self._is_mapped(place))
         return places, self.noise.as_added() if places else None
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
@@ -273,6 +280,35 @@ class LinearMap(Step):
         )
         crossed = query.cross(*biases) if len(biases) == 2 else 0.0
         return None if crossed is None else common + crossed
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return the covariance of an output at two positions, which share the weights."""
+        parts = self._lags(value, offset)
+        if parts is None:
+            return NotImplemented if along_features(value, offset) else None
+        means, hidden = parts
+        total: Any = 0.0 if self.bias is None else getattr(self.bias, "variance", 0.0)
+        if self.random_matrix is not None:
+            total = total + affine(means + hidden, self.random_matrix.variance)
+        return total if self.mapped is None else total + affine_squared(hidden, self.matrix)
+
+    def own_lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return S C for the covariance C of the inputs at two positions."""
+        parts = None if self.own(value) is None else self._lags(value, offset)
+        return None if parts is None else affine(parts[1], self.random_matrix.variance)
+
+    def _lags(self, value: Gaussian, offset: tuple[int, ...]) -> tuple[Any, Any] | None:
+        """Return products of the expected inputs at two positions, and their covariance."""
+        mapped, matrix = self.mapped, self.random_matrix
+        plain = self.noise.off_diagonals == () and value.axis == -1 and offset[-1] == 0
+        if not plain or (mapped is not None and mapped.uses_covariance):
+            return None
+        inputs = self.expected_inputs if mapped is None else mapped.mean
+        one_matrix = len((self.matrix if matrix is None else matrix).shape) == 2
+        if not one_matrix or len(inputs.shape) != len(offset) or matrix is self.mapped:
+            return None
+        hidden = 0.0 if mapped is None else lag_covariance(mapped, offset)
+        return None if hidden is None else (math.prod(shifted(inputs, offset)), hidden)
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
         """Map the moved rows of certain inputs by the same weights."""

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NoReturn
 
+import numpy as np
+
 from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments, warn_user
-from moment_calculus.numerics.arrays import Array, namespace
+from moment_calculus.numerics.arrays import Array, known_numbers, namespace
 from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.values import Deferred, Gaussian, Spread, Ties
 from moment_calculus.values.ancestry import as_vector
@@ -33,6 +35,12 @@ class Moved(OfOneSource):
     def move(self, array: Array) -> Array:
         """Rearrange the elements of an array of the source's shape; by default, keep them."""
         return array
+
+    @cached_property
+    def repeats(self) -> bool:  # type: ignore[override]
+        """Whether an element of the source appears twice, or that is not known."""
+        numbers = known_numbers(self.move, self.source.mean)
+        return numbers is None or np.unique(numbers).size < numbers.size
 
     def covariance(self) -> Array:
         """Return the covariance of the result over its feature axis, where it is known."""

@@ -137,6 +137,12 @@ class _Convolved(Step):
             return None
         return Added(self.kernel(self.x.variance, self.w.variance))
 
+    def own_lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return the noise of the weights times that of the inputs at two positions."""
+        steps = None if self.own(value) is None else self._steps(offset)
+        lagged = None if steps is None else lag_covariance(self.x, steps)
+        return None if lagged is None else self.kernel(lagged, self.w.variance)
+
     def variance(self) -> Array:
         parts = []
         if isinstance(self.w, Gaussian):
@@ -182,13 +188,9 @@ class _Convolved(Step):
         return xp.reshape(last, (*last.shape[:-1], groups, size, size))
 
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        places = [(axis.inputs, axis.outputs, axis.stride) for axis in self.layout.spatial]
-        places += [(*self.layout.batch, 1)] if self.layout.batch else []
-        if any(offset[i] for i in set(range(len(offset))) - {place[1] for place in places}):
-            return None  # another channel
-        steps = [0] * len(self.x.shape)
-        for inputs, outputs, stride in places:
-            steps[inputs] = offset[outputs] * stride
+        steps = self._steps(offset)
+        if steps is None:
+            return None
         total: Any = 0.0
         if isinstance(self.w, Gaussian):
             shared = self._shared_weights(steps)
@@ -196,6 +198,17 @@ class _Convolved(Step):
                 return None
             total = total + shared
         return total + self._shared_inputs(offset, steps) if isinstance(self.x, Gaussian) else total
+
+    def _steps(self, offset: tuple[int, ...]) -> list[int] | None:
+        """Return the offset of the inputs of two outputs; None for outputs of two channels."""
+        places = [(axis.inputs, axis.outputs, axis.stride) for axis in self.layout.spatial]
+        places += [(*self.layout.batch, 1)] if self.layout.batch else []
+        if any(offset[i] for i in set(range(len(offset))) - {place[1] for place in places}):
+            return None
+        steps = [0] * len(self.x.shape)
+        for inputs, outputs, stride in places:
+            steps[inputs] = offset[outputs] * stride
+        return steps
 
     def _shared_weights(self, steps: Sequence[int]) -> Array | None:
         """Return Σ S E[x_p x_p′], as two outputs of one channel have the same weights."""

@@ -8,17 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import Array, affine, namespace, squared
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.backward.cotangents import Cotangent, OuterCotangent, products
-from moment_calculus.values.backward.residuals import SharedResiduals
+from moment_calculus.values.backward.limits import (
+    check_bytes,
+    check_pull_rows,
+    check_spread,
+    no_pull,
+)
+from moment_calculus.values.backward.residuals import SharedResiduals, between_positions
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import Added, entries_of
-
-REMEDY = "use covariance='diagonal' or 'full', smaller batches, or raise memory_limit"
-
 
 Kind = Literal["variance", "covariance", "joint"]
 """Of the components of a value, between them, or of functions of one Gaussian together."""
@@ -62,12 +64,18 @@ class _Graph:
                     waiting.append(source)
                 self.uses[source.serial] = self.uses.get(source.serial, 0) + 1
 
-    def replaces(self, moved: Gaussian, value: Gaussian) -> bool:
-        """Take one value for another, if nothing else uses what it is not computed from itself."""
+    def replaces(self, moved: Gaussian, value: Gaussian, elements_apart: bool) -> bool:
+        """Take one value for another, if nothing else uses what it is not computed from itself.
+
+        Unless no number depends on several elements (``elements_apart``), an element that is
+        repeated would be taken for independent ones.
+        """
         kept = {part.serial for part in ancestors(moved) if part.serial in self.uses}
         is_left = lambda part, place: part.step.inputs[place].serial not in kept  # noqa: E731
         left = list(ancestors(value, is_left))
         if any(self.uses[part.serial] != 1 for part in left[1:]):
+            return False
+        if not elements_apart and any(part.step.repeats for part in left):
             return False
         for part in left:
             for source in part.step.inputs:
@@ -155,6 +163,9 @@ class Sweep:
         added = value.step.absorbed(value)[1] if absorbed else value.step.own(value)
         if added is not None:
             self._add(value, added, cotangent)
+            self.parts += [
+                Part(value, part, "joint") for part in between_positions(value, cotangent)
+            ]
         for place, source in enumerate(value.step.inputs):
             if place not in absorbed:
                 self._pull(value, place, source, cotangent)
@@ -213,7 +224,9 @@ class Sweep:
         moved = value.step.move_inputs_first(value)
         if moved is None or moved.shape != value.shape:
             return None
-        return moved if self.graph.replaces(moved, value) else None
+        inner = (n for a, n in _axes(value.shape) if a not in cotangent.carried)
+        apart = math.prod(inner) == 1
+        return moved if self.graph.replaces(moved, value, apart) else None
 
     def _pulled(
         self, value: Gaussian, place: int, cotangent: Cotangent, row: int | None
@@ -222,6 +235,7 @@ class Sweep:
         step, source = value.step, value.step.inputs[place]
         if row is not None:
             axis = cotangent.axis_of(row)
+            check_pull_rows(value, source, cotangent, axis)
             rows = step.pull_rows(value, place, cotangent.flat(), axis)
             if rows is not None:
                 array = cotangent.rows_in_slot(rows, row)
@@ -322,45 +336,3 @@ def _formed(use: OuterCotangent, value: Gaussian) -> Cotangent:
     """Return the derivatives by a matrix, [K, *rows, out, in]."""
     left, right = use.sides()
     return Cotangent(use.scale * (left.mT @ right), (None,) * len(use.outputs.carried))
-
-
-# -----------------------------------------------------------------------------------------
-# limits and refusals
-
-
-def check_bytes(value: Gaussian, use: OuterCotangent) -> None:
-    """Raise UnsupportedMoments if the derivatives of every row by a matrix exceed the limit."""
-    outputs = use.outputs
-    rows = math.prod(
-        outputs.array.shape[1 + r if a is None else outputs.array.ndim + a]
-        for r, a in enumerate(outputs.carried)
-    )
-    _check(value, outputs.array.shape[0] * rows * math.prod(value.shape), "each row by a matrix")
-
-
-def check_spread(value: Gaussian, cotangent: Cotangent, row: int) -> None:
-    """Raise UnsupportedMoments if the derivatives of every row by all elements exceed the limit."""
-    count = math.prod(cotangent.array.shape) * value.shape[cotangent.axis_of(row)]
-    _check(value, count, "each row by elements of other rows")
-
-
-def _check(value: Gaussian, count: int, what: str) -> None:
-    needed, limit = count * value.mean.dtype.itemsize, value.propagation.memory_limit
-    if needed > limit:
-        raise UnsupportedMoments(
-            f"covariance='backward' needs the derivatives of {what}, for a value of shape "
-            f"{value.shape}: {needed} bytes; the limit is {limit:.0f}",
-            sites=value.sites,
-            remedy=REMEDY,
-        )
-
-
-def no_pull(value: Gaussian) -> UnsupportedMoments:
-    """Return the error for a value of which no covariance can be pulled back."""
-    return UnsupportedMoments(
-        f"covariance='backward' cannot go back through the step "
-        f"'{type(value.step).__name__.strip('_')}' of a value of shape {value.shape}",
-        sites=value.sites,
-        remedy="use covariance='diagonal' or 'full', or draw the sites by naming them in "
-        "sample_sites=",
-    )

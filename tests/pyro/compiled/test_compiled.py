@@ -48,6 +48,7 @@ PROGRAMS = {
 }
 CASES = [(kind, "diagonal") for kind in PROGRAMS]
 CASES += [("mlp", "full"), ("heteroscedastic", "full"), ("function", "full")]
+CASES += [("heteroscedastic", "backward"), ("classifier", "backward"), ("residual", "backward")]
 
 
 @pytest.mark.parametrize(("kind", "covariance"), [*CASES, slow("residual", "full")])

@@ -1,0 +1,72 @@
+"""What a sweep cannot do is refused, with its bytes or its step, the user's line and a remedy."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.rulebooks import propagation_of
+from moment_calculus.values import Step
+from moment_calculus.values.elementwise import _Applied
+from tests.backward.cases import by_derivatives, of_modes
+from tests.backward.programs import CASES
+from tests.backward.test_exact import check_equal
+from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.fitting.models import network, started
+
+MIXED = [
+    case
+    for case in CASES
+    if case.name in ("a cumulative sum", "a batch without its mean", "recurrent cell")
+]
+
+
+@pytest.mark.parametrize("case", MIXED, ids=lambda case: case.name)
+def test_values_that_mix_rows_are_exact_or_refused_by_their_bytes(case):
+    """The largest array that is formed is that of the derivatives of every row by every element."""
+    if case.linear:
+        check_equal(case.result(), by_derivatives(case, 0.6))
+    flow = propagation_of("backward", "exact", memory_limit=50)
+    with pytest.raises(UnsupportedMoments, match=r"\d+ bytes; the limit is 50") as refusal:
+        of_modes(case.of_arrays(*case.arrays(), flow=flow))
+    assert refusal.value.sites
+    assert "memory_limit" in str(refusal.value)
+
+
+def silenced(monkeypatch):
+    """A function of a value that no longer knows how to go back."""
+    monkeypatch.setattr(_Applied, "pull", Step.pull)
+    monkeypatch.setattr(_Applied, "through", Step.through)
+
+
+def test_a_step_without_a_pull_is_named(monkeypatch):
+    silenced(monkeypatch)
+    case = next(case for case in CASES if case.name == "perceptron of tanh")
+    with pytest.raises(UnsupportedMoments, match="cannot go back through the step 'Applied'"):
+        of_modes(case.result())
+
+
+@IN_PYRO_FIRST
+def test_the_objective_names_line_and_remedy(host, monkeypatch):
+    model = network(host, lambda out: host.dist.Normal(out, 0.5), layers=2, width=3)
+    x, y = (host.array(np.ones(shape, np.float32)) for shape in ((4, 2), (4,)))
+    guide = host.package.DVIGuide()
+    given = started(host, model, guide, x, y)
+    silenced(monkeypatch)
+    elbo = host.package.DeterministicELBO(covariance="backward")
+    before = () if host.name == "pyro" else (jax.random.key(0), *given)
+    with pytest.raises(UnsupportedMoments) as refusal:
+        elbo.loss(*before, model, guide, x, y)
+    text = str(refusal.value)
+    assert "cannot go back through the step 'Applied'" in text
+    assert "models.py:" in text
+    assert "remedy: use covariance='diagonal' or 'full'" in text
+    assert "w0" in text
+
+
+@IN_PYRO
+def test_unknown_modes_are_named_with_the_known_ones(host):
+    with pytest.raises(ValueError, match="'backwards' is not one of full, backward, diagonal"):
+        host.package.DeterministicELBO(covariance="backwards")

@@ -1,0 +1,65 @@
+"""Programs whose covariances, computed backwards, were wrong once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tests.fuzzer.regressions import Regression
+
+W, X = {"W": (2, 3)}, {"x": (2, 2, 3)}
+ROWS = [
+    Regression("rolled rows", X, "y = xp.roll(x, -1, 0)"),
+    Regression(
+        "reversed rows of a function",
+        W,
+        "h = xp.tanh(W); y = h.flip(-2).unsqueeze(-1)",
+        "h = xp.tanh(W); y = xp.expand_dims(xp.flip(h, -2), -1)",
+    ),
+    Regression("scalar products", {"x": (3, 2), "v": (2,)}, "y = x @ v"),
+    Regression("a vector times a matrix", {"v": (2,), **W}, "y = v @ W"),
+    Regression("function of correlated inputs on another axis", X, "y = xp.cos(x.mT)"),
+    Regression("map of correlated inputs on another axis", W, "y = xp.tanh({c} @ W)"),
+    Regression("product of correlated inputs", {"x": (2,)}, "y = xp.prod(xp.tanh(x) - 1.5, -1)"),
+    Regression(
+        "logsumexp of a softmax",
+        W,
+        "y = torch.logsumexp(torch.softmax(W, -1), 1)",
+        "y = jax.nn.logsumexp(jax.nn.softmax(W, -1), 1)",
+    ),
+    Regression(
+        "product of a row with itself",
+        {"x": (3,)},
+        "y = xp.prod(x.expand(2, 3), -2)",
+        "y = xp.prod(xp.broadcast_to(x, (2, 3)), -2)",
+    ),
+    Regression(
+        "inputs that are their own weights",
+        W,
+        "y = F.linear(W, W)",
+        "y = W @ W.T",
+        verdicts=("right", "refused"),
+    ),
+    Regression("weights of two slopes", {"W": (3, 3)}, "y = {d} @ W.T + {d} @ xp.tanh(W).T"),
+    Regression("difference from the mean of rows", W, "h = {c} @ W; y = h - h.mean(0)"),
+    Regression(
+        "choice between elements and a function of their mean",
+        {"x": (2, 3, 1)},
+        "y = xp.where({chosen}, xp.sin(x.mean()), x)",
+    ),
+]
+CONSTANTS = {
+    "c": np.array([[0.4, -1.2], [0.9, 0.3]]),
+    "d": np.array([[0.4, -1.2, 0.5], [0.9, 0.3, -0.7]]),
+    "chosen": np.arange(6).reshape(2, 3, 1) % 5 < 2,
+}
+BACKWARDS = [
+    replace(
+        row,
+        modes=("backward",),
+        constants={name: array for name, array in CONSTANTS.items() if f"{{{name}}}" in row.torch},
+        correlated="correlated" in row.name,
+    )
+    for row in ROWS
+]
