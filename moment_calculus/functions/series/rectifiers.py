@@ -147,7 +147,6 @@ def rectifier_moments(activation: Any) -> Callable[[Array, Array], tuple[Array, 
 @functools.lru_cache(maxsize=8)
 def rectifier_gain(activation: Any) -> Callable[[Array, Array], Array]:
     """Return the differentiable function of mean and variance to E f′."""
-
     width, _ = activation.series
 
     def statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
