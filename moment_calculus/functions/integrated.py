@@ -257,11 +257,11 @@ def _differentiable_gain(activation: Smooth) -> Callable[..., Any]:
         xp = namespace(mean)
         _, bend, curve = activation.slope_coefficients(mean, variance, 3)
         # where f′ hardly varies, its differences are rounding
-        random = variance > 1e4 * float(xp.finfo(variance.dtype).eps)
-        zero, wide = xp.zeros_like(bend), xp.where(random, variance, xp.ones_like(variance))
+        rounding = 1e4 * float(xp.finfo(variance.dtype).eps)
+        zero, scale = xp.zeros_like(bend), safe_scale(variance)
         return (
-            xp.where(random, bend / wide**0.5, zero),
-            xp.where(random, curve / (wide * math.sqrt(2)), zero),
+            xp.where(scale > rounding, bend / scale, zero),
+            xp.where(variance > rounding, curve / (scale * scale * math.sqrt(2)), zero),
         )
 
     return elementwise(lambda *arrays: values(*arrays)[0], lambda *arrays: (slopes(*arrays),))

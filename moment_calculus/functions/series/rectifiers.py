@@ -144,6 +144,24 @@ def rectifier_moments(activation: Any) -> Callable[[Array, Array], tuple[Array, 
     return elementwise_of_statistics(functools.partial(_statistics, activation), 2)
 
 
+@functools.lru_cache(maxsize=8)
+def rectifier_gain(activation: Any) -> Callable[[Array, Array], Array]:
+    """Return the differentiable function of mean and variance to E f′."""
+    width, _ = activation.series
+
+    def statistics(mean: Array, variance: Array) -> tuple[Array, ...]:
+        below = _statistics_below(activation, mean / width, variance / width**2)
+        gain, half_second, half_third = below[2], below[3] / width, below[6] / width**2
+        xp, right = namespace(mean), mean > 0
+        return (
+            xp.where(right, 1 - gain, gain),
+            2 * half_second,
+            xp.where(right, -half_third, half_third),
+        )
+
+    return elementwise_of_statistics(statistics, 1)
+
+
 def reflect_to_positive_mean(
     mean: Array, variance: Array, below: tuple[Array, ...], half_third: Array
 ) -> tuple[Array, ...]:
