@@ -76,7 +76,7 @@ noisy = Moments(torch.zeros(3), covariance=0.1 * torch.eye(3))
 moments = propagate(lambda z: torch.exp(z).sum(), noisy, covariance="full")
 print(float(moments.mean), float(moments.variance))
 
-# % where a variance comes from
+# %% where a variance comes from
 from pyro_moments import predict
 
 prediction = predict(model, result, x, covariance="backward")["obs"]
