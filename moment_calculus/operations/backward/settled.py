@@ -11,6 +11,7 @@ from moment_calculus.numerics.arrays import Array, diagonal, positive_part
 from moment_calculus.operations.elementwise.elementary import positive_factors
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.normalised.softmax import FunctionOfLogits
+from moment_calculus.operations.shapes.coordinates import image_of
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
 from moment_calculus.values import Deferred, Gaussian, Spread
 from moment_calculus.values.ancestry import branches_of
@@ -137,8 +138,8 @@ def needs_sweep(value: Gaussian, elements_apart: bool) -> bool:
 
     ``elements_apart`` says that nothing is asked between its elements.
     """
-    if branches_of(value) is not None:
-        return False
+    if branches_of(value) is not None or image_of(value) is not None:
+        return False  # such a value knows more than its covariance
     if not asked.is_exact(value):
         return True
     known = value.axis is None or value.has_covariance or value.independent
