@@ -150,16 +150,17 @@ def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, A
     the covariance of all parameters, and of the trailing axes of vectors. Parameters that
     need no sweep are left out.
     """
-    cores = {core.serial: core for part in parameters for core in _cores(part)}
-    ranks = {core.serial: len(part.shape) for part in parameters for core in _cores(part)}
+    if not any(map(_may_need_sweep, parameters)):
+        return {}
+    ranked = [(core, len(part.shape)) for part in parameters for core in _cores(part)]
+    cores = {core.serial: core for core, _ in ranked}
     chosen = [
         core
-        for core in cores.values()
-        if ranks[core.serial] <= batch_rank + 1
-        and needs_sweep(core, ranks[core.serial] <= batch_rank)
+        for core, rank in ranked
+        if rank <= batch_rank + 1 and needs_sweep(core, rank <= batch_rank)
     ]
     found: dict[int, Gaussian] = {}
-    for group in _dependent_groups([*chosen], cores.values()):
+    for group in _dependent_groups(chosen, cores.values()):
         shape = broadcast_shape(*(value.shape for value in group))
         wide = [broadcast(value, shape) for value in group]
         found |= dict(zip((value.serial for value in group), _of_group(wide), strict=True))
@@ -167,6 +168,15 @@ def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, A
         return {}
     changed = ((part, _with_cores(part, found)) for part in parameters)
     return {id(old): new for old, new in changed if new is not old}
+
+
+def _may_need_sweep(part: Any) -> bool:
+    """Return whether the sweep forward may have dropped a covariance on the way to a parameter."""
+    base = getattr(part, "base", None) or getattr(part, "source", part)
+    if not isinstance(base, Gaussian) or not base.propagation.has_full_covariance:
+        return True
+    is_sum = isinstance(part, Deferred) and part.fallback is not None
+    return is_sum or not asked.is_exact(base)
 
 
 def _dependent_groups(
