@@ -85,11 +85,14 @@ class _Settled(OfOneSource):
     def elementwise_covariance_with(
         self, value: Gaussian, other: Gaussian, query: Any
     ) -> Array | None:
-        """Return the covariance with another value of the group."""
+        """Return the covariance with another value of the group, or an affine image of one."""
+        gain: Any = 1.0
+        while (line := other.step.affine) is not None:
+            other, gain = line[0], gain * line[1]
         step = other.step
         if not isinstance(step, _Settled) or step.group is not self.group:
             return None
-        return self.group.joint[..., self.place, step.place]
+        return gain * self.group.joint[..., self.place, step.place]
 
 
 def settled(value: Gaussian) -> Gaussian:
@@ -148,21 +151,25 @@ def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, A
 
     Each element of the batch of a distribution, which has ``batch_rank`` axes, is asked for
     the covariance of all parameters, and of the trailing axes of vectors. Parameters that
-    need no sweep are left out.
+    need no sweep are left out; in backward mode those that depend on each other need one.
     """
     if not any(map(_may_need_sweep, parameters)):
         return {}
-    ranked = [(core, len(part.shape)) for part in parameters for core in _cores(part)]
-    cores = {core.serial: core for core, _ in ranked}
-    chosen = [
-        core
-        for core, rank in ranked
-        if rank <= batch_rank + 1 and needs_sweep(core, rank <= batch_rank)
-    ]
+    cores = {core.serial: core for part in parameters for core in _cores(part)}
+    ranks = {core.serial: len(part.shape) for part in parameters for core in _cores(part)}
+
+    def asks(group: Sequence[Gaussian]) -> bool:
+        above = [ranks[core.serial] - batch_rank for core in group]
+        if len(group) > 1 and max(above) <= 0 and group[0].propagation.is_backward:
+            return True
+        pairs = zip(group, above, strict=True)
+        return any(more <= 1 and needs_sweep(core, more <= 0) for core, more in pairs)
+
     found: dict[int, Gaussian] = {}
-    for group in _dependent_groups(chosen, cores.values()):
+    for group in filter(asks, _dependent_groups(cores.values())):
         shape = broadcast_shape(*(value.shape for value in group))
-        wide = [broadcast(value, shape) for value in group]
+        axis = next((value.axis for value in group if value.axis is not None), None)
+        wide = [broadcast(value, shape, axis) for value in group]
         found |= dict(zip((value.serial for value in group), _of_group(wide), strict=True))
     if not found:
         return {}
@@ -179,17 +186,14 @@ def _may_need_sweep(part: Any) -> bool:
     return is_sum or not asked.is_exact(base)
 
 
-def _dependent_groups(
-    chosen: Sequence[Gaussian], all_values: Iterable[Gaussian]
-) -> list[list[Gaussian]]:
-    """Return the chosen values with those that depend on them, in groups."""
+def _dependent_groups(values: Iterable[Gaussian]) -> list[list[Gaussian]]:
+    """Return values in groups, of which none depends on another."""
     groups: list[list[Gaussian]] = []
-    for value in all_values:
+    for value in values:
         joined = [group for group in groups if any(overlap(value, other) for other in group)]
         groups = [group for group in groups if group not in joined]
         groups.append([part for group in joined for part in group] + [value])
-    serials = {value.serial for value in chosen}
-    return [group for group in groups if any(value.serial in serials for value in group)]
+    return groups
 
 
 def _cores(part: Any) -> list[Gaussian]:
@@ -253,8 +257,5 @@ def _again(value: Gaussian, found: dict[int, Gaussian]) -> Gaussian:
         if isinstance(step, Affine):
             result = affine(result, step.scale, step.shift)
         else:
-            shape = broadcast_shape(result.shape, old.shape)
-            result = broadcast(
-                result, shape, old.axis if len(shape) == len(old.shape) else result.axis
-            )
+            result = broadcast(result, broadcast_shape(result.shape, old.shape))
     return result
