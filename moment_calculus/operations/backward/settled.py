@@ -153,6 +153,8 @@ def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, A
     the covariance of all parameters, and of the trailing axes of vectors. Parameters that
     need no sweep are left out; in backward mode those that depend on each other need one.
     """
+    if not any(map(_may_need_sweep, parameters)):
+        return {}
     cores = {core.serial: core for part in parameters for core in _cores(part)}
     ranks = {core.serial: len(part.shape) for part in parameters for core in _cores(part)}
 
@@ -173,6 +175,15 @@ def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, A
         return {}
     changed = ((part, _with_cores(part, found)) for part in parameters)
     return {id(old): new for old, new in changed if new is not old}
+
+
+def _may_need_sweep(part: Any) -> bool:
+    """Return whether the sweep forward may have dropped a covariance on the way to a parameter."""
+    base = getattr(part, "base", None) or getattr(part, "source", part)
+    if not isinstance(base, Gaussian) or not base.propagation.has_full_covariance:
+        return True
+    is_sum = isinstance(part, Deferred) and part.fallback is not None
+    return is_sum or not asked.is_exact(base)
 
 
 def _dependent_groups(values: Iterable[Gaussian]) -> list[list[Gaussian]]:
