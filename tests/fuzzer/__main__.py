@@ -32,6 +32,8 @@ def main() -> int:
         program = make(seed)
         found = verdict(program, host, options.covariance)
         tried.append((program, found))
+        if len(tried) % 100 == 0:
+            host.forget()
         if found.failed and left:
             _show(program, found, host, options.covariance)
             left -= 1
