@@ -44,6 +44,17 @@ ROWS = [
     Regression("weights of two slopes", {"W": (3, 3)}, "y = {d} @ W.T + {d} @ xp.tanh(W).T"),
     Regression("difference from the mean of rows", W, "h = {c} @ W; y = h - h.mean(0)"),
     Regression(
+        "choice between a rolled value and itself",
+        W,
+        "h = xp.roll(W - 1.0, -2, -1); y = xp.where({columns}, h, h)",
+    ),
+    Regression(
+        "correlated part of a function times all of it",
+        {"x": (1, 2)},
+        'h = F.leaky_relu(x); y = xp.einsum("bi,bj->bij", h[:, 1:], h)',
+        'h = jax.nn.leaky_relu(x); y = xp.einsum("bi,bj->bij", h[:, 1:], h)',
+    ),
+    Regression(
         "choice between elements and a function of their mean",
         {"x": (2, 3, 1)},
         "y = xp.where({chosen}, xp.sin(x.mean()), x)",
@@ -52,6 +63,7 @@ ROWS = [
 CONSTANTS = {
     "c": np.array([[0.4, -1.2], [0.9, 0.3]]),
     "d": np.array([[0.4, -1.2, 0.5], [0.9, 0.3, -0.7]]),
+    "columns": np.array([[True, True, True], [False, False, True]]),
     "chosen": np.arange(6).reshape(2, 3, 1) % 5 < 2,
 }
 BACKWARDS = [

@@ -76,13 +76,14 @@ def _appell_series(
     sides: tuple = (..., ...)
     if combine is outer:
         sides = (..., slice(None), None), (..., None, slice(None))
-    # the series needs moments of the rank of the covariance
-    lead = (None,) * covariance.ndim
-    moments = [
-        moment[place][lead[moment[place].ndim :]]
+    placed = [
+        moment[place]
         for operand, place in zip((first, second), sides, strict=True)
         for moment in operand.moments()
     ]
+    # the series needs moments of the rank of the covariance
+    lead = (None,) * max(covariance.ndim, *(moment.ndim for moment in placed))
+    moments = [moment[lead[moment.ndim :]] for moment in placed]
     same = first is second and combine is outer
     return appell_series(first.activation, second.activation, order, same)(*moments, covariance)
 

@@ -167,12 +167,17 @@ class _IndexedFeatures(Moved):
         if isinstance(other.step, _IndexedFeatures) and other.step.source is self.source:
             rows, columns = _as_slice(self.key), _as_slice(other.step.key)
             disjoint = rows and columns and _are_disjoint(rows, columns, self.source.shape[-1])
-            return self.source.covariance_between(rows, columns) if disjoint else NotImplemented
+            return self._between(rows, columns) if disjoint else NotImplemented
         straight = len(other.step.inputs) == 1 and not other.step.nonlinear
         if not straight or not query.precedes(self.source, other):
             return NotImplemented
         swapped = query.by_inputs(other, value)
         return NotImplemented if swapped is None else transpose(swapped)
+
+    def _between(self, *parts: slice) -> Array:
+        between, size = self.source.covariance_between(*parts), self.source.shape[-1]
+        counts = [len(range(*part.indices(size))) for part in parts]
+        return namespace(between).broadcast_to(between, (*between.shape[:-2], *counts))
 
 
 @dataclass(frozen=True, eq=False)
