@@ -77,6 +77,12 @@ noisy = Moments(jnp.zeros(3), covariance=0.1 * jnp.eye(3))
 moments = propagate(lambda z: jnp.sum(jnp.exp(z)), noisy, covariance="full")
 print(float(moments.mean), float(moments.variance))
 
+# %% where a variance comes from
+from numpyro_moments import predict
+
+prediction = predict(model, result, x, covariance="backward")["obs"]
+print(prediction.attribution())
+
 # %% a likelihood of your own
 from numpyro_moments import expected_log_prob, predict, predictive_moments
 

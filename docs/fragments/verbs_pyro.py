@@ -76,6 +76,12 @@ noisy = Moments(torch.zeros(3), covariance=0.1 * torch.eye(3))
 moments = propagate(lambda z: torch.exp(z).sum(), noisy, covariance="full")
 print(float(moments.mean), float(moments.variance))
 
+# %% where a variance comes from
+from pyro_moments import predict
+
+prediction = predict(model, result, x, covariance="backward")["obs"]
+print(prediction.attribution())
+
 # %% a likelihood of your own
 from pyro_moments import expected_log_prob, predict, predictive_moments
 

@@ -62,3 +62,13 @@ def test_a_pooled_network_has_the_deviation_of_draws(name, scale):
     error = 4 / (2 * count) ** 0.5
     assert abs(ratio.log().mean().exp() - 1) < 0.015 + error
     assert (ratio - 1).abs().median() < 0.02 + error  # one unit of relu is nearly always zero
+
+
+def test_many_features_go_back_in_blocks(monkeypatch):
+    value = linear(apply(activation("tanh"), linear(X, weight("first", (5, 3), 0.3))), LAST)
+    whole = asked.variance(value)
+    monkeypatch.setattr(asked, "LARGEST", 300)  # two features of 140 hidden units
+    torch.testing.assert_close(asked.variance(value), whole, rtol=1e-12, atol=0)
+
+
+LAST = torch.tensor(np.random.default_rng(7).normal(size=(9, 5)))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from moment_calculus.numerics.arrays import Array, device, identity_like, namespace, positive_part
+from moment_calculus.numerics.arrays import (
+    Array,
+    device,
+    diagonal,
+    identity_like,
+    namespace,
+    positive_part,
+)
 from moment_calculus.values.ancestry import ancestors
 from moment_calculus.values.backward.cotangents import Cotangent
 from moment_calculus.values.backward.sweep import Seed, Sweep
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.spread import features_last
+from moment_calculus.values.spread import batch_shape, features_last, from_features_last
 
 
 def of_elements(values: Sequence[Gaussian]) -> list[Seed]:
@@ -33,15 +41,15 @@ def _one_hot(value: Gaussian, place: int, count: int, shape: tuple[int, ...]) ->
     return xp.concat([one if k == place else zero for k in range(count)])
 
 
-def of_features(value: Gaussian) -> list[Seed]:
-    """Ask for the covariance over the feature axis of a value, ``batch + [d, d]``."""
+def of_features(value: Gaussian, some: slice = slice(None)) -> list[Seed]:
+    """Ask for the covariance of some features of a value, ``batch + [d, d]``."""
     assert value.axis is not None
     rank, xp = len(value.shape), namespace(value.mean)
     carried = tuple(axis for axis in range(-rank, 0) if axis != value.axis)
-    identity = identity_like(features_last(value.mean, value.axis))
-    shape = [len(identity)] + [1] * (len(carried) + rank)
-    shape[value.axis] = len(identity)
-    array = xp.reshape(identity, tuple(shape))
+    rows = identity_like(features_last(value.mean, value.axis))[some]
+    shape = [len(rows)] + [1] * (len(carried) + rank)
+    shape[value.axis] = rows.shape[1]
+    array = xp.reshape(rows, tuple(shape))
     wide = xp.broadcast_to(array, (*shape[: 1 + len(carried)], *value.shape))
     return [Seed(value, Cotangent(wide, carried))]
 
@@ -59,8 +67,29 @@ def variance(value: Gaussian) -> Array:
     """Return the variance of every component, of the shape of the value."""
     if is_exact(value):
         return value.variance
+    if value.axis is not None and (size := _features_at_once(value)) < value.shape[value.axis]:
+        return _in_blocks(value, size)
     found = Sweep(of_elements([value])).covariance()[..., 0, 0]
     return positive_part(namespace(found).broadcast_to(found, value.shape))
+
+
+LARGEST = 2**26  # numbers of one array of derivatives, up to which all features go back at once
+
+
+def _features_at_once(value: Gaussian) -> int:
+    """Return how many features go back together, by the largest value on the way."""
+    largest = max(math.prod(part.shape) for part in ancestors(value))
+    return max(1, LARGEST // max(largest, 1))
+
+
+def _in_blocks(value: Gaussian, size: int) -> Array:
+    """Return the variances of ``size`` features after the other."""
+    count, xp = value.shape[value.axis or 0], namespace(value.mean)
+    blocks = (slice(start, start + size) for start in range(0, count, size))
+    parts = [diagonal(Sweep(of_features(value, block)).covariance()) for block in blocks]
+    batch = batch_shape(value.shape, value.axis)
+    wide = [xp.broadcast_to(part, (*batch, part.shape[-1])) for part in parts]
+    return positive_part(from_features_last(xp.concat(wide, axis=-1), value.axis))
 
 
 def joint(values: Sequence[Gaussian]) -> Array:

@@ -21,6 +21,12 @@ def check_bytes(value: Gaussian, use: OuterCotangent) -> None:
     _check(value, outputs.array.shape[0] * rows * math.prod(value.shape), "each row by a matrix")
 
 
+def check_rows(value: Gaussian, cotangent: Cotangent) -> None:
+    """Raise UnsupportedMoments if the derivatives of every row by a value exceed the limit."""
+    lead = math.prod(cotangent.array.shape[: cotangent.lead])
+    _check(value, lead * math.prod(value.shape), "each row")
+
+
 def check_pull_rows(value: Gaussian, source: Gaussian, cotangent: Cotangent, axis: int) -> None:
     """Raise UnsupportedMoments if the derivatives of every element by an input exceed the limit."""
     lead = math.prod(cotangent.array.shape[: cotangent.lead])

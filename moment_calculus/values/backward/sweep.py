@@ -14,6 +14,7 @@ from moment_calculus.values.backward.cotangents import Cotangent, OuterCotangent
 from moment_calculus.values.backward.limits import (
     check_bytes,
     check_pull_rows,
+    check_rows,
     check_spread,
     no_pull,
 )
@@ -151,6 +152,7 @@ class Sweep:
         if outer:
             self._visit_outer(value, outer)
         elif plain is not None:
+            check_rows(value, plain)
             wide = (*plain.array.shape[: plain.lead], *value.shape)
             array = namespace(plain.array).broadcast_to(plain.array, wide)
             self._visit_plain(value, replace(plain, array=array))
