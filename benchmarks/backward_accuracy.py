@@ -4,9 +4,9 @@
 
 Networks 1-50-…-50-1 with standard normal priors are fitted to 100 points of a sine with noise, by
 diagonal and by backward covariance from the same start, and by full covariance from where backward
-ended. Each of them is then measured by all three: the ELBO, its difference from the one by draws, the
-geometric mean of the output's standard deviations over the drawn ones, and the mean error of its
-means over the mean standard deviation. NumPyro in double precision.
+ended. Each of them is then measured by all three: the ELBO and its difference from the one by
+draws, the geometric mean of the output's standard deviations over the drawn ones, and the mean
+error of its means over the mean standard deviation. NumPyro in double precision.
 """
 
 from __future__ import annotations
