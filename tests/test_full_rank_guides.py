@@ -16,7 +16,7 @@ from tests.checks.marks import with_slow
 
 pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 
-INPUTS = models.INPUTS
+INPUTS, MODES = models.INPUTS, ("full", "backward")
 NOISES = {
     "LogNormal": (lambda d: d.LogNormal(0.0, 1.0), np.exp, stats.lognorm(1.0)),
     "HalfNormal": (lambda d: d.HalfNormal(1.0), np.exp, stats.halfnorm()),
@@ -104,10 +104,12 @@ NETWORKS = {
 }
 
 
+@pytest.mark.parametrize("covariance", MODES)
 @pytest.mark.parametrize("name", with_slow(NETWORKS, "heteroscedastic", "classes"))
-def test_matrices_of_a_full_rank_guide_in_both_frameworks(name):
+def test_matrices_of_a_full_rank_guide_in_both_frameworks(name, covariance):
     model, target, size = NETWORKS[name]
-    check_both(model, KINDS[size % 2], posterior(size, spread=0.1), "x", target)
+    parts = posterior(size, spread=0.1)
+    check_both(model, KINDS[size % 2], parts, "x", target, covariance=covariance)
 
 
 ORDINARY = [("logistic", 4, KINDS[0]), ("eight schools, not centred", 10, KINDS[1])]
@@ -123,14 +125,17 @@ def test_ordinary_models_in_both_frameworks(name, size, kind):
     check_both(model, kind, {**parts, "covariance": covariance}, *arguments.split())
 
 
-def check_both(model, kind, parts, *arguments):
+def check_both(model, kind, parts, *arguments, covariance="full"):
     data = [ordinary_models.DATA[argument] for argument in arguments]
-    ours, theirs = (loss(model, kind, parts, *data).item() for loss in HOSTS.values())
+    ours, theirs = (
+        loss(model, kind, parts, *data, covariance=covariance).item() for loss in HOSTS.values()
+    )
     assert np.isfinite(ours)
     assert ours == pytest.approx(theirs, rel=1e-10)
 
 
-def test_a_linear_map_with_dependent_weights_is_exact():
+@pytest.mark.parametrize("mode", MODES)
+def test_a_linear_map_with_dependent_weights_is_exact(mode):
     data = models.arrays()
     parts = posterior(8)
     mean, covariance = parts["loc"], parts["covariance"]
@@ -145,10 +150,12 @@ def test_a_linear_map_with_dependent_weights_is_exact():
     of_weights = -0.5 * (np.log(2 * np.pi * prior) + squares).sum()
     entropy = stats.multivariate_normal(mean, covariance).entropy()
     for name, loss in HOSTS.items():
-        ours = loss(multivariate, KINDS[0], parts, data["x"], data["y"]).item()
+        arguments = multivariate, KINDS[0], parts, data["x"], data["y"]
+        ours = loss(*arguments, covariance=mode).item()
         assert ours == pytest.approx(-(fit + of_weights + entropy), rel=1e-9), name
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("family", "noise", "row", "kind"),
     [
@@ -159,7 +166,7 @@ def test_a_linear_map_with_dependent_weights_is_exact():
         ("Laplace", "Uniform", "vector", KINDS[0]),
     ],
 )
-def test_location_and_noise_of_one_guide(family, noise, row, kind):
+def test_location_and_noise_of_one_guide(family, noise, row, kind, mode):
     data = models.arrays()
     parts = posterior(INPUTS + 2)
     assert abs(parts["covariance"][1, [0, 2, 3, 4]]).min() > 1e-3
@@ -167,5 +174,5 @@ def test_location_and_noise_of_one_guide(family, noise, row, kind):
     rough = 1e-4 if family == "Laplace" else 1e-8  # its kink, in the oracle
     model = regression(family, noise, row)
     for name, loss in HOSTS.items():
-        ours = loss(model, kind, parts, data["x"], data["y"]).item()
+        ours = loss(model, kind, parts, data["x"], data["y"], covariance=mode).item()
         assert ours == pytest.approx(oracle, rel=rough), name

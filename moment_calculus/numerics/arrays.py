@@ -16,6 +16,7 @@ import numpy as np
 import scipy.special
 
 from moment_calculus.numerics.derivatives import is_eager
+from moment_calculus.numerics.private_apis import is_untraced
 
 Array = Any
 
@@ -38,6 +39,8 @@ def known_numbers(move: Callable[[Array], Array], like: Array) -> np.ndarray | N
         if array_api_compat.is_torch_array(like):
             import torch
 
+            if not is_untraced():
+                return None
             return to_numpy(move(torch.as_tensor(numbers, device=like.device)))
         if array_api_compat.is_jax_array(like):
             import jax

@@ -148,15 +148,21 @@ def by_derivatives(case: Case, spread: float) -> torch.Tensor:
     return total
 
 
-def by_reference(case: Case, spread: float) -> torch.Tensor:
-    """The covariance of all elements [n, n] by noise behind every step."""
+def referred(case: Case, spread: float) -> tuple[Reference, Any]:
+    """The reference, with noise of each site and then behind every step, and its result."""
     flow, arrays = propagation_of("backward", "exact"), case.arrays(spread)
     vocabulary = Reference()
     sites = [
         vocabulary.site(_site(name, *arrays[2 * place : 2 * place + 2], flow))
         for place, name in enumerate(case.sites)
     ]
-    return vocabulary.covariance(case.program(vocabulary, *sites))
+    return vocabulary, case.program(vocabulary, *sites)
+
+
+def by_reference(case: Case, spread: float) -> torch.Tensor:
+    """The covariance of all elements [n, n] by noise behind every step."""
+    vocabulary, result = referred(case, spread)
+    return vocabulary.covariance(result)
 
 
 def of_modes(value: Gaussian) -> dict[str, Any]:

@@ -66,6 +66,36 @@ def test_the_objective_names_line_and_remedy(host, monkeypatch):
     assert "w0" in text
 
 
+def walk(host):
+    """A random walk, whose rows mix all steps."""
+
+    def model(y):
+        prior = host.dist.Normal(0.0, 1.0).expand([len(y)]).to_event(1)
+        place = host.np.cumsum(host.language.sample("steps", prior), 0)
+        with host.language.plate("times", len(y)):
+            host.language.sample("obs", host.dist.Normal(place, 0.5), obs=y)
+
+    return model
+
+
+@IN_PYRO_FIRST
+def test_a_random_walk_is_exact_or_refused_by_its_bytes(host):
+    model, guide, y = walk(host), host.package.DVIGuide(init_scale=0.5), host.array(np.arange(6.0))
+    given = started(host, model, guide, y)
+    before = () if host.name == "pyro" else (jax.random.key(0), *given)
+    losses = {
+        covariance: float(
+            host.package.DeterministicELBO(covariance=covariance).loss(*before, model, guide, y)
+        )
+        for covariance in ("backward", "full")
+    }
+    assert losses["backward"] == pytest.approx(losses["full"], rel=1e-6)
+    elbo = host.package.DeterministicELBO(covariance="backward", memory_limit=100)
+    with pytest.raises(UnsupportedMoments, match=r"\d+ bytes; the limit is 100") as refusal:
+        elbo.loss(*before, model, guide, y)
+    assert "steps" in str(refusal.value)
+
+
 @IN_PYRO
 def test_unknown_modes_are_named_with_the_known_ones(host):
     with pytest.raises(ValueError, match="'backwards' is not one of full, backward, diagonal"):

@@ -105,12 +105,14 @@ class Host:
         propagate: the library's.
         moments: its inputs.
         array: of a NumPy array.
+        forget: frees what it keeps of programs that ran.
     """
 
     name: str
     propagate: Callable
     moments: Callable
     array: Callable
+    forget: Callable[[], None] = lambda: None
 
 
 def torch_host() -> Host:
@@ -130,7 +132,7 @@ def jax_host(compiled: Callable | None = None) -> Host:
         run = lambda *inputs: propagate(function, *inputs, covariance=covariance)  # noqa: E731
         return (compiled or jax.jit)(run)(*inputs)
 
-    return Host("jax", in_one_program, Moments, jnp.asarray)
+    return Host("jax", in_one_program, Moments, jnp.asarray, jax.clear_caches)
 
 
 def verdict(program: Program, host: Host, mode: str = "full", weighted: bool = True) -> Verdict:

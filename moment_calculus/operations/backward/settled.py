@@ -11,6 +11,7 @@ from moment_calculus.numerics.arrays import Array, diagonal, positive_part
 from moment_calculus.operations.elementwise.elementary import positive_factors
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.normalised.softmax import FunctionOfLogits
+from moment_calculus.operations.shapes.coordinates import image_of
 from moment_calculus.operations.shapes.reshaping import Expanded, broadcast
 from moment_calculus.values import Deferred, Gaussian, Spread
 from moment_calculus.values.ancestry import branches_of
@@ -84,11 +85,14 @@ class _Settled(OfOneSource):
     def elementwise_covariance_with(
         self, value: Gaussian, other: Gaussian, query: Any
     ) -> Array | None:
-        """Return the covariance with another value of the group."""
+        """Return the covariance with another value of the group, or an affine image of one."""
+        gain: Any = 1.0
+        while (line := other.step.affine) is not None:
+            other, gain = line[0], gain * line[1]
         step = other.step
         if not isinstance(step, _Settled) or step.group is not self.group:
             return None
-        return self.group.joint[..., self.place, step.place]
+        return gain * self.group.joint[..., self.place, step.place]
 
 
 def settled(value: Gaussian) -> Gaussian:
@@ -134,8 +138,8 @@ def needs_sweep(value: Gaussian, elements_apart: bool) -> bool:
 
     ``elements_apart`` says that nothing is asked between its elements.
     """
-    if branches_of(value) is not None:
-        return False
+    if branches_of(value) is not None or image_of(value) is not None:
+        return False  # such a value knows more than its covariance
     if not asked.is_exact(value):
         return True
     known = value.axis is None or value.has_covariance or value.independent
@@ -147,20 +151,25 @@ def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, A
 
     Each element of the batch of a distribution, which has ``batch_rank`` axes, is asked for
     the covariance of all parameters, and of the trailing axes of vectors. Parameters that
-    need no sweep are left out.
+    need no sweep are left out; in backward mode those that depend on each other need one.
     """
+    if not any(map(_may_need_sweep, parameters)):
+        return {}
     cores = {core.serial: core for part in parameters for core in _cores(part)}
     ranks = {core.serial: len(part.shape) for part in parameters for core in _cores(part)}
-    chosen = [
-        core
-        for core in cores.values()
-        if ranks[core.serial] <= batch_rank + 1
-        and needs_sweep(core, ranks[core.serial] <= batch_rank)
-    ]
+
+    def asks(group: Sequence[Gaussian]) -> bool:
+        above = [ranks[core.serial] - batch_rank for core in group]
+        if len(group) > 1 and max(above) <= 0 and group[0].propagation.is_backward:
+            return True
+        pairs = zip(group, above, strict=True)
+        return any(more <= 1 and needs_sweep(core, more <= 0) for core, more in pairs)
+
     found: dict[int, Gaussian] = {}
-    for group in _dependent_groups([*chosen], cores.values()):
+    for group in filter(asks, _dependent_groups(cores.values())):
         shape = broadcast_shape(*(value.shape for value in group))
-        wide = [broadcast(value, shape) for value in group]
+        axis = next((value.axis for value in group if value.axis is not None), None)
+        wide = [broadcast(value, shape, axis) for value in group]
         found |= dict(zip((value.serial for value in group), _of_group(wide), strict=True))
     if not found:
         return {}
@@ -168,17 +177,23 @@ def settle_parameters(parameters: Sequence[Any], batch_rank: int) -> dict[int, A
     return {id(old): new for old, new in changed if new is not old}
 
 
-def _dependent_groups(
-    chosen: Sequence[Gaussian], all_values: Iterable[Gaussian]
-) -> list[list[Gaussian]]:
-    """Return the chosen values with those that depend on them, in groups."""
+def _may_need_sweep(part: Any) -> bool:
+    """Return whether the sweep forward may have dropped a covariance on the way to a parameter."""
+    base = getattr(part, "base", None) or getattr(part, "source", part)
+    if not isinstance(base, Gaussian) or not base.propagation.has_full_covariance:
+        return True
+    is_sum = isinstance(part, Deferred) and part.fallback is not None
+    return is_sum or not asked.is_exact(base)
+
+
+def _dependent_groups(values: Iterable[Gaussian]) -> list[list[Gaussian]]:
+    """Return values in groups, of which none depends on another."""
     groups: list[list[Gaussian]] = []
-    for value in all_values:
+    for value in values:
         joined = [group for group in groups if any(overlap(value, other) for other in group)]
         groups = [group for group in groups if group not in joined]
         groups.append([part for group in joined for part in group] + [value])
-    serials = {value.serial for value in chosen}
-    return [group for group in groups if any(value.serial in serials for value in group)]
+    return groups
 
 
 def _cores(part: Any) -> list[Gaussian]:
@@ -242,8 +257,5 @@ def _again(value: Gaussian, found: dict[int, Gaussian]) -> Gaussian:
         if isinstance(step, Affine):
             result = affine(result, step.scale, step.shift)
         else:
-            shape = broadcast_shape(result.shape, old.shape)
-            result = broadcast(
-                result, shape, old.axis if len(shape) == len(old.shape) else result.axis
-            )
+            result = broadcast(result, broadcast_shape(result.shape, old.shape))
     return result

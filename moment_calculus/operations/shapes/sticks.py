@@ -138,8 +138,7 @@ class _Chained(Step):
 
 
 def _spread(covariance: Array, coordinates: Gaussian) -> Spread:
-    full = coordinates.propagation.has_full_covariance
-    return Spread(diagonal(covariance), covariance, full)
+    return Spread(diagonal(covariance), covariance, coordinates.propagation.may_sweep)
 
 
 def _logs_of_sticks(coordinates: Gaussian) -> tuple[Array, Array]:

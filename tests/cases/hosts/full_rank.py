@@ -36,8 +36,10 @@ def posterior(size: int, seed: int = 1, spread: float = 0.4) -> dict[str, np.nda
     }
 
 
-def pyro_loss(model: Callable, kind: str, parts: dict[str, Any], *data: Any) -> torch.Tensor:
-    """Negative ELBO in Pyro, in double precision."""
+def pyro_loss(
+    model: Callable, kind: str, parts: dict[str, Any], *data: Any, **options: Any
+) -> torch.Tensor:
+    """Negative ELBO in Pyro, in double precision; options are those of the objective."""
     pyro.clear_param_store()
     model = partial(model, models.PYRO)
     tensors = [torch.tensor(array) for array in data]
@@ -57,10 +59,13 @@ def pyro_loss(model: Callable, kind: str, parts: dict[str, Any], *data: Any) -> 
                 name,
                 torch.nn.Parameter(torch.tensor(value)) if free else torch.tensor(value),
             )
-    return pyro_moments.DeterministicELBO().differentiable_loss(model, guide, *tensors)
+    elbo = pyro_moments.DeterministicELBO(**options)
+    return elbo.differentiable_loss(model, guide, *tensors)
 
 
-def numpyro_loss(model: Callable, kind: str, parts: dict[str, Any], *data: Any) -> jax.Array:
+def numpyro_loss(
+    model: Callable, kind: str, parts: dict[str, Any], *data: Any, **options: Any
+) -> jax.Array:
     """The same in NumPyro, whose guides arrange the sites by their names."""
     model = partial(model, models.NUMPYRO)
     guide = getattr(numpyro_guides, kind)(model, **_options(kind))
@@ -70,7 +75,7 @@ def numpyro_loss(model: Callable, kind: str, parts: dict[str, Any], *data: Any) 
         tril = np.linalg.cholesky(parts["covariance"])
         values = {"auto_loc": parts["loc"], "auto_scale_tril": tril}
     values = {name: jnp.asarray(value) for name, value in values.items()}
-    elbo = numpyro_moments.DeterministicELBO()
+    elbo = numpyro_moments.DeterministicELBO(**options)
     arrays = list(map(jnp.asarray, data))
 
     @by_numpy

@@ -33,6 +33,18 @@ def hierarchy(x, y):
             pyro.sample("obs", dist.Normal(mean, 1.0), obs=y.reshape(4, 5))
 
 
+def repeated(x, y):
+    """Rows of a hidden layer that are repeated in sums over all rows."""
+    x, y = x[:4], y[:3]
+    first = pyro.sample("first", dist.Normal(0.0, 1.0).expand([x.shape[-1], 3]).to_event(2))
+    second = pyro.sample("second", dist.Normal(0.0, 1.0).expand([3, len(y)]).to_event(2))
+    hidden = torch.relu(torch.relu(x @ first) @ second)
+    rows = torch.arange(len(x)).div(2, rounding_mode="floor")[:, None].expand(hidden.shape)
+    sums = torch.ones(len(x), dtype=x.dtype) @ torch.take_along_dim(hidden, rows, 0)
+    with pyro.plate("data", len(y)):
+        pyro.sample("obs", dist.Normal(sums, 1.0), obs=y)
+
+
 def labels(y):
     return (y > 0).long() + (y > 1).long()
 
@@ -45,10 +57,12 @@ PROGRAMS = {
     "residual": models.residual,
     "hierarchy": lambda: hierarchy,
     "subsampled": lambda: subsampled,
+    "repeated": lambda: repeated,
 }
-CASES = [(kind, "diagonal") for kind in PROGRAMS]
+CASES = [(kind, "diagonal") for kind in PROGRAMS if kind != "repeated"]
 CASES += [("mlp", "full"), ("heteroscedastic", "full"), ("function", "full")]
 CASES += [("heteroscedastic", "backward"), ("classifier", "backward"), ("residual", "backward")]
+CASES += [slow("repeated", "backward")]
 
 
 @pytest.mark.parametrize(("kind", "covariance"), [*CASES, slow("residual", "full")])

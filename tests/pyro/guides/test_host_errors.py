@@ -53,7 +53,7 @@ def test_pyros_own_errors_are_kept(run, message):
         ({"num_particles": 0}, "num_particles=0 must be at least 1"),
         ({"vectorize_particles": True}, "vectorize_particles=True is not supported"),
         ({"memory_limit": 0}, "memory_limit=0 must be positive"),
-        ({"covariance": "banded"}, "full, diagonal"),
+        ({"covariance": "banded"}, "full, backward, diagonal"),
         ({"rules": "mean_field"}, "exact, dvi"),
         ({"categorical": "taylor"}, "points, pairs"),
         ({"categorical": "sample", "categorical_draws": 0}, "categorical_draws=0"),
