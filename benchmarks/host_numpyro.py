@@ -103,6 +103,11 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
     return jax.lax.scan(step, state, inputs)
 
 
+def over_draws(function: Callable) -> Callable:
+    """A compiled function of arrays with draws on the first axis."""
+    return jax.jit(jax.vmap(function))
+
+
 def nuts(make: Callable[[], Callable], chains: int, draws: int) -> list[dict]:
     """Draw chain after chain, as ``MCMC`` runs them: each compiles anew, in every run."""
     with doubles():

@@ -104,6 +104,11 @@ def scan(step: Callable, state: Any, inputs: Any) -> tuple[Any, torch.Tensor]:
     return state, torch.stack(outputs)
 
 
+def over_draws(function: Callable) -> Callable:
+    """A function of arrays with draws on the first axis."""
+    return torch.func.vmap(function)
+
+
 def nuts(make: Callable[[], Callable], chains: int, draws: int) -> list[dict]:
     """Draw chain after chain: of several, ``MCMC`` makes processes where there are processors."""
     result = []
