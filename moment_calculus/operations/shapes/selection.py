@@ -166,8 +166,9 @@ class _IndexedFeatures(Moved):
             return result
         if isinstance(other.step, _IndexedFeatures) and other.step.source is self.source:
             rows, columns = _as_slice(self.key), _as_slice(other.step.key)
-            disjoint = rows and columns and _are_disjoint(rows, columns, self.source.shape[-1])
-            return self._between(rows, columns) if disjoint else NotImplemented
+            if rows and columns and _are_disjoint(rows, columns, self.source.shape[-1]):
+                return self._between(rows, columns)
+            return NotImplemented
         straight = len(other.step.inputs) == 1 and not other.step.nonlinear
         if not straight or not query.precedes(self.source, other):
             return NotImplemented
