@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/backward_time.py [--host numpyro] [--check] [--out FILE]
 
 A step is one loss with its gradients, of 13-d-d-2 and 13-d-d-d-2 networks with a mean and a log
-variance on batches of 64, and of a 784-400-400-10 classifier on batches of 128. Each covariance and
-the diagonal run in turn in one process; ratios to the diagonal are medians over the repeats.
+variance on batches of 64 (one also of 256), and of a 784-400-400-10 classifier on batches of 128.
+Each covariance and the diagonal run in turn in one process; ratios to the diagonal are medians over
+the repeats.
 """
 
 from __future__ import annotations
@@ -85,13 +86,12 @@ def measured(host: ModuleType, options: argparse.Namespace) -> Iterator[Row]:
     compiled = options.host == "pyro" and not options.no_compiled
     modes = [DIAGONAL, BACKWARD] + [FULL] * (not options.no_full)
     compile_too = [mode + COMPILED for mode in (DIAGONAL, BACKWARD) if compiled]
-    data = host.normal(0, BATCH, 13), host.normal(1, BATCH)
-    for depth in DEPTHS:
-        for width in WIDTHS:
-            sizes = (13, *[width] * depth, 2)
-            if options.only in name_of(sizes):
-                model = models.two_heads(host, host.network(sizes))
-                yield one(host, sizes, model, data, BATCH, 2, modes + compile_too)
+    cases = [((13, *[width] * depth, 2), BATCH) for depth in DEPTHS for width in WIDTHS]
+    for sizes, batch in [*cases, ((13, 200, 200, 2), 4 * BATCH)]:
+        if options.only in name_of(sizes):
+            data = host.normal(0, batch, 13), host.normal(1, batch)
+            model = models.two_heads(host, host.network(sizes))
+            yield one(host, sizes, model, data, batch, 2, modes + compile_too)
     if options.only in name_of(CLASSIFIER):
         generator = np.random.default_rng(0)
         images = generator.random((IMAGES, CLASSIFIER[0])).astype(np.float32)

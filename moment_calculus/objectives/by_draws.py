@@ -238,10 +238,11 @@ def jackknife(
 
 def remedies(propagation: Any) -> str:
     """Return the options that may bring moments and draws together."""
-    full = ['covariance="full"'] if propagation.covariance == "diagonal" else []
+    finer = {"diagonal": ("backward", "full"), "backward": ("full",)}
+    others = [f'covariance="{name}"' for name in finer.get(propagation.covariance, ())]
     coarse = propagation.categorical in ("delta", "jensen")
     classes = ['for classes categorical="points"'] if coarse else []
-    return " or ".join([*full, *classes, 'propagation="sampled"'])
+    return " or ".join([*others, *classes, 'propagation="sampled"'])
 
 
 def warn_if_off(result: ByDraws) -> None:
