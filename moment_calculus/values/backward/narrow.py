@@ -113,7 +113,7 @@ def _taken(rows: Array, places: Sequence[int]) -> Array:
 @cache
 def _orders(inputs: int) -> tuple[_Products, ...]:
     """Return products of first, second and, where they are few, higher order."""
-    found, count, before = list[_Products](), 0, [()]
+    found, count, before = list[_Products](), 0, list[tuple[int, ...]]([()])
     for order in range(1, ORDER + 1):
         every = list(combinations_with_replacement(range(inputs), order))
         count += len(every) if order > 1 else 0
