@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.cases.activations import ACTIVATIONS
+from tests.cases.networks import networks
 from tests.cases.programs import PROGRAMS
 from tests.checks.general import combined, gradients_by
 from tests.fuzzer.checking import jax_host, torch_host
@@ -31,6 +32,7 @@ def names(programs: int) -> dict[str, list[str]]:
         "random": [f"program {seed}" for seed in range(programs)],
         "table": [f"table {program.name}" for program in PROGRAMS],
         "activation": [f"activation {case.name}" for case in ACTIVATIONS],
+        "network": [f"network {name}" for name in networks(torch_host())],
     }
     return {
         **{
