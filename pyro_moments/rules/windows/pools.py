@@ -28,11 +28,16 @@ Sides = list[tuple[int, int]]  # entries before and after, along each axis
 
 def sum_array(array: torch.Tensor, windows: Windows) -> torch.Tensor:
     """Return the sums of a tensor over windows of its axes."""
-    parts = zip(windows.sizes, windows.strides, windows.dilations, strict=True)
-    for axis, (size, stride, dilation) in enumerate(parts):
-        if size > 1 or stride > 1:
-            entries = array.unfold(axis, (size - 1) * dilation + 1, stride)
-            array = entries[..., ::dilation].sum(-1)
+    counts = windows.counts(array.shape)
+    parts = zip(counts, windows.sizes, windows.strides, windows.dilations, strict=True)
+    for axis, (count, size, stride, dilation) in enumerate(parts):
+        if size == stride > 1 and dilation == 1:
+            entries = array.narrow(axis, 0, count * size)
+            array = entries.unflatten(axis, (count, size)).sum(axis + 1)
+        elif size > 1 or stride > 1:
+            lead, reach = (slice(None),) * axis, (count - 1) * stride + 1
+            starts = range(0, size * dilation, dilation)
+            array = sum(array[(*lead, slice(i, i + reach, stride))] for i in starts)
     return array
 
 
