@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import reduce
-from itertools import zip_longest
 from numbers import Integral
 from operator import and_
 from typing import Any
@@ -45,7 +44,8 @@ class Indexed(Moved):
         if not all(isinstance(key, slice) or is_integer(key) for key in self.keys):
             return NotImplemented
         steps, places, offsets = [], [], iter(offset)
-        for key, size in zip_longest(self.keys, self.source.shape, fillvalue=slice(None)):
+        keys = (*self.keys, *[slice(None)] * (len(self.source.shape) - len(self.keys)))
+        for key, size in zip(keys, self.source.shape, strict=True):
             if is_integer(key):
                 steps.append(0)
                 places.append(key)

@@ -134,10 +134,11 @@ def _moments(
     xp, means, variances = namespace(stacked.mean), stacked.mean, stacked.variance
     dense, shares = stacked.has_covariance, []
     mean, variance, covered = means[..., 0], variances[..., 0], masks[0]
-    cross = stacked.covariance[..., 0, :] if dense else None  # of the largest and each feature
+    covariance: Any = stacked.covariance
+    cross = covariance[..., 0, :] if dense else None  # of the largest and each feature
     for place, mask in enumerate(masks[1:], start=1):
         entry, spread = means[..., place], variances[..., place]
-        common = cross[..., place] if dense else 0.0
+        common = 0.0 if cross is None else cross[..., place]
         difference = mean - entry, positive_part(variance + spread - 2 * common)
         share = relu.gain(*difference)
         excess, excess_variance = relu.moments(*difference)
@@ -145,9 +146,9 @@ def _moments(
         only = mean, variance, xp.ones_like(share)
         both = _where(mask, (*larger, share), only)
         mean, variance, share = _where(covered, both, (entry, spread, xp.zeros_like(share)))
-        if dense:
+        if cross is not None:
             part = share[..., None]
-            cross = part * cross + (1 - part) * stacked.covariance[..., place, :]
+            cross = part * cross + (1 - part) * covariance[..., place, :]
         shares.append(share)
         covered = covered | mask
     return mean, variance, tuple(shares)

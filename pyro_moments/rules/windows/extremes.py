@@ -56,29 +56,35 @@ def _with_places(name: str, of_axis: Callable, of_two: Callable) -> Callable:
 moment_rule(*named("max"))(_with_places("max", axis_maximum, maximum))
 moment_rule(*named("min"), takes=(MeanCheck,))(_with_places("min", axis_minimum, minimum))
 
-_PAIRS = "use amax and amin, or torch.maximum and torch.minimum where a few entries are compared"
-REFUSED = {
-    **dict.fromkeys("sort argsort msort topk kthvalue median nanmedian mode".split(), _PAIRS),
-    **dict.fromkeys("quantile nanquantile cummax cummin aminmax".split(), _PAIRS),
-    **dict.fromkeys(
-        "argmax argmin".split(), "decide on the predictive moments instead, outside of the model"
-    ),
-    "cumprod": "take sums of logarithms as latent values, or products of two values at a time",
-    "logcumsumexp": "use torch.logsumexp of each part",
-}
+_ORDERS = "sort argsort msort topk kthvalue median nanmedian mode quantile nanquantile"
 
 
-def _refusal(name: str, remedy: str) -> Callable:
-    def rule(input: Value, *_: Any, **__: Any) -> None:
-        raise UnsupportedMoments(
-            f"the joint moments of '{name}' of random components are not known",
-            sites=input.sites,
-            remedy=remedy + OR_DRAW,
-        )
+@moment_rule(*named(*_ORDERS.split(), "cummax", "cummin", "aminmax"))
+def ordered(input: Value, *_: Any, **__: Any) -> None:
+    """Refuse what puts entries in order, and name what serves instead."""
+    raise UnsupportedMoments(
+        "the joint moments of random components in order are not known",
+        sites=input.sites,
+        remedy="use amax and amin, or torch.maximum and torch.minimum where a few entries are "
+        "compared" + OR_DRAW,
+    )
 
-    rule.__doc__ = f"Refuse ``{name}``, and name what serves instead."
-    return rule
+
+@moment_rule(*named("argmax", "argmin"))
+def place(input: Value, *_: Any, **__: Any) -> None:
+    """Refuse the place of the largest entry, which is random."""
+    raise UnsupportedMoments(
+        "the place of the largest or smallest of random entries is random",
+        sites=input.sites,
+        remedy="decide on the predictive moments instead, outside of the model" + OR_DRAW,
+    )
 
 
-for _name, _remedy in REFUSED.items():
-    moment_rule(*named(_name))(_refusal(_name, _remedy))
+@moment_rule(*named("cumprod", "logcumsumexp"))
+def cumulated(input: Value, *_: Any, **__: Any) -> None:
+    """Refuse cumulative products and cumulative logsumexp, and name what serves instead."""
+    raise UnsupportedMoments(
+        "the joint moments of cumulative products, or of their logarithms, are not known",
+        sites=input.sites,
+        remedy="take products of two values at a time, or torch.logsumexp of each part" + OR_DRAW,
+    )

@@ -32,12 +32,13 @@ def sum_array(array: torch.Tensor, windows: Windows) -> torch.Tensor:
     parts = zip(counts, windows.sizes, windows.strides, windows.dilations, strict=True)
     for axis, (count, size, stride, dilation) in enumerate(parts):
         if size == stride > 1 and dilation == 1:
-            entries = array.narrow(axis, 0, count * size)
-            array = entries.unflatten(axis, (count, size)).sum(axis + 1)
+            whole = array.narrow(axis, 0, count * size)
+            array = whole.unflatten(axis, (count, size)).sum(axis + 1)
         elif size > 1 or stride > 1:
             lead, reach = (slice(None),) * axis, (count - 1) * stride + 1
             starts = range(0, size * dilation, dilation)
-            array = sum(array[(*lead, slice(i, i + reach, stride))] for i in starts)
+            entries = [array[(*lead, slice(i, i + reach, stride))] for i in starts]
+            array = sum(entries[1:], entries[0])
     return array
 
 

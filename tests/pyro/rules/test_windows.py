@@ -230,9 +230,10 @@ def test_draws_of_all_weights_have_the_closed_form_for_their_mean():
 REFUSALS = {
     "places": (lambda h: F.max_pool1d(h, 2, return_indices=True)[1].double(), "place of the larg"),
     "places as an index": (lambda h: h[0, torch.max(h[0], 0).indices], "place of the largest"),
-    "sorted": (lambda h: h.sort()[0], "(?s)joint moments of 'sort'.*amax and amin"),
-    "topk": (lambda h: h.topk(2), "joint moments of 'topk'"),
-    "argmax": (lambda h: h.argmax(-1), "(?s)joint moments of 'argmax'.*predictive moments"),
+    "sorted": (lambda h: h.sort()[0], "(?s)components in order.*amax and amin"),
+    "topk": (lambda h: h.topk(2), "topk: the joint moments of random comp"),
+    "argmax": (lambda h: h.argmax(-1), "(?s)argmax: the place.*predictive moments"),
+    "cumprod": (lambda h: h.cumprod(0), "(?s)cumulative products.*two values at a time"),
     "many": (lambda h: h.expand(70, 2, 4).amax(0), "(?s)smallest of 70.*at most 64.*logsumexp"),
     "bilinear": (lambda h: F.interpolate(h[None], 2, mode="linear"), "(?s)mode='linear'.*nearest"),
     "random padding": (lambda h: F.pad(h, (1, 1), value=h[0, 0]), "padding with a random value"),
