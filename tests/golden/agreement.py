@@ -44,8 +44,12 @@ def names(programs: int) -> dict[str, list[str]]:
 
 
 def covering(programs: int) -> list[str]:
-    """Each program in one mode in turn, each model with each guide under one objective in turn."""
+    """Each program in one mode in turn, each model with each guide under one objective in turn.
+
+    Networks come last, in every mode.
+    """
     kinds = names(programs)
+    of_networks = kinds.pop("network")
     groups: dict[str, list[str]] = {}
     for name in kinds.pop("losses"):
         groups.setdefault(name.rpartition(", ")[0], []).append(name)
@@ -58,7 +62,7 @@ def covering(programs: int) -> list[str]:
         for n, name in enumerate(of_kind)
         if n % count == n // count % count
     ]
-    return [*modes, *dict.fromkeys([*in_turn, *further])]
+    return [*modes, *dict.fromkeys([*in_turn, *further]), *of_networks]
 
 
 def difference(name: str) -> str:
