@@ -8,29 +8,36 @@ from tests.fuzzer.drawing import Arguments, Shape, array, axis_and_keep, pick
 from tests.fuzzer.kinds import each
 
 
+def _batch(shape: Shape) -> dict[str, str] | None:
+    """How a host that needs an axis of data gets it, and rid of it; None for other ranks."""
+    return {2: {"lead": "[None]", "drop": "[0]"}, 3: {"lead": "", "drop": ""}}.get(len(shape))
+
+
 def kernel(rng: np.random.Generator, shape: Shape) -> Arguments:
-    """Certain weights [out, channels, taps] of inputs [n, channels, length], and options."""
-    if len(shape) != 3:
+    """Certain weights [out, channels, taps] of inputs [(n,) channels, length], and options."""
+    if (batch := _batch(shape)) is None:
         return None
     padding = int(rng.integers(2))
-    taps = int(rng.integers(1, min(shape[2] + 2 * padding, 3) + 1))
-    options = {"stride": int(rng.integers(1, 3)), "padding": padding}
-    return {**options, "c": array(rng, (int(rng.integers(1, 3)), shape[1], taps))}
+    taps = int(rng.integers(1, min(shape[-1] + 2 * padding, 3) + 1))
+    options = {"stride": int(rng.integers(1, 3)), "padding": padding, **batch}
+    return {**options, "c": array(rng, (int(rng.integers(1, 3)), shape[-2], taps))}
 
 
 def kernel_of(rng: np.random.Generator, inputs: Shape, weight: Shape) -> Arguments:
     """Options for a value as the weight of another one."""
-    fits = len(inputs) == len(weight) == 3 and inputs[1] == weight[1] and inputs[2] >= weight[2]
-    return {"stride": 1, "padding": 0} if fits else None
+    batch = _batch(inputs)
+    if batch is None or len(weight) != 3 or inputs[-2] != weight[1] or inputs[-1] < weight[2]:
+        return None
+    return {"stride": 1, "padding": 0, **batch}
 
 
 def transposed_kernel(rng: np.random.Generator, shape: Shape) -> Arguments:
     """Certain weights [channels, out, taps] of a transposed convolution."""
-    if len(shape) != 3:
+    if (batch := _batch(shape)) is None:
         return None
     taps = int(rng.integers(1, 3))
-    weight = array(rng, (shape[1], int(rng.integers(1, 3)), taps))
-    return {"stride": int(rng.integers(1, 3)), "reach": taps - 1, "c": weight}
+    weight = array(rng, (shape[-2], int(rng.integers(1, 3)), taps))
+    return {"stride": int(rng.integers(1, 3)), "reach": taps - 1, "c": weight, **batch}
 
 
 def pool(rng: np.random.Generator, shape: Shape) -> Arguments:
@@ -61,7 +68,8 @@ def padding_by_entries(rng: np.random.Generator, shape: Shape) -> Arguments:
 
 
 def sequence(rng: np.random.Generator, shape: Shape) -> Arguments:
-    return {} if len(shape) == 3 else None
+    """A value of channels along the trailing axis."""
+    return _batch(shape)
 
 
 def nearly_equal(drawn: dict, value: np.ndarray) -> bool:
@@ -70,7 +78,9 @@ def nearly_equal(drawn: dict, value: np.ndarray) -> bool:
     return bool((np.diff(np.sort(value, axis=place), axis=place) < 0.05).any())
 
 
-_CONVOLUTION = "jax.lax.conv_general_dilated({0}, %s, ({stride},), [({padding}, {padding})])"
+_CONVOLUTION = (
+    "jax.lax.conv_general_dilated({0}{lead}, %s, ({stride},), [({padding}, {padding})]){drop}"
+)
 _SIDES = "[(0, 0)] * {lead} + [({low}, {high})]"
 WINDOWS = [
     each(
@@ -79,6 +89,7 @@ WINDOWS = [
         "F.conv1d({0}, {c}, stride={stride}, padding={padding})",
         _CONVOLUTION % "{c}",
         mixes=True,
+        hard=True,  # full covariance refuses all but the first one
     ),
     each(
         "random_convolution",
@@ -87,15 +98,16 @@ WINDOWS = [
         _CONVOLUTION % "{1}",
         partner=kernel,
         mixes=True,
-        hard=True,  # full covariance refuses all but the first one
+        hard=True,
     ),
     each(
         "transposed_convolution",
         transposed_kernel,
         "F.conv_transpose1d({0}, {c}, stride={stride})",
-        "jax.lax.conv_general_dilated({0}, {c}[..., ::-1].swapaxes(0, 1), (1,), "
-        "[({reach}, {reach})], lhs_dilation=({stride},))",
+        "jax.lax.conv_general_dilated({0}{lead}, {c}[..., ::-1].swapaxes(0, 1), (1,), "
+        "[({reach}, {reach})], lhs_dilation=({stride},)){drop}",
         mixes=True,
+        hard=True,
     ),
     each(
         "average_pool",
@@ -135,7 +147,7 @@ WINDOWS = [
     each(
         "upsample",
         sequence,
-        "F.interpolate({0}, scale_factor=2)",
+        "F.interpolate({0}{lead}, scale_factor=2){drop}",
         "jnp.repeat({0}, 2, axis=-1)",
     ),
 ]
