@@ -1,0 +1,127 @@
+"""The tables of diagonal, backward and full covariance beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from how_fast import table
+
+Reader = Callable[[str], dict[str, Any]]
+COVARIANCES = ("diagonal", "backward", "full")
+COMPILED = ", compiled"
+SCORE, DRAWN = "test_log_likelihood", "by_draws"
+
+
+def rows_of(read: Reader, name: str) -> list[dict[str, Any]]:
+    """The rows of a file of results."""
+    return read(f"backward/{name}")["rows"]
+
+
+def costs(read: Reader) -> str:
+    """Time and memory of a step by width and depth, and the accuracy of such networks."""
+    others = {(row["network"], row["batch"]): row for row in rows_of(read, "time_pyro")}
+    lines = []
+    for row in rows_of(read, "time_numpyro"):
+        pyro = others[row["network"], row["batch"]]["ratios"]
+        ratios = row["ratios"], {name: pyro.get(name) for name in pyro if COMPILED not in name}
+        compiled = {name.removesuffix(COMPILED): pyro[name] for name in pyro if COMPILED in name}
+        times = [ratio(part.get(name)) for part in ratios for name in COVARIANCES[1:]]
+        sizes = (row["bytes"].get(name) for name in COVARIANCES)
+        memory = " / ".join("–" if size is None else megabytes(size) for size in sizes)
+        head = [row["network"], str(row["batch"]), f"{row['milliseconds']['diagonal']:.2f}"]
+        lines.append([*head, *times, ratio(compiled.get("backward")), memory])
+    head = ["network", "batch", "diagonal, ms, NumPyro", "backward", "full"]
+    head += [
+        "backward, Pyro",
+        "full, Pyro",
+        "backward, Pyro compiled",
+        "MB: diagonal / backward / full",
+    ]
+    return table(head, lines)
+
+
+def ratio(value: float | None) -> str:
+    """A ratio of times with the digits that it has."""
+    return "–" if value is None else f"{value:.2f}" if value < 10 else f"{value:.0f}"
+
+
+def megabytes(size: int) -> str:
+    """A size."""
+    return f"{size / 1e6:.1f}" if size < 1e8 else f"{size / 1e6:.0f}"
+
+
+def widths(read: Reader) -> str:
+    """Standard deviations of random networks over the drawn ones: diagonal / backward / full."""
+    rows = rows_of(read, "widths")
+    depths = sorted({row["depth"] for row in rows})
+    lines = []
+    for key in dict.fromkeys((row["width"], row["activation"]) for row in rows):
+        found = {row["depth"]: row for row in rows if (row["width"], row["activation"]) == key}
+        cells = (" / ".join(f"{found[d][name]:.3f}" for name in COVARIANCES) for d in depths)
+        lines.append([str(key[0]), key[1], *cells])
+    return table(["units", "function", *(f"{depth} layers" for depth in depths)], lines)
+
+
+def trained(read: Reader) -> str:
+    """ELBOs and standard deviations of trained networks."""
+    lines = []
+    for row in rows_of(read, "accuracy"):
+        layers = row["network"].count("-") - 1
+        true = f"{row['elbo_by_draws']:.1f} ± {row['standard_error']:.1f}"
+        stated = (
+            f"{row[name]['elbo']:.1f} ({row[name]['difference']:+.1%})" for name in COVARIANCES
+        )
+        deviations = " / ".join(f"{row[name]['sd']:.2f}" for name in COVARIANCES)
+        means = " / ".join(f"{row[name]['mean']:.2f}" for name in COVARIANCES)
+        start = [row["activation"], str(layers), row["trained_by"], true]
+        lines.append([*start, *stated, deviations, means, "yes" if row["warned"] else "no"])
+    head = ["function", "layers", "trained by", "ELBO by draws", *COVARIANCES]
+    return table([*head, "sd / drawn sd", "error of the mean / sd", "`fit` warns"], lines)
+
+
+def shared(read: Reader) -> str:
+    """Standard deviations of programs that use a weight more than once."""
+    others = rows_of(read, "shared_pyro")
+    lines = [
+        [row["program"], row["activation"], str(row["deviation"])]
+        + [f"{part:.3f}" for part in (row["diagonal"], row["backward"], other["backward"])]
+        for row, other in zip(rows_of(read, "shared_numpyro"), others, strict=True)
+    ]
+    head = ["program", "function", "sd of the weights", "diagonal, copies of the weight"]
+    return table([*head, "backward, NumPyro", "backward, Pyro"], lines)
+
+
+def splits(read: Reader) -> str:
+    """Test log-likelihoods of the UCI sets, and what backward gains over diagonal."""
+    lines = []
+    for name, found in read("backward/uci_covariance").items():
+        own = [score(found[covariance][SCORE]) for covariance in COVARIANCES if covariance in found]
+        gain = [difference(found, "backward", "diagonal", kind) for kind in (SCORE, DRAWN)]
+        full = difference(found, "backward", "full", SCORE)
+        lines.append([name, str(len(found["diagonal"][SCORE]["per_split"])), *own, *gain, full])
+    head = ["set", "splits", *COVARIANCES, "backward − diagonal", "the same by draws"]
+    return table([*head, "backward − full"], lines)
+
+
+def score(part: dict[str, Any]) -> str:
+    """Mean and standard error."""
+    return f"{part['mean']:.3f} ± {part['standard_error']:.3f}"
+
+
+def difference(found: dict[str, Any], better: str, worse: str, kind: str) -> str:
+    """Mean and standard error of the differences on the splits that both have."""
+    ends = [found[name][kind]["per_split"] for name in (better, worse)]
+    count = min(map(len, ends))
+    values = np.subtract(*(end[:count] for end in ends))
+    return f"{values.mean():+.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
+
+
+TABLES = {
+    "covariance, cost": costs,
+    "covariance, widths": widths,
+    "covariance, trained": trained,
+    "covariance, shared weights": shared,
+    "covariance, UCI": splits,
+}
