@@ -94,15 +94,19 @@ def shared(read: Reader) -> str:
 
 
 def splits(read: Reader) -> str:
-    """Test log-likelihoods of the UCI sets, and what backward gains over diagonal."""
+    """Test log-likelihoods of the UCI sets, and what each covariance gains over another one."""
     lines = []
     for name, found in read("backward/uci_covariance").items():
-        own = [score(found[covariance][SCORE]) for covariance in COVARIANCES if covariance in found]
-        gain = [difference(found, "backward", "diagonal", kind) for kind in (SCORE, DRAWN)]
-        full = difference(found, "backward", "full", SCORE)
-        lines.append([name, str(len(found["diagonal"][SCORE]["per_split"])), *own, *gain, full])
-    head = ["set", "splits", *COVARIANCES, "backward − diagonal", "the same by draws"]
-    return table([*head, "backward − full"], lines)
+        if "backward" not in found:
+            continue
+        counts = [len(found[way][SCORE]["per_split"]) for way in COVARIANCES if way in found]
+        own = [score(found[way][SCORE]) for way in COVARIANCES[:2]]
+        gain = [difference(found, *COVARIANCES[1::-1], kind) for kind in (SCORE, DRAWN)]
+        full = [difference(found, *COVARIANCES[1:], kind) for kind in (SCORE, DRAWN)]
+        lines.append([name, str(counts[0]), *own, *gain, str([*counts, 0][2]), *full])
+    again = "the same by draws"
+    head = ["set", "splits", *COVARIANCES[:2], "backward − diagonal", again]
+    return table([*head, "splits of full", "backward − full", again], lines)
 
 
 def score(part: dict[str, Any]) -> str:
@@ -112,10 +116,13 @@ def score(part: dict[str, Any]) -> str:
 
 def difference(found: dict[str, Any], better: str, worse: str, kind: str) -> str:
     """Mean and standard error of the differences on the splits that both have."""
+    if worse not in found:
+        return "–"
     ends = [found[name][kind]["per_split"] for name in (better, worse)]
     count = min(map(len, ends))
     values = np.subtract(*(end[:count] for end in ends))
-    return f"{values.mean():+.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
+    error = f" ± {values.std(ddof=1) / count**0.5:.3f}" if count > 1 else ""
+    return f"{values.mean():+.3f}{error}"
 
 
 TABLES = {
