@@ -20,12 +20,11 @@ def rows_of(read: Reader, name: str) -> list[dict[str, Any]]:
 
 
 def costs(read: Reader) -> str:
-    """Time and memory of a step by width and depth, and the accuracy of such networks."""
-    others = {(row["network"], row["batch"]): row for row in rows_of(read, "time_pyro")}
+    """Time and memory of a step by width and depth."""
     lines = []
-    for row in rows_of(read, "time_numpyro"):
-        pyro = others[row["network"], row["batch"]]["ratios"]
-        ratios = row["ratios"], {name: pyro.get(name) for name in pyro if COMPILED not in name}
+    for row, other in zip(rows_of(read, "time_numpyro"), rows_of(read, "time_pyro"), strict=True):
+        pyro = other["ratios"]
+        ratios = row["ratios"], pyro
         compiled = {name.removesuffix(COMPILED): pyro[name] for name in pyro if COMPILED in name}
         times = [ratio(part.get(name)) for part in ratios for name in COVARIANCES[1:]]
         sizes = (row["bytes"].get(name) for name in COVARIANCES)
@@ -59,9 +58,13 @@ def widths(read: Reader) -> str:
     lines = []
     for key in dict.fromkeys((row["width"], row["activation"]) for row in rows):
         found = {row["depth"]: row for row in rows if (row["width"], row["activation"]) == key}
-        cells = (" / ".join(f"{found[d][name]:.3f}" for name in COVARIANCES) for d in depths)
-        lines.append([str(key[0]), key[1], *cells])
+        lines.append([str(key[0]), key[1], *(of_three(found.get(depth)) for depth in depths)])
     return table(["units", "function", *(f"{depth} layers" for depth in depths)], lines)
+
+
+def of_three(row: dict[str, Any] | None) -> str:
+    """A ratio by each covariance."""
+    return " / ".join(f"{row[name]:.3f}" for name in COVARIANCES) if row else "–"
 
 
 def trained(read: Reader) -> str:
