@@ -14,6 +14,7 @@ INVALID = "a parameter left what it is constrained to"
 RECENT = 100  # losses of mini-batches that are averaged for a comparison
 ERRORS = 3.0  # draws contradict a loss if they differ by so many standard errors, and by
 LOSS_SHARE = 0.01  # this share of the loss
+LARGEST_TAIL = 1.0  # Pareto shape above which a distribution has no mean
 
 
 class ByDraws(NamedTuple):
@@ -24,14 +25,22 @@ class ByDraws(NamedTuple):
     loss: float = math.nan  # the closed form, of the same rows of data
     # Why draws were not run; remedies where they contradict the closed form.
     note: str = "not run, as by_draws=False"
+    tail: float = 0.0  # Pareto shape k̂ of the largest losses of single draws; from 1, no mean
 
     @property
     def is_off(self) -> bool:
-        """Tell whether draws contradict the loss (three standard errors, 1 %)."""
+        """Tell whether draws contradict the loss (three standard errors, 1 %, or their tail)."""
         if math.isnan(self.loss):
             return False
+        if self.is_unsettled:
+            return True
         certain = max(LOSS_SHARE * abs(self.loss), ERRORS * self.standard_error)
         return not abs(self.value - self.loss) <= certain  # true for a value of NaN, too
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Tell whether a few draws make a mean that is above the loss, and more would raise it."""
+        return self.tail > LARGEST_TAIL and self.value > self.loss and not self.is_precise
 
     @property
     def is_precise(self) -> bool:
@@ -43,7 +52,9 @@ class ByDraws(NamedTuple):
         if math.isnan(self.loss):
             return f"by draws: {self.note}"
         drawn = f"by draws {self.value:.5g} ± {self.standard_error:.2g}"
-        return f"{drawn}, by moments {self.loss:.5g}"  # both perhaps of fewer rows than the fit
+        tail = f" (with a tail of shape {self.tail:.2g}: no mean)" if self.is_unsettled else ""
+        # Both are perhaps of fewer rows than the fit.
+        return f"{drawn}{tail}, by moments {self.loss:.5g}"
 
 
 @dataclass

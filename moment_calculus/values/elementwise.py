@@ -28,6 +28,7 @@ from moment_calculus.numerics.arrays import (
     transpose,
 )
 from moment_calculus.values.ancestry import from_vector_parts
+from moment_calculus.values.backward.narrow import of_functions
 from moment_calculus.values.covariances import along_features, lag_covariance, shifted
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import (
@@ -208,12 +209,14 @@ class _Applied(Step):
     @cached_property
     def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:
         """Return x, x and ½ E f″, the part of second order."""
-        base, activation = self.function
-        scale = safe_scale(base.variance)
-        second = _with_consistent_covariances(base, activation).hermite(
-            base.mean, base.variance, 2
-        )[1]
+        base = self.function[0]
+        scale, second = safe_scale(base.variance), self._hermite(2)[1]
         return base, base, math.sqrt(0.5) * second / scale / scale
+
+    def _hermite(self, order: int) -> list[Array]:
+        base, activation = self.function
+        function = _with_consistent_covariances(base, activation)
+        return function.hermite(base.mean, base.variance, order)
 
     def through(self, place: int, cross: Array) -> Array | None:
         """Return the covariance scaled by E f′ (Stein's lemma); None if they do not broadcast."""
@@ -242,7 +245,8 @@ class _Applied(Step):
 
     def own(self, value: Gaussian) -> Added:
         """Return the variance of f(x) beyond that of its linear part."""
-        return Added(self._derivatives(value)[1])
+        variance = self._derivatives(value)[1]
+        return of_functions(self.function[0], self._hermite, variance)
 
     def own_lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Return the covariance at an offset beyond that of the linear parts."""
@@ -320,11 +324,7 @@ class _Applied(Step):
 
     def _coefficients(self, value: Gaussian) -> Array:
         """Return, stacked, Hermite coefficients and the root of the variance that they leave."""
-        base, activation = self.function
-        coefficients = _with_consistent_covariances(base, activation).hermite(
-            base.mean, base.variance, LAG_ORDER
-        )
-        rest = value.variance
+        coefficients, rest = self._hermite(LAG_ORDER), value.variance
         for coefficient in coefficients:
             rest = rest - coefficient * coefficient
         xp = namespace(rest)

@@ -120,6 +120,7 @@ class Step:
             random), if the value is scale · x + shift component by component.
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
         is_product: whether the value is the product of its two inputs.
+        expected_map: x and the expected M [outputs, inputs], if the value is M x plus noise.
         weight: whether the value is a latent matrix as a whole, not a batch of latent
             vectors; its product with columns that are not random then has the rows as
             features.
@@ -143,6 +144,7 @@ class Step:
     affine: tuple[Any, Any, Any] | None = None
     function: tuple[Any, Any] | None = None
     is_product: bool = False
+    expected_map: tuple[Any, Any] | None = None
     weight: bool = False
     data: bool = False
     symmetric: bool = False

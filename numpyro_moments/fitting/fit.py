@@ -175,7 +175,7 @@ def fit(
     Warns:
         UserWarning: if the model observes nothing.
         LossByDrawsWarning: if the loss by draws is another one, by three standard errors
-            and by one per cent of the loss.
+            and by one per cent of the loss, or is larger and has no mean that settles.
 
     Example:
         >>> fit(model, DVIGuide(), x, y, method="newton")  # doctest: +SKIP

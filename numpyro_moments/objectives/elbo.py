@@ -37,8 +37,11 @@ class DeterministicELBO(Objective):
             for each element of the batch. ``"diagonal"`` carries the variances only, O(d).
             ``"backward"`` carries the variances too, and finds the covariance of what a
             likelihood asks for by one pull back through the model for each parameter, as
-            exact as ``"full"`` for networks of up to four layers; it also goes through
-            convolutions, tied weights and recurrent cells.
+            exact as ``"full"`` for networks (standard deviations 0.98 of those of draws
+            after training three hidden layers); it also goes through convolutions, tied
+            weights and recurrent cells. Functions of differences and of overlapping parts
+            of one value are approximate: up to 12 % in a standard deviation, and 24 to 47 %
+            for sums of ``|x_i - x_j|`` over pairs, where ``"full"`` is exact.
         rules: rule book: ``"exact"`` (covariances of activations without closed pairs by
             32 terms of a series, see
             :func:`moment_calculus.functions.pairs.covariance.covariance`), ``"dvi"`` for

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 import torch
 
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.backward import asked
+from moment_calculus.values.backward import asked, narrow
 from tests.backward.vocabularies import Library, Plain
 
 MEAN = torch.tensor([0.4, -0.7, 0.1, 1.5], dtype=torch.float64)
@@ -75,3 +77,51 @@ def check_a_fork_that_is_joined():
 
 def test_a_fork_that_is_joined():
     check_a_fork_that_is_joined()
+
+
+def units(propagation, inputs, function, number):
+    """The outputs of a network with one hidden layer of 30 units, and of sums of its rows."""
+    generator = torch.Generator().manual_seed(number)
+    normal = lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    first, shift, last = normal(30, inputs), normal(30), normal(2, 30)
+    x = site_value("x", 0.3 * normal(4, inputs), normal(4, inputs) ** 2, propagation)
+    library = Library()
+    hidden = library.affine(library.linear(x, first), 1.5, shift)
+    return library.linear(library.function(function, hidden), last)
+
+
+FEW_INPUTS = [(1, "relu", 0.01), (1, "tanh", 0.08), (2, "tanh", 0.01), (6, "relu", 0.02)]
+
+
+def check_few_inputs(inputs, function, tolerance):
+    """The standard deviations by full covariance, which is exact here."""
+    found, exact = (
+        units(propagation_of(name, "exact"), inputs, function, 5) for name in ("backward", "full")
+    )
+    ratio = torch.sqrt(asked.variance(found) / exact.variance)
+    assert float((ratio - 1).abs().max()) < tolerance
+
+
+@pytest.mark.parametrize(("inputs", "function", "tolerance"), FEW_INPUTS)
+def test_units_of_few_inputs(inputs, function, tolerance):
+    check_few_inputs(inputs, function, tolerance)
+
+
+@pytest.mark.parametrize(("inputs", "function", "tolerance"), FEW_INPUTS)
+def test_gains_alone_would_not_do(inputs, function, tolerance):
+    with patch.object(narrow, "few_inputs", lambda _: None), pytest.raises(AssertionError):
+        check_few_inputs(inputs, function, 5 * tolerance)
+
+
+def test_terms_of_few_inputs_make_no_negative_variance():
+    """Whatever the scales of inputs and units; single precision holds the powers of these."""
+    generator = torch.Generator().manual_seed(0)
+    for power in (-20.0, -6.0, 0.0, 6.0):
+        scales = 10 ** (power * torch.rand(8, 3, generator=generator))
+        x = site_value("x", torch.zeros(5, 3), scales[:5] ** 2, propagation_of("backward", "exact"))
+        hidden = Library().linear(x, scales - scales.mean())
+        value = Library().function("relu", hidden).gaussian()
+        cotangent = torch.randn(6, 5, 8, generator=generator)
+        quadratic = (cotangent * value.step.own(value).times(cotangent)).sum(-1)
+        assert torch.isfinite(quadratic).all()
+        assert (quadratic >= 0).all()

@@ -7,12 +7,31 @@ from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY
+from moment_calculus.operations.shapes.reshaping import flattened
 from moment_calculus.values import Gaussian, share_sites
+from moment_calculus.values.ancestry import branches_of
 
 
 def random_operands(*operands: Any) -> tuple[Gaussian, ...]:
     """Return the operands that are random."""
     return tuple(operand for operand in operands if isinstance(operand, Gaussian))
+
+
+def has_dependent_elements(weight: Any) -> bool:
+    """Whether an operand is a matrix of dependent elements with a known covariance."""
+    matrix = isinstance(weight, Gaussian) and len(weight.shape) == 2
+    return matrix and not weight.independent and flattened(weight) is not None
+
+
+def is_one_switched(x: Any, w: Any) -> bool:
+    """Whether a random mask switches the only input feature of a map."""
+    one = isinstance(x, Gaussian) and x.shape[-1] == 1 and len(w.shape) == 2
+    return one and x.axis in (-1, None) and branches_of(x) is not None
+
+
+def is_plain_bias(bias: Gaussian, weight: Any) -> bool:
+    """Whether a bias has one independent component for each output."""
+    return bias.axis == -1 and bias.shape == tuple(weight.shape[:1]) and bias.independent
 
 
 def check_no_shared_sites(operands: str, random: Sequence[Gaussian]) -> None:

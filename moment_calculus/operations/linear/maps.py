@@ -30,7 +30,14 @@ from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply, multiply_gaussians
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import is_value
-from moment_calculus.operations.linear.checks import check_dependence, check_shapes, random_operands
+from moment_calculus.operations.linear.checks import (
+    check_dependence,
+    check_shapes,
+    has_dependent_elements,
+    is_one_switched,
+    is_plain_bias,
+    random_operands,
+)
 from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
@@ -44,7 +51,7 @@ from moment_calculus.operations.shapes.moves import (
 from moment_calculus.operations.shapes.reshaping import broadcast, flattened, reshape
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
-from moment_calculus.values.ancestry import ancestors, as_vector, branches_of
+from moment_calculus.values.ancestry import ancestors, as_vector
 from moment_calculus.values.covariances import along_features, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import overlap
@@ -102,12 +109,6 @@ def mapped_covariance(
     return (left * x.variance[..., None, :]) @ right.mT
 
 
-def has_dependent_elements(weight: Any) -> bool:
-    """Whether an operand is a matrix of dependent elements with a known covariance."""
-    matrix = isinstance(weight, Gaussian) and len(weight.shape) == 2
-    return matrix and not weight.independent and flattened(weight) is not None
-
-
 def as_vector_map(inputs: Any, weight: Gaussian) -> tuple[Gaussian, Array]:
     """Return a vector v and a certain matrix M with weight · x = M v, for inputs x [..., in].
 
@@ -150,9 +151,9 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
         product = _of_joint_weight(x, w)
         return product if b is None else add(product, b)
     check_dependence(x, w, b, linear_in_chains=links is not None or joint)
-    if isinstance(b, Gaussian) and not _is_plain_bias(b, w):
+    if isinstance(b, Gaussian) and not is_plain_bias(b, w):
         return add(linear(x, w), b)
-    if links is None and _is_one_switched(x, w):
+    if links is None and is_one_switched(x, w):
         product = multiply(broadcast(x, (*x.shape[:-1], w.shape[0]), -1), index(w, (..., 0)))
         return product if b is None else add(product, b)
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
@@ -191,6 +192,14 @@ class LinearMap(Step):
     def identity(self) -> bool:  # type: ignore[override]
         """Whether the bias is the only random operand."""
         return all(source is self.bias for source in self.inputs)
+
+    @property
+    def expected_map(self) -> tuple[Any, Any] | None:  # type: ignore[override]
+        """Return x and M, or a vector of weights and the rows that it is multiplied by."""
+        if self.mapped is not None:
+            return self.mapped, self.matrix
+        vector = self.random_matrix is not None and len(self.random_matrix.shape) == 1
+        return (self.random_matrix, self.expected_inputs) if vector else None
 
     def follows(self, place: int) -> bool:
         """Whether an input is x or the bias; covariances by random weights are not followed."""
@@ -333,12 +342,6 @@ class LinearMap(Step):
         return None if others or not scalars else linear(vector, self.matrix[..., 0, :])  # type: ignore[return-value]
 
 
-def _is_one_switched(x: Any, w: Any) -> bool:
-    """Whether a random mask switches the only input feature of a map."""
-    one = isinstance(x, Gaussian) and x.shape[-1] == 1 and len(w.shape) == 2
-    return one and x.axis in (-1, None) and branches_of(x) is not None
-
-
 def _is_same(weight: Gaussian, other: Gaussian) -> bool:
     """Whether two weights are one latent site with its axes in the same order."""
     if weight is other:
@@ -347,11 +350,6 @@ def _is_same(weight: Gaussian, other: Gaussian) -> bool:
     if not isinstance(first, Permuted) or not isinstance(second, Permuted):
         return False
     return first.order == second.order and _is_same(first.source, second.source)
-
-
-def _is_plain_bias(bias: Gaussian, weight: Any) -> bool:
-    """Whether a bias has one independent component for each output."""
-    return bias.axis == -1 and bias.shape == tuple(weight.shape[:1]) and bias.independent
 
 
 def _of_masked_weight(x: Any, weight: MaskedWeight, b: Any) -> Any:

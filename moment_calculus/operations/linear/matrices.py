@@ -11,13 +11,16 @@ from moment_calculus.numerics.arrays import Array, namespace, squared_products
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.products import multiply
 from moment_calculus.operations.elementwise.unary import is_value
-from moment_calculus.operations.linear.checks import check_dependence, check_shapes
+from moment_calculus.operations.linear.checks import (
+    check_dependence,
+    check_shapes,
+    has_dependent_elements,
+)
 from moment_calculus.operations.linear.factorisation import structured_product
 from moment_calculus.operations.linear.maps import (
     LINEAR,
     LinearMap,
     features_of,
-    has_dependent_elements,
     linear,
     mapped_covariance,
 )

@@ -7,5 +7,6 @@ the expected derivatives of the functions, so that
 with the covariance V of a site and what a step adds beyond its derivative, R. A weight
 that is used at several positions, rows or layers gathers its derivative before it is
 squared. Hidden variances, which set the expected derivatives, are those of the forward
-sweep. Left out is what functions of different units add beyond their derivatives.
+sweep. Left out is what functions of different units add beyond their derivatives, unless
+the units have few inputs.
 """

@@ -191,7 +191,8 @@ class Sweep:
     def _add(self, value: Gaussian, added: Added, cotangent: Cotangent) -> None:
         self.residuals.note(value, cotangent)
         left = cotangent.by_rows()
-        is_diagonal = added.times is None or value.axis in cotangent.carried
+        features = -1 if value.axis is None else value.axis
+        is_diagonal = added.times is None or features in cotangent.carried
         if is_diagonal or self.split:
             times = left * cotangent.by_rows(cotangent.wide(added.variance))
             elements = (left * times)[0] if self.split else None
