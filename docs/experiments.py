@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import experiments_covariance
 import numpy as np
 from experiments_peers import beside_nuts, scored, versions
 from how_fast import table
@@ -18,8 +19,9 @@ from scipy.stats import chisquare
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "experiments"
+OWN = ("dropout", "tridiagonal", "nuts", "on_gpu")
 PAGES = (
-    *(FOLDER / f"{name}.md" for name in ("dropout", "tridiagonal", "nuts", "on_gpu")),
+    *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance")),
     DOCS / "accuracy.md",
     DOCS / "benchmarks.md",
     DOCS / "coming_from.md",
@@ -281,6 +283,8 @@ TABLES = {
     "GPU, differences": gpu_differences,
     "GPU, times": gpu_times,
 }
+for _title, _make in experiments_covariance.TABLES.items():
+    TABLES[_title] = lambda make=_make: make(lambda name: read(name))
 
 
 def written(text: str) -> str:
