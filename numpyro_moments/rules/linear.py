@@ -7,11 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
-from moment_calculus.operations.elementwise.choices import largest, smallest
 from moment_calculus.operations.linear import factorisation, reductions
 from moment_calculus.operations.linear.matrices import einsum, matmul
 from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.operations.shapes.sticks import is_simplex
+from moment_calculus.operations.windows.largest import axis_maximum, axis_minimum
 from moment_calculus.values import Value
 from numpyro_moments.rules.table import moment_rule, refused
 
@@ -73,17 +73,17 @@ def reduce_prod(x: Value, *, axes: Any, **_: Any) -> Value:
 
 @moment_rule("reduce_max")
 def reduce_max(x: Value, *, axes: Any, **_: Any) -> Value:
-    """Serve ``jnp.max`` over a few features, pair by pair."""
+    """Serve ``jnp.max`` over one axis after the other."""
     for axis in sorted(axes, reverse=True):
-        x = largest(x, axis)
+        x = axis_maximum(x, axis)
     return x
 
 
 @moment_rule("reduce_min")
 def reduce_min(x: Value, *, axes: Any, **_: Any) -> Value:
-    """Serve ``jnp.min`` over a few features, pair by pair."""
+    """Serve ``jnp.min`` over one axis after the other."""
     for axis in sorted(axes, reverse=True):
-        x = smallest(x, axis)
+        x = axis_minimum(x, axis)
     return x
 
 

@@ -1,3 +1,9 @@
 """Moment rules of Pyro's front end, by kind of torch functions."""
 
-from pyro_moments.rules import elementwise, linear, normalised, shapes  # noqa: F401  (register)
+from pyro_moments.rules import (  # noqa: F401  (register)
+    elementwise,
+    linear,
+    normalised,
+    shapes,
+    windows,
+)

@@ -94,10 +94,45 @@ def group_norm(
     """Moment rule of ``F.group_norm`` and ``nn.GroupNorm``."""
     _require_random(input, weight, bias)
     F.group_norm(on_meta(input), num_groups)  # raises torch's own shape errors
-    input_shape = tuple(input.shape)
-    groups = reshape(input, (input_shape[0], num_groups, math.prod(input_shape[1:]) // num_groups))
-    result = reshape(normalisation.normalise(groups, eps=eps), input_shape)
-    return _affine(result, _per_channel(weight, input_shape), _per_channel(bias, input_shape))
+    shape = tuple(input.shape)
+    return _affine(
+        _normalise_groups(input, num_groups, eps),
+        _per_channel(weight, shape),
+        _per_channel(bias, shape),
+    )
+
+
+def _normalise_groups(input: Value, count: int, eps: float) -> Value:
+    """Normalise each of so many groups of the channels of each datum."""
+    shape = tuple(input.shape)
+    groups = reshape(input, (shape[0], count, math.prod(shape[1:]) // count))
+    return reshape(normalisation.normalise(groups, eps=eps), shape)
+
+
+@moment_rule(F.instance_norm)
+def instance_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Value:
+    """Moment rule of ``F.instance_norm`` and ``nn.InstanceNorm1d`` to ``3d``."""
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
+    _require_random(input, weight, bias)
+    if running_mean is not None:
+        raise UnsupportedMoments(
+            "an instance normalisation that tracks statistics of random values",
+            sites=sites_of(input, weight, bias),
+            remedy="make the module with track_running_stats=False, or call .eval() on it"
+            + OR_DRAW,
+        )
+    F.instance_norm(on_meta(input))  # raises torch's own shape errors
+    return group_norm(input, input.shape[1], weight, bias, eps)
 
 
 def _per_channel(parameter: Any, shape: tuple[int, ...]) -> Any:

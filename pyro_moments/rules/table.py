@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import pyro.distributions as dist
 import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments, called_by
+from moment_calculus.operations.elementwise.choices import OPERATORS, Condition, compare
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear import factorisation
 from moment_calculus.operations.linear.correlations import require_factor
@@ -25,13 +25,27 @@ class MeanCheck:
     """The outcome of a comparison of random values, evaluated at their means.
 
     Only the validation of distributions may use it: a program that branches on a random
-    value has no moments.
+    value has no moments. The comparison as a random number is :meth:`condition`.
     """
 
-    __slots__ = ("outcome", "sites")
+    __slots__ = ("_compare", "outcome", "sites")
 
-    def __init__(self, outcome: torch.Tensor, sites: frozenset[str]) -> None:
-        self.outcome, self.sites = outcome, sites
+    def __init__(
+        self,
+        outcome: torch.Tensor,
+        sites: frozenset[str],
+        compare: Callable[[], Any] | None = None,
+    ) -> None:
+        self.outcome, self.sites, self._compare = outcome, sites, compare
+
+    def condition(self) -> Any:
+        """Return a Condition, or a tensor of booleans if the outcome is certain."""
+        if self._compare is None:
+            return self.gaussian()
+        found = self._compare()
+        if isinstance(found, Condition):
+            return found
+        return torch.as_tensor(found, device=self.outcome.device)
 
     @property
     def shape(self) -> torch.Size:
@@ -43,8 +57,29 @@ class MeanCheck:
         raise UnsupportedMoments(
             "the outcome of a comparison with a random value is random",
             sites=self.sites,
-            remedy="use torch.relu or torch.heaviside instead of a mask, or draw the sites by "
-            "naming them in sample_sites=",
+            remedy="use torch.relu, torch.heaviside, torch.where or (h > 0).float() instead of a "
+            "mask, or draw the sites by naming them in sample_sites=",
+        )
+
+
+class RandomPlaces(MeanCheck):
+    """The places of the largest entries of random values, which no operation takes."""
+
+    @classmethod
+    def of(cls, value: Any) -> RandomPlaces:
+        """Return the places for largest entries of these moments."""
+        return cls(
+            torch.zeros(tuple(value.shape), dtype=torch.int64, device=value.at_mean.device),
+            value.sites,
+        )
+
+    def gaussian(self) -> Any:
+        """Raise UnsupportedMoments: the places are random."""
+        raise UnsupportedMoments(
+            "the place of the largest or smallest of random entries is random",
+            sites=self.sites,
+            remedy="use the values alone, or decide on the predictive moments, outside of the "
+            "model" + OR_DRAW,
         )
 
 
@@ -182,17 +217,22 @@ def _at_mean(operand: Any) -> Any:
     return getattr(operand, "at_mean", operand)
 
 
-def _comparison(compare: Callable) -> Callable:
+def _comparison(kind: str, holds: Callable) -> Callable:
     def rule(input: Any, other: Any) -> MeanCheck:
         sites = frozenset().union(*(getattr(operand, "sites", ()) for operand in (input, other)))
-        return MeanCheck(compare(_at_mean(input), _at_mean(other)), sites)
+        outcome = holds(_at_mean(input), _at_mean(other))
+        return MeanCheck(outcome, sites, lambda: compare(kind, *map(_moments_of, (input, other))))
 
     return rule
 
 
+def _moments_of(operand: Any) -> Any:
+    return operand.gaussian() if isinstance(operand, Composite) else operand
+
+
 for _name in ("eq", "gt", "ge", "lt", "le"):
     moment_rule(*named(_name, f"__{_name}__"), takes=(Composite,))(
-        _comparison(getattr(operator, _name))
+        _comparison(_name, OPERATORS[_name])
     )
 
 
@@ -218,9 +258,8 @@ def all_true(input: MeanCheck, dim: int | None = None, keepdim: bool = False) ->
     return input.outcome.all()
 
 
-@moment_rule(*named("min"), takes=(MeanCheck,))
 def least_truth(input: MeanCheck, dim: int) -> tuple[MeanCheck, None]:
-    """Serve constraints of Cholesky factors, which take minima of truth values."""
+    """Return the minima of truth values, which constraints of Cholesky factors take."""
     _require_check(input)
     return MeanCheck(input.outcome.min(dim)[0], input.sites), None
 

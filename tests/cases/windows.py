@@ -14,6 +14,7 @@ from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.shapes.concatenation import pad
+from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.convolution import (
@@ -21,7 +22,11 @@ from moment_calculus.operations.windows.convolution import (
     SpatialAxis,
     convolution,
 )
-from moment_calculus.operations.windows.largest import window_maximum, window_minimum
+from moment_calculus.operations.windows.largest import (
+    axis_maximum,
+    window_maximum,
+    window_minimum,
+)
 from moment_calculus.operations.windows.pooling import (
     Windows,
     window_sum,
@@ -168,6 +173,12 @@ WINDOWS = [
         lambda x: plain_pool(plain_pool(x, 2), 2, 2),
     ),
     LayerCase(
+        "pool_of_slices",
+        (Operand((2, 1, 7), "certain"), WEIGHT),
+        lambda x, w: pooled(index(convolve(x, w), (..., slice(1, None, 2))), 2),
+        lambda x, w: plain_pool(F.conv1d(x, w)[..., 1::2], 2),
+    ),
+    LayerCase(
         "sum_of_positions",
         (Operand((2, 1, 4), "certain"), WEIGHT),
         lambda x, w: reduce_sum(convolve(x, w, stride=1), [2]),
@@ -208,6 +219,12 @@ EXTREMES = [
         (PAIR,),
         lambda x: window_maximum(x, over_last(2, 1, 2)).gaussian(),
         lambda x: x.amax(-1, keepdim=True),
+    ),
+    LayerCase(
+        "axis_maximum",
+        (Operand((2, 5), "correlated"),),
+        lambda x: axis_maximum(x, 1).gaussian(),
+        lambda x: x.amax(-1),
     ),
     LayerCase(
         "window_minimum_diagonal",

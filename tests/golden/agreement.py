@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.cases.activations import ACTIVATIONS
+from tests.cases.networks import networks
 from tests.cases.programs import PROGRAMS
 from tests.checks.general import combined, gradients_by
 from tests.fuzzer.checking import jax_host, torch_host
@@ -31,6 +32,7 @@ def names(programs: int) -> dict[str, list[str]]:
         "random": [f"program {seed}" for seed in range(programs)],
         "table": [f"table {program.name}" for program in PROGRAMS],
         "activation": [f"activation {case.name}" for case in ACTIVATIONS],
+        "network": [f"network {name}" for name in networks(torch_host())],
     }
     return {
         **{
@@ -42,8 +44,12 @@ def names(programs: int) -> dict[str, list[str]]:
 
 
 def covering(programs: int) -> list[str]:
-    """Each program in one mode in turn, each model with each guide under one objective in turn."""
+    """Each program in one mode in turn, each model with each guide under one objective in turn.
+
+    Networks come last, in every mode.
+    """
     kinds = names(programs)
+    of_networks = kinds.pop("network")
     groups: dict[str, list[str]] = {}
     for name in kinds.pop("losses"):
         groups.setdefault(name.rpartition(", ")[0], []).append(name)
@@ -56,7 +62,7 @@ def covering(programs: int) -> list[str]:
         for n, name in enumerate(of_kind)
         if n % count == n // count % count
     ]
-    return [*modes, *dict.fromkeys([*in_turn, *further])]
+    return [*modes, *dict.fromkeys([*in_turn, *further]), *of_networks]
 
 
 def difference(name: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tests.cases import programs as table
 from tests.cases.activations import ACTIVATIONS
+from tests.cases.networks import networks
 from tests.fuzzer.checking import Host, jax_host, torch_host
 from tests.fuzzer.programs import Input, generate, generate_with_dropout
 from tests.golden.recording import recorded
@@ -33,6 +34,7 @@ def cases(host: Host, programs: int, products: bool = False) -> Iterator[Case]:
     yield from (random_program(host, seed) for seed in range(programs))
     yield from _table(host, products)
     yield from _activations(host)
+    yield from ((f"network {name}", *case) for name, case in networks(host).items())
 
 
 def in_double_precision(framework: str) -> Host:

@@ -11,7 +11,9 @@ import pytest
 from tests.golden.agreement import covering, difference
 
 PROGRAMS = covering(programs=16)
-FAST = set(PROGRAMS[::5])
+# Of networks full covariance refuses what is not its own, at once; NumPyro traces the others long.
+NETWORKS = [name for name in PROGRAMS if name.startswith("network")]
+FAST = {*PROGRAMS[: -len(NETWORKS) : 5], NETWORKS[0]}
 
 
 @pytest.mark.parametrize(

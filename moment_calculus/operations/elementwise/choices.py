@@ -10,7 +10,6 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, NoReturn
 
 import numpy as np
@@ -28,13 +27,10 @@ from moment_calculus.operations.elementwise.unary import (
     scale_shift,
 )
 from moment_calculus.operations.shapes.concatenation import on_features
-from moment_calculus.operations.shapes.indexing import unstack
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
 from moment_calculus.values.ancestry import Branches, combine_branches
 from moment_calculus.values.deferred import Composite
 from moment_calculus.values.spread import none_or_all
-
-FEW = 4
 
 
 def where(mask: Array, chosen: Any, other: Any) -> Value:
@@ -135,33 +131,6 @@ def minimum(left: Any, right: Any) -> Value:
     if not is_value(left):
         left, right = right, left
     return subtract(right, apply(ReLU(), subtract(right, left)))
-
-
-def largest(value: Value, axis: int) -> Value:
-    """Return the largest of at most four components along an axis, without that axis."""
-    # The larger of a pair enters the next pair as if it were Gaussian (Clark 1961).
-    # Largest errors measured for three and four components: 0.009 standard deviations of
-    # the mean and 0.05 of the variance for equal independent ones; 0.15 and 0.3 for
-    # random means and covariances.
-    return reduce(maximum, _components(value, axis))
-
-
-def smallest(value: Value, axis: int) -> Value:
-    """Return the smallest of at most four components along an axis; see :func:`largest`."""
-    return reduce(minimum, _components(value, axis))
-
-
-def _components(value: Value, axis: int) -> tuple[Value, ...]:
-    count = value.shape[axis]
-    if not 1 <= count <= FEW:
-        raise UnsupportedMoments(
-            f"the largest or smallest of {count} components, along axis {axis} of a value of shape "
-            f"{value.shape}",
-            sites=value.sites,
-            remedy=f"compare at most {FEW} components, or use a smooth function of them such as "
-            "logsumexp" + OR_DRAW,
-        )
-    return unstack(value, axis)
 
 
 def prelu(value: Value, slope: Array) -> Value:

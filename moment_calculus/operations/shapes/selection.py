@@ -12,6 +12,7 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array, namespace, transpose
 from moment_calculus.operations.shapes.moves import Moved, moved
 from moment_calculus.values import Gaussian, Ties
+from moment_calculus.values.covariances import lag_covariance
 from moment_calculus.values.spread import batch_shape, support_of_index
 
 
@@ -37,6 +38,23 @@ class Indexed(Moved):
     def covariance(self) -> Array:
         """Select the covariances of the elements."""
         return self.source.joint_covariance()[self.keys]
+
+    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+        """Return the covariance of elements an offset apart by that of the source, for slices."""
+        if not all(isinstance(key, slice) or is_integer(key) for key in self.keys):
+            return NotImplemented
+        steps, places, offsets = [], [], iter(offset)
+        keys = (*self.keys, *[slice(None)] * (len(self.source.shape) - len(self.keys)))
+        for key, size in zip(keys, self.source.shape, strict=True):
+            if is_integer(key):
+                steps.append(0)
+                places.append(key)
+                continue
+            chosen, apart = range(*key.indices(size)), next(offsets)
+            steps.append(apart * chosen.step)
+            places.append(slice(*_ends(chosen[: len(chosen) - abs(apart)])))
+        covariance = lag_covariance(self.source, steps)
+        return None if covariance is None else covariance[tuple(places)]
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance with an older value; None if it is unknown."""
@@ -190,6 +208,10 @@ class _OneFeature(_IndexedFeatures):
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
         return axis - 1
+
+
+def _ends(chosen: range) -> tuple[int, int, int]:
+    return chosen.start, chosen.stop, chosen.step
 
 
 def _as_slice(key: Any) -> slice | None:

@@ -1,31 +1,34 @@
-"""Largest and smallest entries of moving windows."""
+"""Largest and smallest entries of moving windows, and of whole axes."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
-from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
+from moment_calculus.errors import OR_DRAW, DependenceWarning, UnsupportedMoments, warn_user
 from moment_calculus.functions.table import ReLU, is_increasing
 from moment_calculus.numerics.arrays import Array, constants, namespace, positive_part, shrunk
 from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.dropout.noise import warn_of_masks
-from moment_calculus.operations.elementwise.choices import maximum, where
-from moment_calculus.operations.elementwise.sums import subtract
+from moment_calculus.operations.elementwise.choices import maximum, minimum
 from moment_calculus.operations.elementwise.unary import apply, scale_shift
-from moment_calculus.operations.shapes.indexing import index
+from moment_calculus.operations.shapes.indexing import unstack
 from moment_calculus.operations.shapes.moves import warn_dropped
+from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
 from moment_calculus.values.covariances import lag_covariance, shifted
+from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
 Padding = Sequence[tuple[int, int]]  # number of entries before and after, along each axis
+FEW = 4  # components of which each pair is compared as two values
+MOST = 64  # components of an axis
 
 
 def window_maximum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
@@ -42,6 +45,38 @@ def window_maximum(value: Value, windows: Windows, padding: Padding | None = Non
 def window_minimum(value: Value, windows: Windows, padding: Padding | None = None) -> Value:
     """Return the smallest entries of windows; see :func:`window_maximum`."""
     return _extreme(value, windows, padding, -1.0)
+
+
+def axis_maximum(value: Value, axis: int) -> Value:
+    """Return the largest component along an axis, without that axis."""
+    # The larger of a pair enters the next pair as if it were Gaussian (Clark 1961).
+    # Measured for random means and covariances of 3 to 64 components: means are off by at
+    # most 0.2 standard deviations; these are 0.68 to 1.05 times the exact ones.
+    return _along(value, axis, maximum, window_maximum)
+
+
+def axis_minimum(value: Value, axis: int) -> Value:
+    """Return the smallest component along an axis; see :func:`axis_maximum`."""
+    return _along(value, axis, minimum, window_minimum)
+
+
+def _along(value: Value, axis: int, of_pair: Any, of_windows: Any) -> Value:
+    shape, count = tuple(value.shape), value.shape[axis]
+    if not 1 <= count <= MOST:
+        raise UnsupportedMoments(
+            f"the largest or smallest of {count} components, along axis {axis} of a value of shape "
+            f"{shape}",
+            sites=value.sites,
+            remedy=f"compare at most {MOST} components, such as those of small windows first, or "
+            "use a smooth function of them such as logsumexp" + OR_DRAW,
+        )
+    if count <= FEW:
+        return reduce(of_pair, unstack(value, axis))
+    still = (1,) * len(shape)
+    sizes = tuple(n if i == axis else 1 for i, n in enumerate(shape))
+    return reshape(
+        of_windows(value, Windows(sizes, still, still)), shape[:axis] + shape[axis + 1 :]
+    )
 
 
 def _extreme(value: Value, windows: Windows, padding: Padding | None, sign: float) -> Value:
@@ -64,7 +99,8 @@ def _function(value: Value) -> tuple[Any, Any]:
 
 def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaussian:
     warn_of_masks(value, "the largest entry of windows")
-    if value.has_covariance and value.propagation.has_full_covariance:
+    propagated = value.has_covariance and value.propagation.has_full_covariance
+    if propagated and not _is_of_features(value, windows):
         warn_dropped(value, "the largest entry of windows")
     masks = _masks(value, windows, padding or [(0, 0)] * len(value.shape))
     if not np.logical_or.reduce(masks).all():
@@ -74,19 +110,11 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
             remedy="choose the padding smaller than the window",
         )
     stacked = _stacked(value, windows)
-    result, covered, shares = index(stacked, (..., 0)), masks[0], []
-    for place, mask in enumerate(masks[1:], start=1):
-        entry = index(stacked, (..., place))
-        shares.append(_share(result, covered, entry, mask))
-        result = _larger(result, covered, entry, mask)
-        covered = covered | mask
-    result = result.gaussian()
-    step = _LargestEntries(
-        (value,), windows=windows, like=result.mean, shares=tuple(shares), stacked=stacked
-    )
+    mean, variance, shares = _moments(stacked, masks)
+    step = _LargestEntries((value,), windows=windows, shares=shares, stacked=stacked)
     return Gaussian(
-        result.mean,
-        Spread(positive_part(result.variance)),
+        mean,
+        Spread(positive_part(variance)),
         step,
         axis=value.axis,
         ties=value.ties if windows.disjoint else Ties.ALL,
@@ -94,12 +122,51 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
     )
 
 
+def _moments(
+    stacked: Gaussian, masks: Sequence[np.ndarray]
+) -> tuple[Array, Array, tuple[Array, ...]]:
+    """Return mean and variance of the largest feature, taking in one feature after the other.
+
+    The third result holds for each feature but the first the probability that the largest
+    of those before is larger, which is the expected derivative by it.
+    """
+    relu = stacked.propagation.rulebook.ruled(ReLU())
+    xp, means, variances = namespace(stacked.mean), stacked.mean, stacked.variance
+    dense, shares = stacked.has_covariance, []
+    mean, variance, covered = means[..., 0], variances[..., 0], masks[0]
+    covariance: Any = stacked.covariance
+    cross = covariance[..., 0, :] if dense else None  # of the largest and each feature
+    for place, mask in enumerate(masks[1:], start=1):
+        entry, spread = means[..., place], variances[..., place]
+        common = 0.0 if cross is None else cross[..., place]
+        difference = mean - entry, positive_part(variance + spread - 2 * common)
+        share = relu.gain(*difference)
+        excess, excess_variance = relu.moments(*difference)
+        larger = entry + excess, spread + excess_variance + 2 * share * (common - spread)
+        only = mean, variance, xp.ones_like(share)
+        both = _where(mask, (*larger, share), only)
+        mean, variance, share = _where(covered, both, (entry, spread, xp.zeros_like(share)))
+        if cross is not None:
+            part = share[..., None]
+            cross = part * cross + (1 - part) * covariance[..., place, :]
+        shares.append(share)
+        covered = covered | mask
+    return mean, variance, tuple(shares)
+
+
+def _where(mask: np.ndarray, chosen: Sequence[Array], other: Sequence[Array]) -> Sequence[Array]:
+    """Return arrays where a mask is set, and others elsewhere."""
+    if mask.all():
+        return chosen
+    on = constants(mask, chosen[0]) > 0
+    return [namespace(a).where(on, a, b) for a, b in zip(chosen, other, strict=True)]
+
+
 @dataclass(frozen=True, eq=False)
 class _LargestEntries(Opaque):
     """Step of the largest entries of windows."""
 
     windows: Windows = None  # type: ignore[assignment]
-    like: Array = None  # of the shape of the result
     # For each entry but the first, the probability that the maximum of those before is
     # larger.
     shares: tuple[Array, ...] = ()
@@ -107,8 +174,9 @@ class _LargestEntries(Opaque):
 
     @property
     def drops_covariance(self) -> bool:  # type: ignore[override]
-        """Whether the source has a covariance, which the result has not."""
-        return self.inputs[0].has_covariance
+        """Whether the source has a covariance, which is not that of the features of windows."""
+        source = self.inputs[0]
+        return source.has_covariance and not _is_of_features(source, self.windows)
 
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         scaled, shape = cotangent * self._shares_out(value)[0], self.inputs[0].shape
@@ -139,8 +207,8 @@ class _LargestEntries(Opaque):
     @cached_property
     def gains(self) -> list[Array]:
         """The expected derivatives by the entries of the window, which add up to one."""
-        xp = namespace(self.like)
-        remaining, gains = xp.ones_like(self.like), []
+        like = self.stacked.mean[..., 0]
+        remaining, gains = namespace(like).ones_like(like), []
         for share in reversed(self.shares):
             gains.append(remaining * (1 - share))
             remaining = remaining * share
@@ -165,29 +233,6 @@ class _LargestEntries(Opaque):
         return total
 
 
-def _larger(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Value:
-    """Return the larger of two entries where neither is padding, else the one that is not."""
-    result = maximum(left, right)
-    if not mask.all():
-        result = where(_on(mask, right), result, left)
-    if not seen.all():
-        result = where(_on(seen, right), result, right)
-    return result
-
-
-def _share(left: Value, seen: np.ndarray, right: Value, mask: np.ndarray) -> Array:
-    """Return the probability that the left entry is larger, its expected derivative."""
-    difference = subtract(left, right).gaussian()
-    share = ReLU().gain(difference.mean, difference.variance)
-    xp = namespace(share)
-    share = xp.where(_on(mask, right), share, xp.ones_like(share))
-    return xp.where(_on(seen, right), share, xp.zeros_like(share))
-
-
-def _on(mask: np.ndarray, value: Value) -> Array:
-    return constants(mask, value.at_mean) > 0
-
-
 def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarray]:
     """Return for each place of a window in which windows its entry is not padding."""
     counts, masks = windows.counts(value.shape), []
@@ -202,8 +247,21 @@ def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarr
     return masks
 
 
+def _is_of_features(value: Gaussian, windows: Windows) -> bool:
+    """Whether the windows are the feature axis as a whole."""
+    if value.axis is None:
+        return False
+    of_feature = lambda axis: axis == len(value.shape) + value.axis  # noqa: E731
+    return all(
+        size == value.shape[axis] if of_feature(axis) else windows.keeps(axis)
+        for axis, size in enumerate(windows.sizes)
+    )
+
+
 def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
     """Return the entries of each window as the features of a vector."""
+    if _is_of_features(value, windows):
+        return _features(value)
     xp, shape = namespace(value.mean), value.shape
     slices = [windows.slices_at(place, shape) for place in windows.places()]
     covariances = _covariances(value, windows)
@@ -216,6 +274,19 @@ def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
     return Gaussian(
         xp.stack([value.mean[entry] for entry in slices], axis=-1),
         Spread(variance, joint if covariances else None),
+        Opaque((value,)),
+        propagation=value.propagation,
+    )
+
+
+def _features(value: Gaussian) -> Gaussian:
+    """Return the features as those of a vector, at the axis that windows leave with size one."""
+    place = len(value.shape) + (value.axis or 0)
+    wide = lambda array: namespace(array).expand_dims(array, axis=place)  # noqa: E731
+    covariance = (lambda: wide(value.covariance)) if value.has_covariance else None
+    return Gaussian(
+        wide(features_last(value.mean, value.axis)),
+        Spread(wide(features_last(value.variance, value.axis)), covariance),
         Opaque((value,)),
         propagation=value.propagation,
     )

@@ -20,7 +20,8 @@ from moment_calculus.operations.normalised.softmax import (
 from moment_calculus.operations.shapes.sticks import is_simplex
 from moment_calculus.values import Value
 from pyro_moments.rules.elementwise.activations import activation_rule, as_numbers
-from pyro_moments.rules.table import fills_in_ordered_logistic, moment_rule, named
+from pyro_moments.rules.shapes.conversion import as_number
+from pyro_moments.rules.table import MeanCheck, fills_in_ordered_logistic, moment_rule, named
 
 
 @moment_rule(*named("add", "__add__", "__radd__"))
@@ -69,10 +70,11 @@ def _times(operand: Any, alpha: float) -> Any:
     return products.multiply(operand, alpha) if unary.is_value(operand) else operand * alpha
 
 
-@moment_rule(*named("mul", "multiply", "__mul__", "__rmul__"))
+@moment_rule(*named("mul", "multiply", "__mul__", "__rmul__"), takes=(MeanCheck,))
 def multiply(input: Any, other: Any) -> Value:
-    """Serve ``*``."""
-    return products.multiply(input, other)
+    """Serve ``*``, also by the outcome of a comparison."""
+    input, other = as_number(input), as_number(other)
+    return products.multiply(input, other) if _any(input, other) else input * other
 
 
 moment_rule(*named("__imul__", "mul_", "multiply_"), in_place=True)(multiply)
@@ -216,17 +218,23 @@ def reversed_power(input: Any, exponent: Any) -> Any:
     return power(exponent, input)
 
 
-@moment_rule(*named("where"))
-def where(condition: Any, input: Any, other: Any) -> Value:
-    """Serve ``torch.where`` with a certain condition."""
+@moment_rule(*named("where"), takes=(MeanCheck,))
+def where(condition: Any, input: Any, other: Any) -> Any:
+    """Serve ``torch.where`` with a certain condition, or a comparison of one random value."""
+    if isinstance(condition, MeanCheck):
+        condition = condition.condition()
+    if isinstance(condition, choices.Condition):
+        return choices.where_condition(condition, input, other)
+    if not unary.is_value(input) and not unary.is_value(other):
+        return torch.where(condition, input, other)
     return choices.where(condition, input, other)
 
 
 # The method Tensor.where has the operand before the condition.
-@moment_rule(torch.Tensor.where)
-def where_method(input: Any, condition: Any, other: Any) -> Value:
-    """Serve ``Tensor.where`` with a certain condition."""
-    return choices.where(condition, input, other)
+@moment_rule(torch.Tensor.where, takes=(MeanCheck,))
+def where_method(input: Any, condition: Any, other: Any) -> Any:
+    """Serve ``Tensor.where`` as ``torch.where``."""
+    return where(condition, input, other)
 
 
 @moment_rule(*named("masked_fill"))

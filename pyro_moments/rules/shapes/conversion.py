@@ -8,10 +8,11 @@ import torch
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
+from moment_calculus.operations.elementwise.choices import Condition
 from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.values import Deferred, Value
 from moment_calculus.values.deferred import Composite
-from pyro_moments.rules.table import moment_rule, named
+from pyro_moments.rules.table import MeanCheck, moment_rule, named
 
 
 def example_of(value: Any) -> torch.Tensor:
@@ -39,35 +40,45 @@ def _probe(input: Value) -> torch.Tensor:
     return torch.empty(0, dtype=own.dtype, device=own.device)
 
 
+def as_number(input: Any) -> Any:
+    """Return the outcome of a comparison as the number 0 or 1, other values as they are."""
+    condition = input.condition() if isinstance(input, MeanCheck) else input
+    return condition.number if isinstance(condition, Condition) else condition
+
+
 def _plain(argument: Any) -> Any:
     return _probe(argument) if hasattr(argument, "sites") else argument
 
 
-@moment_rule(torch.Tensor.to, takes=(MaskedWeight,))
+@moment_rule(torch.Tensor.to, takes=(MaskedWeight, MeanCheck))
 def to(input: Any, *args: Any, **options: Any) -> Any:
-    """Serve ``.to`` of a dtype, a device or another tensor."""
+    """Serve ``.to`` of a dtype, a device or another tensor, of comparisons too."""
+    input = as_number(input)
     options = {name: _plain(option) for name, option in options.items()}
     if not hasattr(input, "sites"):
         return input.to(*map(_plain, args), **options)
     return _like(input, _probe(input).to(*map(_plain, args), **options))
 
 
-@moment_rule(torch.Tensor.type_as, takes=(MaskedWeight,))
+@moment_rule(torch.Tensor.type_as, takes=(MaskedWeight, MeanCheck))
 def type_as(input: Any, other: Any) -> Any:
     """Serve ``type_as``."""
     return to(input, other)
 
 
 def _cast(name: str) -> Any:
-    def rule(input: Value, **options: Any) -> Value:
+    def rule(input: Any, **options: Any) -> Any:
+        input = as_number(input)
+        if not hasattr(input, "sites"):
+            return getattr(input, name)()
         return _like(input, getattr(_probe(input), name)())
 
-    rule.__doc__ = f"Serve ``.{name}()``."
+    rule.__doc__ = f"Serve ``.{name}()``, of comparisons too."
     return rule
 
 
 for _name in ("float", "double", "half", "bfloat16", "cpu"):
-    moment_rule(getattr(torch.Tensor, _name), takes=(MaskedWeight,))(_cast(_name))
+    moment_rule(getattr(torch.Tensor, _name), takes=(MaskedWeight, MeanCheck))(_cast(_name))
 
 
 def _certain(function: Any) -> Any:

@@ -152,7 +152,7 @@ REFUSED = {
     "cumprod": lambda h: jnp.cumprod(h, -1),
     "gather": lambda h: jnp.arange(3.0)[h.astype(int)[:, 0]],
     "scatter-add": lambda h: jax.ops.segment_sum(h, np.array([0, 1, 1, 0]), 2),
-    "reduce_max": lambda h: jnp.max(jnp.tile(h, 2), -1),
+    "reduce_max": lambda h: jnp.max(jnp.tile(h, 22), -1),
     "reduce_sum": lambda h: jnp.sum(h @ jnp.ones((3, 2)) + h[::-1, :2]),
     "dot_general": lambda h: h @ h.T,
 }

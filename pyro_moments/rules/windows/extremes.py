@@ -1,0 +1,90 @@
+"""Rules of the largest and smallest entries of whole axes; what orders entries is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.operations.elementwise.choices import maximum, minimum
+from moment_calculus.operations.shapes import reshape
+from moment_calculus.operations.windows.largest import axis_maximum, axis_minimum
+from moment_calculus.values import Value
+from pyro_moments.rules.shapes.moves import axes_of, on_meta
+from pyro_moments.rules.table import MeanCheck, RandomPlaces, least_truth, moment_rule, named
+
+
+def _over_axes(input: Value, dim: Any, keepdim: bool, of_axis: Callable) -> Value:
+    shape = tuple(on_meta(input).amax(() if dim is None else dim, keepdim).shape)
+    for axis in reversed(axes_of(input, dim)):
+        input = of_axis(input, axis)
+    return reshape(input, shape)
+
+
+@moment_rule(*named("amax"))
+def amax(input: Value, dim: Any = (), keepdim: bool = False) -> Value:
+    """Serve ``amax``, over one axis after the other."""
+    return _over_axes(input, dim, keepdim, axis_maximum)
+
+
+@moment_rule(*named("amin"))
+def amin(input: Value, dim: Any = (), keepdim: bool = False) -> Value:
+    """Serve ``amin``, over one axis after the other."""
+    return _over_axes(input, dim, keepdim, axis_minimum)
+
+
+def _with_places(name: str, of_axis: Callable, of_two: Callable) -> Callable:
+    def rule(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+        if isinstance(input, MeanCheck):
+            return least_truth(input, dim)
+        if hasattr(dim, "shape") or other is not None:
+            return of_two(input, dim if other is None else other)
+        value = _over_axes(input, dim, keepdim, of_axis)
+        if dim is None:
+            return value
+        return getattr(torch.return_types, name)((value, RandomPlaces.of(value)))
+
+    rule.__doc__ = (
+        f"Serve ``{name}`` of all entries, of two operands and along an axis; indices that are "
+        "used are refused."
+    )
+    return rule
+
+
+moment_rule(*named("max"))(_with_places("max", axis_maximum, maximum))
+moment_rule(*named("min"), takes=(MeanCheck,))(_with_places("min", axis_minimum, minimum))
+
+_ORDERS = "sort argsort msort topk kthvalue median nanmedian mode quantile nanquantile"
+
+
+@moment_rule(*named(*_ORDERS.split(), "cummax", "cummin", "aminmax"))
+def ordered(input: Value, *_: Any, **__: Any) -> None:
+    """Refuse what puts entries in order, and name what serves instead."""
+    raise UnsupportedMoments(
+        "the joint moments of random components in order are not known",
+        sites=input.sites,
+        remedy="use amax and amin, or torch.maximum and torch.minimum where a few entries are "
+        "compared" + OR_DRAW,
+    )
+
+
+@moment_rule(*named("argmax", "argmin"))
+def place(input: Value, *_: Any, **__: Any) -> None:
+    """Refuse the place of the largest entry, which is random."""
+    raise UnsupportedMoments(
+        "the place of the largest or smallest of random entries is random",
+        sites=input.sites,
+        remedy="decide on the predictive moments instead, outside of the model" + OR_DRAW,
+    )
+
+
+@moment_rule(*named("cumprod", "logcumsumexp"))
+def cumulated(input: Value, *_: Any, **__: Any) -> None:
+    """Refuse cumulative products and cumulative logsumexp, and name what serves instead."""
+    raise UnsupportedMoments(
+        "the joint moments of cumulative products, or of their logarithms, are not known",
+        sites=input.sites,
+        remedy="take products of two values at a time, or torch.logsumexp of each part" + OR_DRAW,
+    )
