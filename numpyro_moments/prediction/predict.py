@@ -268,7 +268,8 @@ def predict(
         guide: guide with Gaussian sites, or what ``fit`` returned, which has ``params``.
         params: trained parameters of the guide (and the model), from ``svi.get_params``;
             ``predict(model, result, x)`` takes those of the fit ``result``.
-        *args: the model's arguments, with new inputs and, usually, without observations.
+        *args: the model's arguments, with new inputs and, usually, without observations;
+            ``Moments`` for inputs that are uncertain or missing.
         covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.

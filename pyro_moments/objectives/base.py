@@ -22,6 +22,7 @@ from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
 from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.evaluation.uncertain_inputs import at_means
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle
 from pyro_moments.sites.drawn_traces import drawn_traces
@@ -69,7 +70,7 @@ class ValidateOnce:
 
     def validate(self, program: Program) -> None:
         """Run a program on samples, with Pyro's checks."""
-        guide, (args, kwargs) = program.guide, program[2:4]
+        guide, (args, kwargs) = program.guide, at_means(*program[2:4])
         unwrapped = poutine.unwrap(guide)
         if isinstance(unwrapped, poutine.messenger.Messenger):  # it runs the model itself
             initialise_parameters(unwrapped, args, kwargs)
