@@ -178,9 +178,9 @@ class Small(PyroModule):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(1, 2, 2, padding=1, padding_mode="circular"),
+            nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"),
             nn.ReLU(),
-            nn.MaxPool2d(2, padding=1),
+            nn.MaxPool2d(2),
             nn.AdaptiveAvgPool2d((1, 2)),
             nn.Flatten(),
             nn.Linear(4, 3),
