@@ -274,7 +274,11 @@ def predict(
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the latent sites with ``propagation="sampled"``.
-        categorical: rule for classes, ``"points"`` or ``"pairs"``.
+        categorical: rule for classes: ``"points"`` (fixed points), ``"pairs"`` (pairwise
+            logsumexp); or a closed form of the papers for the mean probability:
+            ``"logistic"``, ``"normal"``, ``"simplified"`` or ``"taylor"``, with errors of
+            0.019, 0.081, 0.020 and 0.021 in a probability at a logit variance of one
+            (points: 0.0005, pairs: 0.002), beside the variance by pairs.
         rng_key: random key, which sampling needs.
         **kwargs: the model's keyword arguments.
 

@@ -15,7 +15,12 @@ from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from guides.families.drawn_sites import SharedDrawNeeded
 from moment_calculus.objectives.data import DataPlates
-from moment_calculus.objectives.options import Expectations, check_compiled, check_propagation
+from moment_calculus.objectives.options import (
+    Expectations,
+    check_compiled,
+    check_propagation,
+    check_trainable,
+)
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook, check_draws
 from pyro_moments._host import tree_flatten, tree_map
@@ -206,6 +211,7 @@ class Objective(Expectations, Loss):
     ) -> None:
         check_draws(sample_sites, num_particles)
         check_propagation(propagation, sample_sites, num_particles)
+        check_trainable(categorical)
         check_compiled(compiled, propagation)
         _check_options(options)
         super().__init__(num_particles=num_particles, **options)
