@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,20 +97,18 @@ def shared(read: Reader) -> str:
     return table([*head, "backward, NumPyro", "backward, Pyro"], lines)
 
 
-def splits(read: Reader) -> str:
-    """Test log-likelihoods of the UCI sets, and what each covariance gains over another one."""
+def splits(read: Reader, name: str = "uci_covariance") -> str:
+    """Test log-likelihoods of the UCI sets, and what backward gains over the others."""
+    results = read(f"backward/{name}")
+    ways = [way for way in COVARIANCES if all(way in found for found in results.values())]
+    others = [way for way in ways if way != "backward"]
     lines = []
-    for name, found in read("backward/uci_covariance").items():
-        if "backward" not in found:
-            continue
-        counts = [len(found[way][SCORE]["per_split"]) for way in COVARIANCES if way in found]
-        own = [score(found[way][SCORE]) for way in COVARIANCES[:2]]
-        gain = [difference(found, *COVARIANCES[1::-1], kind) for kind in (SCORE, DRAWN)]
-        full = [difference(found, *COVARIANCES[1:], kind) for kind in (SCORE, DRAWN)]
-        lines.append([name, str(counts[0]), *own, *gain, str([*counts, 0][2]), *full])
-    again = "the same by draws"
-    head = ["set", "splits", *COVARIANCES[:2], "backward − diagonal", again]
-    return table([*head, "splits of full", "backward − full", again], lines)
+    for data, found in results.items():
+        own = [score(found[way][SCORE]) for way in ways]
+        gains = [difference(found, way, kind) for way in others for kind in (SCORE, DRAWN)]
+        lines.append([data, str(len(found["backward"][SCORE]["per_split"])), *own, *gains])
+    gains = [cell for way in others for cell in (f"backward − {way}", "the same by draws")]
+    return table(["set", "splits", *ways, *gains], lines)
 
 
 def score(part: dict[str, Any]) -> str:
@@ -117,15 +116,10 @@ def score(part: dict[str, Any]) -> str:
     return f"{part['mean']:.3f} ± {part['standard_error']:.3f}"
 
 
-def difference(found: dict[str, Any], better: str, worse: str, kind: str) -> str:
-    """Mean and standard error of the differences on the splits that both have."""
-    if worse not in found:
-        return "–"
-    ends = [found[name][kind]["per_split"] for name in (better, worse)]
-    count = min(map(len, ends))
-    values = np.subtract(*(end[:count] for end in ends))
-    error = f" ± {values.std(ddof=1) / count**0.5:.3f}" if count > 1 else ""
-    return f"{values.mean():+.3f}{error}"
+def difference(found: dict[str, Any], other: str, kind: str) -> str:
+    """Mean and standard error of what backward gains, split by split."""
+    values = np.subtract(*(found[name][kind]["per_split"] for name in ("backward", other)))
+    return f"{values.mean():+.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
 
 
 TABLES = {
@@ -134,4 +128,5 @@ TABLES = {
     "covariance, trained": trained,
     "covariance, shared weights": shared,
     "covariance, UCI": splits,
+    "covariance, UCI, few steps": partial(splits, name="uci_covariance_6000"),
 }

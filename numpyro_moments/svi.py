@@ -12,6 +12,7 @@ from numpyro.optim import Adam
 
 from numpyro_moments.evaluation.arguments import CALLS, checked_key
 from numpyro_moments.evaluation.failure_causes import diagnose_errors, observe
+from numpyro_moments.evaluation.uncertain_inputs import at_means
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.sites.traces import bind
 
@@ -86,6 +87,7 @@ class SVI(numpyro.infer.SVI):
         try:
             self.model = recorded
             with diagnose_errors(model, args, named):
+                args, kwargs = at_means(args, kwargs)
                 state = super().init(key, *args, **kwargs)
         finally:
             self.model = model

@@ -76,9 +76,14 @@ def tree_leaves(tree: Any) -> list[Any]:
     return _pytree.tree_leaves(tree)
 
 
-def tree_flatten(tree: Any) -> tuple[list[Any], Any]:
+def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
     """Return the leaves of nested containers, and their structure (torch 2.13)."""
-    return _pytree.tree_flatten(tree)
+    return _pytree.tree_flatten(tree, is_leaf)
+
+
+def register_container(kind: type, parts: Callable, of_parts: Callable) -> None:
+    """Register a class as a container: its parts with a context, and how to make it of both."""
+    _pytree.register_pytree_node(kind, parts, of_parts)
 
 
 def tree_unflatten(leaves: Sequence[Any], structure: Any) -> Any:

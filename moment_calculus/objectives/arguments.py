@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.predictions.moments import Moments
+
 
 def is_frame(value: Any) -> bool:
     """Return whether a value is a data frame, of columns with names."""
@@ -59,23 +61,31 @@ def with_arrays(
     rows = _rows([*data, *by_name.values()])
 
     def made(name: str, part: Any) -> Any:
-        if isinstance(part, own):
-            return part
+        return part if isinstance(part, own) else convert_argument(name, part)
+
+    def convert_argument(name: str, part: Any) -> Any:
         if is_frame(part):
             return convert(_matrix(name, part))
         if is_list_of_numbers(part) and (len(part) in rows or _has_fractions(part)):
             return convert(numeric(name, np.asarray(part)))
         if hasattr(part, "__array__") and not isinstance(part, np.generic):
             return convert(numeric(name, _as_numpy(part)))
-        if isinstance(part, dict):
-            return {key: made(f"{name}[{key!r}]", item) for key, item in part.items()}
-        if type(part) in (tuple, list):
-            return type(part)(made(f"{name}[{place}]", item) for place, item in enumerate(part))
-        return part
+        return _inside(name, part, made)
 
     known = [*names, *(f"argument {place}" for place in range(len(names), len(data)))]
     args = tuple(made(name, part) for name, part in zip(known, data, strict=False))
     return args, {name: made(name, part) for name, part in by_name.items()}
+
+
+def _inside(name: str, part: Any, made: Callable[[str, Any], Any]) -> Any:
+    """Return moments and containers with what is made of their parts."""
+    if isinstance(part, Moments):
+        return part.mapped(lambda array: made(name, array))
+    if isinstance(part, dict):
+        return {key: made(f"{name}[{key!r}]", item) for key, item in part.items()}
+    if type(part) in (tuple, list):
+        return type(part)(made(f"{name}[{place}]", item) for place, item in enumerate(part))
+    return part
 
 
 def numeric(name: str, array: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from moment_calculus.objectives.arguments import (
 )
 from moment_calculus.optimisation.batches import Arguments, is_loader
 from moment_calculus.optimisation.outcome import Fit, check_dictionary
+from moment_calculus.predictions.moments import Moments
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 # Names of other libraries for options of ``fit``, beyond those that are nearly the same.
@@ -48,8 +49,21 @@ SYNONYMS = {
 }
 # Options that take arguments of the model.
 ARGUMENTS = ("held_out", "test", "predictions")
+TAKE_MOMENTS = ("fit", "predict")
 GUIDES = {"AutoGuide", "AutoGuideList", "AutoMessenger"}
 AUTOMATIC = {*GUIDES, "ELBO", "SVI", "MCMC", "Response"}
+
+
+def check_certain(verb: str, data: tuple, by_name: Mapping[str, Any]) -> None:
+    """Raise TypeError for moments among the arguments of a model where they must be certain."""
+    parts = {**{f"argument {place}": part for place, part in enumerate(data)}, **by_name}
+    uncertain = [name for name, part in parts.items() if isinstance(part, Moments)]
+    if uncertain and verb not in TAKE_MOMENTS:
+        raise TypeError(
+            f"{verb} takes certain arguments of the model, and {uncertain[0]} is Moments: "
+            f"{' and '.join(TAKE_MOMENTS)} and the objectives take uncertain ones; pass its mean "
+            "here, or declare the inputs as a latent site of the model"
+        )
 
 
 def kinds(value: object) -> set[str]:
@@ -114,6 +128,7 @@ class Calls:
         leading, parameters = _leading(arguments), self.parameters(model)
         data = (*leading, *arguments.get(data_name, ()))
         data, by_name = self._of_model(verb, model, (data, given), parameters, options)
+        check_certain(verb, data, by_name)
         double = is_double(arguments)
         as_array = lambda array: self.convert(array, double)  # noqa: E731
         data, by_name = with_arrays(data, by_name, [*parameters], self.own, as_array)

@@ -10,7 +10,12 @@ from numbers import Real
 from typing import Any
 
 from moment_calculus.objectives.data import DataPlateFinder
-from moment_calculus.values.propagation import Propagation, check_choice, check_draws
+from moment_calculus.values.propagation import (
+    CATEGORICAL_METHODS,
+    Propagation,
+    check_choice,
+    check_draws,
+)
 
 PROPAGATIONS = ("analytic", "sampled", "mean")
 ENERGIES = ("reparameterised", "cavity")
@@ -184,6 +189,11 @@ def check_propagation(propagation: str, sample_sites: object, num_particles: int
         )
     if propagation == "mean" and num_particles != 1:
         raise ValueError(f"propagation='mean' draws nothing: num_particles={num_particles} is 1")
+
+
+def check_trainable(categorical: str) -> None:
+    """Raise ValueError for a rule for classes that no objective takes."""
+    check_choice("categorical", categorical, CATEGORICAL_METHODS)
 
 
 def check_compiled(compiled: bool, propagation: str) -> None:

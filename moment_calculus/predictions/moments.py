@@ -22,6 +22,9 @@ from moment_calculus.values.spread import all_elements
 class Moments:
     """Mean and variance, or mean and covariance over the trailing axis, of an uncertain array.
 
+    Functions given to ``propagate`` take them, and so do models, in place of inputs that are
+    measured with noise or missing: in the objectives, ``fit`` and ``predict``.
+
     Args:
         mean: [..., d].
         variance: [..., d], non-negative; exactly one of variance and covariance is given.
@@ -54,6 +57,51 @@ class Moments:
         self.mean, self.covariance = mean, covariance
         self._attribute: Callable[[], Any] | None = None
         self.variance = positive_part(diagonal(covariance)) if variance is None else variance
+
+    @classmethod
+    def missing(cls, x: Array) -> Moments:
+        """Describe an array with missing entries: a missing one has the moments of its column.
+
+        Args:
+            x: [rows, ...], NaN where an entry is missing.
+
+        Returns:
+            Moments: of variance zero where an entry is known; elsewhere with mean and
+            variance of the known entries of its column.
+
+        Raises:
+            ValueError: if a column has no known entry.
+
+        Example:
+            >>> import numpy as np
+            >>> Moments.missing(np.array([[1.0, 2.0], [3.0, np.nan], [2.0, 4.0]])).variance
+            array([[0., 0.],
+                   [0., 1.],
+                   [0., 0.]])
+        """
+        xp = namespace(x)
+        known = ~xp.isnan(x)
+        filled, count = xp.where(known, x, 0.0), xp.sum(known, axis=0)
+        if bool(xp.any(count == 0)):
+            raise ValueError("a column has no known entry: leave it out")
+        mean = xp.sum(filled, axis=0) / count
+        variance = xp.sum(xp.where(known, (x - mean) ** 2, 0.0), axis=0) / count
+        return cls(xp.where(known, x, mean), variance=xp.where(known, 0.0, variance))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the mean."""
+        return tuple(self.mean.shape)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self.shape[0]
+
+    def mapped(self, function: Callable[[Array], Array]) -> Moments:
+        """Return moments with a function of the mean, and of the variance or the covariance."""
+        if self.covariance is not None:
+            return Moments(function(self.mean), covariance=function(self.covariance))
+        return Moments(function(self.mean), variance=function(self.variance))
 
     def attributed(self, attribute: Callable[[], Any]) -> Moments:
         """Return these moments, with the function that :meth:`attribution` calls."""

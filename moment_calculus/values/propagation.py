@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 COVARIANCES = ("full", "backward", "diagonal")
 CATEGORICAL_METHODS = ("points", "pairs", "tilted", "jensen", "delta", "sample")
+OF_PREDICTIONS = ("logistic", "normal", "simplified", "taylor")  # for predictions alone
 Key = TypeVar("Key")
 _REPLACEABLE_OPERATIONS: set[str] = set()  # names of operations that ask rule books for a rule
 
@@ -81,7 +82,7 @@ class Propagation:
         """Raise ValueError if an option is not valid."""
         for option, candidates in (
             ("covariance", COVARIANCES),
-            ("categorical", CATEGORICAL_METHODS),
+            ("categorical", (*CATEGORICAL_METHODS, *OF_PREDICTIONS)),
         ):
             check_choice(option, getattr(self, option), candidates)
         for name in self.rulebook.operations:

@@ -23,6 +23,7 @@ from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.objectives.failure_causes import Diagnosis
 from moment_calculus.objectives.observations import Observation
 from numpyro_moments.evaluation.arguments import unwrapped
+from numpyro_moments.evaluation.uncertain_inputs import at_means
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 
 UNDRAWN = "_undrawn"  # in the "infer" of sites whose observation is a placeholder
@@ -108,6 +109,7 @@ class _InNumPyro(Diagnosis):
         recorder = _Recorder()
         # This run may fail, too; the sites before the failure are enough.
         with suppress(Exception), handlers.block(), recorder, handlers.seed(rng_seed=0):
+            args, kwargs = at_means(args, kwargs)
             jax.eval_shape(lambda: (model(*args, **kwargs), None)[1])
         return recorder.sites
 

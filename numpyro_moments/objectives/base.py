@@ -10,7 +10,7 @@ import jax
 from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 
-from moment_calculus.objectives.options import Expectations, check_propagation
+from moment_calculus.objectives.options import Expectations, check_propagation, check_trainable
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook, check_draws
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
@@ -36,6 +36,7 @@ class Objective(Expectations, ELBO):
     ) -> None:
         check_draws(sample_sites, num_particles)
         check_propagation(propagation, sample_sites, num_particles)
+        check_trainable(categorical)
         super().__init__(num_particles=num_particles, **options)
         self.propagation_kind, self.sample_sites = propagation, frozenset(sample_sites)
         self.propagation = propagation_of(

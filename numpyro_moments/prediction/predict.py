@@ -268,12 +268,17 @@ def predict(
         guide: guide with Gaussian sites, or what ``fit`` returned, which has ``params``.
         params: trained parameters of the guide (and the model), from ``svi.get_params``;
             ``predict(model, result, x)`` takes those of the fit ``result``.
-        *args: the model's arguments, with new inputs and, usually, without observations.
+        *args: the model's arguments, with new inputs and, usually, without observations;
+            ``Moments`` for inputs that are uncertain or missing.
         covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the latent sites with ``propagation="sampled"``.
-        categorical: rule for classes, ``"points"`` or ``"pairs"``.
+        categorical: rule for classes: ``"points"`` (fixed points), ``"pairs"`` (pairwise
+            logsumexp); or a closed form of the papers for the mean probability:
+            ``"logistic"``, ``"normal"``, ``"simplified"`` or ``"taylor"``, with errors of
+            0.019, 0.081, 0.020 and 0.021 in a probability at a logit variance of one
+            (points: 0.0005, pairs: 0.002), beside the variance by pairs.
         rng_key: random key, which sampling needs.
         **kwargs: the model's keyword arguments.
 

@@ -15,24 +15,9 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.evaluation.failure_causes import check_function
 from numpyro_moments.evaluation.interpreter import Interpreter
+from numpyro_moments.evaluation.uncertain_inputs import is_moments, moments_in_jax
 from numpyro_moments.prediction.predict import needed
 from numpyro_moments.rules.table import is_random
-
-
-def _from_parts(_: Any, parts: tuple) -> Moments:
-    """Return moments with parts from JAX, which need not be arrays of any shape."""
-    moments = object.__new__(Moments)
-    moments.mean, moments.variance, moments.covariance = parts
-    moments._attribute = None
-    return moments
-
-
-# Moments pass through jax.jit, jax.vmap and other transformations.
-jax.tree_util.register_pytree_node(
-    Moments,
-    lambda moments: ((moments.mean, moments.variance, moments.covariance), None),
-    _from_parts,
-)
 
 
 def propagate(
@@ -83,9 +68,9 @@ def propagate(
     """
     check_draws_of_inputs(propagation, num_particles)
     how = propagation_of(covariance, rules)
-    leaves, structure = jax.tree.flatten(inputs, is_leaf=_is_moments)
-    places = [place for place, leaf in enumerate(leaves) if _is_moments(leaf)]
-    uncertain = [_in_jax(leaves[place]) for place in places]
+    leaves, structure = jax.tree.flatten(inputs, is_leaf=is_moments)
+    places = [place for place, leaf in enumerate(leaves) if is_moments(leaf)]
+    uncertain = [moments_in_jax(leaves[place]) for place in places]
     check_function(fn, uncertain)
 
     def program(*arrays: Any) -> Any:
@@ -122,19 +107,7 @@ def _result(result: Any) -> Moments:
     return moments_with_attribution(result if is_random(result) else jnp.asarray(result))
 
 
-def _is_moments(leaf: Any) -> bool:
-    return isinstance(leaf, Moments)
-
-
-def _in_jax(moments: Moments) -> Moments:
-    """Return moments in arrays of JAX: NumPy's do not mix with traced ones."""
-    mean, covariance = jnp.asarray(moments.mean), moments.covariance
-    if covariance is not None:
-        return Moments(mean, covariance=jnp.asarray(covariance))
-    return Moments(mean, variance=jnp.asarray(moments.variance))
-
-
 def _names(inputs: Any) -> list[str]:
     """Return a name for each leaf: its input, and the path to it there."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(inputs, is_leaf=_is_moments)
+    paths, _ = jax.tree_util.tree_flatten_with_path(inputs, is_leaf=is_moments)
     return [f"input {path[0].idx}" + jax.tree_util.keystr(path[1:]) for path, _ in paths]

@@ -108,7 +108,8 @@ def drawn_traces(
     messengers = partial(_Drawn, drawing=drawing), observing(drawing.predicting)
     parts_of = partial(site_parts, scored=not drawing.predicting)
     program = model, guide, args, kwargs, parameters
-    traced = trace_sites(*program, key, messengers, parts_of)
+    means = (lambda _, moments: moments.mean) if drawing.is_mean else None
+    traced = trace_sites(*program, key, messengers, parts_of, means)
     if drawing.is_mean:
         check_no_silent_draws(traced.jaxpr.jaxpr, traced.certain_outputs(drawing.predicting))
     dims = _data_dims(drawing, traced.sites[1])

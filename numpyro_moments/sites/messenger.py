@@ -23,6 +23,7 @@ from numpyro.infer.autoguide import (
 from numpyro.primitives import Messenger
 
 from moment_calculus.errors import MEAN_FIELD_GUIDES, UnsupportedMoments, not_reparameterised
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import new_primitive, shaped
 from numpyro_moments.sites.terms import posterior_value, without_wrappers
@@ -168,6 +169,13 @@ def _latent(name: str, fn: Any, sample_shape: Any = ()) -> jax.Array:
     return latent_p.bind(*leaves, site=name, structure=structure, shape=shape, dtype=dtype)
 
 
+def latent_input(name: str, moments: Moments) -> jax.Array:
+    """Return what stands for an uncertain argument."""
+    leaves, structure = jax.tree.flatten(moments)
+    shape, dtype = moments.shape, moments.mean.dtype
+    return latent_p.bind(*leaves, site=name, structure=structure, shape=shape, dtype=dtype)
+
+
 def _drawn(msg: Any, name: str, fn: Any) -> jax.Array:
     """Return a site's part of a drawn latent vector, with a key of its own."""
     seed = zlib.crc32(name.encode())  # Python's hash differs between processes
@@ -184,6 +192,9 @@ def latent_rule(propagation: Propagation) -> Callable:
     """Return the moment rule of the primitive ``latent``."""
 
     def latent(*leaves: Any, site: str, structure: Any, **_: Any) -> Any:
-        return posterior_value(site, jax.tree.unflatten(structure, leaves), propagation)
+        source = jax.tree.unflatten(structure, leaves)
+        if isinstance(source, Moments):
+            return as_value(source, site, propagation)
+        return posterior_value(site, source, propagation)
 
     return latent

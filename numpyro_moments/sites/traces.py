@@ -22,9 +22,16 @@ from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import validate_model
 from numpyro_moments.evaluation.failure_causes import UNDRAWN, observe
 from numpyro_moments.evaluation.interpreter import Interpreter
+from numpyro_moments.evaluation.uncertain_inputs import Inputs, at_means, drawn, with_values
 from numpyro_moments.likelihoods.structure import settled_parameters, stripped
 from numpyro_moments.rules.table import is_random
-from numpyro_moments.sites.messenger import MomentMessenger, drawn_density, latent_rule, model_site
+from numpyro_moments.sites.messenger import (
+    MomentMessenger,
+    drawn_density,
+    latent_input,
+    latent_rule,
+    model_site,
+)
 from numpyro_moments.sites.random_watch import (
     KeyMarker,
     check_no_silent_draws,
@@ -143,7 +150,8 @@ def moment_traces(
 ) -> Traces:
     """Run guide and model as NumPyro's ELBOs do, with moments in place of samples."""
     messengers = partial(MomentMessenger, sample_sites=sample_sites), observing(predicting)
-    traced = trace_sites(model, guide, args, kwargs, parameters, key, messengers, site_parts)
+    program = model, guide, args, kwargs, parameters
+    traced = trace_sites(*program, key, messengers, site_parts, latent_input)
     jaxpr = with_noise(traced.jaxpr, traced.keys[0])
     check_no_silent_draws(jaxpr.jaxpr, traced.certain_outputs(predicting))
     rules = {"latent": latent_rule(propagation), "noise": noise_rule(propagation)}
@@ -207,12 +215,14 @@ def trace_sites(
     key: Any,
     messengers: tuple[Callable, Callable],  # outermost handlers of guide and model
     parts_of: Callable[[dict], dict],  # the arrays of a site
+    inputs: Inputs | None = None,  # makes values of uncertain arguments; None draws them
 ) -> TracedSites:
     """Trace guide and model to one program."""
     sites: list[dict[str, dict]] = []
 
     def program(*keys: Any) -> Any:
-        sites[:] = host_traces(model, guide, args, kwargs, parameters, keys, *messengers)
+        program = model, guide, args, kwargs, parameters
+        sites[:] = host_traces(*program, keys, *messengers, inputs)
         return [{name: parts_of(site) for name, site in trace.items()} for trace in sites]
 
     keys = tuple(jax.random.split(key))
@@ -229,21 +239,26 @@ def host_traces(
     keys: Sequence[Any],  # of the model and of the guide
     guide_messenger: Callable,  # the outermost handler of the guide
     model_messenger: Callable,
+    inputs: Inputs | None = None,  # makes values of uncertain arguments; None draws them
 ) -> tuple[dict, dict]:
-    """Return the traces of guide and model, made as NumPyro's ``Trace_ELBO`` makes them."""
+    """Return the traces of guide and model, made as NumPyro's ``Trace_ELBO`` makes them.
 
-    def traced(program: Callable) -> dict:
-        return handlers.trace(program).get_trace(*args, **kwargs)
+    The guide gets the means of uncertain arguments.
+    """
+
+    def traced(program: Callable, arguments: tuple[tuple, dict]) -> dict:
+        return handlers.trace(program).get_trace(*arguments[0], **arguments[1])
 
     model_key, guide_key = keys
     seeded = handlers.substitute(handlers.seed(guide, guide_key), data=parameters)
-    guide_trace = traced(guide_messenger(seeded))
+    guide_trace = traced(guide_messenger(seeded), at_means(args, kwargs))
     if model is None:
         return _kept(guide_trace), {}
     mutable = {n: site["value"] for n, site in guide_trace.items() if site["type"] == "mutable"}
     replayed = handlers.replay(handlers.seed(model, model_key), guide_trace)
     substituted = handlers.substitute(replayed, data={**parameters, **mutable})
-    model_trace = traced(model_messenger(KeyMarker(substituted)))
+    values = with_values(model, args, kwargs, inputs or drawn(guide_key))
+    model_trace = traced(model_messenger(KeyMarker(substituted)), values)
     observe(model_trace, model, args, kwargs)
     check_model_guide_match(model_trace, guide_trace)
     validate_model(model_trace)

@@ -10,7 +10,8 @@ from pyro.poutine.block_messenger import BlockMessenger
 from pyro.poutine.trace_messenger import TraceMessenger
 
 from moment_calculus.errors import CaptureWarning, warn_user
-from pyro_moments._host import handlers
+from moment_calculus.predictions.moments import Moments
+from pyro_moments._host import handlers, tree_leaves
 from pyro_moments.compiled.compilers import Backend, inductor, replay
 from pyro_moments.compiled.program import (
     Differentiable,
@@ -182,6 +183,8 @@ def _signature(argument: Any, tensors: list[torch.Tensor]) -> Any:
             raise Uncapturable(f"an argument is a {type(argument).__name__}")
         tensors.append(argument)
         return metadata_of(argument)
+    if isinstance(argument, Moments):
+        return Moments, _signature(tree_leaves(argument), tensors), argument.covariance is None
     if isinstance(argument, tuple | list):
         return type(argument), *(_signature(item, tensors) for item in argument)
     if isinstance(argument, dict):

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
+from moment_calculus.predictions.moments import Moments
 from pyro_moments import _host
 from pyro_moments.compiled.compilers import Backend
 from pyro_moments.compiled.read_state import ReadState
@@ -217,6 +218,8 @@ def _aliased(argument: Any, tensors: list[torch.Tensor]) -> Any:
         alias = argument.detach().requires_grad_(argument.requires_grad)
         tensors.append(alias)
         return alias
+    if isinstance(argument, Moments):
+        return _host.tree_map(lambda part: _aliased(part, tensors), argument)
     if isinstance(argument, tuple | list):
         items = [_aliased(item, tensors) for item in argument]
         return type(argument)(*items) if hasattr(argument, "_fields") else type(argument)(items)

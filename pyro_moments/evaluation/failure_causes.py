@@ -24,6 +24,7 @@ from moment_calculus.objectives.observations import Observation
 from pyro_moments._host import tree_leaves
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.evaluation.uncertain_inputs import at_means
 from pyro_moments.evaluation.wrappers import WRAPPERS
 
 
@@ -107,6 +108,7 @@ class _InPyro(Diagnosis):
         recorder = _Recorder()
         # This run may fail, too; the sites before the failure are enough.
         with suppress(Exception), poutine.block(), recorder, torch.no_grad():
+            args, kwargs = at_means(args, kwargs)
             model(*args, **kwargs)
         return recorder.sites
 

@@ -15,13 +15,19 @@ from pyro.util import check_model_guide_match, warn_if_inf, warn_if_nan
 
 from guides.families.drawn_sites import SharedDrawNeeded
 from moment_calculus.objectives.data import DataPlates
-from moment_calculus.objectives.options import Expectations, check_compiled, check_propagation
+from moment_calculus.objectives.options import (
+    Expectations,
+    check_compiled,
+    check_propagation,
+    check_trainable,
+)
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook, check_draws
 from pyro_moments._host import tree_flatten, tree_map
 from pyro_moments.compiled.compiled_loss import CompiledLoss
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
 from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.evaluation.uncertain_inputs import at_means
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle
 from pyro_moments.sites.drawn_traces import drawn_traces
@@ -69,7 +75,7 @@ class ValidateOnce:
 
     def validate(self, program: Program) -> None:
         """Run a program on samples, with Pyro's checks."""
-        guide, (args, kwargs) = program.guide, program[2:4]
+        guide, (args, kwargs) = program.guide, at_means(*program[2:4])
         unwrapped = poutine.unwrap(guide)
         if isinstance(unwrapped, poutine.messenger.Messenger):  # it runs the model itself
             initialise_parameters(unwrapped, args, kwargs)
@@ -205,6 +211,7 @@ class Objective(Expectations, Loss):
     ) -> None:
         check_draws(sample_sites, num_particles)
         check_propagation(propagation, sample_sites, num_particles)
+        check_trainable(categorical)
         check_compiled(compiled, propagation)
         _check_options(options)
         super().__init__(num_particles=num_particles, **options)

@@ -37,6 +37,7 @@ from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import diagnose_errors, explain_predictions
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import unwrap
+from pyro_moments.evaluation.uncertain_inputs import at_means, with_values
 from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.expected import draw_observations, marginal, moments_and_law
 from pyro_moments.likelihoods.structure import has_moments, tensors_of, with_particle_axis
@@ -189,7 +190,8 @@ def predict_by_particles(
     count = 1 if is_mean else count
     kinds: dict[str, Any] = {}
     with poutine.block():
-        program[1](*program[2], **program[3])  # the guide makes its parameters outside vmap
+        args, named = at_means(*program[2:])
+        program[1](*args, **named)  # the guide makes its parameters outside vmap
 
     def particle(shared_draws: frozenset[str], seed: int) -> dict[str, list[torch.Tensor]]:
         settings, undrawn = Particle(shared_draws, is_mean, by_rows=False), LeaveUndrawn()
@@ -248,12 +250,17 @@ def predict(
     Args:
         model: Pyro model.
         guide: trained guide with Gaussian sites, or what ``fit`` returned.
-        *args: the model's arguments, with new inputs and, usually, without observations.
+        *args: the model's arguments, with new inputs and, usually, without observations;
+            ``Moments`` for inputs that are uncertain or missing.
         covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the latent sites with ``propagation="sampled"``.
-        categorical: rule for classes, ``"points"`` or ``"pairs"``.
+        categorical: rule for classes: ``"points"`` (fixed points), ``"pairs"`` (pairwise
+            logsumexp); or a closed form of the papers for the mean probability:
+            ``"logistic"``, ``"normal"``, ``"simplified"`` or ``"taylor"``, with errors of
+            0.019, 0.081, 0.020 and 0.021 in a probability at a logit variance of one
+            (points: 0.0005, pairs: 0.002), beside the variance by pairs.
         **kwargs: the model's keyword arguments.
 
     Returns:
@@ -321,12 +328,14 @@ def moment_trace(
     """
     bind(guide, model)
     messenger = messenger or MomentMessenger(propagation, guide=guide)
+    of_guide = at_means(args, kwargs)
+    of_model = with_values(model, args, kwargs, messenger.input_value)
     with diagnose_errors(model, args, kwargs), messenger:
-        guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+        guide_trace = poutine.trace(guide).get_trace(*of_guide[0], **of_guide[1])
         latent = frozenset(guide_trace.stochastic_nodes)
         with LeaveUndrawn(latent) as undrawn:
             replayed = poutine.replay(model, trace=guide_trace)
-            program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
+            program = partial(poutine.trace(replayed).get_trace, *of_model[0], **of_model[1])
             try:
                 trace = watch(messenger.generator_watch, program, propagation, model)
             except ValueError:  # torch's distributions do not take placeholders

@@ -20,11 +20,11 @@ from moment_calculus.predictions.moments import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook
-from pyro_moments._host import tree_flatten, tree_leaves, tree_map, tree_unflatten
-from pyro_moments.evaluation.arguments import as_tensor
+from pyro_moments._host import tree_flatten, tree_map, tree_unflatten
 from pyro_moments.evaluation.failure_causes import check_function
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.evaluation.uncertain_inputs import is_moments, moments_in_torch
 from pyro_moments.particles.noise import OutOfPlace
 from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
 
@@ -74,9 +74,9 @@ def propagate(
     """
     check_draws_of_inputs(propagation, num_particles)
     how = propagation_of(covariance, rules)
-    leaves, structure = tree_flatten(inputs)
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Moments)]
-    uncertain = [_in_torch(leaves[place]) for place in places]
+    leaves, structure = tree_flatten(inputs, is_moments)
+    places = [place for place, leaf in enumerate(leaves) if is_moments(leaf)]
+    uncertain = [moments_in_torch(leaves[place]) for place in places]
     check_function(fn, uncertain)
 
     def program(*tensors: torch.Tensor) -> Any:
@@ -96,15 +96,6 @@ def propagate(
         return tree_map(_result, result)
 
 
-def _in_torch(moments: Moments) -> Moments:
-    """Return moments with tensors for arrays of NumPy."""
-    if isinstance(moments.mean, torch.Tensor):
-        return moments
-    names = ("variance",) if moments.covariance is None else ("covariance",)
-    spread = {name: as_tensor(getattr(moments, name)) for name in names}
-    return Moments(as_tensor(moments.mean), **spread)
-
-
 def _at_draws(program: Callable, uncertain: Sequence[Moments], count: int) -> Any:
     """Return the results at Gaussian draws of the inputs, [draws, ...] each."""
     noise = (torch.randn(count, *part.mean.shape).to(part.mean) for part in uncertain)
@@ -121,7 +112,7 @@ def _names(inputs: Sequence[Any]) -> list[str]:
     """Return a name for each leaf: its input, and its number in there."""
     names = []
     for place, argument in enumerate(inputs):
-        count = len(tree_leaves(argument))
+        count = len(tree_flatten(argument, is_moments)[0])
         inside = [f"input {place}, part {part}" for part in range(count)]
         names += [f"input {place}"] if isinstance(argument, Moments) else inside
     return names

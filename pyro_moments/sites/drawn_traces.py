@@ -19,8 +19,10 @@ from torch.overrides import TorchFunctionMode
 from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.objectives.data import DataPlates
+from moment_calculus.predictions.moments import Moments
 from moment_calculus.values.propagation import Propagation
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.evaluation.uncertain_inputs import at_means, drawn
 from pyro_moments.likelihoods.structure import tensors_of
 from pyro_moments.particles import lazy_rules as _later  # noqa: F401  (registers the functions)
 from pyro_moments.particles.noise import draw_by_gammas
@@ -65,6 +67,10 @@ class SharedSubsamples(Messenger):
             chosen = self.indices.permutation(fn.size)[: fn.subsample_size]
             msg["value"], msg["done"] = torch.from_numpy(chosen).to(fn.device), True
 
+    def input_value(self, name: str, moments: Moments) -> torch.Tensor:
+        """Draw an uncertain argument."""
+        return drawn(name, moments)
+
 
 class PyroDraws(SharedSubsamples):
     """Draws latent sites as Pyro does, but Beta and Dirichlet in a way that vmap supports."""
@@ -95,6 +101,10 @@ class DrawingMessenger(SharedSubsamples):
         if not isinstance(without_wrappers(msg["fn"]), dist.Delta):
             value = self._value(msg, model_site(msg), msg["fn"])
             msg["value"], msg["done"] = value, value is not None
+
+    def input_value(self, name: str, moments: Moments) -> torch.Tensor:
+        """Draw an uncertain argument, or return its mean."""
+        return moments.mean if self.particle.is_mean else drawn(name, moments)
 
     def _value(self, msg: Any, name: str, fn: Any) -> Any:
         if (dropped := dropout_posterior(fn)) is not None:
@@ -156,6 +166,7 @@ def _with_moments(
     """Return traces at means, with the posterior's moments for latent sites."""
     # Divergences are those of the posterior, whatever value the model has computed with.
     with MomentMessenger(Propagation(), guide=guide), SharedSubsamples(seed):
+        args, kwargs = at_means(args, kwargs)
         guide_trace = prune_subsample_sites(poutine.trace(guide).get_trace(*args, **kwargs))
     for name, site in guide_trace.nodes.items():
         if site["type"] != "sample" or dropout_posterior(site["fn"]) is not None:

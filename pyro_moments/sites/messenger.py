@@ -22,6 +22,7 @@ from moment_calculus.errors import (
 )
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.unary import site_value
+from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.random_watch import GeneratorWatch
@@ -170,6 +171,10 @@ class MomentMessenger(Messenger):
             self.set_moments(msg)
         elif msg["fn"].subsample_size != msg["fn"].size:
             self.generator_watch.site_begins(msg)
+
+    def input_value(self, name: str, moments: Moments) -> torch.Tensor:
+        """Return what stands for an uncertain argument."""
+        return MomentTensor(as_value(moments, name, self.propagation))
 
     def set_moments(self, msg: Any) -> None:
         """Set a latent site to its moments; point estimates and drawn sites stay unchanged."""

@@ -22,6 +22,7 @@ from moment_calculus.values.propagation import Propagation
 from pyro_moments.evaluation.failure_causes import diagnose_errors, observe
 from pyro_moments.evaluation.precision import full_precision
 from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.evaluation.uncertain_inputs import at_means, with_values
 from pyro_moments.likelihoods.structure import settled_parameters
 from pyro_moments.particles.undrawn import Undrawn
 from pyro_moments.sites.messenger import MomentMessenger, model_site
@@ -122,7 +123,7 @@ def settle(sites: Mapping[str, Any], latent: Collection[str]) -> None:
 
 
 def run_both(
-    messenger: Messenger,
+    messenger: Any,  # gives values to sites, and by input_value to uncertain arguments
     model: Callable,
     guide: Callable,
     args: tuple,
@@ -130,21 +131,26 @@ def run_both(
     run_model: Callable[[Callable[[], Any]], Any],  # runs the model
     model_handler: Messenger | None = None,  # a handler around the model alone
 ) -> tuple[Trace, Trace]:
-    """Return the traces of model and guide, with values that a handler gives."""
+    """Return the traces of model and guide, with values that a handler gives.
+
+    The guide gets the means of uncertain arguments.
+    """
     unwrapped: Any = poutine.unwrap(guide)
     interleaved = isinstance(unwrapped, poutine.messenger.Messenger)
+    of_guide = at_means(args, kwargs)
+    of_model = with_values(model, args, kwargs, messenger.input_value)
     if interleaved:
-        initialise_parameters(unwrapped, args, kwargs)
+        initialise_parameters(unwrapped, *of_guide)
     with diagnose_errors(model, args, kwargs), ExitStack() as stack:
         stack.enter_context(messenger)
         if interleaved:
-            program = partial(guide, *args, **kwargs)  # it runs the model itself
+            program = partial(guide, *of_model[0], **of_model[1])  # it runs the model itself
             run_model(program)
             model_trace, guide_trace = unwrapped.get_traces()
         else:
-            guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
+            guide_trace = poutine.trace(guide).get_trace(*of_guide[0], **of_guide[1])
             replayed = poutine.replay(model, trace=guide_trace)
-            program = partial(poutine.trace(replayed).get_trace, *args, **kwargs)
+            program = partial(poutine.trace(replayed).get_trace, *of_model[0], **of_model[1])
             with model_handler or nullcontext():
                 model_trace = run_model(program)
     model_trace, guide_trace = map(prune_subsample_sites, (model_trace, guide_trace))

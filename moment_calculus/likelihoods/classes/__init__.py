@@ -1,6 +1,7 @@
 """Likelihoods of classes with Gaussian logits: the rules that users choose by ``categorical=``.
 
-To add a rule, write a file for it, its entry in ``RULES``, and a row of
+To add a rule, write a file for it, its entry in ``RULES`` (in ``OF_PREDICTIONS`` if it is for
+predictions), and a row of
 ``tests/likelihoods/test_classes.py``.
 """
 
@@ -17,6 +18,7 @@ from moment_calculus.likelihoods.classes.rule import (
     Tilted,
     check_classes_last,
 )
+from moment_calculus.likelihoods.classes.shares import Logistic, Normal, Simplified, Taylor
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.values.gaussian import Gaussian
@@ -32,8 +34,11 @@ __all__ = [
 RULES: dict[str, ClassRule] = {
     rule.name: rule for rule in (Points(), Pairs(), Tilted(), Jensen(), Delta())
 }
-PREDICTIVE_RULES = tuple(name for name, rule in RULES.items() if rule.has_distribution)
 PREDICTIVE = Points(size=1024, rotated=False)  # equal rows get equal predictions
+OF_PREDICTIONS: dict[str, ClassRule] = {
+    rule.name: rule for rule in (PREDICTIVE, Pairs(), Logistic(), Normal(), Simplified(), Taylor())
+}
+PREDICTIVE_RULES = tuple(OF_PREDICTIONS)
 
 
 def class_rule(
@@ -48,9 +53,9 @@ def class_rule(
 
 
 def predictive_rule(logits: Gaussian) -> ClassRule:
-    """Return the rule for predictions: pairs if the user chose them, else 1024 fixed points."""
+    """Return the rule for predictions, 1024 fixed points if the user's has no probabilities."""
     warn_of_masks(logits, "the probability of classes")
-    return RULES["pairs"] if logits.propagation.categorical == "pairs" else PREDICTIVE
+    return OF_PREDICTIONS.get(logits.propagation.categorical, PREDICTIVE)
 
 
 def one_hot_moments(mean: Array, epistemic: Array) -> tuple[Array, Array, Array]:

@@ -1,0 +1,126 @@
+"""Moments as inputs of models: a closed form, draws, mini-batches and refusals."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.response.models import doubles, mean_field
+
+RNG = np.random.default_rng(36)
+ROWS, NOISE = 40, 0.5
+X = RNG.normal(size=(ROWS, 2))
+Y = X @ np.array([1.0, -2.0]) + NOISE * RNG.normal(size=ROWS)
+SPREAD = RNG.uniform(0.0, 0.3, size=X.shape)
+
+
+def linear(host):
+    def model(x, y=None):
+        prior = host.dist.Normal(host.array(np.zeros(2)), 1.0).to_event(1)
+        weight = host.language.sample("weight", prior)
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", host.dist.Normal(x @ weight, NOISE), obs=y)
+
+    return model
+
+
+def noisy(host, **spread):
+    spread = spread or {"variance": SPREAD}
+    parts = {name: host.array(np.asarray(part)) for name, part in spread.items()}
+    return host.package.Moments(host.array(X), **parts)
+
+
+def trained(host, x, **options):
+    options = {"steps": 30, "progress_bar": False, "float64": True, **options}
+    return host.package.fit(linear(host), host.package.DVIGuide(), x, Y, **options)
+
+
+def posterior(host, fit):
+    """Location and scale of the weights."""
+    names = mean_field(host, weight=(0, 0))
+    return [np.asarray(fit.params[name]) for name in names]
+
+
+def closed_form(loc, scale, spread=SPREAD):
+    """The negative ELBO of the linear model."""
+    errors = (Y - X @ loc) ** 2 + (X**2 + spread) @ scale**2 + spread @ loc**2
+    likelihood = -0.5 * errors / NOISE**2 - 0.5 * math.log(2 * math.pi * NOISE**2)
+    divergence = 0.5 * (loc**2 + scale**2 - 1) - np.log(scale)
+    return divergence.sum() - likelihood.sum()
+
+
+@pytest.mark.parametrize("of_numpy", [False, True])
+def test_a_linear_model_has_its_closed_form(host, of_numpy):
+    with doubles(host):
+        x = host.package.Moments(X, variance=SPREAD) if of_numpy else noisy(host)
+        fit = trained(host, x, by_draws=False)
+        assert fit.loss == pytest.approx(closed_form(*posterior(host, fit)), rel=1e-10)
+
+
+@IN_PYRO_FIRST
+def test_covariances_of_inputs_count(host):
+    """Noise that both inputs have in common adds the square of the sum of the weights."""
+    common = np.broadcast_to(0.2 * np.ones((2, 2)), (ROWS, 2, 2))
+    with doubles(host):
+        fit = trained(host, noisy(host, covariance=common))
+        found = host.package.predict(linear(host), fit, noisy(host, covariance=common))["obs"]
+        plain = host.package.predict(linear(host), fit, host.array(X))["obs"]
+        loc, scale = posterior(host, fit)
+    added = 0.2 * (loc.sum() ** 2 + (scale**2).sum())
+    difference = np.asarray(found.epistemic_variance) - np.asarray(plain.epistemic_variance)
+    np.testing.assert_allclose(difference, added, rtol=1e-9)
+
+
+@IN_PYRO_FIRST
+@pytest.mark.parametrize("options", [{}, {"batch_size": 10}, {"method": "newton", "steps": 50}])
+def test_draws_confirm_a_trained_loss(host, options):
+    """The check at the end of ``fit`` draws the inputs, too."""
+    fit = trained(host, noisy(host), steps=options.pop("steps", 300), **options)
+    check = fit.by_draws
+    assert abs(check.value - check.loss) < 4 * check.standard_error
+    of_noise = check.loss - closed_form(*posterior(host, fit), spread=0 * SPREAD)
+    assert of_noise > 10 * check.standard_error
+
+
+@IN_PYRO
+def test_a_compiled_loss_is_the_eager_one(host):
+    compiled = host.package.DeterministicELBO(compiled=True)
+    losses = [trained(host, noisy(host), objective=o).losses for o in (None, compiled)]
+    np.testing.assert_allclose(*losses, rtol=1e-6)
+
+
+@IN_PYRO_FIRST
+def test_predictions_by_draws_and_their_attribution(host):
+    fit, x = trained(host, noisy(host)), noisy(host)
+    exact = host.package.predict(linear(host), fit, x)["obs"]
+    key = {"rng_key": jax.random.key(0)} if host.name == "numpyro" else {}
+    drawn = host.package.predict(
+        linear(host), fit, x, propagation="sampled", num_particles=4000, **key
+    )["obs"]
+    ratio = np.asarray(drawn.variance) / np.asarray(exact.variance)
+    assert abs(ratio - 1).max() < 0.15  # by 4000 draws five standard errors are 0.11
+    at_means = host.package.predict(linear(host), fit, x, propagation="mean")["obs"]
+    np.testing.assert_allclose(np.asarray(at_means.variance), NOISE**2, rtol=1e-6)
+    assert "x" in {source.name for source in exact.attribution()}
+
+
+def test_missing_entries_have_the_moments_of_their_column(host):
+    x = X.copy()
+    x[::4, 1] = np.nan
+    moments = host.package.Moments.missing(host.array(x))
+    known = x[~np.isnan(x[:, 1]), 1]
+    np.testing.assert_allclose(np.asarray(moments.mean)[::4, 1], known.mean(), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(moments.variance)[::4, 1], known.var(), rtol=1e-5)
+    assert np.asarray(moments.variance)[1::4].max() == 0
+    with pytest.raises(ValueError, match="no known entry"):
+        host.package.Moments.missing(host.array(x * np.array([1.0, np.nan])))
+
+
+@IN_PYRO
+def test_other_verbs_refuse(host):
+    with pytest.raises(TypeError, match=r"diagnose takes certain arguments.*argument 0 is Moments"):
+        host.package.diagnose(linear(host), trained(host, X), noisy(host), host.array(Y))
