@@ -217,20 +217,21 @@ class _LargestEntries(Opaque):
     def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Return the covariance of results an offset apart, by expected derivatives."""
         counts = [n - abs(o) for n, o in zip(self.gains[0].shape, offset, strict=True)]
-        places, total = self.windows.places(), 0.0
-        halves = [shifted(gain, offset) for gain in self.gains]
-        lags: dict[Any, Array | None] = {}
-        for (first, (left, _)), (second, (_, right)) in itertools.product(
-            zip(places, halves, strict=True), repeat=2
-        ):
-            lag, starts = self.windows.pair_lag(offset, first, second)
-            if lag not in lags:
-                lags[lag] = lag_covariance(self.inputs[0], lag)
-            covariance = lags[lag]
+        found: list[Array] = []
+        for pair in itertools.product(self.windows.places(), repeat=2):
+            lag, starts = self.windows.pair_lag(offset, *pair)
+            covariance = lag_covariance(self.inputs[0], lag)
             if covariance is None:
                 return None
-            total = total + left * right * covariance[self.windows.strided(starts, counts)]
-        return total
+            found.append(covariance[self.windows.strided(starts, counts)])
+        xp = namespace(found[0])
+        left, right = shifted(self._stacked_gains, (0, *offset))
+        covariances = xp.reshape(xp.stack(found, axis=0), (len(left), *right.shape))
+        return xp.sum(left * xp.sum(covariances * right, axis=1), axis=0)
+
+    @cached_property
+    def _stacked_gains(self) -> Array:
+        return namespace(self.gains[0]).stack(self.gains, axis=0)
 
 
 def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarray]:
