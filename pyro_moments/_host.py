@@ -82,7 +82,7 @@ def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
 
 
 def register_container(kind: type, parts: Callable, of_parts: Callable) -> None:
-    """Register a class as a container: its parts with a context, and how to make it of both."""
+    """Register a class as a container: its parts and context, and its making (torch 2.13)."""
     _pytree.register_pytree_node(kind, parts, of_parts)
 
 

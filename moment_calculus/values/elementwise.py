@@ -302,14 +302,15 @@ class _Applied(Step):
         arrays = value.memo.arrays
         if _Applied not in arrays:
             arrays[_Applied] = self._coefficients(value)
-        left, right = shifted(arrays[_Applied], (0, *offset))
+        products = math.prod(shifted(arrays[_Applied], (0, *offset)))
         inverse = shifted(1 / safe_scale(base.variance), offset)
         xp = namespace(lagged)
         rho = clipped_correlation(lagged, inverse[0] * inverse[1])
         # the rest as one term, exact at ρ = 1; where ρ < 0 its signs are unknown
-        total = xp.clip(rho, min=0.0) * left[LAG_ORDER] * right[LAG_ORDER]
-        for n in reversed(range(LAG_ORDER)):
-            total = rho * (total + left[n] * right[n])
+        *terms, rest = xp.unstack(products, axis=0)
+        total = xp.clip(rho, min=0.0) * rest
+        for term in reversed(terms):
+            total = rho * (total + term)
         return total
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:

@@ -285,6 +285,7 @@ REGRESSIONS = [
         constants={"c": np.arange(12).reshape(3, 4, 1) % 5 < 2},
         verdicts=("right", "refused"),
     ),
+    Regression("overlapping maxima", {"x": (2, 6)}, "y = F.max_pool1d(x, 3, 1)", hosts=("torch",)),
     Regression(
         "dropout twice of a function",
         {"x": (1, 3)},

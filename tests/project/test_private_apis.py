@@ -123,6 +123,12 @@ def tree(check):
     return check(leaves, structure)
 
 
+def container():
+    kind = type("Pair", (list,), {})
+    pyro_host.register_container(kind, lambda pair: (list(pair), "b"), lambda parts, b: [b, *parts])
+    return pyro_host.tree_map(lambda x: -x, kind([1, 2])) == ["b", -1, -2]
+
+
 def shared_mode():
     with pyro_host.shared_fake_tensors() as mode:
         graph = make_fx(lambda x: x + torch.ones(2))(torch.ones(2))
@@ -154,6 +160,7 @@ TORCH = {
     "tree_unflatten": lambda: tree(
         lambda _, s: pyro_host.tree_unflatten([4, 5, 6], s) == {"a": [4, 5], "b": (6,)}
     ),
+    "register_container": container,
     "shared_fake_tensors": shared_mode,
     "compile_graph": compiled,
     "DispatchMode": lambda: pyro_host.DispatchMode.__enter__ is not None,

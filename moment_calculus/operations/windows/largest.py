@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -99,8 +100,8 @@ def _function(value: Value) -> tuple[Any, Any]:
 
 def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaussian:
     warn_of_masks(value, "the largest entry of windows")
-    propagated = value.has_covariance and value.propagation.has_full_covariance
-    if propagated and not _is_of_features(value, windows):
+    full, kept = value.propagation.has_full_covariance, _keeps_covariance(value, windows)
+    if full and value.has_covariance and not kept:
         warn_dropped(value, "the largest entry of windows")
     masks = _masks(value, windows, padding or [(0, 0)] * len(value.shape))
     if not np.logical_or.reduce(masks).all():
@@ -112,9 +113,10 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
     stacked = _stacked(value, windows)
     mean, variance, shares = _moments(stacked, masks)
     step = _LargestEntries((value,), windows=windows, shares=shares, stacked=stacked)
+    variance = positive_part(variance)
     return Gaussian(
         mean,
-        Spread(positive_part(variance)),
+        Spread(variance, (lambda: step.joint(variance)) if kept else None, full and kept),
         step,
         axis=value.axis,
         ties=value.ties if windows.disjoint else Ties.ALL,
@@ -174,12 +176,11 @@ class _LargestEntries(Opaque):
 
     @property
     def drops_covariance(self) -> bool:  # type: ignore[override]
-        """Whether the source has a covariance, which is not that of the features of windows."""
-        source = self.inputs[0]
-        return source.has_covariance and not _is_of_features(source, self.windows)
+        """Whether the source has a covariance, and the result has none."""
+        return self.inputs[0].has_covariance and not _keeps_covariance(self.inputs[0], self.windows)
 
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
-        scaled, shape = cotangent * self._shares_out(value)[0], self.inputs[0].shape
+        scaled, shape = cotangent * self._shares_out(value.variance)[0], self.inputs[0].shape
         slices = [self.windows.slices_at(part, shape) for part in self.windows.places()]
 
         def combined(array: Array) -> Array:
@@ -190,19 +191,36 @@ class _LargestEntries(Opaque):
 
     def own(self, value: Gaussian) -> Added:
         """Return the variance beyond that of the expected derivatives."""
-        return Added(self._shares_out(value)[1])
+        return Added(self._shares_out(value.variance)[1])
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         return axis if self.windows.keeps(axis) else None
 
-    def _shares_out(self, value: Gaussian) -> tuple[Array, Array]:
+    def joint(self, variance: Array) -> Array:
+        """Return the covariance of the features by those an offset apart."""
+        axis, still, factor = (
+            self.inputs[0].axis,
+            [0] * variance.ndim,
+            self._shares_out(variance)[0],
+        )
+        size, lags = variance.shape[axis], [features_last(variance, axis)]
+        for apart in range(1, size):
+            still[axis] = apart
+            lag: Any = self.lag(None, tuple(still))
+            lags.append(features_last(lag * math.prod(shifted(factor, still)), axis))
+        rows, columns = np.indices((size, size))
+        starts = np.cumsum([0, *range(size, 1, -1)])
+        places = starts[abs(rows - columns)] + np.minimum(rows, columns)
+        return namespace(variance).concat(lags, axis=-1)[..., places]
+
+    def _shares_out(self, variance: Array) -> tuple[Array, Array]:
         """Return the factor of the derivatives, and the variance beyond them."""
-        xp = namespace(value.mean)
+        xp = namespace(variance)
         gains = xp.stack(self.gains, axis=-1)
         image = self.stacked.variance * gains
         if self.stacked.has_covariance:
             image = (self.stacked.covariance @ gains[..., None])[..., 0]
-        return shrunk(value.variance, xp.sum(gains * image, axis=-1))
+        return shrunk(variance, xp.sum(gains * image, axis=-1))
 
     @cached_property
     def gains(self) -> list[Array]:
@@ -214,23 +232,24 @@ class _LargestEntries(Opaque):
             remaining = remaining * share
         return [remaining, *reversed(gains)]
 
-    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+    def lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
         """Return the covariance of results an offset apart, by expected derivatives."""
         counts = [n - abs(o) for n, o in zip(self.gains[0].shape, offset, strict=True)]
-        places, total = self.windows.places(), 0.0
-        halves = [shifted(gain, offset) for gain in self.gains]
-        lags: dict[Any, Array | None] = {}
-        for (first, (left, _)), (second, (_, right)) in itertools.product(
-            zip(places, halves, strict=True), repeat=2
-        ):
-            lag, starts = self.windows.pair_lag(offset, first, second)
-            if lag not in lags:
-                lags[lag] = lag_covariance(self.inputs[0], lag)
-            covariance = lags[lag]
+        found: list[Array] = []
+        for pair in itertools.product(self.windows.places(), repeat=2):
+            lag, starts = self.windows.pair_lag(offset, *pair)
+            covariance = lag_covariance(self.inputs[0], lag)
             if covariance is None:
                 return None
-            total = total + left * right * covariance[self.windows.strided(starts, counts)]
-        return total
+            found.append(covariance[self.windows.strided(starts, counts)])
+        xp = namespace(found[0])
+        left, right = shifted(self._stacked_gains, (0, *offset))
+        covariances = xp.reshape(xp.stack(found, axis=0), (len(left), *right.shape))
+        return xp.sum(left * xp.sum(covariances * right, axis=1), axis=0)
+
+    @cached_property
+    def _stacked_gains(self) -> Array:
+        return namespace(self.gains[0]).stack(self.gains, axis=0)
 
 
 def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarray]:
@@ -245,6 +264,15 @@ def _masks(value: Gaussian, windows: Windows, padding: Padding) -> list[np.ndarr
             mask = mask & there.reshape([-1 if a == axis else 1 for a in range(len(counts))])
         masks.append(mask)
     return masks
+
+
+def _keeps_covariance(value: Gaussian, windows: Windows) -> bool:
+    """Whether windows of features, the only ones unless all is independent, know their lags."""
+    place = len(value.shape) + (value.axis or 0)
+    if value.axis is None or windows.sizes[place] == 1:
+        return False
+    alone = all(windows.keeps(axis) for axis in range(len(value.shape)) if axis != place)
+    return value.independent or (alone and value.has_covariance)
 
 
 def _is_of_features(value: Gaussian, windows: Windows) -> bool:

@@ -136,7 +136,7 @@ def _in_bins(input: Any, counts: Sequence[int], pool: Callable) -> Value:
     lead = len(input.shape) - len(counts)
     for place, count in enumerate(counts):
         size = input.shape[lead + place]
-        if not count % size:
+        if count > size and not count % size:
             input = take(input, positions(input, count) * size // count, lead + place)
         elif size % count:
             bins = [slice(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
