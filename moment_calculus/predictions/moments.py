@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from moment_calculus.numerics.arrays import (
     Array,
@@ -99,6 +100,28 @@ class Moments:
         if self.covariance is not None:
             return Moments(function(self.mean), covariance=function(self.covariance))
         return Moments(function(self.mean), variance=function(self.variance))
+
+    def check(self) -> Moments:
+        """Return these moments of known numbers; raise ValueError for a negative variance."""
+        least = namespace(self.variance).min(self.variance) if math.prod(self.shape) else 0.0
+        if least < 0:
+            raise ValueError(
+                f"Moments of shape {self.shape} have a negative variance, {float(least):.3g}: pass "
+                "squares of standard deviations"
+            )
+        return self
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        """Raise TypeError for arithmetic, which a model does that gets moments as they are."""
+        raise TypeError(
+            "Moments are no array: DeterministicELBO, BBAlphaELBO and RenyiELBO, fit, predict and "
+            "SVI of this package put their values into a model, and propagate into a function; "
+            "elsewhere pass their mean, or draws"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
+    __rtruediv__ = __matmul__ = __rmatmul__ = __pow__ = __neg__ = __getitem__ = _refuse
+    __array_priority__ = 1000  # NumPy leaves operators to it
 
     def attributed(self, attribute: Callable[[], Any]) -> Moments:
         """Return these moments, with the function that :meth:`attribution` calls."""

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.predictions.moments import Moments, draws_from
 from numpyro_moments.evaluation.arguments import CALLS
 
@@ -38,7 +39,8 @@ def is_moments(leaf: Any) -> bool:
 
 def moments_in_jax(moments: Moments) -> Moments:
     """Return moments in arrays of JAX: NumPy's do not mix with traced ones."""
-    return moments.mapped(jnp.asarray)
+    moments = moments.mapped(jnp.asarray)
+    return moments if is_traced(moments.variance) else moments.check()
 
 
 def at_means(args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.predictions.moments import Moments, draws_from
 from pyro_moments._host import register_container, tree_flatten, tree_unflatten
 from pyro_moments.evaluation.arguments import CALLS, as_tensor
@@ -33,7 +34,9 @@ Inputs = Callable[[str, Moments], Any]  # makes the value of an argument, given 
 
 def moments_in_torch(moments: Moments) -> Moments:
     """Return moments with tensors for arrays of NumPy."""
-    return moments if isinstance(moments.mean, torch.Tensor) else moments.mapped(as_tensor)
+    if not isinstance(moments.mean, torch.Tensor):
+        moments = moments.mapped(as_tensor)
+    return moments.check() if is_untraced() else moments
 
 
 def is_moments(leaf: Any) -> bool:

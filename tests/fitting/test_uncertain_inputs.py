@@ -126,3 +126,13 @@ def test_missing_entries_have_the_moments_of_their_column(host):
 def test_other_verbs_refuse(host):
     with pytest.raises(TypeError, match=r"diagnose takes certain arguments.*argument 0 is Moments"):
         host.package.diagnose(linear(host), trained(host, X), noisy(host), host.array(Y))
+
+
+@IN_PYRO_FIRST
+def test_mistakes_are_named(host):
+    with pytest.raises(ValueError, match="negative variance"):
+        trained(host, noisy(host, variance=-SPREAD))
+    with pytest.raises(ValueError, match="negative variance"):
+        host.package.propagate(lambda x: x, noisy(host, variance=-SPREAD))
+    with pytest.raises(TypeError, match="Moments are no array"):
+        linear(host)(noisy(host))
