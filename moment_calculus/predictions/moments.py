@@ -59,11 +59,13 @@ class Moments:
         self.variance = positive_part(diagonal(covariance)) if variance is None else variance
 
     @classmethod
-    def missing(cls, x: Array) -> Moments:
+    def missing(cls, x: Array, *, columns_of: Array | None = None) -> Moments:
         """Describe an array with missing entries: a missing one has the moments of its column.
 
         Args:
             x: [rows, ...], NaN where an entry is missing.
+            columns_of: rows that give the moments of the columns, such as those of the
+                training for ``x`` of a test; by default ``x``.
 
         Returns:
             Moments: of variance zero where an entry is known; elsewhere with mean and
@@ -79,14 +81,9 @@ class Moments:
                    [0., 1.],
                    [0., 0.]])
         """
-        xp = namespace(x)
-        known = ~xp.isnan(x)
-        filled, count = xp.where(known, x, 0.0), xp.sum(known, axis=0)
-        if bool(xp.any(count == 0)):
-            raise ValueError("a column has no known entry: leave it out")
-        mean = xp.sum(filled, axis=0) / count
-        variance = xp.sum(xp.where(known, (x - mean) ** 2, 0.0), axis=0) / count
-        return cls(xp.where(known, x, mean), variance=xp.where(known, 0.0, variance))
+        xp, known = namespace(x), ~namespace(x).isnan(x)
+        mean, variance = _of_columns(x if columns_of is None else columns_of)
+        return cls(xp.where(known, x, mean), variance=xp.where(known, 0.0 * variance, variance))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -131,6 +128,17 @@ class Moments:
         """Return the shape, and whether variances or covariances were given."""
         kind = "variance" if self.covariance is None else "covariance"
         return f"Moments(shape={tuple(self.mean.shape)}, {kind})"
+
+
+def _of_columns(x: Array) -> tuple[Array, Array]:
+    """Return mean and variance of the known entries of every column."""
+    xp, known = namespace(x), ~namespace(x).isnan(x)
+    count = xp.sum(xp.astype(known, x.dtype), axis=0)
+    if bool(xp.any(count == 0)):
+        raise ValueError("a column has no known entry: leave it out")
+    mean = xp.sum(xp.where(known, x, xp.zeros_like(x)), axis=0) / count
+    squares = xp.where(known, (x - mean) ** 2, xp.zeros_like(x))
+    return mean, xp.sum(squares, axis=0) / count
 
 
 def as_value(moments: Moments, name: str, propagation: Propagation) -> Gaussian:

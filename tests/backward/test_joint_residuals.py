@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.backward import asked, narrow
+from numpyro_moments import Moments, propagate
 from tests.backward.vocabularies import Library, Plain
 
 MEAN = torch.tensor([0.4, -0.7, 0.1, 1.5], dtype=torch.float64)
@@ -125,3 +129,20 @@ def test_terms_of_few_inputs_make_no_negative_variance():
         quadratic = (cotangent * value.step.own(value).times(cotangent)).sum(-1)
         assert torch.isfinite(quadratic).all()
         assert (quadratic >= 0).all()
+
+
+def test_rows_of_certain_inputs_in_a_compiled_program():
+    """XLA divides by a product of small numbers, which underflows in single precision."""
+    variance = np.array([[0.0, 0.0], [1.0, 0.0]], np.float32)
+    weights = np.array([[1.0, -2.0, 0.5], [0.3, 1.0, -1.0]], np.float32)
+
+    def spread(variance):
+        noisy = Moments(jnp.ones((2, 2)), variance=variance)
+        program = lambda x: jax.nn.relu(x @ weights).sum(-1)  # noqa: E731
+        return propagate(program, noisy, covariance="backward").variance
+
+    compiled, eager = jax.jit(spread)(variance), spread(variance)
+    np.testing.assert_allclose(compiled, eager, rtol=1e-4)
+    assert compiled[0] == 0
+    slopes = jax.jit(jax.grad(lambda variance: spread(variance).sum()))(variance)
+    assert np.isfinite(slopes).all()

@@ -116,6 +116,8 @@ def test_missing_entries_have_the_moments_of_their_column(host):
     np.testing.assert_allclose(np.asarray(moments.mean)[::4, 1], known.mean(), rtol=1e-5)
     np.testing.assert_allclose(np.asarray(moments.variance)[::4, 1], known.var(), rtol=1e-5)
     assert np.asarray(moments.variance)[1::4].max() == 0
+    of_others = host.package.Moments.missing(host.array(x), columns_of=host.array(3 * X))
+    np.testing.assert_allclose(np.asarray(of_others.mean)[::4, 1], 3 * X[:, 1].mean(), rtol=1e-5)
     with pytest.raises(ValueError, match="no known entry"):
         host.package.Moments.missing(host.array(x * np.array([1.0, np.nan])))
 

@@ -23,6 +23,7 @@ from moment_calculus.numerics.arrays import (
     device,
     namespace,
     safe_scale,
+    stop_gradient,
 )
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.step import Added
@@ -30,6 +31,7 @@ from moment_calculus.values.step import Added
 FEW_INPUTS = 16
 PRODUCTS = 256  # of inputs, which the terms of the series need together, besides the first term
 ORDER = 24  # largest number of factors of a product
+LEAST_SHARE = 1e-6  # of the variance of the inputs of a row in the mean variance of all rows
 LARGEST_RATIO = 10.0  # of a bound of what inputs explain to the scale of a unit
 
 
@@ -72,13 +74,16 @@ class _FewInputs:
 
     def standardised(self, scale: Array) -> tuple[Array, Array, Array]:
         """Return factors of units, rows and variances, whose products are parts of correlations."""
-        # All of them are near one, so that powers are finite in single precision.
+        # All of them are near one, so that powers are finite in single precision. The sizes
+        # cancel, and so do their derivatives.
         xp, batch = namespace(scale), tuple(range(self.variance.ndim - 1))
         typical = xp.mean(self.variance, axis=batch) if batch else self.variance
-        rows = self.matrix * safe_scale(typical)
-        size = safe_scale(xp.max(rows * rows, axis=-1))
-        variance = self.variance / xp.clip(typical, min=TINY_VARIANCE)
-        top = xp.clip(xp.max(variance, axis=-1, keepdims=True), min=TINY_VARIANCE)
+        typical = stop_gradient(xp.clip(typical, min=TINY_VARIANCE))
+        rows, variance = self.matrix * xp.sqrt(typical), self.variance / typical
+        size = stop_gradient(safe_scale(xp.max(rows * rows, axis=-1)))
+        # XLA divides by the product of both divisors, which must be a float32, too.
+        top = xp.clip(xp.max(variance, axis=-1, keepdims=True), min=LEAST_SHARE)
+        top = stop_gradient(top)
         ratio = xp.clip(size * xp.sqrt(top) / scale, max=LARGEST_RATIO)
         return ratio, rows / size[:, None], variance / top
 
