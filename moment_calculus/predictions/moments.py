@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -101,12 +100,11 @@ class Moments:
             return Moments(function(self.mean), covariance=function(self.covariance))
         return Moments(function(self.mean), variance=function(self.variance))
 
-    def check(self) -> Moments:
-        """Return these moments of known numbers; raise ValueError for a negative variance."""
-        least = namespace(self.variance).min(self.variance) if math.prod(self.shape) else 0.0
+    def check(self, least: float) -> Moments:
+        """Return these moments; raise ValueError if the least of the variances is negative."""
         if least < 0:
             raise ValueError(
-                f"Moments of shape {self.shape} have a negative variance, {float(least):.3g}: pass "
+                f"Moments of shape {self.shape} have a negative variance, {least:.3g}: pass "
                 "squares of standard deviations"
             )
         return self

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.predictions.moments import Moments, draws_from
@@ -39,8 +40,9 @@ def is_moments(leaf: Any) -> bool:
 
 def moments_in_jax(moments: Moments) -> Moments:
     """Return moments in arrays of JAX: NumPy's do not mix with traced ones."""
-    moments = moments.mapped(jnp.asarray)
-    return moments if is_traced(moments.variance) else moments.check()
+    if not is_traced(moments.variance):  # inside of a program JAX would trace the smallest
+        moments.check(np.min(np.asarray(moments.variance), initial=0.0))
+    return moments.mapped(jnp.asarray)
 
 
 def at_means(args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:

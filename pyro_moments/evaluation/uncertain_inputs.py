@@ -36,7 +36,8 @@ def moments_in_torch(moments: Moments) -> Moments:
     """Return moments with tensors for arrays of NumPy."""
     if not isinstance(moments.mean, torch.Tensor):
         moments = moments.mapped(as_tensor)
-    return moments.check() if is_untraced() else moments
+    known = is_untraced() and moments.variance.numel()
+    return moments.check(float(moments.variance.detach().min())) if known else moments
 
 
 def is_moments(leaf: Any) -> bool:

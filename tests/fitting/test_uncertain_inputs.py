@@ -135,4 +135,4 @@ def test_mistakes_are_named(host):
     with pytest.raises(ValueError, match="negative variance"):
         host.package.propagate(lambda x: x, noisy(host, variance=-SPREAD))
     with pytest.raises(TypeError, match="Moments are no array"):
-        linear(host)(noisy(host))
+        noisy(host) @ host.array(np.ones(2))
