@@ -307,7 +307,7 @@ class _Applied(Step):
         xp = namespace(lagged)
         rho = clipped_correlation(lagged, inverse[0] * inverse[1])
         # the rest as one term, exact at ρ = 1; where ρ < 0 its signs are unknown
-        *terms, rest = xp.unstack(products, axis=0)
+        *terms, rest = (products[n] for n in range(LAG_ORDER + 1))
         total = xp.clip(rho, min=0.0) * rest
         for term in reversed(terms):
             total = rho * (total + term)

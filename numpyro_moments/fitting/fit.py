@@ -96,7 +96,8 @@ def fit(
             Or a loader of mini-batches (a DataLoader, an iterable for each epoch, or an
             iterator), which gives the arguments by name if a mini-batch is a dictionary,
             in order if it is a list. ``Moments`` stand for inputs that are uncertain or
-            missing (``Moments.missing(x)``); the guide gets their means.
+            missing (``Moments.missing(x)``); the guide gets their means. Such models are
+            best trained by ``BBAlphaELBO(alpha=1.0)``.
         objective: an ELBO; by default ``DeterministicELBO()``.
         method: ``"adam"``; or, for a deterministic loss of all data, ``"lbfgs"``, or
             ``"newton"`` with the dense Hessian of up to 1000 parameters, and

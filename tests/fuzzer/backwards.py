@@ -59,11 +59,25 @@ ROWS = [
         {"x": (2, 3, 1)},
         "y = xp.where({chosen}, xp.sin(x.mean()), x)",
     ),
+    Regression(
+        "function times the log softmax of itself, of equal elements",
+        {"x": ()},
+        "h = F.leaky_relu(torch.stack([x, x])); y = h * F.log_softmax({scales} * h, 0)",
+        "h = jax.nn.leaky_relu(xp.stack([x, x])); y = h * jax.nn.log_softmax({scales} * h)",
+    ),
+    Regression(
+        "convolution of a value with itself",
+        {"x": (2, 1, 3)},
+        "y = F.conv1d(x, x)",
+        'y = jax.lax.conv_general_dilated(x, x, (1,), "VALID")',
+        verdicts=("right", "refused"),
+    ),
 ]
 CONSTANTS = {
     "c": np.array([[0.4, -1.2], [0.9, 0.3]]),
     "d": np.array([[0.4, -1.2, 0.5], [0.9, 0.3, -0.7]]),
     "columns": np.array([[True, True, True], [False, False, True]]),
+    "scales": np.array([0.8, 2.0]),
     "chosen": np.arange(6).reshape(2, 3, 1) % 5 < 2,
 }
 BACKWARDS = [

@@ -119,12 +119,13 @@ def with_exact_variance(product: Gaussian, first: Gaussian, second: Gaussian) ->
     """
     if not (first.step.function or second.step.function) or not overlap(first, second):
         return product
-    variance = _variance(first, second)
-    if variance is None:
+    variances = _variances(first, second)
+    if variances is None:
         return product
+    variance, of_gaussians = variances
     xp = namespace(variance)
-    ratio = safe_scale(variance) / safe_scale(product.variance)
-    ratio = xp.where(product.variance > TINY_VARIANCE, ratio, xp.ones_like(ratio))
+    ratio = safe_scale(variance) / safe_scale(of_gaussians)
+    ratio = xp.where(of_gaussians > TINY_VARIANCE, ratio, xp.ones_like(ratio))
     step = _RescaledProduct(product, ratio)
     return Gaussian(
         product.mean,
@@ -175,8 +176,11 @@ def _squared_deviation(operand: Operand, centre: Array) -> Operand:
     return Operand(square, operand.mean, operand.variance)
 
 
-def _variance(first: Gaussian, second: Gaussian) -> Array | None:
-    """Return the exact variance of a product of functions of jointly Gaussian x and y."""
+def _variances(first: Gaussian, second: Gaussian) -> tuple[Array, Array] | None:
+    """Return the exact variance of a product of functions of jointly Gaussian x and y.
+
+    Beside it stands the variance of Gaussian factors with the same covariance.
+    """
     (x, f), (y, g) = _function(first), _function(second)
     between = elementwise_covariance(x, y)
     if between is None:
@@ -188,10 +192,11 @@ def _variance(first: Gaussian, second: Gaussian) -> Array | None:
         for left, right in ((one, two), (one, bends[1]), (bends[0], two), (bends[0], bends[1]))
     )
     mean_x, mean_y = first.mean, second.mean
-    linear = mean_x**2 * second.variance + mean_y**2 * first.variance
-    crossed = mean_x * mean_y * plain + mean_x * second_bent + mean_y * first_bent
-    total = linear + 2 * crossed + first.variance * second.variance + both - plain**2
-    return namespace(total).clip(total, min=0.0)
+    common = mean_x**2 * second.variance + mean_y**2 * first.variance
+    common = common + 2 * mean_x * mean_y * plain + first.variance * second.variance
+    total = common + 2 * (mean_x * second_bent + mean_y * first_bent) + both - plain**2
+    xp = namespace(total)
+    return xp.clip(total, min=0.0), xp.clip(common + plain**2, min=0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,6 +101,10 @@ class _Convolved(Step):
     def assumes_independence(self) -> bool:  # type: ignore[override]
         return isinstance(self.x, Gaussian) and not self.x.propagation.has_full_covariance
 
+    def _is_x(self, place: int) -> bool:
+        """Whether an input is x; the weight may be the same value."""
+        return self.inputs[place] is self.x and (place == 0 or self.x is not self.w)
+
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         """Return the transpose of the convolution by x, or by the weight."""
         source = self.inputs[place]
@@ -109,14 +113,14 @@ class _Convolved(Step):
 
     def _convolved(self, place: int, array: Array) -> Array:
         """Convolve with an array in place of the mean of an input."""
-        if self.inputs[place] is self.x:
+        if self._is_x(place):
             return self.kernel(array, mean_of(self.w))
         return self.kernel(mean_of(self.x), array)
 
     def pull_rows(self, value: Gaussian, place: int, cotangent: Array, axis: int) -> Array | None:
         """Return the transpose by the weight for each datum."""
         batch, rank = self.layout.batch, len(value.shape)
-        if self.inputs[place] is self.x or batch is None or axis + rank != batch[1]:
+        if self._is_x(place) or batch is None or axis + rank != batch[1]:
             return None
         xp, inputs = namespace(cotangent), mean_of(self.x)
         like = xp.zeros_like(self.w.mean)
@@ -127,7 +131,7 @@ class _Convolved(Step):
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         batch = self.layout.batch
-        if batch is None or self.inputs[place] is not self.x:
+        if batch is None or not self._is_x(place):
             return None
         return batch[0] - len(self.x.shape) if axis + len(value.shape) == batch[1] else None
 
