@@ -302,7 +302,8 @@ class _Applied(Step):
         arrays = value.memo.arrays
         if _Applied not in arrays:
             arrays[_Applied] = self._coefficients(value)
-        products = math.prod(shifted(arrays[_Applied], (0, *offset)))
+        left, right = shifted(arrays[_Applied], (0, *offset))
+        products = left * right
         inverse = shifted(1 / safe_scale(base.variance), offset)
         xp = namespace(lagged)
         rho = clipped_correlation(lagged, inverse[0] * inverse[1])
