@@ -2,6 +2,7 @@
 
 from pyro_moments.rules import (  # noqa: F401  (register)
     elementwise,
+    embeddings,
     linear,
     normalised,
     shapes,

@@ -29,6 +29,18 @@ SPELLINGS = [
     Program("random_rows", "XW", lambda X, W: X @ (W @ X.T), REFUSED, REFUSED, data=False),
     Program("attention", "X", lambda X: (X @ X.T) @ X, REFUSED, REFUSED, data=False),
     Program("embedding", "W", lambda W: F.embedding(torch.tensor([1, 0]), W), data=False),
+    Program(
+        "embedding_bag",
+        "W",
+        lambda W: F.embedding_bag(torch.tensor([[1, 0, 1], [1, 1, 1]]), W, mode="sum"),
+        data=False,
+    ),
+    Program(
+        "embedding_mean",
+        "W",
+        lambda W: F.embedding_bag(torch.tensor([1, 0, 1]), W, torch.tensor([0, 1])),
+        data=False,
+    ),
     Program("leaf_sum", "W", lambda W: W.sum(), data=False),
     Program("leaf_mean", "W", lambda W: W.mean(dim=(0, 1), keepdim=True), data=False),
     Program("leaf_columns", "W", lambda W: W.sum(0), data=False),

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations import shapes
@@ -76,27 +75,6 @@ def take_along_dim(input: Value, indices: torch.Tensor, dim: int | None = None) 
 
 def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     return tuple(1 if i == axis else n for i, n in enumerate(shape))
-
-
-@moment_rule(F.embedding)
-def embedding(
-    input: Any,
-    weight: Value,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Value:
-    """Serve ``F.embedding`` and ``nn.Embedding``: rows of a random table."""
-    indexing.require_certain(input)
-    if max_norm is not None:
-        raise UnsupportedMoments(
-            "an embedding with max_norm changes its random table",
-            sites=weight.sites,
-            remedy="leave max_norm out",
-        )
-    return indexing.index(weight, input)
 
 
 @moment_rule(*named("unbind"), view=True)
