@@ -140,8 +140,12 @@ _evaluation_cache: ContextVar[dict | None] = ContextVar(
 
 def with_arrays_moved(function: Any, move: Move, shape: tuple[int, ...]) -> Any:
     """Rearrange the arrays within a function, broadcast to ``shape``, by ``move``."""
-    is_combination = isinstance(function, Scaled | Composed | Fused)
-    return function.with_arrays_moved(move, shape) if is_combination else function
+    return function.with_arrays_moved(move, shape) if has_arrays(function) else function
+
+
+def has_arrays(function: Any) -> bool:
+    """Return whether a function may differ from element to element."""
+    return isinstance(function, Scaled | Composed | Fused)
 
 
 @dataclass(frozen=True, eq=False)

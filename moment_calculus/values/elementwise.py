@@ -10,7 +10,7 @@ from typing import Any
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.base import Activation, clipped_correlation
-from moment_calculus.functions.combinators import with_arrays_moved
+from moment_calculus.functions.combinators import has_arrays, with_arrays_moved
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.mehler import (
     Operand,
@@ -353,6 +353,10 @@ def apply_activation(
 
 
 def _applied(base: Gaussian, activation: Any) -> Gaussian:
+    if base.propagation.is_backward and not has_arrays(activation):
+        first = base.step.function_first(lambda part: apply_activation(part, activation))
+        if first is not None:
+            return first
     mean, variance = with_rule_book(base, activation).moments(base.mean, base.variance)
     carries = base.has_covariance and not base.propagation.is_backward
     covariance = (lambda: _covariance(base, activation, variance)) if carries else None

@@ -335,6 +335,14 @@ class Step:
         """
         return None
 
+    def function_first(self, apply: Callable[[Any], Any]) -> Any:
+        """The function of a value, from that of its inputs; None unless that knows more.
+
+        Args:
+            apply: applies the function, which is the same for every element.
+        """
+        return None
+
     def lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
         """Covariance of every component with the one at an offset from it; None if unknown.
 

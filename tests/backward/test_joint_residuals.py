@@ -146,3 +146,14 @@ def test_rows_of_certain_inputs_in_a_compiled_program():
     assert compiled[0] == 0
     slopes = jax.jit(jax.grad(lambda variance: spread(variance).sum()))(variance)
     assert np.isfinite(slopes).all()
+
+
+def test_a_function_of_dependent_values_side_by_side():
+    """relu([x, −x]) is [relu(x), relu(−x)], whose sum is |x|."""
+    x = site_value("x", MEAN[None], VARIANCE[None], propagation_of("backward", "exact"))
+    library = Library()
+    beside = library.joined([x, library.affine(x, -1.0)], -1)
+    sums = torch.cat([torch.eye(4), torch.eye(4)], 1).double()
+    found = asked.variance(library.linear(library.function("relu", beside), sums))[0]
+    joint = by_quadrature(sides)
+    torch.testing.assert_close(found, joint.sum((-2, -1)), rtol=SERIES, atol=SERIES)
