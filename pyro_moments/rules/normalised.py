@@ -219,14 +219,3 @@ def _check_dtype(input: Value, dtype: Any) -> None:
             sites=input.sites,
             remedy="convert the input first, e.g. with .to(dtype)",
         )
-
-
-@moment_rule(F.scaled_dot_product_attention)
-def attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Value:
-    """Raise UnsupportedMoments: the scores of attention are products of dependent values."""
-    raise UnsupportedMoments(
-        "attention over random values: the joint moments of the scores, which share the weights "
-        "of queries and keys, are not known",
-        sites=sites_of(query, key, value),
-        remedy="draw the sites of the queries, keys and values by naming them in sample_sites=",
-    )

@@ -16,6 +16,7 @@ from moment_calculus.operations.linear.checks import (
     check_shapes,
     has_dependent_elements,
 )
+from moment_calculus.operations.linear.dependent import dependent_product
 from moment_calculus.operations.linear.factorisation import structured_product
 from moment_calculus.operations.linear.maps import (
     LINEAR,
@@ -52,12 +53,7 @@ def matmul(left: Any, right: Any) -> Value:
     if links_of(x) is not None or (has_dependent_elements(x) and _is_input(y)):
         return swap_last(linear(swap_last(y), x))
     if _is_input(x) and _is_input(y):
-        raise UnsupportedMoments(
-            "a product of two matrices of which neither has independent components",
-            sites=x.sites | y.sites,
-            remedy="use latent weights with independent components on one side; for attention, "
-            "draw the sites of its queries and keys by naming them in sample_sites=",
-        )
+        return dependent_product(x, y)
     if not (_is_input(y) if len(y.shape) > 2 else _maps_columns(x, y)):
         return linear(x, swap_last(y))
     return swap_last(linear(swap_last(y), x))

@@ -49,6 +49,8 @@ def trailing_features(value: Gaussian, what: str) -> Gaussian:
         return value
     if value.shape and (value.independent or value.shape[-1] == 1):
         return with_trailing_features(value)
+    if value.shape and value.propagation.is_backward:
+        return with_trailing_features(value)  # a sweep backwards knows the dependence
     if value.shape and (vector := as_vector(value)) is not None:
         return vector
     raise UnsupportedMoments(

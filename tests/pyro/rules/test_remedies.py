@@ -38,7 +38,7 @@ def normal(step):
 DRAWN = {
     "no rule": (normal(lambda a, b: torch.special.digamma(a)), "no moment rule"),
     "division": (normal(lambda a, b: b / a), "negative values|1/x"),
-    "index": (normal(lambda a, b: X[:, 0][a.argsort()]), "argsort|index"),
+    "index": (normal(lambda a, b: X[:, 0][a.argsort()]), "in order"),
     "choice": (normal(lambda a, b: torch.where(a > b.exp(), a, b)), "comparison|choice|branch"),
     "power of both": (normal(lambda a, b: a.exp() ** b), "random power"),
     "log of a sum": (normal(lambda a, b: (a.exp() + b.exp()).log()), "mean and variance only"),

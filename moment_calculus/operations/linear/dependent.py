@@ -1,0 +1,81 @@
+"""Products of two random matrices of dependent elements, as the scores of attention are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from moment_calculus.errors import OR_DRAW, DependenceWarning, UnsupportedMoments, warn_user
+from moment_calculus.numerics.arrays import Array, sums_of_rows
+from moment_calculus.operations.shapes.moves import Permuted, swap_last
+from moment_calculus.operations.shapes.reshaping import broadcast, reshape
+from moment_calculus.values import Gaussian, Spread, Step, elementwise_covariance
+from moment_calculus.values.spread import broadcast_shape, overlap
+from moment_calculus.values.step import Added
+
+
+@dataclass(frozen=True, eq=False)
+class _MatrixProduct(Step):
+    """Step of the product x @ y of random matrices [..., m, k] and [..., k, n]."""
+
+    inputs: tuple[Gaussian, Gaussian] = field()
+
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Return the transpose of the product with the mean of the other matrix."""
+        x, y = self.inputs
+        return cotangent @ y.mean.mT if place == 0 else x.mean.mT @ cotangent
+
+    def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
+        """Return axes of the batch, the rows of x and the columns of y."""
+        return axis if axis < -2 or axis == (-2, -1)[place] else None
+
+    def own(self, value: Gaussian) -> Added:
+        """Return the variance of the products of deviations, as of independent elements."""
+        x, y = self.inputs
+        return Added(x.variance @ y.variance)
+
+
+def dependent_product(x: Gaussian, y: Gaussian) -> Gaussian:
+    """Return x @ y for ``covariance="backward"``, which knows what the factors share.
+
+    The variance that the sweep forward carries is that of independent elements. Where the
+    covariances between x and y are not known, they are left out of the mean, with a warning.
+    """
+    if not x.propagation.is_backward:
+        raise UnsupportedMoments(
+            "a product of two matrices of which neither has independent components",
+            sites=x.sites | y.sites,
+            remedy="use covariance='backward', latent weights with independent components on one "
+            "side" + OR_DRAW,
+        )
+    batch = broadcast_shape(tuple(x.shape[:-2]), tuple(y.shape[:-2]))
+    x, y = (broadcast(part, (*batch, *part.shape[-2:]), part.axis) for part in (x, y))
+    mean, square = x.mean @ y.mean, y.mean * y.mean
+    if overlap(x, y):
+        mean = mean + _shared(x, y)
+    spread = x.variance @ (square + y.variance) + (x.mean * x.mean) @ y.variance
+    return Gaussian(
+        mean, Spread(spread), _MatrixProduct((x, y)), axis=-1, propagation=x.propagation
+    )
+
+
+def _shared(x: Gaussian, y: Gaussian) -> Array | float:
+    """Return Σ Cov(x_ik, y_kj); zero with a warning if it is not known."""
+    (*batch, rows, inner), columns = x.shape, y.shape[-1]
+    wide = (*batch, rows, columns, inner)
+    left = broadcast(reshape(x, (*batch, rows, 1, inner)), wide, -1)
+    right = broadcast(reshape(_transposed(y), (*batch, 1, columns, inner)), wide, -1)
+    cross = elementwise_covariance(left, right)
+    if cross is None:
+        warn_user(
+            "a product of matrices that depend on the same latent sites in an unknown way: their "
+            "covariance is left out of its mean; docs/maths.md has the errors for attention",
+            DependenceWarning,
+        )
+    return 0.0 if cross is None or isinstance(cross, float) else sums_of_rows(cross)
+
+
+def _transposed(y: Gaussian) -> Gaussian:
+    """Return the transpose; of a transpose the value itself, of which more is known."""
+    step = y.step
+    again = isinstance(step, Permuted) and swap_last(y).step.order == step.order
+    return step.source if again else swap_last(y)  # type: ignore[attr-defined]

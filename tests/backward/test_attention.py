@@ -1,0 +1,152 @@
+"""Attention with random queries, keys and values, by covariances computed backwards."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import numpyro_moments
+import pyro_moments
+from moment_calculus.errors import DependenceWarning, UnsupportedMoments
+
+TOKENS, WIDTH, HEADS = 5, 4, 2
+RANDOM = np.random.default_rng(36)
+X = RANDOM.normal(size=(2, TOKENS, WIDTH))
+WEIGHTS = RANDOM.normal(size=(5, WIDTH, WIDTH)) / WIDTH**0.5
+CAUSAL = np.where(np.tri(TOKENS) > 0, 0.0, -np.inf)
+
+
+def heads(values, xp):
+    shape = (*values.shape[:-1], HEADS, WIDTH // HEADS)
+    return xp.swapaxes(values.reshape(shape), -2, -3)
+
+
+def block(xp, softmax, relu, weights):
+    """A causal block of a transformer with two heads, without normalisation."""
+    x = xp.asarray(X)
+    query, key, value = (heads(x @ weight, xp) for weight in weights[:3])
+    scores = query @ xp.swapaxes(key, -1, -2) / math.sqrt(WIDTH // HEADS)
+    mixed = softmax(scores + xp.asarray(CAUSAL)) @ value
+    hidden = x + xp.swapaxes(mixed, -2, -3).reshape(X.shape)
+    return hidden + relu(hidden @ weights[3]) @ weights[4]
+
+
+def in_torch(*weights):
+    return block(torch, lambda x: torch.softmax(x, -1), torch.relu, weights)
+
+
+def in_jax(*weights):
+    return block(jnp, jax.nn.softmax, jax.nn.relu, weights)
+
+
+def tied(*weights):
+    """Queries, keys and values by one matrix, and a second layer of attention."""
+    x = torch.as_tensor(X)
+    for weight in weights[:2]:
+        mapped = x @ weight
+        x = x + F.scaled_dot_product_attention(mapped, mapped, mapped)
+    return x
+
+
+def moments(package, array, scale):
+    return [package.Moments(array(w), variance=array(np.full_like(w, scale**2))) for w in WEIGHTS]
+
+
+def propagated(program, scale):
+    inputs = moments(pyro_moments, torch.as_tensor, scale)
+    return pyro_moments.propagate(program, *inputs, covariance="backward")
+
+
+@pytest.mark.parametrize("program", [in_torch, pytest.param(tied, id="tied")])
+def test_small_variances(program):
+    means = tuple(map(torch.as_tensor, WEIGHTS))
+    slopes = torch.func.jacrev(program, argnums=tuple(range(5)))(*means)
+    exact = 1e-10 * sum((slope**2).sum((-1, -2)) for slope in slopes)
+    with pytest.warns(DependenceWarning) if program is tied else np.errstate():
+        found = propagated(program, 1e-5)
+    torch.testing.assert_close(found.variance, exact, rtol=1e-4, atol=1e-14)
+    torch.testing.assert_close(found.mean, program(*means), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::moment_calculus.errors.DependenceWarning")
+@pytest.mark.parametrize(
+    ("program", "spread", "off"),
+    [(in_torch, 0.02, 0.03), pytest.param(tied, 0.13, 0.15, id="tied")],
+)
+def test_the_deviations_of_draws(program, spread, off):
+    generator = torch.Generator().manual_seed(0)
+    draws = [
+        torch.as_tensor(w) + 0.1 * torch.randn((20_000, *w.shape), generator=generator).double()
+        for w in WEIGHTS
+    ]
+    drawn = torch.vmap(program)(*draws)
+    found, deviation = propagated(program, 0.1), drawn.std(0)
+    ratio = found.variance.sqrt() / deviation
+    assert float(ratio.log().mean().exp()) == pytest.approx(1, abs=spread)
+    assert float(((found.mean - drawn.mean(0)) / deviation).abs().mean()) < off
+
+
+def test_hosts_agree_with_gradients():
+    def loss(package, program, scale):
+        found = package.propagate(program, *scale, covariance="backward")
+        return found.variance.sum() + (found.mean**2).sum(), found.variance
+
+    ours = [m.mean.requires_grad_() for m in moments(pyro_moments, torch.tensor, 0.2)]
+    spread = [torch.full_like(mean, 0.04) for mean in ours]
+    inputs = [pyro_moments.Moments(m, variance=v) for m, v in zip(ours, spread, strict=True)]
+    value, variance = loss(pyro_moments, in_torch, inputs)
+    value.backward()
+    with jax.enable_x64(True):
+
+        def by_jax(means):
+            inputs = [
+                numpyro_moments.Moments(mean, variance=jnp.full_like(mean, 0.04)) for mean in means
+            ]
+            return loss(numpyro_moments, in_jax, inputs)
+
+        gradients, theirs = jax.jit(jax.grad(by_jax, has_aux=True))(list(map(jnp.asarray, WEIGHTS)))
+    np.testing.assert_allclose(theirs, variance.detach(), rtol=1e-10)
+    for gradient, mean in zip(gradients, ours, strict=True):
+        np.testing.assert_allclose(gradient, mean.grad, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"is_causal": True}, {"scale": 0.3}, {"attn_mask": torch.as_tensor(CAUSAL)}],
+    ids=["plain", "causal", "scale", "mask"],
+)
+@pytest.mark.parametrize("certain", ["", "queries and keys", "values"])
+def test_options_of_torch_s_attention(options, certain):
+    def program(*weights):
+        x = torch.as_tensor(X)
+        fixed = [torch.as_tensor(weight) for weight in WEIGHTS]
+        first = fixed if certain == "queries and keys" else weights
+        last = fixed if certain == "values" else weights
+        parts = x @ first[0], x @ first[1], x @ last[2]
+        return F.scaled_dot_product_attention(*parts, **options)
+
+    means = tuple(map(torch.as_tensor, WEIGHTS))
+    slopes = torch.func.jacrev(program, argnums=(0, 1, 2))(*means)
+    exact = 1e-10 * sum((slope**2).sum((-1, -2)) for slope in slopes)
+    found = propagated(program, 1e-5)
+    torch.testing.assert_close(found.variance, exact, rtol=0.02, atol=1e-14)
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_other_covariances_name_backward_as_the_remedy(covariance):
+    inputs = moments(pyro_moments, torch.as_tensor, 0.1)
+    with pytest.raises(UnsupportedMoments, match="covariance='backward'"):
+        pyro_moments.propagate(in_torch, *inputs, covariance=covariance)
+
+
+def test_dropout_inside_is_refused():
+    program = lambda w: F.scaled_dot_product_attention(w, w, w, dropout_p=0.5)  # noqa: E731
+    inputs = moments(pyro_moments, torch.as_tensor, 0.1)[:1]
+    with pytest.raises(UnsupportedMoments, match="dropout_p"):
+        pyro_moments.propagate(program, *inputs, covariance="backward")
