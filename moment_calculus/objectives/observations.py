@@ -18,9 +18,9 @@ from moment_calculus.numerics.arrays import namespace
 OPEN = ("Beta",)  # families whose densities do not exist at the ends of their support
 NOT_FINITE = "NaN or infinite"
 REMEDY = (
-    "leave such rows out, impute them, pass Moments.missing(x), or hide them by a mask "
-    "({mask}(mask=...)); NaN in an input that a mask hides still enters the gradients: replace it "
-    "by any number ({nan_to_num})"
+    "leave such rows out, impute them, or hide them by a mask ({mask}(mask=...)); NaN in an input "
+    "that a mask hides still enters the gradients: replace it by any number ({nan_to_num}), or "
+    "pass Moments.missing(x)"
 )
 
 

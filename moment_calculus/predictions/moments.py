@@ -108,7 +108,7 @@ class Moments:
         """Return these moments; raise ValueError if the least of the variances is negative."""
         if least < 0:
             raise ValueError(
-                f"Moments of shape {self.shape} have a negative variance, {least:.3g}: pass "
+                f"a variance is negative, {least:.3g}, in Moments of shape {self.shape}: pass "
                 "squares of standard deviations"
             )
         return self

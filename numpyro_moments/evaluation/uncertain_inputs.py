@@ -40,9 +40,13 @@ def is_moments(leaf: Any) -> bool:
 
 def moments_in_jax(moments: Moments) -> Moments:
     """Return moments in arrays of JAX: NumPy's do not mix with traced ones."""
+    return moments.mapped(jnp.asarray)
+
+
+def _checked(moments: Moments) -> Moments:
     if not is_traced(moments.variance):  # inside of a program JAX would trace the smallest
         moments.check(np.min(np.asarray(moments.variance), initial=0.0))
-    return moments.mapped(jnp.asarray)
+    return moments_in_jax(moments)
 
 
 def at_means(args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -60,7 +64,7 @@ def with_values(
     def filled(name: str, argument: Any) -> Any:
         def of_leaf(path: tuple, leaf: Any) -> Any:
             inside = f"{name}{jax.tree_util.keystr(path)}"
-            return value(inside, moments_in_jax(leaf)) if is_moments(leaf) else leaf
+            return value(inside, _checked(leaf)) if is_moments(leaf) else leaf
 
         return jax.tree_util.tree_map_with_path(of_leaf, argument, is_leaf=is_moments)
 

