@@ -69,8 +69,10 @@ def values_of(seeds):
 
 
 def check_rows(seeds):
+    """Without the terms of few inputs, which a move before the step of its source may hide."""
+    alone = patch.object(narrow, "few_inputs", lambda _: None)
     for value in values_of(seeds):
-        with contextlib.suppress(UnsupportedMoments):
+        with contextlib.suppress(UnsupportedMoments), alone:
             check_equal(value, of_all_elements(value), 1e-9, 1e-9)
 
 
