@@ -72,9 +72,19 @@ def with_arrays(
             return convert(numeric(name, _as_numpy(part)))
         return _inside(name, part, made)
 
+    return each_argument(data, by_name, names, made)
+
+
+def each_argument(
+    data: tuple,
+    by_name: Mapping[str, Any],
+    names: list[str],  # of the model's parameters, in order
+    change: Callable[[str, Any], Any],  # from the name of an argument and the argument
+) -> tuple[tuple, dict[str, Any]]:
+    """Return the arguments of a model, changed one by one."""
     known = [*names, *(f"argument {place}" for place in range(len(names), len(data)))]
-    args = tuple(made(name, part) for name, part in zip(known, data, strict=False))
-    return args, {name: made(name, part) for name, part in by_name.items()}
+    args = tuple(change(name, part) for name, part in zip(known, data, strict=False))
+    return args, {name: change(name, part) for name, part in by_name.items()}
 
 
 def _inside(name: str, part: Any, made: Callable[[str, Any], Any]) -> Any:

@@ -143,13 +143,7 @@ class Observations(ABC):
                 "propagate(function, moments), with an object of a class such as nn.Linear(3, 5)"
             )
         for moments in inputs:
-            variance = self.known(moments.variance)
-            if variance is not None and (variance < 0).any():
-                first = np.argwhere(variance < 0)[0]
-                raise ValueError(
-                    f"a variance is negative, {variance[tuple(first)]} {place(first)}: pass "
-                    "variances, which are squares of standard deviations"
-                )
+            check_variances(self.known(moments.variance))
 
     def _check_support(self, site: Observation, argument: str) -> None:
         assert site.inside is not None
@@ -237,6 +231,16 @@ def check_shape(site: Observation, argument: str) -> None:
         raise UnsupportedMoments(
             f"{what}, and the site has {[*shape]}: one observation would count for every row",
             remedy="pass as many observations as rows of inputs",
+        )
+
+
+def check_variances(variance: np.ndarray | None) -> None:
+    """Raise ValueError if one of the variances, unless they are not known, is negative."""
+    if variance is not None and (variance < 0).any():
+        first = np.argwhere(variance < 0)[0]
+        raise ValueError(
+            f"a variance is negative, {variance[tuple(first)]} {place(first)}: pass variances, "
+            "which are squares of standard deviations"
         )
 
 

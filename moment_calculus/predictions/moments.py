@@ -104,15 +104,6 @@ class Moments:
             return Moments(function(self.mean), covariance=function(self.covariance))
         return Moments(function(self.mean), variance=function(self.variance))
 
-    def check(self, least: float) -> Moments:
-        """Return these moments; raise ValueError if the least of the variances is negative."""
-        if least < 0:
-            raise ValueError(
-                f"a variance is negative, {least:.3g}, in Moments of shape {self.shape}: pass "
-                "squares of standard deviations"
-            )
-        return self
-
     def _refuse(self, *_: Any) -> NoReturn:
         """Raise TypeError for arithmetic, which a model does that gets moments as they are."""
         raise TypeError(

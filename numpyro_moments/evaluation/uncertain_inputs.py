@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus.objectives.arguments import each_argument
+from moment_calculus.objectives.observations import check_variances
 from moment_calculus.predictions.moments import Moments, draws_from
 from numpyro_moments.evaluation.arguments import CALLS
 
@@ -43,35 +45,36 @@ def moments_in_jax(moments: Moments) -> Moments:
     return moments.mapped(jnp.asarray)
 
 
-def _checked(moments: Moments) -> Moments:
-    if not is_traced(moments.variance):  # inside of a program JAX would trace the smallest
-        moments.check(np.min(np.asarray(moments.variance), initial=0.0))
-    return moments_in_jax(moments)
+def at_mean(_: str, moments: Moments) -> Any:
+    """Return the mean of an uncertain argument."""
+    return moments.mean
 
 
-def at_means(args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def at_means(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """Return arguments with the means of moments."""
-    return with_values(None, args, kwargs, lambda _, moments: moments.mean)
+    return with_values(None, args, kwargs, at_mean)
 
 
 def with_values(
-    model: Any, args: tuple, kwargs: Mapping[str, Any], value: Inputs
+    model: Any, args: tuple, kwargs: dict[str, Any], value: Inputs
 ) -> tuple[tuple, dict[str, Any]]:
     """Return arguments with values in the places of moments, named as the model names them."""
-    names = [*CALLS.parameters(model)] if model is not None else []
-    names += [f"argument {place}" for place in range(len(names), len(args))]
+    leaves = jax.tree.leaves((args, kwargs), is_leaf=is_moments)
+    if not any(map(is_moments, leaves)):
+        return args, kwargs
 
     def filled(name: str, argument: Any) -> Any:
         def of_leaf(path: tuple, leaf: Any) -> Any:
-            inside = f"{name}{jax.tree_util.keystr(path)}"
-            return value(inside, _checked(leaf)) if is_moments(leaf) else leaf
+            if not is_moments(leaf):
+                return leaf
+            known = not is_traced(leaf.variance)
+            check_variances(np.asarray(leaf.variance) if known else None)
+            return value(f"{name}{jax.tree_util.keystr(path)}", moments_in_jax(leaf))
 
         return jax.tree_util.tree_map_with_path(of_leaf, argument, is_leaf=is_moments)
 
-    return (
-        tuple(filled(name, part) for name, part in zip(names, args, strict=False)),
-        {name: filled(name, part) for name, part in kwargs.items()},
-    )
+    names = [] if model is None else [*CALLS.parameters(model)]
+    return each_argument(args, kwargs, names, filled)
 
 
 def drawn(key: Any) -> Inputs:

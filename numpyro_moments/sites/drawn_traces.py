@@ -18,6 +18,7 @@ from guides.numpyro.mc_dropout import DroppedWeight
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.objectives.data import DataPlates
 from moment_calculus.values.propagation import Propagation
+from numpyro_moments.evaluation.uncertain_inputs import at_mean
 from numpyro_moments.particles.evaluation import Evaluation, draw_operand, evaluate, require_array
 from numpyro_moments.particles.undrawn import (
     Rows,
@@ -108,8 +109,8 @@ def drawn_traces(
     messengers = partial(_Drawn, drawing=drawing), observing(drawing.predicting)
     parts_of = partial(site_parts, scored=not drawing.predicting)
     program = model, guide, args, kwargs, parameters
-    means = (lambda _, moments: moments.mean) if drawing.is_mean else None
-    traced = trace_sites(*program, key, messengers, parts_of, means)
+    inputs = at_mean if drawing.is_mean else None
+    traced = trace_sites(*program, key, messengers, parts_of, inputs)
     if drawing.is_mean:
         check_no_silent_draws(traced.jaxpr.jaxpr, traced.certain_outputs(drawing.predicting))
     dims = _data_dims(drawing, traced.sites[1])

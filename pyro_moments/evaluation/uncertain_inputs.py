@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from moment_calculus.numerics.private_apis import is_untraced
+from moment_calculus.objectives.arguments import each_argument
+from moment_calculus.objectives.observations import check_variances
 from moment_calculus.predictions.moments import Moments, draws_from
 from pyro_moments._host import register_container, tree_flatten, tree_unflatten
 from pyro_moments.evaluation.arguments import CALLS, as_tensor
@@ -37,41 +39,33 @@ def moments_in_torch(moments: Moments) -> Moments:
     return moments if isinstance(moments.mean, torch.Tensor) else moments.mapped(as_tensor)
 
 
-def _checked(moments: Moments) -> Moments:
-    moments = moments_in_torch(moments)
-    known = is_untraced() and moments.variance.numel()
-    return moments.check(float(moments.variance.detach().min())) if known else moments
-
-
 def is_moments(leaf: Any) -> bool:
     """Return whether a leaf of arguments is uncertain."""
     return isinstance(leaf, Moments)
 
 
-def at_means(args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def at_means(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """Return arguments with the means of moments."""
     return with_values(None, args, kwargs, lambda _, moments: moments.mean)
 
 
 def with_values(
-    model: Any, args: tuple, kwargs: Mapping[str, Any], value: Inputs
+    model: Any, args: tuple, kwargs: dict[str, Any], value: Inputs
 ) -> tuple[tuple, dict[str, Any]]:
     """Return arguments with values in the places of moments, named as the model names them."""
-    names = [*CALLS.parameters(model)] if model is not None else []
-    names += [f"argument {place}" for place in range(len(names), len(args))]
+    if not any(map(is_moments, tree_flatten((args, kwargs), is_moments)[0])):
+        return args, kwargs
 
     def filled(name: str, argument: Any) -> Any:
         leaves, structure = tree_flatten(argument, is_moments)
-        places = [place for place, leaf in enumerate(leaves) if is_moments(leaf)]
-        for place in places:
-            inside = name if is_moments(argument) else f"{name}, part {place}"
-            leaves[place] = value(inside, _checked(leaves[place]))
-        return tree_unflatten(leaves, structure) if places else argument
+        for place in [place for place, leaf in enumerate(leaves) if is_moments(leaf)]:
+            inside, moments = f"{name}, part {place}", moments_in_torch(leaves[place])
+            check_variances(moments.variance.detach().cpu().numpy() if is_untraced() else None)
+            leaves[place] = value(name if is_moments(argument) else inside, moments)
+        return tree_unflatten(leaves, structure)
 
-    return (
-        tuple(filled(name, part) for name, part in zip(names, args, strict=False)),
-        {name: filled(name, part) for name, part in kwargs.items()},
-    )
+    names = [] if model is None else [*CALLS.parameters(model)]
+    return each_argument(args, kwargs, names, filled)
 
 
 def drawn(_: str, moments: Moments) -> torch.Tensor:

@@ -49,7 +49,7 @@ def _times(
     inputs: _FewInputs, base: Gaussian, hermite: Any, variance: Array, cotangent: Array
 ) -> Array:
     xp, rest, total = namespace(variance), variance, 0.0
-    orders = list(_orders(inputs.matrix.shape[-1]))
+    orders = _orders(inputs.matrix.shape[-1])
     terms = hermite(len(orders))
     scale, rows, spread = inputs.standardised(safe_scale(base.variance))
     powers = _Powers(rows), _Powers(spread)
