@@ -141,7 +141,9 @@ def by_draws(
             drawn = run(weights, noisy(x).flatten(0, 1))
         else:
             drawn = torch.vmap(lambda *parts: run(list(parts), x))(*map(noisy, weights))
-        moved = [v.reshape(together, *c.shape).double() - c for v, c in zip(drawn, centre, strict=True)]
+        moved = [
+            v.reshape(together, *c.shape).double() - c for v, c in zip(drawn, centre, strict=True)
+        ]
         parts = [torch.stack([v.sum(0), (v**2).sum(0)]) for v in moved]
         sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
     moments = [(c, *(total / row["passes"])) for c, total in zip(centre, sums, strict=True)]

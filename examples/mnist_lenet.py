@@ -132,9 +132,7 @@ def trained(
         scheduler=partial(CosineAnnealingLR, T_max=options.steps),
         seed=options.seed,
     )
-    found = {
-        kind: predicted(model, posterior, data, PREDICTIONS[kind]) for kind in PREDICTED[name]
-    }
+    found = {kind: predicted(model, posterior, data, PREDICTIONS[kind]) for kind in PREDICTED[name]}
     results = {
         "seconds_per_step": posterior.seconds["fitting"] / options.steps,
         **{kind: measures(probs, data.y_test) for kind, probs in found.items()},
