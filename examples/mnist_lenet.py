@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,23 +116,9 @@ def trained(
     data: Data, name: str, options: argparse.Namespace
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Train one posterior; return its measures, and probabilities of the test images."""
-    pyro.settings.set(module_local_params=True)  # two trainings share nothing
-    pyro.enable_validation(False)
-    pyro.set_rng_seed(options.seed)
+    reseed(options.seed)
     model = StridedLeNet()
-    scale = float(np.exp(LOG_VARIANCE / 2))
-    posterior = fit(
-        model,
-        DVIGuide(model, init_loc_fn=he_normal, init_scale=scale),
-        torch.as_tensor(data.x_train),
-        torch.as_tensor(data.y_train),
-        objective=DeterministicELBO(**METHODS[name]),
-        steps=options.steps,
-        batch_size=BATCH,
-        optimiser=partial(torch.optim.Adam, lr=1e-3),
-        scheduler=partial(CosineAnnealingLR, T_max=options.steps),
-        seed=options.seed,
-    )
+    posterior = fitted(model, he_normal, data, METHODS[name], options)
     found = {kind: predicted(model, posterior, data, PREDICTIONS[kind]) for kind in PREDICTED[name]}
     results = {
         "seconds_per_step": posterior.seconds["fitting"] / options.steps,
@@ -141,11 +128,39 @@ def trained(
     return results, found
 
 
+def reseed(seed: int) -> None:
+    """Begin a training that shares nothing with an earlier one."""
+    pyro.settings.set(module_local_params=True)
+    pyro.enable_validation(False)
+    pyro.set_rng_seed(seed)
+
+
+def fitted(
+    model: Any, initial: Callable, data: Any, method: dict, options: argparse.Namespace
+) -> Fit:
+    """Train a mean-field posterior by Adam."""
+    return fit(
+        model,
+        DVIGuide(model, init_loc_fn=initial, init_scale=float(np.exp(LOG_VARIANCE / 2))),
+        torch.as_tensor(data.x_train),
+        torch.as_tensor(data.y_train),
+        objective=DeterministicELBO(**method),
+        steps=options.steps,
+        batch_size=BATCH,
+        optimiser=partial(torch.optim.Adam, lr=1e-3),
+        scheduler=partial(CosineAnnealingLR, T_max=options.steps),
+        kl_warm_up=getattr(options, "kl_warm_up", None),
+        seed=options.seed,
+    )
+
+
 @torch.no_grad()
-def predicted(model: Any, posterior: Fit, data: Data, how: dict[str, Any]) -> np.ndarray:
-    """Probabilities of the classes [n, 10] of the test images."""
-    pieces = torch.as_tensor(data.x_test).split(PIECE)
-    found = [predict(model, posterior, piece, **how)["obs"].probs for piece in pieces]
+def predicted(
+    model: Any, posterior: Fit, data: Any, how: dict[str, Any], piece: int = PIECE
+) -> np.ndarray:
+    """Probabilities of the classes [n, 10] of the test images, so many at a time."""
+    pieces = torch.as_tensor(data.x_test).split(piece)
+    found = [predict(model, posterior, part, **how)["obs"].probs for part in pieces]
     return torch.cat(found).numpy()
 
 
