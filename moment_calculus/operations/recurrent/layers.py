@@ -28,15 +28,9 @@ class Layers:
     bidirectional: bool = False
 
     def run(self, inputs: Any, states: State) -> tuple[Any, State]:
-        """Return the last layer's hidden values, and the last states of all layers.
-
-        Args:
-            inputs: sequence [steps, batch, inputs], random or an array.
-            states: parts of the first states, each [layers · directions, batch, hidden].
-
-        Returns:
-            [steps, batch, directions · hidden], and the parts of the last states.
-        """
+        """Return the last layer's hidden values, and the last states of all layers."""
+        # inputs [steps, batch, inputs]; each part of the states [layers · directions, batch,
+        # hidden], before and after; result [steps, batch, directions · hidden]
         ends: list[State] = []
         for first in range(0, len(self.weights), 1 + self.bidirectional):
             directions = []
