@@ -305,7 +305,9 @@ def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
     first, second, axis = aligned(left, right)
     cross = elementwise_covariance(first, second)
     if cross is None:
-        return _without_their_covariance(first, second, axis)
+        if not first.propagation.is_backward:
+            return raise_dependence_error("product", left, right)
+        return multiply_without_covariance(first, second)
     if repeats_a_factor(first, second):
         # In x ← a x with E[a] = 0.8 and a standard deviation of 0.1 the variance after 2,
         # 4 and 8 steps is 0.99, 0.90 and 0.51 times the exact one, the mean 1.00, 1.00
@@ -333,10 +335,9 @@ def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
     return with_exact_variance(product, first, second)
 
 
-def _without_their_covariance(first: Gaussian, second: Gaussian, axis: int | None) -> Gaussian:
-    """Multiply two values as if they were independent, for ``covariance="backward"``."""
-    if not first.propagation.is_backward:
-        raise_dependence_error("product", first, second)
+def multiply_without_covariance(left: Gaussian, right: Gaussian) -> Gaussian:
+    """Multiply two values as if they were independent, for ``covariance="backward"``; warn."""
+    first, second, axis = aligned(left, right)
     warn_user(
         "a product of two values that depend on the same latent sites in an unknown way: their "
         "covariance is left out of its mean; docs/maths.md has the errors for recurrent cells",
