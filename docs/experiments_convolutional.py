@@ -75,7 +75,7 @@ def cifar_layers(read: Reader) -> str:
     paper = iter(PAPER_LAYERS)
     lines = []
     for layer in row["layers"]:
-        sds = (f"{layer[name]['sd']:.2f}" for name in ("diagonal", "backward"))
+        sds = (f"{layer[name]['sd']:.3f}" for name in ("diagonal", "backward"))
         of_paper = f"{next(paper):.2f}" if layer["layer"].startswith("convolution") else ""
         mean = f"{layer['backward']['mean']:.2f}"
         lines.append([layer["layer"], *sds, of_paper, mean])
@@ -83,32 +83,10 @@ def cifar_layers(read: Reader) -> str:
     return table([*head, "error of the mean / sd"], lines)
 
 
-def strided(read: Reader) -> str:
-    """Test errors and calibration of the strided LeNet."""
-    lines = []
-    for name, found in read("convolutional/mnist_lenet").items():
-        for kind, part in found.items():
-            if kind == "seconds_per_step":
-                continue
-            lines.append(
-                [
-                    name,
-                    kind,
-                    f"{part['error']:.2%}",
-                    f"{part['log_likelihood']:.4f}",
-                    f"{part['calibration_error']:.4f}",
-                    f"{1e3 * found['seconds_per_step']:.0f}",
-                ]
-            )
-    head = ["trained by", "predicted by", "test error", "log-likelihood", "calibration error"]
-    return table([*head, "ms of a step"], lines)
-
-
 TABLES = {
     "convolutional, logits": logits,
     "convolutional, LeNet by layer": lenet_layers,
     "convolutional, CIFAR by layer": cifar_layers,
-    "convolutional, strided LeNet": strided,
 }
 
 
@@ -129,8 +107,10 @@ def picture(read: Reader) -> Any:
                 panel.plot(range(1, len(sds) + 1), sds, style, color=f"C{place}", label=label)
         panel.axhline(1, color="black", linewidth=0.8)
         panel.set(title=NAMES[name], xlabel="layer", yscale="log")
-        panel.set_yticks([0.05, 0.1, 0.2, 0.5, 1], ["0.05", "0.1", "0.2", "0.5", "1"])
-        panel.legend(fontsize="small")
+        ticks = (0.6, 0.7, 0.8, 0.9, 1) if name == "lenet" else (0.002, 0.01, 0.1, 1)
+        panel.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        panel.minorticks_off()
+        panel.legend(fontsize="x-small")
     panels[0].set_ylabel("sd / drawn sd")
     return figure
 
