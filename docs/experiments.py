@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import experiments_convolutional
 import experiments_covariance
 import numpy as np
 from experiments_peers import beside_nuts, scored, versions
@@ -21,7 +22,7 @@ DOCS = Path(__file__).parent
 FOLDER = DOCS / "experiments"
 OWN = ("dropout", "tridiagonal", "nuts", "on_gpu")
 PAGES = (
-    *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance")),
+    *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance", "convolutional_nets")),
     DOCS / "accuracy.md",
     DOCS / "benchmarks.md",
     DOCS / "coming_from.md",
@@ -283,7 +284,7 @@ TABLES = {
     "GPU, differences": gpu_differences,
     "GPU, times": gpu_times,
 }
-for _title, _make in experiments_covariance.TABLES.items():
+for _title, _make in (experiments_covariance.TABLES | experiments_convolutional.TABLES).items():
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))
 
 

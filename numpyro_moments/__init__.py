@@ -8,6 +8,8 @@ except ImportError as error:
         'numpyro_moments needs NumPyro and JAX: pip install "pyro-moments[numpyro]"'
     ) from error
 
+from typing import TYPE_CHECKING, Any
+
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
@@ -48,8 +50,16 @@ from numpyro_moments.response.linear_response import LinearResponse, linear_resp
 from numpyro_moments.rules.table import moment_rule
 from numpyro_moments.svi import SVI
 
+if TYPE_CHECKING:
+    from numpyro_moments.prediction.statistics import (
+        AnalyticNorm,
+        initialise_from_statistics,
+        propagate_statistics,
+    )
+
 __all__ = [
     "SVI",
+    "AnalyticNorm",
     "Attribution",
     "BBAlphaELBO",
     "Calibration",
@@ -83,6 +93,7 @@ __all__ = [
     "expected_log_prob",
     "fit",
     "init_to_fit",
+    "initialise_from_statistics",
     "linear_response",
     "load",
     "loo",
@@ -93,6 +104,16 @@ __all__ = [
     "predictive_moments",
     "predictive_p_values",
     "propagate",
+    "propagate_statistics",
     "save",
     "to_inference_data",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs flax where it is asked for."""
+    if name in ("AnalyticNorm", "initialise_from_statistics", "propagate_statistics"):
+        from numpyro_moments.prediction import statistics
+
+        return getattr(statistics, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

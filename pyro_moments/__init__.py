@@ -46,12 +46,18 @@ from pyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.prediction.predict import Prediction, SampledPrediction, predict
 from pyro_moments.prediction.propagate import propagate
+from pyro_moments.prediction.statistics import (
+    AnalyticNorm,
+    initialise_from_statistics,
+    propagate_statistics,
+)
 from pyro_moments.response.linear_response import LinearResponse, linear_response
 from pyro_moments.rules.table import moment_rule
 from pyro_moments.svi import SVI
 
 __all__ = [
     "SVI",
+    "AnalyticNorm",
     "Attribution",
     "BBAlphaELBO",
     "Calibration",
@@ -87,6 +93,7 @@ __all__ = [
     "expected_log_prob",
     "fit",
     "init_to_fit",
+    "initialise_from_statistics",
     "linear_response",
     "load",
     "loo",
@@ -97,6 +104,7 @@ __all__ = [
     "predictive_moments",
     "predictive_p_values",
     "propagate",
+    "propagate_statistics",
     "save",
     "to_inference_data",
 ]

@@ -77,6 +77,29 @@ noisy = Moments(jnp.zeros(3), covariance=0.1 * jnp.eye(3))
 moments = propagate(lambda z: jnp.sum(jnp.exp(z)), noisy, covariance="full")
 print(float(moments.mean), float(moments.variance))
 
+# %% statistics of the data
+from flax import nnx
+
+from numpyro_moments import AnalyticNorm, initialise_from_statistics, propagate_statistics
+
+images = 0.3 + 0.9 * jax.random.normal(jax.random.key(0), (200, 12, 12, 1))
+mean, variance = images.mean((0, 1, 2)), images.var((0, 1, 2))
+rngs, valid = nnx.Rngs(0), {"padding": "VALID", "rngs": nnx.Rngs(1)}
+last = nnx.Linear(800, 4, rngs=rngs)
+
+
+def flat(h):
+    return h.reshape(len(h), -1)
+
+
+net = nnx.Sequential(nnx.Conv(1, 8, (3, 3), **valid), nnx.relu, flat, last)
+initialise_from_statistics(net, mean, variance)
+print(f"standard deviation of the outputs: {net(images).std():.2f}")
+
+normalised = nnx.Sequential(nnx.Conv(1, 8, (3, 3), **valid), AnalyticNorm(8))
+propagate_statistics(normalised, mean, variance)
+print(f"of one image: {normalised(images[:1]).std():.2f}")
+
 # %% where a variance comes from
 from numpyro_moments import predict
 

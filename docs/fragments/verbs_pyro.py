@@ -76,6 +76,21 @@ noisy = Moments(torch.zeros(3), covariance=0.1 * torch.eye(3))
 moments = propagate(lambda z: torch.exp(z).sum(), noisy, covariance="full")
 print(float(moments.mean), float(moments.variance))
 
+# %% statistics of the data
+from torch import nn
+
+from pyro_moments import AnalyticNorm, initialise_from_statistics, propagate_statistics
+
+images = 0.3 + 0.9 * torch.randn(200, 1, 12, 12)
+mean, variance = images.mean((0, 2, 3)), images.var((0, 2, 3))
+net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(800, 4))
+initialise_from_statistics(net, mean, variance)
+print(f"standard deviation of the outputs: {net(images).std().item():.2f}")
+
+normalised = nn.Sequential(nn.Conv2d(1, 8, 3), AnalyticNorm(8), nn.ReLU())
+propagate_statistics(normalised, mean, variance)
+print(f"of one image: {normalised[:2](images[:1]).std().item():.2f}")
+
 # %% where a variance comes from
 from pyro_moments import predict
 

@@ -5,7 +5,9 @@ from pyro_moments.rules import (  # noqa: F401  (register)
     elementwise,
     embeddings,
     linear,
+    multi_head,
     normalised,
+    recurrent,
     shapes,
     windows,
 )

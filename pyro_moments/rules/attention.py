@@ -37,13 +37,20 @@ def attention(
             sites=sites,
             remedy="leave dropout_p and enable_gqa out, and pass a certain mask" + OR_DRAW,
         )
+    return matmul(shares(query, key, attn_mask, is_causal, scale), value)
+
+
+def shares(
+    query: Any, key: Any, mask: Any = None, is_causal: bool = False, scale: float | None = None
+) -> Any:
+    """Return the share of every key for every query, [..., queries, keys], of values or arrays."""
     if not is_value(query) and not is_value(key):
-        options = {"attn_mask": attn_mask, "is_causal": is_causal, "scale": scale}
-        return matmul(F.scaled_dot_product_attention(query, key, _unit(key), **options), value)
+        options = {"attn_mask": mask, "is_causal": is_causal, "scale": scale}
+        return F.scaled_dot_product_attention(query, key, _unit(key), **options)
     scores = matmul(query, swap_last(key))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    hidden = _hidden(scores, attn_mask, is_causal)
-    return matmul(Softmax(scale_shift(scores, factor, hidden).gaussian()).gaussian(), value)
+    hidden = _hidden(scores, mask, is_causal)
+    return Softmax(scale_shift(scores, factor, hidden).gaussian()).gaussian()
 
 
 def _hidden(scores: Value, mask: Any, is_causal: bool) -> Any:

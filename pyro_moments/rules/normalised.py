@@ -32,23 +32,18 @@ def sites_of(*values: Any) -> frozenset[str]:
     return frozenset().union(*(getattr(value, "sites", ()) for value in values))
 
 
-def _require_random(input: Any, *parameters: Any) -> None:
-    if not is_value(input):
-        raise UnsupportedMoments(
-            "a normalisation of a certain value with random parameters",
-            sites=sites_of(*parameters),
-            remedy="normalise first and apply weight and bias with * and +" + OR_DRAW,
-        )
-
-
 def _affine(value: Any, weight: Any, bias: Any) -> Value:
-    value = value if weight is None else multiply(value, weight)
+    if weight is not None:
+        either = is_value(value) or is_value(weight)
+        value = multiply(value, weight) if either else value * weight
     return value if bias is None else add(value, bias)
 
 
-def _normalise_trailing(input: Value, shape: Sequence[int], eps: float, *, centred: bool) -> Value:
+def _normalise_trailing(input: Any, shape: Sequence[int], eps: float, *, centred: bool) -> Any:
     """Normalise over the trailing axes, whose sizes are ``shape``."""
     shape, input_shape = tuple(shape), tuple(input.shape)
+    if not is_value(input):  # weight or bias are random
+        return (F.layer_norm if centred else F.rms_norm)(input, shape, eps=eps)
     if len(shape) == 1:
         return normalisation.normalise(input, eps=eps, centred=centred)
     merged = reshape(input, (*input_shape[: len(input_shape) - len(shape)], math.prod(shape)))
@@ -66,7 +61,6 @@ def layer_norm(
     cudnn_enable: bool = False,  # unused, but torch's signature has it
 ) -> Value:
     """Moment rule of ``F.layer_norm`` and ``nn.LayerNorm``."""
-    _require_random(input, weight, bias)
     F.layer_norm(on_meta(input), tuple(normalized_shape))  # raises torch's own shape errors
     return _affine(_normalise_trailing(input, normalized_shape, eps, centred=True), weight, bias)
 
@@ -76,9 +70,8 @@ def rms_norm(
     input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
 ) -> Value:
     """Moment rule of ``F.rms_norm`` and ``nn.RMSNorm``."""
-    _require_random(input, weight)
     F.rms_norm(on_meta(input), tuple(normalized_shape))  # raises torch's own shape errors
-    eps = torch.finfo(input.gaussian().mean.dtype).eps if eps is None else eps
+    eps = torch.finfo(on_meta(input).dtype).eps if eps is None else eps
     return _affine(_normalise_trailing(input, normalized_shape, eps, centred=False), weight, None)
 
 
@@ -92,7 +85,6 @@ def group_norm(
     cudnn_enabled: bool = True,  # unused, but torch's signature has it
 ) -> Value:
     """Moment rule of ``F.group_norm`` and ``nn.GroupNorm``."""
-    _require_random(input, weight, bias)
     F.group_norm(on_meta(input), num_groups)  # raises torch's own shape errors
     shape = tuple(input.shape)
     return _affine(
@@ -102,12 +94,14 @@ def group_norm(
     )
 
 
-def _normalise_groups(input: Value, count: int, eps: float) -> Value:
+def _normalise_groups(input: Any, count: int, eps: float) -> Any:
     """Normalise each of so many groups of the channels of each datum."""
     # All elements of a datum become features first, as those that a group normalises have to be.
     # Measured behind a convolution with random weights of sd 0.1, standard deviations are 0.99 to
     # 1.01 times those of draws; with covariance="diagonal", which takes elements as independent,
     # 0.8 to 1.7 times. They are too large where the first derivative vanishes.
+    if not is_value(input):
+        return F.group_norm(input, count, eps=eps)
     shape, size = tuple(input.shape), math.prod(input.shape[1:])
     groups = reshape(reshape(input, (shape[0], size)), (shape[0], count, size // count))
     return reshape(normalisation.normalise(groups, eps=eps), shape)
@@ -127,7 +121,6 @@ def instance_norm(
     """Moment rule of ``F.instance_norm`` and ``nn.InstanceNorm1d`` to ``3d``."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, eps=eps)
-    _require_random(input, weight, bias)
     if running_mean is not None:
         raise UnsupportedMoments(
             "an instance normalisation that tracks statistics of random values",

@@ -203,7 +203,7 @@ def test_functions_of_many_elements_warn(what):
     """They take them as Gaussian; nothing is said behind a map, whose outputs see many masks."""
     with pytest.warns(ApproximationWarning, match=f"^{what} .* straight after dropout"):
         OF_MANY[what](layer())
-    OF_MANY[what](linear(layer(), np.eye(3)))
+    OF_MANY[what](linear(layer(), np.tile(np.eye(3), (3, 1))))
 
 
 def test_largest_entries_warn():

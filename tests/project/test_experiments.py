@@ -31,7 +31,7 @@ def test_tables_are_those_of_the_files(experiments):
 def test_every_file_is_read_and_every_change_is_seen(experiments, monkeypatch):
     """Numbers of one file after the other are changed; each changes a page."""
     files = {file.stem for file in experiments.FOLDER.glob("*.json")}
-    for folder in ("on_gpu", "backward"):
+    for folder in ("on_gpu", "backward", "convolutional"):
         files |= {f"{folder}/{file.stem}" for file in experiments.FOLDER.glob(f"{folder}/*.json")}
     assert len(files) > 4
     before, read = {name: make() for name, make in experiments.TABLES.items()}, experiments.read

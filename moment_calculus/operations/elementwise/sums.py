@@ -189,7 +189,7 @@ def raise_dependence_error(what: str, left: Value, right: Value) -> NoReturn:
         f"{what} of two values that both depend on latent site(s) {shared}; their joint moments "
         "are not known",
         sites=left.sites | right.sites,
-        remedy=DEPENDENCE_REMEDY,
+        remedy=f"use covariance='backward', {DEPENDENCE_REMEDY}",
     )
 
 

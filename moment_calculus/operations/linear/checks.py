@@ -45,7 +45,7 @@ def check_no_shared_sites(operands: str, random: Sequence[Gaussian]) -> None:
             f"{operands} depend on the same latent site(s) {', '.join(sorted(shared))}: the "
             "moments of a product of dependent values inside a sum are not known",
             sites=shared,
-            remedy=DEPENDENCE_REMEDY,
+            remedy=f"use covariance='backward', {DEPENDENCE_REMEDY}",
         )
 
 

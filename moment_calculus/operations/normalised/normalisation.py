@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.errors import ApproximationWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, namespace, outer
+from moment_calculus.numerics.derivatives import may_read
 from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import with_trailing_features
 from moment_calculus.values import Gaussian, Spread, Step, Value
-from moment_calculus.values.ancestry import as_vector
+from moment_calculus.values.ancestry import as_vector, branches_of
 from moment_calculus.values.step import Added
 
 TINY = 1e-30
@@ -26,7 +27,21 @@ FEW = 32  # below so many features the masks of dropout do not average out
 
 
 def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
-    """Return (x − x̄)/√(Var x + ε) over the trailing axis, or x/√(Σ x²/d + ε) if not centred."""
+    """Return (x − x̄)/√(Var x + ε) over the trailing axis, or x/√(Σ x²/d + ε) if not centred.
+
+    Mean errors in standard deviations, and standard deviations over those of 20 000 draws, for
+    means N(0, 1) and inputs of sd σ (a group of GroupNorm has channels · positions features):
+
+        features   σ = 0.1       0.3           1
+        3          0.01, 1.10    0.04, 1.16    0.02, 1.03
+        4          0.01, 1.02    0.01, 1.05    0.01, 1.02
+        8          0.01, 1.00    0.01, 1.01    0.01, 1.00
+        16         0.01, 1.00    0.01, 1.00    0.01, 1.00
+        32         0.01, 1.00    0.01, 1.00    0.01, 1.00
+
+    Two centred features have two values alone, and moments that are off by factors. Eager
+    programs warn where a row is off by more than 5 %.
+    """
     # Largest errors measured for input variances of 0.1, 1 and 4 (random means of order
     # 1, random covariances), in the Frobenius norm for Cov[y] and Cov[y, x]:
     #   d    of a mean            of a variance¹     of Cov[y]          of Cov[y, x]
@@ -38,9 +53,32 @@ def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
     x = trailing_features(value.gaussian(), "a normalisation")
     if x.shape[-1] < FEW:
         warn_of_masks(value.gaussian(), "a normalisation")
+        _warn_of_few(x, centred)
     step = Normalised.of(x, eps, centred)
     spread = Spread(step.variance, step.covariance, x.propagation.has_full_covariance)
     return Gaussian(step.mean, spread, step, propagation=x.propagation)
+
+
+# By the number of features, the share of the variance in the sum of squares from which on
+# standard deviations are off by more than 5 %.
+_LARGEST_SHARES = {2: 1e-4, 3: 0.005, 4: 0.05}
+
+
+def _warn_of_few(x: Gaussian, centred: bool) -> None:
+    largest = _LARGEST_SHARES.get(x.shape[-1])
+    if largest is None or not centred or branches_of(x) is not None or not may_read(x.mean):
+        return
+    centre = _centre(x.mean)
+    spread = float(namespace(x.mean).sum(x.variance))
+    total = float(namespace(centre).sum(centre * centre)) + spread
+    if spread > largest * total:
+        warn_user(
+            f"a normalisation of {x.shape[-1]} features with a share of {spread / total:.2f} of "
+            "variance in their squares: standard deviations are off by 5 to 16 % with four or "
+            "three features, by factors with two; normalise more together, or compare with "
+            "draws: moment_accuracy, propagation='sampled'",
+            ApproximationWarning,
+        )
 
 
 def trailing_features(value: Gaussian, what: str) -> Gaussian:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from moment_calculus.errors import ApproximationWarning, warn_user
 from moment_calculus.functions.table import Sigmoid
 from moment_calculus.numerics.arrays import (
     Array,
@@ -28,6 +29,7 @@ from moment_calculus.numerics.arrays import (
     safe_scale,
     shrunk,
 )
+from moment_calculus.numerics.derivatives import may_read
 from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.linear.reductions import reduce_sum
@@ -47,7 +49,15 @@ def softmax_value(logits: Gaussian) -> Gaussian:
     Means are those of :func:`softmax_moments`. The covariance is that of the linear map
     by the expected Jacobian diag(p) − E[p pᵀ], scaled to the variances there; the
     variance of the sum is removed. In diagonal mode logits are treated as independent,
-    the probabilities are not.
+    the probabilities are not. Mean errors in standard deviations, and standard deviations
+    over those of 20 000 draws, for means N(0, 1) and independent logits of sd σ:
+
+        classes   σ = 0.1       0.3           1             1.7
+        3         0.01, 1.00    0.01, 1.00    0.01, 1.00    0.02, 1.00
+        16        0.01, 1.00    0.01, 1.00    0.01, 1.01    0.01, 1.08
+        30        0.01, 1.00    0.01, 1.00    0.01, 1.03    0.01, 1.14
+
+    Eager programs warn where a row is off by more than 5 %.
     """
     # Largest errors in norm, measured with up to 30 classes: 0.06, 0.35 and 0.75 of the
     # covariance at logit variances of 0.1, 1 and 4 (on average 0.03, 0.16, 0.35), and
@@ -57,10 +67,28 @@ def softmax_value(logits: Gaussian) -> Gaussian:
     x = _without_infinities(trailing)
     mean, variance = softmax_moments(x)
     at_mean = softmax_jacobian(mean)
+    _warn_of_wide(x, mean)
     covariance = _softmax_covariance(at_mean @ _covariance_matrix(x) @ at_mean, variance)
     jacobian = at_mean - covariance  # E[diag(p) − p pᵀ] = diag(m) − m mᵀ − Cov[p]
     spread = Spread(positive_part(diagonal(covariance)), covariance)
     return Gaussian(mean, spread, LogitsStep((trailing,), jacobian), propagation=x.propagation)
+
+
+MANY, WIDE = 10, 2.0  # classes and variance from which on deviations are off by more than 5 %
+
+
+def _warn_of_wide(x: Gaussian, probabilities: Array) -> None:
+    if x.shape[-1] < MANY or not may_read(x.mean):
+        return
+    xp = namespace(x.mean)
+    variance = float(xp.mean(xp.sum(probabilities * x.variance, axis=-1)))
+    if variance > WIDE:
+        warn_user(
+            f"a softmax of {x.shape[-1]} logits of variance {variance:.1f}: standard deviations "
+            "are off by more than 5 % (14 % for 30 logits of variance 3); lower the variances, or "
+            "compare with draws: moment_accuracy, propagation='sampled'",
+            ApproximationWarning,
+        )
 
 
 @dataclass(frozen=True, eq=False)

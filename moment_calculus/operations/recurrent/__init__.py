@@ -1,0 +1,1 @@
+"""Recurrent cells, and layers of them unrolled over a sequence."""

@@ -1,0 +1,111 @@
+"""Recurrent modules of torch with random weights, by covariances computed backwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence
+
+from moment_calculus.errors import UnsupportedMoments
+from pyro_moments import Moments, propagate
+
+pytestmark = pytest.mark.filterwarnings("ignore::moment_calculus.errors.DependenceWarning")
+OPTIONS = [
+    {"batch_first": True},
+    {"num_layers": 2, "bias": False},
+    {"num_layers": 2, "bidirectional": True},
+]
+LAYERS = [(kind, options) for kind in (nn.LSTM, nn.GRU, nn.RNN) for options in OPTIONS]
+LAYERS += [(nn.RNN, {"nonlinearity": "relu"})]
+CELLS = [(kind, {}) for kind in (nn.LSTMCell, nn.GRUCell, nn.RNNCell)]
+CELLS += [(nn.RNNCell, {"nonlinearity": "relu", "bias": False})]
+
+
+def as_function(module, inputs):
+    """Return all that a module returns, side by side, as a function of its parameters."""
+    names = [name for name, _ in module.named_parameters()]
+
+    def program(*weights):
+        found = torch.func.functional_call(module, dict(zip(names, weights, strict=True)), inputs)
+        parts = [found] if isinstance(found, torch.Tensor) else [found[0], *_flat(found[1])]
+        return tuple(parts)
+
+    return program, tuple(p.detach() for p in module.parameters())
+
+
+def _flat(part):
+    return part if isinstance(part, tuple) else (part,)
+
+
+def moments(weights, scale):
+    return [Moments(w, variance=torch.full_like(w, scale**2)) for w in weights]
+
+
+@pytest.mark.parametrize(("kind", "options"), LAYERS + CELLS)
+def test_small_variances(kind, options):
+    torch.manual_seed(0)
+    module = kind(2, 3, **options).double()
+    shape = (4, 2) if (kind, options) in CELLS else (4, 5, 2)
+    program, weights = as_function(module, (torch.randn(shape).double(),))
+    plain = program(*weights)
+    slopes = torch.func.jacrev(program, argnums=tuple(range(len(weights))))(*weights)
+    found = propagate(program, *moments(weights, 1e-5), covariance="backward")
+    for ours, part, slope in zip(found, plain, slopes, strict=True):
+        exact = 1e-10 * sum((s**2).reshape(*part.shape, -1).sum(-1) for s in slope)
+        torch.testing.assert_close(ours.variance, exact, rtol=1e-3, atol=1e-14)
+        torch.testing.assert_close(ours.mean, part.detach(), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_random_inputs_and_certain_weights(kind):
+    torch.manual_seed(1)
+    module = kind(2, 3, num_layers=2).double().requires_grad_(False)
+    x = torch.randn(5, 4, 2).double()
+    program = lambda x: module(x)[0]  # noqa: E731
+    slope = torch.func.jacrev(program)(x).flatten(3)
+    found = propagate(program, *moments([x], 1e-5), covariance="backward")
+    exact = 1e-10 * (slope**2).sum(-1)
+    torch.testing.assert_close(found.variance, exact, rtol=1e-3, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_the_module_is_the_cell_step_by_step(kind):
+    torch.manual_seed(2)
+    module, x = kind(2, 3), torch.randn(4, 5, 2)
+    cell = getattr(nn, f"{kind.__name__}Cell")(2, 3)
+    program, weights = as_function(module, (x,))
+    names = [name for name, _ in cell.named_parameters()]
+
+    def stepwise(*weights):
+        state, hidden = None, []
+        for step in x:
+            state = torch.func.functional_call(
+                cell, dict(zip(names, weights, strict=True)), (step, state)
+            )
+            hidden.append(state[0] if isinstance(state, tuple) else state)
+        return torch.stack(hidden)
+
+    ours = propagate(program, *moments(weights, 0.2), covariance="backward")[0]
+    theirs = propagate(stepwise, *moments(weights, 0.2), covariance="backward")
+    assert ours.mean.dtype == torch.float32
+    torch.testing.assert_close(ours.mean, theirs.mean)
+    torch.testing.assert_close(ours.variance, theirs.variance)
+
+
+def test_what_is_refused():
+    x = torch.randn(5, 4, 2)
+
+    def error(module, inputs, covariance="backward"):
+        program, weights = as_function(module, inputs)
+        with pytest.raises(UnsupportedMoments) as caught:
+            propagate(program, *moments(weights, 0.1), covariance=covariance)
+        return str(caught.value)
+
+    packed = pack_sequence([torch.randn(3, 2), torch.randn(2, 2)])
+    assert "padded sequence" in error(nn.GRU(2, 3), (packed,))
+    assert "padded sequence" in error(nn.LSTM(2, 3), (packed,))
+    assert "nn.Dropout" in error(nn.LSTM(2, 3, num_layers=2, dropout=0.5), (x,))
+    assert "proj_size=0" in error(nn.LSTM(2, 4, proj_size=3), (x,))
+    for covariance in ("full", "diagonal"):
+        assert "covariance='backward'" in error(nn.LSTM(2, 3), (x,), covariance)

@@ -1,0 +1,78 @@
+"""The examples with convolutional networks run briefly, and what they report is well formed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyro
+import pytest
+
+from moment_calculus.objectives import by_draws
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    """Examples can be imported, and draw little; settings of the process stay as they are."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "examples")
+    import mnist_lenet
+
+    monkeypatch.setattr(by_draws, "LOOKS", 1)
+    monkeypatch.setattr(by_draws, "PARTICLES", by_draws.LEAST)
+    monkeypatch.setitem(mnist_lenet.PREDICTIONS["draws"], "num_particles", 4)
+    validated = pyro.settings.get("validate_distributions_pyro")
+    with pyro.settings.context(module_local_params=False):
+        yield
+    pyro.enable_validation(validated)
+
+
+def stored(folder, name, size):
+    """Store noise as images; the classes are those of where they are bright."""
+    random = np.random.default_rng(0)
+    classes = random.integers(0, 10, 200).astype(np.uint8)
+    images = random.integers(0, 100, [200, *size]).astype(np.uint8)
+    images[np.arange(200), 2 * classes] = 255
+    (folder / "images").mkdir()
+    arrays = {"x_train": images, "y_train": classes, "x_test": images, "y_test": classes}
+    np.savez(folder / "images" / f"{name}.npz", **arrays)
+
+
+def are_measures(found):
+    assert 0 <= found["error"] <= 1
+    assert 0 <= found["calibration_error"] <= 1
+    assert -10 < found["log_likelihood"] < 0
+    assert sum(found["reliability"]["count"]) == 12
+
+
+def test_mnist_lenet(tmp_path):
+    import mnist_lenet
+
+    stored(tmp_path, "mnist", (28, 28))
+    folders = f"--data {tmp_path} --out {tmp_path}"
+    mnist_lenet.main(f"{folders} --steps 2 --images 12".split())
+    found = json.loads((tmp_path / "mnist_lenet.json").read_text())
+    assert {name: [*found[name]][1:] for name in found} == {
+        name: [*kinds] for name, kinds in mnist_lenet.PREDICTED.items()
+    }
+    for name, kinds in mnist_lenet.PREDICTED.items():
+        for kind in kinds:
+            are_measures(found[name][kind])
+    diagonal, backward = (found["moments"][kind] for kind in ("diagonal", "backward"))
+    assert diagonal["log_likelihood"] != backward["log_likelihood"]
+    assert (tmp_path / "mnist_lenet.png").is_file()
+
+
+@pytest.mark.slow
+def test_cifar_net(tmp_path):
+    import cifar_net
+
+    stored(tmp_path, "cifar10_20k", (32, 32, 3))
+    folders = f"--data {tmp_path} --out {tmp_path}"
+    cifar_net.main(f"{folders} --share 0.05 --steps 2 --images 12 --method moments".split())
+    found = json.loads((tmp_path / "cifar_net_moments.json").read_text())
+    assert (found["method"], found["steps"]) == ("moments", 2)
+    for kind in cifar_net.PREDICTIONS:
+        are_measures(found[kind])
+    model = cifar_net.Network(cifar_net.plain_network(0.05))
+    assert sum(name.endswith("weight") for name in model.start) == 9
