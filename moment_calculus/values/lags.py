@@ -45,7 +45,8 @@ class Pairs:
         """Return the entries of an array at both ends, with the kinds on the first axis."""
         parts, xp = self.grids(array), namespace(array)
         left, right = zip(*self.kinds, strict=True)
-        return tuple(xp.stack([parts[i] for i in end], axis=0) for end in (left, right))  # type: ignore[return-value]
+        first, second = (xp.stack([parts[i] for i in end], axis=0) for end in (left, right))
+        return first, second
 
     def offsets(self) -> list[Offset]:
         """Return how far the second component of each kind is from the first."""

@@ -19,13 +19,14 @@ from moment_calculus.numerics.arrays import (
     identity_like,
     namespace,
 )
-from moment_calculus.numerics.derivatives import transposed_each, transposed_with
+from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.linear.checks import (
     check_independent_components,
     check_no_shared_sites,
 )
 from moment_calculus.operations.linear.maps import mean_of
 from moment_calculus.operations.shapes.moves import refuse_dense
+from moment_calculus.operations.windows.patches import derivatives_by_weight
 from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.lags import Pairs, lag_covariance
 from moment_calculus.values.spread import features_last
@@ -122,18 +123,18 @@ class _Convolved(Step):
         batch, rank = self.layout.batch, len(value.shape)
         if self._is_x(place) or batch is None or axis + rank != batch[1]:
             return None
-        xp, inputs = namespace(cotangent), mean_of(self.x)
-        like = xp.zeros_like(self.w.mean)
-        data = xp.expand_dims(axis_moved(inputs, batch[0], 0), axis=batch[0] + 1)
-        rows = xp.expand_dims(axis_moved(cotangent, batch[1] + 1, 0), axis=batch[1] + 2)
-        pulled = transposed_with(self.kernel, like, data, rows)
-        return axis_moved(pulled, 0, 1)
+        return derivatives_by_weight(mean_of(self.x), cotangent, self.w.shape, self.layout)
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         batch = self.layout.batch
         if batch is None or not self._is_x(place):
             return None
         return batch[0] - len(self.x.shape) if axis + len(value.shape) == batch[1] else None
+
+    def absorbed(self, value: Gaussian) -> tuple[tuple[int, ...], Added | None]:
+        """Return the weight, which adds noise to the outputs at one position."""
+        places = tuple(place for place in range(len(self.inputs)) if not self._is_x(place))
+        return places, Added(self._noise()) if places else None
 
     def own(self, value: Gaussian) -> Added | None:
         """Return the noise of random weights times that of random inputs."""
@@ -160,15 +161,17 @@ class _Convolved(Step):
         return None if lagged is None else self.kernel(lagged, self.w.variance)
 
     def variance(self) -> Array:
-        parts = []
-        if isinstance(self.w, Gaussian):
-            mean = mean_of(self.x)
-            spread = self.x.variance if isinstance(self.x, Gaussian) else 0.0
-            parts.append(self.kernel(mean * mean + spread, self.w.variance))
+        parts = [self._noise()] if isinstance(self.w, Gaussian) else []
         if isinstance(self.x, Gaussian):
             mean = mean_of(self.w)
             parts.append(self.kernel(self.x.variance, mean * mean))
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def _noise(self) -> Array:
+        """Return the variance that a random weight adds."""
+        mean = mean_of(self.x)
+        spread = self.x.variance if isinstance(self.x, Gaussian) else 0.0
+        return self.kernel(mean * mean + spread, self.w.variance)
 
     def carries_covariance(self) -> bool:
         """Whether full mode propagates an exact covariance between channels."""

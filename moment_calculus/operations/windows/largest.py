@@ -328,5 +328,6 @@ def _features(value: Gaussian) -> _Entries:
     if not value.has_covariance:
         return _Entries(mean, variance, None)
     xp, rows = namespace(mean), range(mean.shape[0] - 1)
-    parts = [axis_moved(value.covariance[..., i, i + 1 :], -1, 0) for i in rows]
+    covariance: Any = value.covariance
+    parts = [axis_moved(covariance[..., i, i + 1 :], -1, 0) for i in rows]
     return _Entries(mean, variance, wide(xp.concat(parts, axis=0)))
