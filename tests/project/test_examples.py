@@ -293,17 +293,3 @@ def test_mnist_attacks(backend, digits, monkeypatch):
     assert signs["accuracy"][0] > 0.9 > signs["accuracy"][-1]
     assert all(seconds > 0 for seconds in found["seconds_per_step"].values())
     assert (digits / "mnist_attacks.png").is_file()
-
-
-@pytest.mark.slow
-def test_mnist_transformer(digits):
-    """The loss that training used is that of draws."""
-    import mnist_transformer
-
-    options = f"--data {digits} --out {digits} --steps 20 --images 20 --draws 200"
-    mnist_transformer.main(options.split())
-    found = json.loads((digits / "mnist_transformer.json").read_text())
-    losses = found["losses"]
-    assert losses["stated"] == pytest.approx(losses["drawn"], abs=4 * losses["standard_error"])
-    assert 0 < losses["kl"] < losses["stated"]
-    assert 0 <= found["test"]["error"] <= 1
