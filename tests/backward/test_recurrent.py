@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import Trace_ELBO
+from pyro.nn import PyroModule, PyroSample
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 from moment_calculus.errors import UnsupportedMoments
-from pyro_moments import Moments, propagate
+from pyro_moments import DeterministicELBO, DVIGuide, Moments, fit, propagate
 
 pytestmark = pytest.mark.filterwarnings("ignore::moment_calculus.errors.DependenceWarning")
 OPTIONS = [
@@ -109,3 +114,51 @@ def test_what_is_refused():
     assert "proj_size=0" in error(nn.LSTM(2, 4, proj_size=3), (x,))
     for covariance in ("full", "diagonal"):
         assert "covariance='backward'" in error(nn.LSTM(2, 3), (x,), covariance)
+
+
+class Series(PyroModule):
+    """The next value of a series by a recurrent module with random weights."""
+
+    def __init__(self, kind, units=4):
+        super().__init__()
+        self.recurrent = PyroModule[kind](1, units, batch_first=True)
+        self.out = PyroModule[nn.Linear](units, 1)
+        for module in (self.recurrent, self.out):
+            for name, parameter in list(module.named_parameters()):
+                prior = dist.Normal(0.0, 0.5).expand(parameter.shape).to_event(parameter.dim())
+                setattr(module, name, PyroSample(prior))
+
+    def forward(self, x, y=None):
+        hidden = self.recurrent(x)[0][:, -1]
+        mean = self.out(hidden)[:, 0]
+        with pyro.plate("data", len(x)):
+            return pyro.sample("y", dist.Normal(mean, 0.1), obs=y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_a_trained_series_keeps_what_it_states(kind):
+    """Where its own loss leads, the loss by draws is the one that is stated."""
+    # LSTM 26.1 and 25.0 ± 0.4 by draws, GRU 10.0 and 10.3 ± 0.4
+    torch.manual_seed(0)
+    t = torch.linspace(0, 12, 61)
+    series = torch.sin(t) * (1 + 0.3 * torch.sin(0.5 * t)) + 0.05 * torch.randn(61)
+    windows = series.unfold(0, 6, 1)
+    model, data = Series(kind), (windows[:, :5, None], windows[:, 5])
+    objective = DeterministicELBO(covariance="backward")
+    result = fit(
+        model,
+        DVIGuide(),
+        *data,
+        objective=objective,
+        steps=250,
+        learning_rate=0.05,
+        by_draws=False,  # torch.vmap cannot run nn.LSTM: one draw after the other, below
+        progress_bar=False,
+    )
+    with torch.no_grad():
+        stated = objective.loss(model, result.guide, *data)
+        drawn = [Trace_ELBO().loss(model, result.guide, *data) for _ in range(1000)]
+    assert np.mean(result.losses[-20:]) < result.losses[0] / 10
+    error = np.std(drawn) / len(drawn) ** 0.5
+    assert stated == pytest.approx(np.mean(drawn), abs=4 * error + 0.05 * abs(stated))

@@ -76,3 +76,18 @@ def test_cifar_net(tmp_path):
         are_measures(found[kind])
     model = cifar_net.Network(cifar_net.plain_network(0.05))
     assert sum(name.endswith("weight") for name in model.start) == 9
+
+
+@pytest.mark.slow
+def test_mnist_transformer(tmp_path):
+    """The loss that training used is that of draws."""
+    import mnist_transformer
+
+    stored(tmp_path, "mnist", (28, 28))
+    options = f"--data {tmp_path} --out {tmp_path} --steps 20 --images 12 --draws 200"
+    mnist_transformer.main(options.split())
+    found = json.loads((tmp_path / "mnist_transformer.json").read_text())
+    losses = found["losses"]
+    assert losses["stated"] == pytest.approx(losses["drawn"], abs=4 * losses["standard_error"])
+    assert 0 < losses["kl"] < losses["stated"]
+    assert 0 <= found["test"]["error"] <= 1
