@@ -15,7 +15,7 @@ import jax.numpy as np
 import numpy
 import numpyro
 import numpyro.distributions
-from models import perceptron, standard
+from models import convolutional, perceptron, standard
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, autoguide
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
@@ -33,6 +33,11 @@ deterministic, scale = numpyro.deterministic, numpyro.handlers.scale
 array, init_to_value = np.asarray, numpyro.infer.init_to_value
 relu, gelu, standardise = jax.nn.relu, jax.nn.gelu, jax.nn.standardize
 doubles, own_parameters = partial(jax.enable_x64, True), nullcontext
+
+
+def convolved(x: jax.Array, weight: jax.Array, stride: int) -> jax.Array:
+    """Images [n, channels, ...] convolved with a weight, without padding."""
+    return jax.lax.conv(x, weight, (stride, stride), "VALID")
 
 
 def normal(seed: int, *shape: int) -> jax.Array:
@@ -190,8 +195,15 @@ def updates(
 
 def plain_step(sizes: tuple[int, ...], activation: Callable, data: tuple) -> tuple[Step, float]:
     """Cross entropy of a network without distributions, with its gradients."""
-    outputs = network(sizes, activation)
+    return _plain(network(sizes, activation), data)
 
+
+def plain_convolutional(layers: Any, data: tuple) -> tuple[Step, float]:
+    """The same of convolutions."""
+    return _plain(partial(convolutional, sys.modules[__name__], layers), data)
+
+
+def _plain(outputs: Callable, data: tuple) -> tuple[Step, float]:
     def loss(parameters: dict, x: jax.Array, y: jax.Array) -> jax.Array:
         with numpyro.handlers.block():
             logits = numpyro.handlers.substitute(outputs, parameters)(x)

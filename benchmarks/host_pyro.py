@@ -40,6 +40,11 @@ def standardise(x: torch.Tensor) -> torch.Tensor:
     return F.layer_norm(x, x.shape[-1:])
 
 
+def convolved(x: torch.Tensor, weight: torch.Tensor, stride: int) -> torch.Tensor:
+    """Images [n, channels, ...] convolved with a weight, without padding."""
+    return F.conv2d(x, weight, None, stride)
+
+
 def normal(seed: int, *shape: int) -> torch.Tensor:
     """Standard normal numbers."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
@@ -220,9 +225,17 @@ def update(elbo: ELBO, guide: Callable, model: Callable, data: tuple) -> tuple[S
 
 def plain_step(sizes: tuple[int, ...], activation: Callable, data: tuple) -> tuple[Step, float]:
     """Cross entropy of a network without distributions, with its gradients."""
-    (x, y), layers = data, list(itertools.starmap(nn.Linear, itertools.pairwise(sizes)))
-    parts = [part for linear in layers for part in (linear, nn.ReLU())]
-    plain = nn.Sequential(*parts[:-1])
+    return _plain(list(itertools.starmap(nn.Linear, itertools.pairwise(sizes))), data)
+
+
+def plain_convolutional(layers: Any, data: tuple) -> tuple[Step, float]:
+    """The same of convolutions."""
+    return _plain(list(itertools.starmap(nn.Conv2d, layers)), data)
+
+
+def _plain(layers: list[nn.Module], data: tuple) -> tuple[Step, float]:
+    parts, (x, y) = [part for layer in layers for part in (layer, nn.ReLU())], data
+    plain = nn.Sequential(*parts[:-1], nn.Flatten())
 
     def step() -> None:
         plain.zero_grad()

@@ -35,6 +35,21 @@ def perceptron(
     return x
 
 
+# Input and output channels, size of the window and stride: Shekhovtsov et al. 2018, D.4
+LENET = ((1, 32, 5, 2), (32, 64, 5, 2), (64, 50, 4, 1), (50, 10, 1, 1))
+
+
+def convolutional(host: Any, layers: Sequence[Sequence[int]], x: Any) -> Any:
+    """The outputs of convolutions with relu between, whose last images have one position."""
+    for place, (inputs, outputs, size, stride) in enumerate(layers):
+        x = host.relu(x) if place else x
+        scale, shape = (inputs * size**2) ** -0.5, [outputs, inputs, size, size]
+        normal = host.dist.Normal(0.0, scale).expand(shape).to_event(4)
+        x = host.convolved(x, host.sample(f"weight{place}", normal), stride)
+        x = x + host.sample(f"bias{place}", standard(host)([outputs, 1, 1]))
+    return x[..., 0, 0]
+
+
 def linear(host: Any) -> Callable[[Any], Any]:
     """A linear predictor with standard normal priors."""
 

@@ -3,9 +3,10 @@
     OMP_NUM_THREADS=1 python benchmarks/step_time.py [--host numpyro] [--check] [--threads 2]
 
 A 13-50-1 network on mini-batches of 64 with TraceMeanField_ELBO and AutoNormal (one sample) as the
-reference, and a 784-400-400-10 classifier on batches of 128 with a plain network's forward and
-backward pass as the reference. The classifier is also compared with what no step can do without,
-see :mod:`step_limits`, and this ratio alone is limited. All contenders of a table run in turn in
+reference; a 784-400-400-10 classifier and a LeNet of strided convolutions on batches of 128 with a
+plain network's forward and backward pass as the reference. The classifier is also compared with
+what no step can do without, see :mod:`step_limits`; of its ratios this alone is limited. All
+contenders of a table run in turn in
 one process. In Pyro the minimum over the repeats is reported, since whatever disturbs a run makes
 it slower; in NumPyro, where everything runs under jax.jit, the median. Compiling takes place before
 and is reported apart, in NumPyro as a ratio to compiling Trace_ELBO with AutoNormal.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +35,7 @@ SAMPLED, MEAN_FIELD = "Trace_ELBO + AutoNormal", "TraceMeanField_ELBO + DVIGuide
 BY_DRAWS, ENERGY = "DeterministicELBO sampled", "BBAlphaELBO analytic, diagonal"
 PARTICLES = {count: f"BBAlphaELBO sampled, K = {count}" for count in (1, 10)}
 PLAIN = "plain network"
+LENET = "LeNet, batch 128"
 CLASSIFIER, BATCH = (784, 400, 400, 10), 128
 COMPILING = 3.0  # ratio of the times that tracing and compiling may take
 
@@ -113,6 +116,7 @@ def tables(host: ModuleType, options: argparse.Namespace) -> Iterator[Table]:
     yield dropout(host, made_steps(host, energies(host, compiled), model, data), repeats)
     if not options.small_only:
         yield from classifiers(host, plan, compiled, max(3, repeats // plan.share))
+        yield from convolutions(host, plan, compiled, max(3, repeats // plan.share))
 
 
 def made_steps(host: ModuleType, contenders: Contenders, model: Callable, data: tuple) -> Steps:
@@ -194,6 +198,20 @@ def classifiers(host: ModuleType, plan: Plan, compiled: bool, repeats: int) -> I
         table = timed(host, LARGE + suffix, made, repeats)
         yield from (table, to_limit(table.title, table.seconds, step))
         yield from compiling(table.title, made, [DIAGONAL])
+
+
+def convolutions(host: ModuleType, plan: Plan, compiled: bool, repeats: int) -> Iterator[Table]:
+    generator = np.random.default_rng(0)
+    images = generator.random((BATCH, 1, 28, 28)).astype(np.float32)
+    data = host.array(images), host.array(generator.integers(10, size=BATCH))
+    contenders = {plan.large_reference: models.reference(host, plan.large_reference)}
+    contenders |= closed(host, "diagonal", compiled)
+    model = models.classification(host, partial(models.convolutional, host, models.LENET))
+    made = {PLAIN: host.plain_convolutional(models.LENET, data)}
+    made |= made_steps(host, contenders, model, data)
+    step = DIAGONAL + COMPILED if compiled else DIAGONAL
+    yield timed(host, LENET, made, repeats, {step: 4.0})
+    yield from compiling(LENET, made, [DIAGONAL])
 
 
 def without_which(host: ModuleType) -> Steps:
