@@ -110,26 +110,6 @@ def transposed_each(function: Callable[[Array], Array], like: Array, cotangents:
     return jax.vmap(lambda cotangent: pull(cotangent)[0])(cotangents)
 
 
-def transposed_with(
-    function: Callable[[Array, Array], Array], like: Array, data: Array, cotangents: Array
-) -> Array:
-    """Return the transposes of ``function(datum, array)``, each for one of the data."""
-    # data [rows, ...] and cotangents [rows, n, ...] to [rows, n, ...]
-    if array_api_compat.is_torch_array(like):
-        import torch
-
-        vmap: Any = torch.func.vmap
-    else:
-        import jax
-
-        vmap = jax.vmap
-
-    def of_row(datum: Array, rows: Array) -> Array:
-        return transposed_each(lambda array: function(datum, array), like, rows)
-
-    return vmap(of_row)(data, cotangents)
-
-
 def optimization_barrier(*arrays: Array) -> tuple[Array, ...]:
     """Return small arrays that XLA computes once, not anew for every use in large ones."""
     import jax

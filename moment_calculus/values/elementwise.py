@@ -29,8 +29,8 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.values.ancestry import from_vector_parts
 from moment_calculus.values.backward.narrow import of_functions
-from moment_calculus.values.covariances import along_features, lag_covariance, shifted
 from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.lags import Pairs, lag_covariance, pair_covariances, shifted
 from moment_calculus.values.spread import (
     Spread,
     batch_shape,
@@ -103,16 +103,13 @@ class Affine(OfOneSource):
         covariance = self.source.step.elementwise_covariance_with(self.source, other, query)
         return covariance if covariance is None or self.identity else self.gain * covariance
 
-    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Return the covariance of x at an offset, scaled."""
-        if along_features(value, offset):
-            return NotImplemented
-        covariance = (
-            lag_covariance(self.source, offset) if self.source.shape == value.shape else None
-        )
+    def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
+        """Return the covariances of x, scaled."""
+        same = self.source.shape == value.shape
+        covariance = pair_covariances(self.source, pairs) if same else None
         if covariance is None or isinstance(self.scale, int | float):
             return None if covariance is None else covariance * (self.scale * self.scale)
-        left, right = shifted(self.gain, offset)
+        left, right = pairs.ends(self.gain)
         return covariance * (left * right)
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
@@ -292,23 +289,18 @@ class _Applied(Step):
             _operand(*self.function), _operand(*other), paired, order, combine
         )
 
-    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        if along_features(value, offset):
-            return NotImplemented
+    def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
         base = self.function[0]
-        lagged = lag_covariance(base, offset)
-        if lagged is None:
+        between = pair_covariances(base, pairs)
+        if between is None:
             return None
         arrays = value.memo.arrays
         if _Applied not in arrays:
             arrays[_Applied] = self._coefficients(value)
-        left, right = shifted(arrays[_Applied], (0, *offset))
-        products = left * right
-        inverse = shifted(1 / safe_scale(base.variance), offset)
-        xp = namespace(lagged)
-        rho = clipped_correlation(lagged, inverse[0] * inverse[1])
+        inverse = math.prod(pairs.ends(1 / safe_scale(base.variance)))
+        xp, rho = namespace(between), clipped_correlation(between, inverse)
         # the rest as one term, exact at ρ = 1; where ρ < 0 its signs are unknown
-        *terms, rest = (products[n] for n in range(LAG_ORDER + 1))
+        *terms, rest = (math.prod(pairs.ends(part)) for part in arrays[_Applied])
         total = xp.clip(rho, min=0.0) * rest
         for term in reversed(terms):
             total = rho * (total + term)
@@ -324,13 +316,12 @@ class _Applied(Step):
         base, activation = self.function
         return from_vector_parts(lambda part: apply_activation(part, activation), base)
 
-    def _coefficients(self, value: Gaussian) -> Array:
-        """Return, stacked, Hermite coefficients and the root of the variance that they leave."""
+    def _coefficients(self, value: Gaussian) -> list[Array]:
+        """Return Hermite coefficients, and last the root of the variance that they leave."""
         coefficients, rest = self._hermite(LAG_ORDER), value.variance
         for coefficient in coefficients:
             rest = rest - coefficient * coefficient
-        xp = namespace(rest)
-        return xp.stack([*coefficients, safe_scale(rest)], axis=0)
+        return [*coefficients, safe_scale(rest)]
 
 
 def _operand(base: Gaussian, activation: Any) -> Operand:

@@ -352,7 +352,20 @@ class Step:
 
         Returns:
             Array of the covariances, or NotImplemented to take it from the covariance of
-            the features, or from the inputs.
+            the features, or from :meth:`pairs`.
+        """
+        return NotImplemented
+
+    def pairs(self, value: Any, pairs: Any) -> Array | None:
+        """Covariances of pairs of components, [kinds, *counts]; None if unknown.
+
+        Args:
+            value: the value of this step.
+            pairs: which, see :class:`.Pairs`; none of a component with itself.
+
+        Returns:
+            Array of the covariances, or NotImplemented to take them from :meth:`lag`, and
+            where that does not know them, as the sum of those of the inputs.
         """
         return NotImplemented
 

@@ -43,11 +43,12 @@ def conv_general_dilated(
 ) -> Value:
     """Serve every convolution of JAX, also transposed ones."""
 
-    def kernel(inputs: Any, weight: Any) -> Any:
+    def kernel(inputs: Any, weight: Any, every: Sequence[int] | None = None) -> Any:
+        strides = window_strides if every is None else np.multiply(window_strides, every)
         return lax.conv_general_dilated(
             inputs,
             weight,
-            window_strides,
+            tuple(map(int, strides)),
             [(0, 0)] * len(window_strides),
             rhs_dilation=rhs_dilation,
             dimension_numbers=dimension_numbers,

@@ -25,7 +25,7 @@ from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.covariances import lag_covariance
+from moment_calculus.values.lags import lag_covariance
 from tests.checks.jaxprs import by_numpy
 from tests.tridiagonal.dense import covariance, draws
 

@@ -30,7 +30,8 @@ from moment_calculus.values import (
     elementwise_covariance,
 )
 from moment_calculus.values.ancestry import as_vector
-from moment_calculus.values.covariances import Query, lag_covariance
+from moment_calculus.values.covariances import Query
+from moment_calculus.values.lags import lag_covariance
 
 MEAN, VARIANCE = np.array([0.5, -1.0, 2.0]), np.array([0.3, 1.0, 0.7])
 FLOW = propagation_of("full", "exact")

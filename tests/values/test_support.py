@@ -18,7 +18,7 @@ from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, Step, Ties, cross_covariance
-from moment_calculus.values.covariances import lag_covariance
+from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import overlap
 

@@ -69,12 +69,8 @@ from moment_calculus.values.ancestry import (
     combine_branches,
     from_vector_parts,
 )
-from moment_calculus.values.covariances import (
-    along_features,
-    lag_covariance,
-    shifted,
-)
 from moment_calculus.values.elementwise import with_rule_book
+from moment_calculus.values.lags import along_features, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import broadcast_shape, overlap, rows_scaled
 from moment_calculus.values.step import Added, OfOneSource

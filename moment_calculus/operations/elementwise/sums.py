@@ -32,6 +32,7 @@ from moment_calculus.values import (
     elementwise_covariance,
 )
 from moment_calculus.values.ancestry import combine_branches, from_vector_parts, is_rearranged
+from moment_calculus.values.lags import Pairs, pairs_of_terms
 from moment_calculus.values.spread import broadcast_shape, overlap
 from moment_calculus.values.step import entries_of
 
@@ -52,6 +53,9 @@ class _Sum(Step):
 
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         return cotangent
+
+    def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
+        return pairs_of_terms(value, pairs)
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
         return axis

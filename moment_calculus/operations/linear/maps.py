@@ -52,7 +52,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast, flattened, re
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import ancestors, as_vector
-from moment_calculus.values.covariances import along_features, lag_covariance, shifted
+from moment_calculus.values.lags import along_features, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import Added

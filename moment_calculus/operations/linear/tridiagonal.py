@@ -18,8 +18,8 @@ from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.operations.shapes.moves import Converted, Permuted
 from moment_calculus.operations.shapes.reshaping import Reshaped
 from moment_calculus.values import Gaussian, Spread, Ties
-from moment_calculus.values.covariances import remaining, shifted
 from moment_calculus.values.gaussian import Root
+from moment_calculus.values.lags import remaining, shifted
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
 from moment_calculus.values.step import Added

@@ -17,8 +17,8 @@ from moment_calculus.values.ancestry import Branches
 from moment_calculus.values.covariances import (
     Query,
     elementwise_covariance,
-    lag_covariance,
 )
+from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import batch_shape, none_or_all, strongest_ties
 

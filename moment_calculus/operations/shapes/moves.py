@@ -19,8 +19,8 @@ from moment_calculus.numerics.arrays import Array, known_numbers, namespace
 from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.values import Deferred, Gaussian, Spread, Ties
 from moment_calculus.values.ancestry import as_vector
-from moment_calculus.values.covariances import lag_covariance
 from moment_calculus.values.deferred import Composite
+from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.spread import Support, none_or_all
 from moment_calculus.values.step import Entries, OfOneSource, covariance_by_older, entries_of
 

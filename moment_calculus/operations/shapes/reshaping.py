@@ -23,8 +23,8 @@ from moment_calculus.operations.shapes.moves import (
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Deferred, Gaussian, Ties
 from moment_calculus.values.ancestry import as_vector, from_vector_parts
-from moment_calculus.values.covariances import lag_covariance, remaining
 from moment_calculus.values.elementwise import affine, apply_activation
+from moment_calculus.values.lags import Pairs, lag_covariance, pairs_of_terms, remaining
 from moment_calculus.values.spread import batch_shape, none_or_all, rank_of_batch
 
 
@@ -192,6 +192,10 @@ class Expanded(Moved):
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         """Return the cotangent; its sums over repetitions are left to the caller."""
         return cotangent
+
+    def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
+        """Return the covariances of the source, repeated."""
+        return pairs_of_terms(value, pairs) if self.identity else NotImplemented
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
         """Return the axis itself."""

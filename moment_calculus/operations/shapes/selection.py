@@ -12,7 +12,7 @@ from typing import Any
 from moment_calculus.numerics.arrays import Array, namespace, transpose
 from moment_calculus.operations.shapes.moves import Moved, moved
 from moment_calculus.values import Gaussian, Ties
-from moment_calculus.values.covariances import lag_covariance
+from moment_calculus.values.lags import lag_covariance
 from moment_calculus.values.spread import batch_shape, support_of_index
 
 

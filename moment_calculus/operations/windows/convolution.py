@@ -19,21 +19,23 @@ from moment_calculus.numerics.arrays import (
     identity_like,
     namespace,
 )
-from moment_calculus.numerics.derivatives import transposed_each, transposed_with
+from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.linear.checks import (
     check_independent_components,
     check_no_shared_sites,
 )
 from moment_calculus.operations.linear.maps import mean_of
 from moment_calculus.operations.shapes.moves import refuse_dense
+from moment_calculus.operations.windows.patches import derivatives_by_weight
 from moment_calculus.values import Gaussian, Spread, Step
-from moment_calculus.values.covariances import lag_covariance, shifted
+from moment_calculus.values.lags import Pairs, lag_covariance
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
 # A bilinear function of plain inputs and a plain weight, of any number of output
 # channels, without padding; no output contains a component of either twice.
-Kernel = Callable[[Array, Array], Array]
+# A third argument multiplies its strides along the axes of space.
+Kernel = Callable[..., Array]
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
 
     E[y] = μ * M and Var[y] = (μ² + v) * S + v * M² for weights N(M, S), where * is the
     kernel: exact for independent components of the inputs. Dependent inputs (hidden
-    layers) enter as independent. Source: Shekhovtsov et al. 2018, eq. 7; Haußmann et al.
-    2019, section 3.
+    layers) enter as independent, also in covariances between positions. Source:
+    Shekhovtsov et al. 2018, eq. 7; Haußmann et al. 2019, section 3.
     """
     # Measured on the logits of two 3×3 convolutions with relu, an average and a max pool,
     # random weights and a certain image: standard deviations are 0.96 to 0.98 times the
@@ -76,7 +78,7 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
         f"the weight of a convolution, of shape {tuple(w.shape)},", w, "convolution"
     )
     mean = kernel(mean_of(x), mean_of(w))
-    step = _Convolved(tuple(random), x, w, kernel, layout, tuple(mean.shape))
+    step = _Convolved(tuple(random), x, w, kernel, layout)
     return Gaussian(
         mean,
         Spread(step.variance(), step.joint, step.carries_covariance()),
@@ -95,7 +97,6 @@ class _Convolved(Step):
     w: Any
     kernel: Kernel
     layout: ConvolutionLayout
-    shape: tuple[int, ...]  # of the outputs
 
     @property
     def assumes_independence(self) -> bool:  # type: ignore[override]
@@ -122,12 +123,7 @@ class _Convolved(Step):
         batch, rank = self.layout.batch, len(value.shape)
         if self._is_x(place) or batch is None or axis + rank != batch[1]:
             return None
-        xp, inputs = namespace(cotangent), mean_of(self.x)
-        like = xp.zeros_like(self.w.mean)
-        data = xp.expand_dims(axis_moved(inputs, batch[0], 0), axis=batch[0] + 1)
-        rows = xp.expand_dims(axis_moved(cotangent, batch[1] + 1, 0), axis=batch[1] + 2)
-        pulled = transposed_with(self.kernel, like, data, rows)
-        return axis_moved(pulled, 0, 1)
+        return derivatives_by_weight(mean_of(self.x), cotangent, self.w.shape, self.layout)
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         batch = self.layout.batch
@@ -135,11 +131,28 @@ class _Convolved(Step):
             return None
         return batch[0] - len(self.x.shape) if axis + len(value.shape) == batch[1] else None
 
+    def absorbed(self, value: Gaussian) -> tuple[tuple[int, ...], Added | None]:
+        """Return the weight, which adds noise to the outputs at one position."""
+        places = tuple(place for place in range(len(self.inputs)) if not self._is_x(place))
+        return places, Added(self._noise()) if places else None
+
     def own(self, value: Gaussian) -> Added | None:
         """Return the noise of random weights times that of random inputs."""
         if not (isinstance(self.x, Gaussian) and isinstance(self.w, Gaussian)):
             return None
         return Added(self.kernel(self.x.variance, self.w.variance))
+
+    def _steps(self, offset: tuple[int, ...]) -> list[int] | None:
+        """Return the offset of the inputs of two outputs; None for outputs of two channels."""
+        axes = self._outputs()
+        if any(offset[i] for i in range(len(offset)) if i not in axes):
+            return None
+        steps = [0] * len(self.x.shape)
+        for axis in self.layout.spatial:
+            steps[axis.inputs] = offset[axis.outputs] * axis.stride
+        if self.layout.batch:
+            steps[self.layout.batch[0]] = offset[self.layout.batch[1]]
+        return steps
 
     def own_lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
         """Return the noise of the weights times that of the inputs at two positions."""
@@ -148,15 +161,17 @@ class _Convolved(Step):
         return None if lagged is None else self.kernel(lagged, self.w.variance)
 
     def variance(self) -> Array:
-        parts = []
-        if isinstance(self.w, Gaussian):
-            mean = mean_of(self.x)
-            spread = self.x.variance if isinstance(self.x, Gaussian) else 0.0
-            parts.append(self.kernel(mean * mean + spread, self.w.variance))
+        parts = [self._noise()] if isinstance(self.w, Gaussian) else []
         if isinstance(self.x, Gaussian):
             mean = mean_of(self.w)
             parts.append(self.kernel(self.x.variance, mean * mean))
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def _noise(self) -> Array:
+        """Return the variance that a random weight adds."""
+        mean = mean_of(self.x)
+        spread = self.x.variance if isinstance(self.x, Gaussian) else 0.0
+        return self.kernel(mean * mean + spread, self.w.variance)
 
     def carries_covariance(self) -> bool:
         """Whether full mode propagates an exact covariance between channels."""
@@ -191,55 +206,76 @@ class _Convolved(Step):
         last = features_last(result, self.layout.features)
         return xp.reshape(last, (*last.shape[:-1], groups, size, size))
 
-    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        steps = self._steps(offset)
-        if steps is None:
+    def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
+        """Return the covariances of outputs of one channel, of inputs taken as independent."""
+        place, axes = len(value.shape) + self.layout.features, self._outputs()
+        if any(o for offset in pairs.offsets() for i, o in enumerate(offset) if i not in axes):
             return None
+        if pairs.counts[place] != value.shape[place]:
+            return NotImplemented
         total: Any = 0.0
         if isinstance(self.w, Gaussian):
-            shared = self._shared_weights(steps)
-            if shared is None:
-                return None
-            total = total + shared
-        return total + self._shared_inputs(offset, steps) if isinstance(self.x, Gaussian) else total
+            # Σ S E[x_p x_p′], as both outputs have the same weights
+            ends = [self._seen(mean_of(self.x), start, pairs) for start in pairs.starts]
+            products = [ends[i] * ends[j] for i, j in pairs.kinds]
+            total = total + self._convolved_each(products, self.w.variance, pairs)
+        return total + self._shared_inputs(pairs) if isinstance(self.x, Gaussian) else total
 
-    def _steps(self, offset: tuple[int, ...]) -> list[int] | None:
-        """Return the offset of the inputs of two outputs; None for outputs of two channels."""
-        places = [(axis.inputs, axis.outputs, axis.stride) for axis in self.layout.spatial]
-        places += [(*self.layout.batch, 1)] if self.layout.batch else []
-        if any(offset[i] for i in set(range(len(offset))) - {place[1] for place in places}):
-            return None
-        steps = [0] * len(self.x.shape)
-        for inputs, outputs, stride in places:
-            steps[inputs] = offset[outputs] * stride
-        return steps
+    def _outputs(self) -> set[int]:
+        """Return the axes of the outputs along which the weights are the same."""
+        batch = [self.layout.batch[1]] if self.layout.batch else []
+        return {axis.outputs for axis in self.layout.spatial} | set(batch)
 
-    def _shared_weights(self, steps: Sequence[int]) -> Array | None:
-        """Return Σ S E[x_p x_p′], as two outputs of one channel have the same weights."""
-        left, right = shifted(mean_of(self.x), steps)
-        product = left * right
-        if isinstance(self.x, Gaussian):
-            lagged = lag_covariance(self.x, steps)
-            if lagged is None:
-                return None
-            product = product + lagged
-        return self.kernel(product, self.w.variance)
+    def _seen(
+        self, array: Array, start: Sequence[int], pairs: Pairs, lost: Sequence[int] | None = None
+    ) -> Array:
+        """Return the part of the inputs that the outputs on a grid see, by the last taps."""
+        part = [slice(None)] * array.ndim
+        for place, axis in enumerate(self.layout.spatial):
+            taps = self.w.shape[axis.weight] - (lost[place] if lost else 0)
+            first, step = (axis.stride * n[axis.outputs] for n in (start, pairs.strides))
+            length = step * (pairs.counts[axis.outputs] - 1) + axis.dilation * (taps - 1) + 1
+            part[axis.inputs] = slice(first, first + length)
+        if self.layout.batch:
+            inputs, outputs = self.layout.batch
+            first, step = start[outputs], pairs.strides[outputs]
+            part[inputs] = slice(first, first + step * (pairs.counts[outputs] - 1) + 1, step)
+        return array[tuple(part)]
 
-    def _shared_inputs(self, offset: tuple[int, ...], steps: Sequence[int]) -> Array:
+    def _convolved_each(self, arrays: Sequence[Array], weight: Array, pairs: Pairs) -> Array:
+        """Convolve parts of inputs with a weight, with the strides of pairs, and stack."""
+        xp, every = namespace(weight), [pairs.strides[a.outputs] for a in self.layout.spatial]
+        batch = self.layout.batch
+        if batch is None or len(arrays) == 1:
+            return xp.stack([self.kernel(array, weight, every) for array in arrays], axis=0)
+        result = self.kernel(xp.concat(arrays, axis=batch[0]), weight, every)
+        shape, place = tuple(result.shape), batch[1]
+        split = (*shape[:place], len(arrays), -1, *shape[place + 1 :])
+        return axis_moved(xp.reshape(result, split), place, 0)
+
+    def _shared_inputs(self, pairs: Pairs) -> Array:
         """Return Σ M_k M_k′ v where two windows overlap, for independent inputs."""
+        found: dict[int, Array] = {}
+        for offset in set(pairs.offsets()):
+            kinds = [k for k, other in enumerate(pairs.offsets()) if other == offset]
+            found |= dict(zip(kinds, self._at_offset(offset, kinds, pairs), strict=True))
+        return namespace(found[0]).stack([found[k] for k in sorted(found)], axis=0)
+
+    def _at_offset(self, offset: tuple[int, ...], kinds: Sequence[int], pairs: Pairs) -> Any:
+        """Return the covariances by shared inputs of kinds of pairs that are an offset apart."""
         mean, spread = mean_of(self.w), self.x.variance
-        first, second, inputs = ([slice(None)] * a.ndim for a in (mean, mean, spread))
-        crop = [slice(n - abs(o)) for n, o in zip(self.shape, offset, strict=True)]
-        is_disjoint = bool(self.layout.batch and offset[self.layout.batch[1]])
+        first, second = ([slice(None)] * mean.ndim for _ in range(2))
+        disjoint, lost = bool(self.layout.batch and offset[self.layout.batch[1]]), []
         for axis in self.layout.spatial:
-            distance, size = steps[axis.inputs], mean.shape[axis.weight]
+            distance, size = offset[axis.outputs] * axis.stride, mean.shape[axis.weight]
             taps, rest = divmod(abs(distance), axis.dilation)
-            is_disjoint = is_disjoint or bool(rest) or taps >= size
+            disjoint = disjoint or bool(rest) or taps >= size
             halves = [slice(taps, None), slice(max(size - taps, 0))]
             first[axis.weight], second[axis.weight] = halves if distance > 0 else halves[::-1]
-            inputs[axis.inputs] = slice(abs(distance), None)
-        if is_disjoint:
-            shape = [part.stop for part in crop]
-            return namespace(spread).zeros(shape, dtype=spread.dtype, device=device(spread))
-        product = mean[tuple(first)] * mean[tuple(second)]
-        return self.kernel(spread[tuple(inputs)], product)[tuple(crop)]
+            lost.append(taps)
+        if disjoint:
+            zeros = namespace(spread).zeros(pairs.counts, dtype=spread.dtype, device=device(spread))
+            return [zeros for _ in kinds]
+        ends = ([pairs.starts[place] for place in pairs.kinds[k]] for k in kinds)
+        seen = [self._seen(spread, tuple(map(max, *both)), pairs, lost) for both in ends]
+        return self._convolved_each(seen, mean[tuple(first)] * mean[tuple(second)], pairs)

@@ -13,7 +13,14 @@ import numpy as np
 
 from moment_calculus.errors import OR_DRAW, DependenceWarning, UnsupportedMoments, warn_user
 from moment_calculus.functions.table import ReLU, is_increasing
-from moment_calculus.numerics.arrays import Array, constants, namespace, positive_part, shrunk
+from moment_calculus.numerics.arrays import (
+    Array,
+    axis_moved,
+    constants,
+    namespace,
+    positive_part,
+    shrunk,
+)
 from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.operations.elementwise.choices import maximum, minimum
@@ -23,7 +30,7 @@ from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
-from moment_calculus.values.covariances import lag_covariance, shifted
+from moment_calculus.values.lags import pair_covariances, shifted
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
@@ -110,9 +117,10 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
             sites=value.sites,
             remedy="choose the padding smaller than the window",
         )
-    stacked = _stacked(value, windows)
-    mean, variance, shares = _moments(stacked, masks)
-    step = _LargestEntries((value,), windows=windows, shares=shares, stacked=stacked)
+    entries = _entries(value, windows)
+    relu = value.propagation.rulebook.ruled(ReLU())
+    mean, variance, shares = _moments(entries, masks, relu)
+    step = _LargestEntries((value,), windows=windows, shares=shares, window=entries)
     variance = positive_part(variance)
     return Gaussian(
         mean,
@@ -124,23 +132,36 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
     )
 
 
-def _moments(
-    stacked: Gaussian, masks: Sequence[np.ndarray]
-) -> tuple[Array, Array, tuple[Array, ...]]:
-    """Return mean and variance of the largest feature, taking in one feature after the other.
+@dataclass(frozen=True, eq=False)
+class _Entries:
+    """Moments of the entries of all windows, which lie along the first axis."""
 
-    The third result holds for each feature but the first the probability that the largest
+    mean: Array  # [n, ...]
+    variance: Array
+    between: Array | None  # of pairs (0, 1), (0, 2), ...; None for independent ones
+
+    def of_later(self, place: int) -> Array:
+        """Return the covariances of an entry with those after it."""
+        count = self.mean.shape[0]
+        start = place * (2 * count - place - 1) // 2
+        return self.between[start : start + count - place - 1]  # type: ignore[index]
+
+
+def _moments(
+    entries: _Entries, masks: Sequence[np.ndarray], relu: Any
+) -> tuple[Array, Array, tuple[Array, ...]]:
+    """Return mean and variance of the largest entry, taking in one entry after the other.
+
+    The third result holds for each entry but the first the probability that the largest
     of those before is larger, which is the expected derivative by it.
     """
-    relu = stacked.propagation.rulebook.ruled(ReLU())
-    xp, means, variances = namespace(stacked.mean), stacked.mean, stacked.variance
-    dense, shares = stacked.has_covariance, []
-    mean, variance, covered = means[..., 0], variances[..., 0], masks[0]
-    covariance: Any = stacked.covariance
-    cross = covariance[..., 0, :] if dense else None  # of the largest and each feature
+    xp, shares = namespace(entries.mean), []
+    mean, variance, covered = entries.mean[0], entries.variance[0], masks[0]
+    dense = entries.between is not None
+    cross: Any = entries.of_later(0) if dense else None  # of the largest with those after it
     for place, mask in enumerate(masks[1:], start=1):
-        entry, spread = means[..., place], variances[..., place]
-        common = 0.0 if cross is None else cross[..., place]
+        entry, spread = entries.mean[place], entries.variance[place]
+        common = cross[0] if dense else 0.0
         difference = mean - entry, positive_part(variance + spread - 2 * common)
         share = relu.gain(*difference)
         excess, excess_variance = relu.moments(*difference)
@@ -148,9 +169,8 @@ def _moments(
         only = mean, variance, xp.ones_like(share)
         both = _where(mask, (*larger, share), only)
         mean, variance, share = _where(covered, both, (entry, spread, xp.zeros_like(share)))
-        if cross is not None:
-            part = share[..., None]
-            cross = part * cross + (1 - part) * covariance[..., place, :]
+        if dense:
+            cross = share * cross[1:] + (1 - share) * entries.of_later(place)
         shares.append(share)
         covered = covered | mask
     return mean, variance, tuple(shares)
@@ -172,7 +192,7 @@ class _LargestEntries(Opaque):
     # For each entry but the first, the probability that the maximum of those before is
     # larger.
     shares: tuple[Array, ...] = ()
-    stacked: Gaussian = None  # type: ignore[assignment]  # the entries of each window
+    window: _Entries = None  # type: ignore[assignment]
 
     @property
     def drops_covariance(self) -> bool:  # type: ignore[override]
@@ -215,17 +235,18 @@ class _LargestEntries(Opaque):
 
     def _shares_out(self, variance: Array) -> tuple[Array, Array]:
         """Return the factor of the derivatives, and the variance beyond them."""
-        xp = namespace(variance)
-        gains = xp.stack(self.gains, axis=-1)
-        image = self.stacked.variance * gains
-        if self.stacked.has_covariance:
-            image = (self.stacked.covariance @ gains[..., None])[..., 0]
-        return shrunk(variance, xp.sum(gains * image, axis=-1))
+        xp, gains = namespace(variance), self._stacked_gains
+        explained = xp.sum(gains * gains * self.window.variance, axis=0)
+        if self.window.between is not None:
+            pairs = zip(*itertools.combinations(self.gains, 2), strict=True)
+            left, right = (xp.stack(end, axis=0) for end in pairs)
+            explained = explained + 2 * xp.sum(left * right * self.window.between, axis=0)
+        return shrunk(variance, explained)
 
     @cached_property
     def gains(self) -> list[Array]:
         """The expected derivatives by the entries of the window, which add up to one."""
-        like = self.stacked.mean[..., 0]
+        like = self.window.mean[0]
         remaining, gains = namespace(like).ones_like(like), []
         for share in reversed(self.shares):
             gains.append(remaining * (1 - share))
@@ -234,18 +255,14 @@ class _LargestEntries(Opaque):
 
     def lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
         """Return the covariance of results an offset apart, by expected derivatives."""
-        counts = [n - abs(o) for n, o in zip(self.gains[0].shape, offset, strict=True)]
-        found: list[Array] = []
-        for pair in itertools.product(self.windows.places(), repeat=2):
-            lag, starts = self.windows.pair_lag(offset, *pair)
-            covariance = lag_covariance(self.inputs[0], lag)
-            if covariance is None:
-                return None
-            found.append(covariance[self.windows.strided(starts, counts)])
-        xp = namespace(found[0])
+        source = self.inputs[0]
+        between = pair_covariances(source, self.windows.pairs_apart(offset, source.shape))
+        if between is None:
+            return None
         left, right = shifted(self._stacked_gains, (0, *offset))
-        covariances = xp.reshape(xp.stack(found, axis=0), (len(left), *right.shape))
-        return xp.sum(left * xp.sum(covariances * right, axis=1), axis=0)
+        xp = namespace(between)
+        between = xp.reshape(between, (len(left), *right.shape))
+        return xp.sum(left * xp.sum(between * right, axis=1), axis=0)
 
     @cached_property
     def _stacked_gains(self) -> Array:
@@ -286,62 +303,31 @@ def _is_of_features(value: Gaussian, windows: Windows) -> bool:
     )
 
 
-def _stacked(value: Gaussian, windows: Windows) -> Gaussian:
-    """Return the entries of each window as the features of a vector."""
+def _entries(value: Gaussian, windows: Windows) -> _Entries:
     if _is_of_features(value, windows):
         return _features(value)
-    xp, shape = namespace(value.mean), value.shape
-    slices = [windows.slices_at(place, shape) for place in windows.places()]
-    covariances = _covariances(value, windows)
-
-    def joint() -> Array:
-        rows = [xp.stack(row, axis=-1) for row in covariances]  # type: ignore[union-attr]
-        return xp.stack(rows, axis=-2)
-
-    variance = xp.stack([value.variance[entry] for entry in slices], axis=-1)
-    return Gaussian(
-        xp.stack([value.mean[entry] for entry in slices], axis=-1),
-        Spread(variance, joint if covariances else None),
-        Opaque((value,)),
-        propagation=value.propagation,
-    )
-
-
-def _features(value: Gaussian) -> Gaussian:
-    """Return the features as those of a vector, at the axis that windows leave with size one."""
-    place = len(value.shape) + (value.axis or 0)
-    wide = lambda array: namespace(array).expand_dims(array, axis=place)  # noqa: E731
-    covariance = (lambda: wide(value.covariance)) if value.has_covariance else None
-    return Gaussian(
-        wide(features_last(value.mean, value.axis)),
-        Spread(wide(features_last(value.variance, value.axis)), covariance),
-        Opaque((value,)),
-        propagation=value.propagation,
-    )
-
-
-def _covariances(value: Gaussian, windows: Windows) -> list[list[Array]] | None:
-    """Return the covariances between all places of a window; None if independent or unknown."""
-    if value.independent:
-        return None
-    lags: dict[Any, Array | None] = {}
-    for difference in windows.differences():
-        if difference >= (0,) * len(difference):
-            lag = tuple(r * e for r, e in zip(windows.dilations, difference, strict=True))
-            lags[lag] = lag_covariance(value, lag)
-    if any(covariance is None for covariance in lags.values()):
+    xp, pairs = namespace(value.mean), windows.pairs(value.shape)
+    mean, variance = (xp.stack(pairs.grids(part), axis=0) for part in (value.mean, value.variance))
+    between = None if value.independent or not pairs.kinds else pair_covariances(value, pairs)
+    if between is None and not value.independent and pairs.kinds:
         warn_user(
             "the positions of a window depend on latent site(s) "
             f"{', '.join(sorted(value.sites))} and their covariance is not known: they enter as "
             "independent; draw the sites by naming them in sample_sites= instead",
             DependenceWarning,
         )
-        return None
-    places = windows.places()
-    return [[_entry(value, windows, lags, *sorted((i, j))) for i in places] for j in places]
+    return _Entries(mean, variance, between)
 
 
-def _entry(value: Gaussian, windows: Windows, lags: Any, first: Any, second: Any) -> Array:
-    """Return the covariance between two places of all windows."""
-    lag, starts = windows.pair_lag((0,) * len(first), first, second)
-    return lags[lag][windows.strided(starts, windows.counts(value.shape))]
+def _features(value: Gaussian) -> _Entries:
+    """Return the features as entries of windows that leave their axis with size one."""
+    place = len(value.shape) + (value.axis or 0)
+    first = lambda array: axis_moved(array, place, 0)  # noqa: E731
+    wide = lambda array: namespace(array).expand_dims(array, axis=place + 1)  # noqa: E731
+    mean, variance = wide(first(value.mean)), wide(first(value.variance))
+    if not value.has_covariance:
+        return _Entries(mean, variance, None)
+    xp, rows = namespace(mean), range(mean.shape[0] - 1)
+    covariance: Any = value.covariance
+    parts = [axis_moved(covariance[..., i, i + 1 :], -1, 0) for i in rows]
+    return _Entries(mean, variance, wide(xp.concat(parts, axis=0)))

@@ -16,7 +16,7 @@ from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.linear.maps import map_features
 from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
-from moment_calculus.values.covariances import lag_covariance
+from moment_calculus.values.lags import Pairs, lag_covariance, pair_covariances, remaining
 from moment_calculus.values.spread import batch_shape
 
 Offset = tuple[int, ...]
@@ -93,6 +93,26 @@ class Windows:
         )
         return lag, starts
 
+    def pairs(self, shape: Sequence[int]) -> Pairs:
+        """Return all pairs of two entries of one window, for an array of a shape."""
+        starts = self._starts((0,) * len(shape))
+        kinds = tuple(itertools.combinations(range(len(starts)), 2))
+        return Pairs(starts, kinds, self.strides, self.counts(shape))
+
+    def pairs_apart(self, offset: Offset, shape: Sequence[int]) -> Pairs:
+        """Return all pairs of an entry of one window and one of the window an offset from it."""
+        first, second = Pairs.at(offset, self.counts(shape)).starts
+        starts = (*self._starts(first), *self._starts(second))
+        size = len(starts) // 2
+        kinds = tuple(itertools.product(range(size), range(size, 2 * size)))
+        return Pairs(starts, kinds, self.strides, remaining(self.counts(shape), offset))
+
+    def _starts(self, window: Offset) -> tuple[Offset, ...]:
+        """Return where the entries of a window are."""
+        axes = list(zip(self.strides, window, self.dilations, strict=True))
+        entries = (zip(axes, place, strict=True) for place in self.places())
+        return tuple(tuple(s * o + r * i for (s, o, r), i in entry) for entry in entries)
+
     def differences(self) -> Iterator[Offset]:
         """Return all differences between two places of a window."""
         return itertools.product(*(range(1 - n, n) for n in self.sizes))
@@ -108,13 +128,14 @@ class Windows:
         return tuple(slice(a, a + (n - 1) * stride + span) for a, n, stride, span in parts)
 
     @property
-    def pairs(self) -> int:
+    def distances(self) -> int:
         """The number of nonzero differences between places of a window, up to the sign."""
         return (math.prod(2 * n - 1 for n in self.sizes) - 1) // 2
 
 
 WindowKernel = Callable[[Array, Windows], Array]  # sums an array of any rank over windows
-MOST_PAIRS = 256  # most distances between positions for a sum over whole axes
+MOST_DISTANCES = 256  # most distances between positions for a sum over whole axes
+FEW = 9  # entries of a window whose pairs are taken at once, not by their distances
 
 
 def window_sum(value: Value, windows: Windows, kernel: WindowKernel) -> Gaussian:
@@ -147,7 +168,7 @@ def sum_of_dependent(value: Gaussian, axes: Sequence[int]) -> Gaussian | None:
     """Sum over axes of the batch, which stay with size one; None if the covariance is unknown."""
     still = (1,) * len(value.shape)
     windows = Windows(value.shape, still, still).restricted_to(axes)
-    if windows.pairs > MOST_PAIRS:
+    if windows.distances > MOST_DISTANCES:
         return None
     return _over_batch(value, windows, _whole, independent=False)
 
@@ -222,7 +243,7 @@ def _over_batch(
     if independent:
         variance = kernel(value.variance, windows)
     else:
-        variance = _lag_of_sums(value, windows, kernel, (0,) * len(value.shape))
+        variance = _variance_of_sums(value, windows, kernel)
     if variance is None:
         return None
     covariance = None
@@ -259,6 +280,16 @@ def _covariance_windows(value: Gaussian, windows: Windows) -> Windows:
     """Return the windows on the axes of a covariance."""
     axes = tuple(range(len(value.shape)))
     return windows.with_axes((*batch_shape(axes, value.axis), None, None))
+
+
+def _variance_of_sums(value: Gaussian, windows: Windows, kernel: WindowKernel) -> Array | None:
+    """Return the variance of sums over windows; None if the covariance of positions is unknown."""
+    if math.prod(windows.sizes) > FEW or not windows.disjoint:
+        return _lag_of_sums(value, windows, kernel, (0,) * len(value.shape))
+    between = pair_covariances(value, windows.pairs(value.shape))
+    if between is None:
+        return None
+    return kernel(value.variance, windows) + 2 * namespace(between).sum(between, axis=0)
 
 
 def _lag_of_sums(

@@ -15,8 +15,9 @@ from moment_calculus.numerics.arrays import Array, transpose
 from moment_calculus.values.ancestry import affine_line
 from moment_calculus.values.backward.cotangents import Cotangent, products
 from moment_calculus.values.backward.limits import check_spread
-from moment_calculus.values.covariances import elementwise_covariance, shifted
+from moment_calculus.values.covariances import elementwise_covariance
 from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.lags import shifted
 
 
 class SharedResiduals:

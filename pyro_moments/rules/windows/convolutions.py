@@ -30,8 +30,11 @@ def _convolved(
     count = len(stride)
     function = getattr(torch, f"conv{count}d")
 
-    def kernel(inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return function(inputs, weight, None, stride, 0, dilation, groups)
+    def kernel(
+        inputs: torch.Tensor, weight: torch.Tensor, every: Sequence[int] = (1,) * count
+    ) -> torch.Tensor:
+        strides = [step * more for step, more in zip(stride, every, strict=True)]
+        return function(inputs, weight, None, strides, 0, dilation, groups)
 
     if not any(hasattr(operand, "sites") for operand in (input, weight)):
         return kernel(input, weight)
