@@ -27,6 +27,13 @@ def channel_statistics(value: Value, axis: int) -> tuple[Array, Array]:
     return xp.reshape(centre, (-1,)), spread
 
 
+def along_axis(channels: Array, axis: int, rank: int) -> Array:
+    """Return [channels] with axes of length one around them."""
+    shape = [1] * rank
+    shape[axis] = -1
+    return namespace(channels).reshape(channels, tuple(shape))
+
+
 def independent_copies(value: Value, arranged: Callable[[Array], Array]) -> Gaussian:
     """Return pixels that are independent of each other and have the moments of one pixel.
 

@@ -20,6 +20,7 @@ except ImportError as error:
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.predictions.statistics import (
+    along_axis,
     channel_statistics,
     check_biases,
     check_variances,
@@ -128,7 +129,7 @@ class AnalyticNorm(nnx.Module):
             found.append((self, mean, variance))
         elif not is_traced(mean) and bool(jnp.isnan(mean).any()):
             raise without_statistics("propagate_statistics(net, mean=…, variance=…)")
-        along = functools.partial(_along, axis=self.axis, rank=x.ndim)
+        along = functools.partial(along_axis, axis=self.axis, rank=x.ndim)
         y = (x - along(mean)) * along(lax.rsqrt(variance + self.eps))
         return (
             y
@@ -329,10 +330,3 @@ def _watched(kind: Any) -> type:
 
 def _statistics(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     return _mean_p.bind(x, axis=axis), _variance_p.bind(x, axis=axis)
-
-
-def _along(channels: jax.Array, axis: int, rank: int) -> jax.Array:
-    """Return [channels] with axes of length one around them."""
-    shape = [1] * rank
-    shape[axis] = -1
-    return channels.reshape(shape)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.predictions.statistics import (
+    along_axis,
     channel_statistics,
     check_biases,
     check_variances,
@@ -98,7 +99,7 @@ class AnalyticNorm(nn.Module):
 
     def _wide(self, channels: Tensor, x: Tensor) -> Tensor:
         """Return [channels] in a shape that broadcasts against x."""
-        return _along(channels, self.axis, x.ndim)
+        return along_axis(channels, self.axis, x.ndim)
 
     def extra_repr(self) -> str:
         """Return the arguments."""
@@ -177,13 +178,13 @@ def initialise_from_statistics(net: nn.Module, mean: Tensor, variance: Tensor) -
         if layer not in found:
             found[layer] = channel_statistics(output.value, axis)
             check_variances(layers[layer], found[layer][1])
-        mean, variance = (_along(part, axis, output.ndim) for part in found[layer])
+        mean, variance = (along_axis(part, axis, output.ndim) for part in found[layer])
         return (output - mean) * variance.rsqrt()
 
     _pass(net, mean, variance, normalised)
     for layer, (centre, spread) in found.items():
         scale = spread.rsqrt()
-        layer.weight.mul_(_along(scale, 0, layer.weight.ndim))
+        layer.weight.mul_(along_axis(scale, 0, layer.weight.ndim))
         layer.bias.sub_(centre).mul_(scale)
 
 
@@ -251,10 +252,3 @@ def _copies(x: Any, arranged: Callable[[Tensor], Tensor]) -> MomentTensor:
 
 def _has_weight(part: nn.Module) -> bool:
     return isinstance(part, (*_CONVOLUTIONS, nn.Linear))
-
-
-def _along(channels: Tensor, axis: int, rank: int) -> Tensor:
-    """Return [channels] with axes of length one around them."""
-    shape = [1] * rank
-    shape[axis] = -1
-    return channels.reshape(shape)
