@@ -38,7 +38,7 @@ from tqdm import tqdm
 
 from pyro_moments import DeterministicELBO, DVIGuide, Fit, fit, predict
 
-BATCH, PRIOR, LOG_VARIANCE, SHOWN = 128, 0.1, -9.0, 6
+BATCH, RATE, PRIOR, LOG_VARIANCE, SHOWN = 128, 1e-3, 0.1, -9.0, 6
 METHODS: dict[str, dict[str, Any]] = {
     "moments": {"covariance": "diagonal"},
     "draws": {"propagation": "sampled", "num_particles": 1},
@@ -147,7 +147,7 @@ def fitted(
         objective=DeterministicELBO(**method),
         steps=options.steps,
         batch_size=BATCH,
-        optimiser=partial(torch.optim.Adam, lr=1e-3),
+        optimiser=partial(torch.optim.Adam, lr=RATE),
         scheduler=partial(CosineAnnealingLR, T_max=options.steps),
         kl_warm_up=getattr(options, "kl_warm_up", None),
         seed=options.seed,

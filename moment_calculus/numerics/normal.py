@@ -19,6 +19,8 @@ from moment_calculus.numerics.execution import sum_over_nodes
 from moment_calculus.numerics.quadrature import unit_legendre
 
 LIMIT = 40.0  # beyond it every tail is 0 in float64: thresholds are clipped there
+# Where tails of float32 become 0: below 1e-22, they make products that are denormal numbers.
+SINGLE_LIMIT = 10.0
 
 
 def pdf(x: Array) -> Array:
@@ -65,11 +67,19 @@ def raw_tail_moments(t: Array) -> tuple[Array, Array, Array]:
 
 def tails_and_density(t: Array) -> tuple[Array, Array, Array, Array]:
     """Return T0, T1, T2 of :func:`tail_moments` and the density, by one exponential."""
-    t = namespace(t).clip(t, max=LIMIT)
+    t = _clipped(t)
     quotient, density = _tail_quotient(t), pdf(t)
     reach = t + quotient
     first = density / (1 + t * reach)
     return reach * first, first, quotient * first, density
+
+
+def _clipped(t: Array) -> Array:
+    """Return thresholds t ≥ 0 up to LIMIT, which replaces those whose tails count as 0."""
+    xp = namespace(t)
+    if is_single_precision(t):
+        return xp.where(t > SINGLE_LIMIT, xp.full_like(t, LIMIT), t)
+    return xp.clip(t, max=LIMIT)
 
 
 # Relative errors of K: 3e-7 in single, 1e-13 in double precision.
@@ -103,7 +113,7 @@ def _tail_quotient(t: Array) -> Array:
 
 def _tail_slopes(t: Array) -> Any:
     zeroth, first, _ = tail_moments(t)
-    return (-pdf(t),), (-zeroth,), (-2 * first,)
+    return (-pdf(_clipped(t)),), (-zeroth,), (-2 * first,)
 
 
 _tail_moments = elementwise(raw_tail_moments, _tail_slopes)

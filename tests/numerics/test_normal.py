@@ -43,6 +43,14 @@ def test_tail_moments_far_out_vanish_with_their_gradients():
     assert t.grad.abs().max() == 0
 
 
+def test_no_tail_in_float32_makes_denormal_products():
+    t = np.linspace(0, 15, 301, dtype=np.float32)
+    parts = np.stack(normal.tails_and_density(t))
+    assert np.all((parts == 0) | (parts > 1e-25))
+    assert np.all(parts[:, t > normal.SINGLE_LIMIT] == 0)
+    assert np.all(parts[:, t <= normal.SINGLE_LIMIT] > 0)
+
+
 @pytest.mark.parametrize("thresholds", THRESHOLDS)
 @pytest.mark.parametrize("rho", [*CORRELATIONS, *(-rho for rho in CORRELATIONS)])
 @pytest.mark.parametrize("name", ["step_covariance", "rectifier_covariance"])
