@@ -83,10 +83,32 @@ def cifar_layers(read: Reader) -> str:
     return table([*head, "error of the mean / sd"], lines)
 
 
+def strided(read: Reader) -> str:
+    """Test errors and calibration of the strided LeNet."""
+    lines = []
+    for name, found in read("convolutional/mnist_lenet").items():
+        for kind, part in found.items():
+            if kind == "seconds_per_step":
+                continue
+            lines.append(
+                [
+                    name,
+                    kind,
+                    f"{part['error']:.2%}",
+                    f"{part['log_likelihood']:.4f}",
+                    f"{part['calibration_error']:.4f}",
+                    f"{1e3 * found['seconds_per_step']:.0f}",
+                ]
+            )
+    head = ["trained by", "predicted by", "test error", "log-likelihood", "calibration error"]
+    return table([*head, "ms of a step"], lines)
+
+
 TABLES = {
     "convolutional, logits": logits,
     "convolutional, LeNet by layer": lenet_layers,
     "convolutional, CIFAR by layer": cifar_layers,
+    "convolutional, strided LeNet": strided,
 }
 
 

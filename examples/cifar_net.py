@@ -129,7 +129,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.share = options.share or (1.0 if options.full else 0.25)
     options.steps = options.steps or (100 if options.full else 10) * 20_000 // BATCH
-    options.kl_warm_up = options.steps
+    options.kl_warm_up, options.rate = options.steps, 1e-3
     return options
 
 

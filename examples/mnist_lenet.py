@@ -5,7 +5,7 @@
 DIR holds images/mnist.npz with arrays x_train, y_train, x_test and y_test. The network is that of
 Haussmann et al. 2019 (table 4): convolutions of size 5 and stride 2 with 20 and 50 channels, 500
 units, ReLUs; priors N(0, 1/100) of the weights and biases without a distribution; He's initial
-means, initial variances exp(−9), Adam with a rate of 1e-3, which falls to zero along a cosine.
+means, initial variances exp(−9), Adam with a rate that falls to zero along a cosine.
 "moments" trains by the closed-form ELBO with diagonal covariance, which is the paper's baseline
 dDVI with exact rules; "draws" by one draw of the pre-activations a step, which is its baseline
 VarOut. Both start at the same weights and see the same mini-batches.
@@ -38,7 +38,7 @@ from tqdm import tqdm
 
 from pyro_moments import DeterministicELBO, DVIGuide, Fit, fit, predict
 
-BATCH, RATE, PRIOR, LOG_VARIANCE, SHOWN = 128, 1e-3, 0.1, -9.0, 6
+BATCH, PRIOR, LOG_VARIANCE, SHOWN = 128, 0.1, -9.0, 6
 METHODS: dict[str, dict[str, Any]] = {
     "moments": {"covariance": "diagonal"},
     "draws": {"propagation": "sampled", "num_particles": 1},
@@ -105,6 +105,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--steps", type=int, help="updates, in place of epochs")
+    parser.add_argument("--rate", type=float, default=2e-3, help="of Adam (%(default)s)")
     parser.add_argument("--images", type=int, default=10_000, help="test images (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
@@ -147,7 +148,7 @@ def fitted(
         objective=DeterministicELBO(**method),
         steps=options.steps,
         batch_size=BATCH,
-        optimiser=partial(torch.optim.Adam, lr=RATE),
+        optimiser=partial(torch.optim.Adam, lr=options.rate),
         scheduler=partial(CosineAnnealingLR, T_max=options.steps),
         kl_warm_up=getattr(options, "kl_warm_up", None),
         seed=options.seed,

@@ -245,7 +245,7 @@ class _Applied(Step):
         variance = self._derivatives(value)[1]
         return of_functions(self.function[0], self._hermite, variance)
 
-    def own_lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
+    def own_lag(self, value: Gaussian, offset: tuple[int, ...], absorbed: bool) -> Array | None:
         """Return the covariance at an offset beyond that of the linear parts."""
         lagged, base = lag_covariance(value, offset), lag_covariance(self.function[0], offset)
         if lagged is None or base is None:

@@ -257,29 +257,36 @@ class Step:
         """
         return None
 
-    def own_lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
-        """The covariance of what :meth:`own` adds to components that are an offset apart.
+    def own_lag(self, value: Any, offset: tuple[int, ...], absorbed: bool) -> Array | None:
+        """The covariance of what the step adds to components that are an offset apart.
 
         Args:
             value: the value of this step.
             offset: along each axis; zero along that of the features.
+            absorbed: whether that is :meth:`absorbed`, in place of :meth:`own`.
 
         Returns:
             As :meth:`lag`; None if it is not known, and taken as zero.
         """
         return None
 
-    def absorbed(self, value: Any) -> tuple[tuple[int, ...], Added | None]:
-        """Inputs that make components of the value independent of each other, if used once.
+    def absorbable(self, value: Any) -> tuple[int, ...]:
+        """Places of inputs, such as weights and biases, which add noise to components.
+
+        Used once, they make the components at one position independent of each other.
 
         Args:
             value: the value of this step.
-
-        Returns:
-            The places of these inputs, such as weights and biases of a linear map, and what
-            they and the step add together to the covariance of the value.
         """
-        return (), None
+        return ()
+
+    def absorbed(self, value: Any) -> Added:
+        """What absorbable inputs and the step add together to the covariance of the value.
+
+        Args:
+            value: the value of this step.
+        """
+        raise NotImplementedError
 
     def covariance_with(self, value: Any, other: Any, query: Any) -> Array | None:
         """Cov(value, other), where the step knows more than its inputs; None if it is unknown.

@@ -43,8 +43,7 @@ def conv_general_dilated(
 ) -> Value:
     """Serve every convolution of JAX, also transposed ones."""
 
-    def kernel(inputs: Any, weight: Any, every: Sequence[int] | None = None) -> Any:
-        strides = window_strides if every is None else np.multiply(window_strides, every)
+    def kernel(inputs: Any, weight: Any, strides: Sequence[int] = window_strides) -> Any:
         return lax.conv_general_dilated(
             inputs,
             weight,

@@ -41,9 +41,9 @@ DIAGONAL = Propagation(covariance="diagonal")
 # Kernels: sums over shifted slices
 
 
-def convolved(inputs, weight, every=(1,), *, stride=1, dilation=1):
+def convolved(inputs, weight, strides=None, *, stride=1, dilation=1):
     """[n, channels, length] with [out, channels, size]; torch's conv1d without padding."""
-    xp, stride = namespace(inputs), stride * every[0]
+    xp, (stride,) = namespace(inputs), strides or (stride,)
     span = (weight.shape[-1] - 1) * dilation
     count = (inputs.shape[-1] - span - 1) // stride + 1
     parts = []

@@ -263,10 +263,13 @@ class LinearMap(Step):
             return Added(self.mapped.variance @ self.random_matrix.variance)
         return Added(affine(self.mapped.variance, self.random_matrix.variance))
 
-    def absorbed(self, value: Gaussian) -> tuple[tuple[int, ...], Added | None]:
-        """Return weight and bias, which add noise to the outputs of one row."""
-        places = tuple(place for place in range(len(self.inputs)) if not self._is_mapped(place))
-        return places, self.noise.as_added() if places else None
+    def absorbable(self, value: Gaussian) -> tuple[int, ...]:
+        """Return the places of weight and bias."""
+        return tuple(place for place in range(len(self.inputs)) if not self._is_mapped(place))
+
+    def absorbed(self, value: Gaussian) -> Added:
+        """Return the noise of the outputs of one row by weight and bias."""
+        return self.noise.as_added()
 
     def covariance_with(self, value: Gaussian, other: Gaussian, query: Any) -> Array | None:
         """Return the covariance of two maps of certain inputs by the same weights.
@@ -296,15 +299,23 @@ class LinearMap(Step):
         if parts is None:
             return NotImplemented if along_features(value, offset) else None
         means, hidden = parts
-        total: Any = 0.0 if self.bias is None else getattr(self.bias, "variance", 0.0)
+        total = self._bias_variance()
         if self.random_matrix is not None:
             total = total + affine(means + hidden, self.random_matrix.variance)
         return total if self.mapped is None else total + affine_squared(hidden, self.matrix)
 
-    def own_lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Return S C for the covariance C of the inputs at two positions."""
+    def own_lag(self, value: Gaussian, offset: tuple[int, ...], absorbed: bool) -> Array | None:
+        """Return S C for the covariance C of the inputs at two positions, or all by the noise."""
         parts = None if self.own(value) is None else self._lags(value, offset)
-        return None if parts is None else affine(parts[1], self.random_matrix.variance)
+        if parts is None:
+            return None
+        means, hidden = parts
+        if not absorbed:
+            return affine(hidden, self.random_matrix.variance)
+        return affine(means + hidden, self.random_matrix.variance) + self._bias_variance()
+
+    def _bias_variance(self) -> Any:
+        return 0.0 if self.bias is None else getattr(self.bias, "variance", 0.0)
 
     def _lags(self, value: Gaussian, offset: tuple[int, ...]) -> tuple[Any, Any] | None:
         """Return products of the expected inputs at two positions, and their covariance."""

@@ -6,6 +6,7 @@ weights).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,14 +28,15 @@ from moment_calculus.operations.linear.checks import (
 from moment_calculus.operations.linear.maps import mean_of
 from moment_calculus.operations.shapes.moves import refuse_dense
 from moment_calculus.operations.windows.patches import derivatives_by_weight
+from moment_calculus.operations.windows.phases import by_phases
 from moment_calculus.values import Gaussian, Spread, Step
-from moment_calculus.values.lags import Pairs, lag_covariance
+from moment_calculus.values.lags import Pairs, lag_covariance, shifted
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
 # A bilinear function of plain inputs and a plain weight, of any number of output
 # channels, without padding; no output contains a component of either twice.
-# A third argument multiplies its strides along the axes of space.
+# Other strides along the axes of space may be given as a third argument.
 Kernel = Callable[..., Array]
 
 
@@ -115,7 +117,7 @@ class _Convolved(Step):
     def _convolved(self, place: int, array: Array) -> Array:
         """Convolve with an array in place of the mean of an input."""
         if self._is_x(place):
-            return self.kernel(array, mean_of(self.w))
+            return by_phases(self.kernel, array, mean_of(self.w), self.layout)
         return self.kernel(mean_of(self.x), array)
 
     def pull_rows(self, value: Gaussian, place: int, cotangent: Array, axis: int) -> Array | None:
@@ -131,10 +133,13 @@ class _Convolved(Step):
             return None
         return batch[0] - len(self.x.shape) if axis + len(value.shape) == batch[1] else None
 
-    def absorbed(self, value: Gaussian) -> tuple[tuple[int, ...], Added | None]:
-        """Return the weight, which adds noise to the outputs at one position."""
-        places = tuple(place for place in range(len(self.inputs)) if not self._is_x(place))
-        return places, Added(self._noise()) if places else None
+    def absorbable(self, value: Gaussian) -> tuple[int, ...]:
+        """Return the place of a random weight."""
+        return tuple(place for place in range(len(self.inputs)) if not self._is_x(place))
+
+    def absorbed(self, value: Gaussian) -> Added:
+        """Return the noise of the outputs at one position by the weight."""
+        return Added(self._noise())
 
     def own(self, value: Gaussian) -> Added | None:
         """Return the noise of random weights times that of random inputs."""
@@ -154,10 +159,12 @@ class _Convolved(Step):
             steps[self.layout.batch[0]] = offset[self.layout.batch[1]]
         return steps
 
-    def own_lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Return the noise of the weights times that of the inputs at two positions."""
+    def own_lag(self, value: Gaussian, offset: tuple[int, ...], absorbed: bool) -> Array | None:
+        """Return the noise by the weights and the inputs at two positions, or by the weights."""
         steps = None if self.own(value) is None else self._steps(offset)
         lagged = None if steps is None else lag_covariance(self.x, steps)
+        if lagged is not None and absorbed:
+            lagged = lagged + math.prod(shifted(mean_of(self.x), steps))
         return None if lagged is None else self.kernel(lagged, self.w.variance)
 
     def variance(self) -> Array:
@@ -244,11 +251,12 @@ class _Convolved(Step):
 
     def _convolved_each(self, arrays: Sequence[Array], weight: Array, pairs: Pairs) -> Array:
         """Convolve parts of inputs with a weight, with the strides of pairs, and stack."""
-        xp, every = namespace(weight), [pairs.strides[a.outputs] for a in self.layout.spatial]
+        xp = namespace(weight)
+        strides = [axis.stride * pairs.strides[axis.outputs] for axis in self.layout.spatial]
         batch = self.layout.batch
         if batch is None or len(arrays) == 1:
-            return xp.stack([self.kernel(array, weight, every) for array in arrays], axis=0)
-        result = self.kernel(xp.concat(arrays, axis=batch[0]), weight, every)
+            return xp.stack([self.kernel(array, weight, strides) for array in arrays], axis=0)
+        result = self.kernel(xp.concat(arrays, axis=batch[0]), weight, strides)
         shape, place = tuple(result.shape), batch[1]
         split = (*shape[:place], len(arrays), -1, *shape[place + 1 :])
         return axis_moved(xp.reshape(result, split), place, 0)

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import combinations, product
 
-from moment_calculus.numerics.arrays import Array, transpose
+import numpy as np
+
+from moment_calculus.numerics.arrays import Array, device, namespace, transpose
 from moment_calculus.values.ancestry import affine_line
 from moment_calculus.values.backward.cotangents import Cotangent, products
 from moment_calculus.values.backward.limits import check_spread
 from moment_calculus.values.covariances import elementwise_covariance
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.lags import shifted
+from moment_calculus.values.lags import Offset, shifted
+from moment_calculus.values.step import Added
+
+Lags = dict[Offset, Array]
+"""Covariances of what a step adds to components, by how far apart they are."""
 
 
 class SharedResiduals:
@@ -67,26 +72,74 @@ def _of_pair(first: Gaussian, one: Cotangent, second: Gaussian, two: Cotangent) 
 MOST_OFFSETS = 64  # positions of a row are paired up to this number of distances
 
 
-def between_positions(value: Gaussian, cotangent: Cotangent) -> Iterator[Array]:
-    """Yield what a step adds at two positions of a row together, [*rows, K, K]."""
-    for offset in _offsets(value, cotangent):
-        lagged = value.step.own_lag(value, offset)
-        if lagged is None:
-            return
-        still = (0,) * cotangent.lead
-        first, second = shifted(cotangent.array, (*still, *offset))
-        left = replace(cotangent, array=first).by_rows()
-        right = replace(cotangent, array=second * lagged).by_rows()
-        half = products(left, right)
-        yield half + transpose(half)
+def noise_of(
+    value: Gaussian, cotangent: Cotangent, absorbable: tuple[int, ...]
+) -> tuple[tuple[int, ...], Added | None, Lags | None]:
+    """Return the places of inputs that enter as noise, what the step adds, and its lags.
+
+    Absorbable weights do so at one position of a row; at several where the lags of what the
+    step adds by itself are asked for anyway.
+    """
+    step = value.step
+    if absorbable and math.prod(_positions(value, cotangent).values()) == 1:
+        return absorbable, step.absorbed(value), None
+    own = step.own(value)
+    if own is None:
+        return (), None, None
+    if absorbable and (lags := _lags(value, cotangent, absorbed=True)) is not None:
+        return absorbable, step.absorbed(value), lags
+    return (), own, _lags(value, cotangent, absorbed=False)
 
 
-def _offsets(value: Gaussian, cotangent: Cotangent) -> Sequence[tuple[int, ...]]:
-    """Return the offsets between positions of a row, each pair of positions once."""
+def between_positions(lags: Lags, cotangent: Cotangent) -> Array:
+    """Return what a step adds at two positions of a row together, [*rows, K, K]."""
+    xp, array, first = namespace(cotangent.array), cotangent.array, next(iter(lags.values()))
+    places = [axis for axis in range(first.ndim) if any(offset[axis] for offset in lags)]
+    last, sizes = [axis - first.ndim for axis in places], [cotangent.shape[axis] for axis in places]
+    matrix = _matrix(lags, places, sizes)  # [*others, positions, positions]
+    others = [axis for axis in range(-array.ndim, 0) if axis not in (*last, -array.ndim)]
+    order = [axis % array.ndim for axis in (*others, -array.ndim, *last)]
+    moved = xp.permute_dims(array, tuple(order))  # [*slots, *others, K, *positions]
+    flat = xp.reshape(moved, (*moved.shape[: len(others) + 1], math.prod(sizes)))
+    image = xp.reshape(flat @ matrix, tuple(moved.shape))
+    back = xp.permute_dims(image, tuple(order.index(axis) for axis in range(array.ndim)))
+    return products(cotangent.by_rows(), cotangent.by_rows(back))
+
+
+def _matrix(lags: Lags, places: Sequence[int], sizes: Sequence[int]) -> Array:
+    """Return the covariances of all positions but those with themselves, from lags."""
+    xp, count = namespace(next(iter(lags.values()))), math.prod(sizes)
+    numbers = np.arange(count).reshape(sizes)
+    source, parts, start = np.zeros((count, count), dtype=np.int64), [], 1
+    for offset, lagged in lags.items():
+        apart = tuple(offset[axis] for axis in places)
+        one, two = (part.reshape(-1) for part in shifted(numbers, apart))
+        source[one, two] = source[two, one] = start + np.arange(len(one))
+        others = [axis for axis in range(lagged.ndim) if axis not in places]
+        moved = xp.permute_dims(lagged, (*others, *places))
+        parts.append(xp.reshape(moved, (*moved.shape[: len(others)], -1)))
+        start += len(one)
+    together = xp.concat([xp.zeros_like(parts[0][..., :1]), *parts], axis=-1)
+    index = xp.asarray(source.reshape(-1), device=device(together))
+    return xp.reshape(xp.take(together, index, axis=-1), (*together.shape[:-1], count, count))
+
+
+def _lags(value: Gaussian, cotangent: Cotangent, absorbed: bool) -> Lags | None:
+    """Return what a step adds to covariances of positions; None if that is not known."""
+    sizes, lags = _positions(value, cotangent).values(), {}
+    if not 1 < math.prod(2 * size - 1 for size in sizes) <= 2 * MOST_OFFSETS + 1:
+        return None
+    for offset in product(*(range(1 - size, size) for size in sizes)):
+        if offset > (0,) * len(value.shape):
+            lagged = value.step.own_lag(value, offset, absorbed)
+            if lagged is None:
+                return None
+            lags[offset] = lagged
+    return lags
+
+
+def _positions(value: Gaussian, cotangent: Cotangent) -> dict[int, int]:
+    """Return the axes of a value, and along those of positions in a row their sizes, else one."""
     apart = (*cotangent.carried, value.axis)
     axes = zip(range(-len(value.shape), 0), value.shape, strict=True)
-    sizes = [1 if axis in apart else size for axis, size in axes]
-    if math.prod(2 * size - 1 for size in sizes) > 2 * MOST_OFFSETS + 1:
-        return ()
-    every = product(*(range(1 - size, size) for size in sizes))
-    return [offset for offset in every if offset > (0,) * len(sizes)]
+    return {axis: 1 if axis in apart else size for axis, size in axes}

@@ -18,7 +18,7 @@ from moment_calculus.values.backward.limits import (
     check_spread,
     no_pull,
 )
-from moment_calculus.values.backward.residuals import SharedResiduals, between_positions
+from moment_calculus.values.backward.residuals import SharedResiduals, between_positions, noise_of
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import Added, entries_of
@@ -161,13 +161,11 @@ class Sweep:
         if self._ends_at(value, cotangent):
             self._add(value, Added(value.variance), cotangent)
             return
-        absorbed = () if self.split else self._absorbed(value, cotangent)
-        added = value.step.absorbed(value)[1] if absorbed else value.step.own(value)
+        absorbed, added, lags = noise_of(value, cotangent, self._absorbable(value))
         if added is not None:
             self._add(value, added, cotangent)
-            self.parts += [
-                Part(value, part, "joint") for part in between_positions(value, cotangent)
-            ]
+        if lags is not None:
+            self.parts.append(Part(value, between_positions(lags, cotangent), "joint"))
         for place, source in enumerate(value.step.inputs):
             if place not in absorbed:
                 self._pull(value, place, source, cotangent)
@@ -179,14 +177,11 @@ class Sweep:
         inner = (n for a, n in _axes(value.shape) if a not in cotangent.carried)
         return value.independent or math.prod(inner) == 1
 
-    def _absorbed(self, value: Gaussian, cotangent: Cotangent) -> tuple[int, ...]:
-        """Return the places of weights and biases that enter as noise of the value's components."""
-        places, added = value.step.absorbed(value)
-        apart = (*cotangent.carried, value.axis)
-        inner = (n for a, n in _axes(value.shape) if a not in apart)
-        one = added is not None and math.prod(inner) == 1
-        alone = (self.graph.is_used_once(value.step.inputs[place]) for place in places)
-        return places if one and all(alone) else ()
+    def _absorbable(self, value: Gaussian) -> tuple[int, ...]:
+        """Return places of weights and biases, if they are used once and not reported apart."""
+        places, sources = value.step.absorbable(value), value.step.inputs
+        once = all(self.graph.is_used_once(sources[place]) for place in places)
+        return places if once and not self.split else ()
 
     def _add(self, value: Gaussian, added: Added, cotangent: Cotangent) -> None:
         self.residuals.note(value, cotangent)

@@ -31,9 +31,8 @@ def _convolved(
     function = getattr(torch, f"conv{count}d")
 
     def kernel(
-        inputs: torch.Tensor, weight: torch.Tensor, every: Sequence[int] = (1,) * count
+        inputs: torch.Tensor, weight: torch.Tensor, strides: Sequence[int] = stride
     ) -> torch.Tensor:
-        strides = [step * more for step, more in zip(stride, every, strict=True)]
         return function(inputs, weight, None, strides, 0, dilation, groups)
 
     if not any(hasattr(operand, "sites") for operand in (input, weight)):
