@@ -265,6 +265,8 @@ class LinearMap(Step):
 
     def absorbable(self, value: Gaussian) -> tuple[int, ...]:
         """Return the places of weight and bias."""
+        if self.noise.variance is None:
+            return ()
         return tuple(place for place in range(len(self.inputs)) if not self._is_mapped(place))
 
     def absorbed(self, value: Gaussian) -> Added:
@@ -306,7 +308,8 @@ class LinearMap(Step):
 
     def own_lag(self, value: Gaussian, offset: tuple[int, ...], absorbed: bool) -> Array | None:
         """Return S C for the covariance C of the inputs at two positions, or all by the noise."""
-        parts = None if self.own(value) is None else self._lags(value, offset)
+        both = self.random_matrix is not None and self.mapped is not None
+        parts = self._lags(value, offset) if both else None
         if parts is None:
             return None
         means, hidden = parts

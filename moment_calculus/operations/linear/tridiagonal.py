@@ -176,10 +176,8 @@ class AddedCovariance(NamedTuple):
                 variance = positive_part(variance + 2 * part)  # rounding near ρ = −½
         return AddedCovariance(variance, tuple(lines))
 
-    def as_added(self) -> Added | None:
-        """Return the covariance for cotangents of the outputs."""
-        if self.variance is None:
-            return None
+    def as_added(self) -> Added:
+        """Return the covariance for cotangents of the outputs, where there is one."""
         return Added(self.variance, self._times if self.off_diagonals else None)
 
     def _times(self, cotangent: Array) -> Array:

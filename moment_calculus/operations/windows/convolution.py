@@ -143,9 +143,12 @@ class _Convolved(Step):
 
     def own(self, value: Gaussian) -> Added | None:
         """Return the noise of random weights times that of random inputs."""
-        if not (isinstance(self.x, Gaussian) and isinstance(self.w, Gaussian)):
+        if not self._both_random():
             return None
         return Added(self.kernel(self.x.variance, self.w.variance))
+
+    def _both_random(self) -> bool:
+        return isinstance(self.x, Gaussian) and isinstance(self.w, Gaussian)
 
     def _steps(self, offset: tuple[int, ...]) -> list[int] | None:
         """Return the offset of the inputs of two outputs; None for outputs of two channels."""
@@ -161,11 +164,13 @@ class _Convolved(Step):
 
     def own_lag(self, value: Gaussian, offset: tuple[int, ...], absorbed: bool) -> Array | None:
         """Return the noise by the weights and the inputs at two positions, or by the weights."""
-        steps = None if self.own(value) is None else self._steps(offset)
+        steps = self._steps(offset) if self._both_random() else None
         lagged = None if steps is None else lag_covariance(self.x, steps)
-        if lagged is not None and absorbed:
+        if steps is None or lagged is None:
+            return None
+        if absorbed:
             lagged = lagged + math.prod(shifted(mean_of(self.x), steps))
-        return None if lagged is None else self.kernel(lagged, self.w.variance)
+        return self.kernel(lagged, self.w.variance)
 
     def variance(self) -> Array:
         parts = [self._noise()] if isinstance(self.w, Gaussian) else []
