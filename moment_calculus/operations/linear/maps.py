@@ -33,12 +33,12 @@ from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.linear.checks import (
     check_dependence,
     check_shapes,
-    has_dependent_elements,
     is_one_switched,
     is_plain_bias,
     random_operands,
 )
-from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
+from moment_calculus.operations.linear.noise import noise_of
+from moment_calculus.operations.linear.tridiagonal import AddedCovariance
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
     Moved,
@@ -398,7 +398,7 @@ def mean_of(operand: Any) -> Array:
 def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     """Map certain inputs: the outputs are independent, as the rows of the weight are."""
     weights = random_operands(w, b)
-    noise, propagation = _noise(x, squared(x), w, b), weights[0].propagation
+    noise, propagation = noise_of(x, squared(x), w, b), weights[0].propagation
     joint = (lambda: noise.add_to(None)) if noise.off_diagonals else None
     one_row = math.prod(mean.shape[:-1]) == 1
     own = w if isinstance(w, Gaussian) and len(w.shape) == 2 and links_of(w) is None else None
@@ -426,38 +426,13 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     )
 
 
-def _noise(x: Any, second_moment: Array, w: Any, b: Any) -> AddedCovariance:
-    """Return S (v + μ∘μ) + t, what random weights and biases add to the variances."""
-    shift = b.variance if isinstance(b, Gaussian) else None
-    if not isinstance(w, Gaussian):
-        return AddedCovariance(shift)
-    if links_of(w) is None and has_dependent_elements(w):
-        return AddedCovariance(_dependent_noise(x, w, shift))
-    noise = AddedCovariance(affine(second_moment, w.variance, shift))
-    return noise.with_links(links_of(w) or (), x)
-
-
-def _dependent_noise(x: Any, w: Gaussian, shift: Array | None) -> Array:
-    """Return the variances of the outputs by a matrix whose elements all depend on each other."""
-    vector, (outputs, size) = flattened(w), w.shape
-    assert vector is not None
-    covariance, xp = vector.joint_covariance(), namespace(w.mean)
-    pairs = xp.reshape(covariance, (outputs, size, outputs, size))
-    rows = xp.stack([pairs[o, :, o, :] for o in range(outputs)])
-    mean = mean_of(x)
-    variance = xp.sum((mean[..., None, None, :] @ rows)[..., 0, :] * mean[..., None, :], axis=-1)
-    if isinstance(x, Gaussian):
-        variance = variance + affine(x.variance, w.variance)
-    return variance if shift is None else variance + shift
-
-
 def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     x = features_of(x)
     mean_w, noisy = mean_of(w), bool(random_operands(w, b))
     flow = x.propagation
     carries = x.has_covariance and not noisy and not flow.is_backward
     propagates = flow.has_full_covariance or carries
-    noise = _noise(x, x.variance + squared(x.mean), w, b)
+    noise = noise_of(x, x.variance + squared(x.mean), w, b)
     matrix_per_row = (
         mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
     )
