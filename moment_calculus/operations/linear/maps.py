@@ -33,12 +33,13 @@ from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.operations.linear.checks import (
     check_dependence,
     check_shapes,
+    has_dependent_elements,
     is_one_switched,
     is_plain_bias,
     random_operands,
 )
 from moment_calculus.operations.linear.noise import noise_of
-from moment_calculus.operations.linear.tridiagonal import AddedCovariance
+from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
     Moved,
