@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from moment_calculus.numerics.arrays import Array, device, namespace
@@ -48,6 +49,7 @@ class Pairs:
         first, second = (xp.stack([parts[i] for i in end], axis=0) for end in (left, right))
         return first, second
 
+    @cached_property
     def offsets(self) -> list[Offset]:
         """Return how far the second component of each kind is from the first."""
         ends = ((self.starts[i], self.starts[j]) for i, j in self.kinds)
@@ -56,7 +58,7 @@ class Pairs:
     @property
     def are_few(self) -> bool:
         """Whether they are no more than all pairs at their distances."""
-        distances = {max(offset, tuple(-o for o in offset)) for offset in self.offsets()}
+        distances = {max(offset, tuple(-o for o in offset)) for offset in self.offsets}
         return len(self.kinds) <= len(distances) * math.prod(self.strides)
 
     def within(self, shape: Sequence[int], whole: Sequence[int]) -> Pairs:
@@ -83,7 +85,7 @@ def pair_covariances(value: Gaussian, pairs: Pairs) -> Array | None:
         if covariance is not NotImplemented:
             return covariance
     parts = []
-    for (first, second), offset in zip(pairs.kinds, pairs.offsets(), strict=True):
+    for (first, second), offset in zip(pairs.kinds, pairs.offsets, strict=True):
         lagged = lag_covariance(value, offset)
         if lagged is None:
             return None
@@ -151,7 +153,7 @@ def along_features(value: Gaussian, offset: Offset) -> bool:
 
 def _have_others(value: Gaussian, pairs: Pairs) -> bool:
     """Return whether the steps are not asked for some pairs, such as a component and itself."""
-    offsets = pairs.offsets()
+    offsets = pairs.offsets
     return any(not any(offset) or along_features(value, offset) for offset in offsets)
 
 

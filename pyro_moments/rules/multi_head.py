@@ -67,7 +67,7 @@ def multi_head_attention(
     mask = _mask(attn_mask, key_padding_mask, num_heads)
     share = shares(q, k, mask)
     mixed = permute(_product(share, v), (2, 0, 1, 3))
-    out = _map(reshape(mixed, (*mixed.shape[:2], -1)), out_proj_weight, out_proj_bias)
+    out = maps.linear(reshape(mixed, (*mixed.shape[:2], -1)), out_proj_weight, out_proj_bias)
     out = out if batched else index(out, (slice(None), 0))
     if not need_weights:
         return out, None
@@ -85,12 +85,6 @@ def _refused(what: str, sites: frozenset[str]) -> UnsupportedMoments:
     )
 
 
-def _map(inputs: Any, weight: Any, bias: Any) -> Any:
-    if any(map(is_value, (inputs, weight, bias))):
-        return maps.linear(inputs, weight, bias)
-    return F.linear(inputs, weight, bias)
-
-
 def _product(share: Any, value: Any) -> Any:
     return matmul(share, value) if is_value(share) or is_value(value) else share @ value
 
@@ -101,12 +95,12 @@ def _mapped(inputs: list[Any], packed: Any, weights: tuple[Any, ...], bias: Any)
     thirds = [slice(k * size, (k + 1) * size) for k in range(3)]
     if packed is not None and all(x is inputs[0] for x in inputs):
         # in one map: it knows how its outputs depend on each other
-        joint = _map(inputs[0], packed, bias)
+        joint = maps.linear(inputs[0], packed, bias)
         return [index(joint, (..., third)) for third in thirds]
     if packed is not None:
         weights = tuple(index(packed, third) for third in thirds)
     biases = [None if bias is None else index(bias, third) for third in thirds]
-    return [_map(*parts) for parts in zip(inputs, weights, biases, strict=True)]
+    return [maps.linear(*parts) for parts in zip(inputs, weights, biases, strict=True)]
 
 
 def _heads(part: Any, count: int) -> Any:

@@ -6,6 +6,7 @@ import pytest
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import apply
+from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
@@ -52,10 +53,21 @@ def test_pairs_are_those_at_their_distances(name, pairs):
     found = np.asarray(pair_covariances(value, chosen))
     assert found.shape == (len(chosen.kinds), *chosen.counts)
     for (first, second), offset, covariance in zip(
-        chosen.kinds, chosen.offsets(), found, strict=True
+        chosen.kinds, chosen.offsets, found, strict=True
     ):
         start = tuple(map(min, chosen.starts[first], chosen.starts[second]))
         lagged = np.asarray(lag_covariance(value, offset))
         (expected,) = Pairs((start,), (), chosen.strides, chosen.counts).grids(lagged)
         np.testing.assert_allclose(covariance, expected, rtol=1e-12, atol=1e-14)
     assert np.abs(found).max() > 0 or "rows" in pairs
+
+
+@pytest.mark.parametrize("apart", [-2, 1])
+@pytest.mark.parametrize("chosen", [slice(None, None, -1), slice(30, 4, -3), slice(3, None, 2)])
+def test_slices_keep_the_covariances_of_their_elements(chosen, apart):
+    value = VALUES["relu of a convolution"]()
+    places = np.arange(value.shape[-1])[chosen]
+    found = np.asarray(lag_covariance(index(value, (..., chosen)).gaussian(), (0, 0, apart)))
+    for k, (first, second) in enumerate(zip(places, places[abs(apart) :], strict=False)):
+        lagged = np.asarray(lag_covariance(value, (0, 0, abs(int(second - first)))))
+        np.testing.assert_allclose(found[..., k], lagged[..., min(first, second)])

@@ -130,7 +130,7 @@ def as_vector_map(inputs: Any, weight: Gaussian) -> tuple[Gaussian, Array]:
     return vector, namespace(blocks).reshape(blocks, shape)
 
 
-def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
+def linear(inputs: Any, weight: Any, bias: Any = None) -> Any:
     """Map inputs x [..., in] by a weight [..., out, in] and add a bias [out]: weight · x + bias.
 
     Exact: E[y] = M μ + c, Cov[y] = M C Mᵀ + diag(S (diag C + μ∘μ) + t) for independent
@@ -140,6 +140,8 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     """
     if isinstance(weight, MaskedWeight):
         return _of_masked_weight(_matched(inputs), weight, _matched(bias))
+    if not any(map(is_value, (inputs, weight, bias))):
+        return affine(inputs, weight, bias)
     x, w, b = _matched(inputs), _matched(weight), _matched(bias)
     check_shapes(x, w, b)
     # For the covariances k of neighbours, links add 2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to a
@@ -157,6 +159,11 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Value:
     if links is None and is_one_switched(x, w):
         product = multiply(broadcast(x, (*x.shape[:-1], w.shape[0]), -1), index(w, (..., 0)))
         return product if b is None else add(product, b)
+    return _of_independent(x, w, b)
+
+
+def _of_independent(x: Any, w: Any, b: Any) -> Gaussian:
+    """Map inputs by a weight and a bias of which no two depend on each other."""
     if isinstance(x, Gaussian) and isinstance(w, Gaussian):
         rule = x.propagation.replacement(LINEAR)
         if rule is not None:
@@ -337,7 +344,7 @@ class LinearMap(Step):
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
         """Map the moved rows of certain inputs by the same weights."""
         rows = None if self.certain_inputs is None else move.rearrange_rows(self.certain_inputs)
-        return None if rows is None else linear(rows, self.shared_weight, self.bias)  # type: ignore[return-value]
+        return None if rows is None else linear(rows, self.shared_weight, self.bias)
 
     def between_features(self, value: Gaussian, rows: slice, columns: slice) -> Array | None:
         """Return the covariance by rows of M, if every output has weights of its own."""
@@ -354,7 +361,7 @@ class LinearMap(Step):
         """Return scalar products of certain rows with one vector as its linear map."""
         vector, *others = self.inputs
         scalars = value.axis is None and vector is self.mapped and len(vector.shape) == 1
-        return None if others or not scalars else linear(vector, self.matrix[..., 0, :])  # type: ignore[return-value]
+        return None if others or not scalars else linear(vector, self.matrix[..., 0, :])
 
 
 def _is_same(weight: Gaussian, other: Gaussian) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from moment_calculus.functions.table import activation
-from moment_calculus.numerics.arrays import affine
 from moment_calculus.operations.elementwise.products import multiply, multiply_without_covariance
 from moment_calculus.operations.elementwise.sums import add, try_add
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift
@@ -31,12 +30,6 @@ class Weights(NamedTuple):
 
 
 Cell = Callable[[Any, State, Weights], State]
-
-
-def _map(inputs: Any, weight: Any, bias: Any) -> Any:
-    if any(map(is_value, (inputs, weight, bias))):
-        return maps.linear(inputs, weight, bias)
-    return affine(inputs, weight, bias)
 
 
 def _share_weights(left: Any, right: Any) -> bool:
@@ -69,8 +62,8 @@ def _gates(value: Any, count: int) -> list[Any]:
 
 def _maps(inputs: Any, state: Any, weights: Weights, gates: int) -> tuple[list[Any], list[Any]]:
     """Return what inputs and state give to each gate."""
-    ours = _map(inputs, weights.of_input, weights.input_bias)
-    theirs = _map(state, weights.of_state, weights.state_bias)
+    ours = maps.linear(inputs, weights.of_input, weights.input_bias)
+    theirs = maps.linear(state, weights.of_state, weights.state_bias)
     return _gates(ours, gates), _gates(theirs, gates)
 
 

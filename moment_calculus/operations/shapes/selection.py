@@ -52,7 +52,9 @@ class Indexed(Moved):
                 continue
             chosen, apart = range(*key.indices(size)), next(offsets)
             steps.append(apart * chosen.step)
-            places.append(slice(*_ends(chosen[: len(chosen) - abs(apart)])))
+            pairs, backwards = len(chosen) - abs(apart), chosen.step < 0
+            lower = chosen[-pairs:] if backwards else chosen[:pairs]  # the ends that come first
+            places.append(slice(*_ends(lower)))
         covariance = lag_covariance(self.source, steps)
         return None if covariance is None else covariance[tuple(places)]
 
@@ -210,8 +212,8 @@ class _OneFeature(_IndexedFeatures):
         return axis - 1
 
 
-def _ends(chosen: range) -> tuple[int, int, int]:
-    return chosen.start, chosen.stop, chosen.step
+def _ends(chosen: range) -> tuple[int, int | None, int]:
+    return chosen.start, chosen.stop if chosen.stop >= 0 else None, chosen.step
 
 
 def _as_slice(key: Any) -> slice | None:

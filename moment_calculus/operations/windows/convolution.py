@@ -221,7 +221,7 @@ class _Convolved(Step):
     def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
         """Return the covariances of outputs of one channel, of inputs taken as independent."""
         place, axes = len(value.shape) + self.layout.features, self._outputs()
-        if any(o for offset in pairs.offsets() for i, o in enumerate(offset) if i not in axes):
+        if any(o for offset in pairs.offsets for i, o in enumerate(offset) if i not in axes):
             return None
         if pairs.counts[place] != value.shape[place]:
             return NotImplemented
@@ -269,8 +269,8 @@ class _Convolved(Step):
     def _shared_inputs(self, pairs: Pairs) -> Array:
         """Return Σ M_k M_k′ v where two windows overlap, for independent inputs."""
         found: dict[int, Array] = {}
-        for offset in set(pairs.offsets()):
-            kinds = [k for k, other in enumerate(pairs.offsets()) if other == offset]
+        for offset in set(pairs.offsets):
+            kinds = [k for k, other in enumerate(pairs.offsets) if other == offset]
             found |= dict(zip(kinds, self._at_offset(offset, kinds, pairs), strict=True))
         return namespace(found[0]).stack([found[k] for k in sorted(found)], axis=0)
 
