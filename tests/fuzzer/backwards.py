@@ -72,8 +72,21 @@ ROWS = [
         'y = jax.lax.conv_general_dilated(x, x, (1,), "VALID")',
         verdicts=("right", "refused"),
     ),
+    Regression(
+        "sum of a reversed row that is repeated",
+        {"x": (2,)},
+        "y = xp.sum(torch.flip(x.expand(3, 2), (0,)))",
+        "y = xp.sum(jnp.flip(jnp.broadcast_to(x, (3, 2)), 0))",
+    ),
+    Regression(
+        "sum of weighted channels in reverse order",
+        {"x": (3, 1, 4), "w": (2, 1, 1)},
+        "y = xp.sum({weights} * torch.flip(F.conv1d(x, w, stride=2), (-3,)))",
+        "y = xp.sum({weights} * jnp.flip(jax.lax.conv_general_dilated(x, w, (2,), [(0, 0)]), -3))",
+    ),
 ]
 CONSTANTS = {
+    "weights": np.arange(1.0, 4.0).reshape(3, 1, 1),
     "c": np.array([[0.4, -1.2], [0.9, 0.3]]),
     "d": np.array([[0.4, -1.2, 0.5], [0.9, 0.3, -0.7]]),
     "columns": np.array([[True, True, True], [False, False, True]]),

@@ -296,19 +296,4 @@ REGRESSIONS = [
         {"x": (1, 3)},
         "y = xp.sin(dropped(dropped(xp.tanh(x), 0.4)[..., 1:], 0.3))",
     ),
-    Regression(
-        "sum of a reversed row that is repeated",
-        {"x": (2,)},
-        "y = xp.sum(torch.flip(x.expand(3, 2), (0,)))",
-        "y = xp.sum(jnp.flip(jnp.broadcast_to(x, (3, 2)), 0))",
-        modes=("backward",),
-    ),
-    Regression(
-        "sum of weighted channels in reverse order",
-        {"x": (3, 1, 4), "w": (3, 1, 1)},
-        "y = xp.sum({c} * torch.flip(F.conv1d(x, w, stride=2), (-3,)))",
-        "y = xp.sum({c} * jnp.flip(jax.lax.conv_general_dilated(x, w, (2,), [(0, 0)]), -3))",
-        constants={"c": np.arange(1.0, 4.0).reshape(3, 1, 1)},
-        modes=("backward",),
-    ),
 ]
