@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.fuzzer import drawing, patterns
+from tests.fuzzer.gates import GATES
 from tests.fuzzer.kinds import Operation, both, each
 from tests.fuzzer.windows import WINDOWS
 
@@ -247,5 +248,5 @@ SHAPES = [
 DROPOUT = both("dropout", drawing.rate, "dropped({0}, {rate})", hard=True)
 OPERATIONS = {
     operation.name: operation
-    for operation in FUNCTIONS + ARITHMETIC + MAPS + REDUCTIONS + SHAPES + WINDOWS
+    for operation in FUNCTIONS + ARITHMETIC + MAPS + REDUCTIONS + SHAPES + WINDOWS + GATES
 }
