@@ -51,21 +51,28 @@ def truth(program: Program) -> Truth:
     """The moments to first order."""
     if program.has_dropout:
         return over_masks(program, _means(program), _spread(list(program.inputs.values())))
-    operands = sorted(
-        {name for line in program.lines if line.operation.mixes for name in line.operands}
-    )
-    names = [program.output, *operands]
+    mixing = [line for line in program.lines if line.operation.mixes]
+    names = list(dict.fromkeys([program.output, *(n for line in mixing for n in line.operands)]))
     function, means = program.values("torch", names), _means(program)
-    values = function(*means)
-    jacobians = torch.func.jacrev(function, argnums=tuple(range(len(means))))(*means)
+    values = dict(zip(names, function(*means), strict=True))
+    places = tuple(range(len(means)))
+    jacobians = dict(zip(names, torch.func.jacrev(function, argnums=places)(*means), strict=True))
     spread = _spread(list(program.inputs.values()))
-    covariances = [
-        through(jacobian, value.numel(), spread)
-        for jacobian, value in zip(jacobians, values, strict=True)
-    ]
+
+    def covariance(*chosen: str) -> np.ndarray:
+        sizes = [values[name].numel() for name in chosen]
+        rows = [
+            [part.reshape(size, -1) for part in jacobians[name]]
+            for name, size in zip(chosen, sizes, strict=True)
+        ]
+        return through(tuple(map(torch.cat, zip(*rows, strict=True))), sum(sizes), spread)
+
     correlated = any(one.covariance is not None for one in program.inputs.values())
-    known = not correlated and all(map(_is_diagonal, covariances[1:]))
-    return Truth(values[0].numpy(), covariances[0], known)
+    known = not correlated and all(
+        _is_diagonal(covariance(*dict.fromkeys(line.operands))) and not line.operation.mixes_again
+        for line in mixing
+    )
+    return Truth(values[program.output].numpy(), covariance(program.output), known)
 
 
 def _means(program: Program) -> list[torch.Tensor]:

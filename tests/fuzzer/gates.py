@@ -91,6 +91,7 @@ GATES = [
         "F.scaled_dot_product_attention({0}, {c}, {d})",
         _attention("{0}", "{c}", "{d}"),
         mixes=True,
+        mixes_again=True,
     ),
     each(
         "attention_to_itself",
@@ -98,6 +99,7 @@ GATES = [
         "F.scaled_dot_product_attention({0}, {0}, {0})",
         _attention("{0}", "{0}", "{0}"),
         mixes=True,
+        mixes_again=True,
         hard=True,
     ),
 ]

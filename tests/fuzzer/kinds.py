@@ -25,6 +25,7 @@ class Operation:
         partner: draws a certain array ``c`` in the place of the second operand, and what else; most
             often that becomes an input of its own, since a map of dependent values is refused.
         mixes: whether elements of an operand are added up: in diagonal mode as independent ones.
+        mixes_again: whether sums are added up, too: their variances are not owed in diagonal mode.
         hard: whether most of what it makes has no rule, and is refused.
     """
 
@@ -35,6 +36,7 @@ class Operation:
     unfit: Callable[[dict, np.ndarray], bool] = lambda drawn, value: False
     partner: Callable | None = None
     mixes: bool = False
+    mixes_again: bool = False
     hard: bool = False
 
     @property
