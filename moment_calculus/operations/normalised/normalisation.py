@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from moment_calculus.errors import ApproximationWarning, UnsupportedMoments, warn_user
-from moment_calculus.numerics.arrays import Array, diagonal, diagonal_matrix, namespace, outer
+from moment_calculus.numerics.arrays import (
+    Array,
+    diagonal,
+    diagonal_matrix,
+    namespace,
+    outer,
+    to_numpy,
+)
 from moment_calculus.numerics.derivatives import may_read
 from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY
@@ -69,8 +76,8 @@ def _warn_of_few(x: Gaussian, centred: bool) -> None:
     if largest is None or not centred or branches_of(x) is not None or not may_read(x.mean):
         return
     centre = _centre(x.mean)
-    spread = float(namespace(x.mean).sum(x.variance))
-    total = float(namespace(centre).sum(centre * centre)) + spread
+    spread = float(to_numpy(x.variance).sum())
+    total = float((to_numpy(centre) ** 2).sum()) + spread
     if spread > largest * total:
         warn_user(
             f"a normalisation of {x.shape[-1]} features with a share of {spread / total:.2f} of "

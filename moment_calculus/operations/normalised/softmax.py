@@ -28,6 +28,7 @@ from moment_calculus.numerics.arrays import (
     positive_part,
     safe_scale,
     shrunk,
+    to_numpy,
 )
 from moment_calculus.numerics.derivatives import may_read
 from moment_calculus.operations.dropout.noise import warn_of_masks
@@ -81,7 +82,7 @@ def _warn_of_wide(x: Gaussian, probabilities: Array) -> None:
     if x.shape[-1] < MANY or not may_read(x.mean):
         return
     xp = namespace(x.mean)
-    variance = float(xp.mean(xp.sum(probabilities * x.variance, axis=-1)))
+    variance = float(to_numpy(xp.mean(xp.sum(probabilities * x.variance, axis=-1))))
     if variance > WIDE:
         warn_user(
             f"a softmax of {x.shape[-1]} logits of variance {variance:.1f}: standard deviations "
