@@ -11,8 +11,8 @@ and queries, keys and values have one site: covariance="backward" knows what the
 the other modes refuse.
 
 In the end the loss that training used is compared with Pyro's Trace_ELBO of 10³ draws on the same
-images, and test images are predicted. With steps of 16 images, 0.8 s each on one core, the loss, that
-by draws, and the test error were
+images, and test images are predicted. With steps of 16 images, 0.8 s each on one core, the loss,
+that by draws, and the test error were
 
      200 steps  85 936  86 081 ± 47  0.39
      700 steps  40 380  40 641 ± 92
