@@ -42,7 +42,7 @@ def test_phases_sum_to_the_strided_convolution(strides, sizes):
     layout = ConvolutionLayout(tuple(axes), (0, 0), -3, 0, groups=2)
     with jax.enable_x64(True):
         x, weight = jnp.asarray(x), jnp.asarray(weight)
-        found, transpose = jax.vjp(lambda x: by_phases(kernel, x, weight, layout), x)
+        found, transpose = jax.vjp(lambda x: by_phases(kernel, layout)(x, weight), x)
         expected, plain = jax.vjp(lambda x: kernel(x, weight), x)
         np.testing.assert_allclose(found, expected, atol=1e-12)
         np.testing.assert_allclose(transpose(expected)[0], plain(expected)[0], atol=1e-12)

@@ -79,6 +79,7 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     check_independent_components(
         f"the weight of a convolution, of shape {tuple(w.shape)},", w, "convolution"
     )
+    kernel = by_phases(kernel, layout) if isinstance(x, Gaussian) else kernel
     mean = kernel(mean_of(x), mean_of(w))
     step = _Convolved(tuple(random), x, w, kernel, layout)
     return Gaussian(
@@ -117,7 +118,7 @@ class _Convolved(Step):
     def _convolved(self, place: int, array: Array) -> Array:
         """Convolve with an array in place of the mean of an input."""
         if self._is_x(place):
-            return by_phases(self.kernel, array, mean_of(self.w), self.layout)
+            return self.kernel(array, mean_of(self.w))
         return self.kernel(mean_of(self.x), array)
 
     def pull_rows(self, value: Gaussian, place: int, cotangent: Array, axis: int) -> Array | None:
