@@ -76,7 +76,7 @@ def check_rows(seeds):
             check_equal(value, of_all_elements(value), 1e-9, 1e-9)
 
 
-REPEATING = [319]  # with elements that are repeated behind a function
+REPEATING = [948]  # with elements that are repeated behind a function
 
 
 @pytest.mark.parametrize(
