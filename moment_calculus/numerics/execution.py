@@ -49,6 +49,15 @@ def plus_product(summand: Array, first: Array, second: Array) -> Array:
     return torch.addcmul(summand, first, second)
 
 
+def is_jax_on_cpu(array: Array) -> bool:
+    """Return whether XLA computes an array on a CPU."""
+    if not array_api_compat.is_jax_array(array):
+        return False
+    import jax
+
+    return jax.default_backend() == "cpu"
+
+
 def threads(array: Array) -> int:
     """Return how many threads share an operation on an array; 1 if that is not known."""
     if not array_api_compat.is_torch_array(array):

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.fuzzer import drawing
+from tests.fuzzer.gates import GATES
 from tests.fuzzer.layers import MOST as MOST_BITS
 from tests.fuzzer.layers import size_of_masks
 from tests.fuzzer.operations import (
@@ -191,6 +192,11 @@ def generate(
             inputs |= new
             values |= {**means, line.result: value}
     return pruned(Program(inputs, tuple(lines), lines[-1].result, seed))
+
+
+def generate_without_gates(seed: int) -> Program:
+    """The program of a seed without cells and attention, which the hosts compute differently."""
+    return generate(seed, operations=[one for one in ALL if one not in GATES])
 
 
 def generate_with_dropout(seed: int) -> Program:

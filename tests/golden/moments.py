@@ -11,7 +11,7 @@ from tests.cases import programs as table
 from tests.cases.activations import ACTIVATIONS
 from tests.cases.networks import networks
 from tests.fuzzer.checking import Host, jax_host, torch_host
-from tests.fuzzer.programs import Input, generate, generate_with_dropout
+from tests.fuzzer.programs import Input, generate_with_dropout, generate_without_gates
 from tests.golden.recording import recorded
 
 MODES = ("full", "diagonal", "backward")
@@ -68,7 +68,7 @@ def numbers_of(result: Any) -> dict[str, Any]:
 
 def random_program(host: Host, seed: int) -> Case:
     """The program of a seed."""
-    program = (generate if seed % DROPOUT else generate_with_dropout)(seed)
+    program = (generate_without_gates if seed % DROPOUT else generate_with_dropout)(seed)
     return f"program {seed}", program.function(host.name), list(program.inputs.values())
 
 

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import array_api_compat
-
 from moment_calculus.numerics.arrays import Array
+from moment_calculus.numerics.execution import is_jax_on_cpu
 
 
 def by_phases(kernel: Callable[..., Array], layout: Any) -> Callable[..., Array]:
@@ -22,7 +21,7 @@ def by_phases(kernel: Callable[..., Array], layout: Any) -> Callable[..., Array]
         return kernel
 
     def convolved(inputs: Array, weight: Array, strides: Sequence[int] = own) -> Array:
-        if strides is not own or not _for_xla_on_cpu(inputs):
+        if strides is not own or not is_jax_on_cpu(inputs):
             return kernel(inputs, weight, strides)
         sizes = [weight.shape[axis.weight] for axis in axes]
         total: Any = 0.0
@@ -37,11 +36,3 @@ def by_phases(kernel: Callable[..., Array], layout: Any) -> Callable[..., Array]
         return total
 
     return convolved
-
-
-def _for_xla_on_cpu(array: Array) -> bool:
-    if not array_api_compat.is_jax_array(array):
-        return False
-    import jax
-
-    return jax.default_backend() == "cpu"
