@@ -140,9 +140,9 @@ def linear(inputs: Any, weight: Any, bias: Any = None) -> Any:
     """
     if isinstance(weight, MaskedWeight):
         return _of_masked_weight(_matched(inputs), weight, _matched(bias))
-    if not any(map(is_value, (inputs, weight, bias))):
-        return affine(inputs, weight, bias)
     x, w, b = _matched(inputs), _matched(weight), _matched(bias)
+    if not any(isinstance(part, Gaussian) for part in (x, w, b)):
+        return affine(x, w, b)
     check_shapes(x, w, b)
     # For the covariances k of neighbours, links add 2 Σ k (C_{j,j+1} + μ_j μ_{j+1}) to a
     # variance, and a covariance of the two outputs between which the chain goes on to the
