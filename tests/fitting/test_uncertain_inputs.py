@@ -86,6 +86,7 @@ def test_draws_confirm_a_trained_loss(host, options):
     assert of_noise > 10 * check.standard_error
 
 
+@pytest.mark.slow
 @IN_PYRO
 def test_a_compiled_loss_is_the_eager_one(host):
     compiled = host.package.DeterministicELBO(compiled=True)

@@ -193,6 +193,7 @@ def test_uci_dropout(backend, data, tmp_path, monkeypatch):
     assert (tmp_path / "uci_dropout.png").is_file()
 
 
+@pytest.mark.slow
 def test_uci_uncertain_inputs(data, tmp_path):
     import uci_uncertain_inputs
 

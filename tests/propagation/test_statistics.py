@@ -15,6 +15,7 @@ from torch import nn
 import numpyro_moments
 import pyro_moments
 from moment_calculus.errors import UnsupportedMoments
+from tests.checks.marks import slow
 
 MEAN, VARIANCE = np.array([0.3, -0.5]), np.array([0.8, 1.7])
 DRAWS = 40_000
@@ -82,7 +83,7 @@ def as_in_flax(part, flattened=False):
     return weight.T
 
 
-@pytest.mark.parametrize("shape", [(), (12, 12)], ids=["pixel", "datum"])
+@pytest.mark.parametrize("shape", [slow(()), (12, 12)], ids=["pixel", "datum"])
 def test_layers_of_both_hosts_are_initialised_alike(shape):
     plain, moments = in_torch(), (MEAN, VARIANCE)
     wide = [np.broadcast_to(part, (*shape, 2)) for part in moments]
