@@ -18,10 +18,9 @@ that by draws, and the test error were
      700 steps  40 380  40 641 ± 92
     2200 steps  17 884  24 077 ± 97  0.058
 
-so the loss is right as long as the deviations of the scores are small. Training goes on to where it
-is not: at 700 steps the second block, whose tokens are random, has deviations that are 15 % off
-(``moment_accuracy`` shows it). ``fit`` warns of this in the end unless ``by_draws=False``. Pyro, in
-its default mode.
+so the loss is right at first and wrong later. At 700 steps the second attention, whose tokens are
+random, has deviations that are 15 % off (``moment_accuracy`` shows it). ``fit`` compares with draws
+in the end unless ``by_draws=False``. Pyro, in its default mode.
 """
 
 from __future__ import annotations
