@@ -115,6 +115,7 @@ def test_matrices_of_a_full_rank_guide_in_both_frameworks(name, covariance):
 ORDINARY = [("logistic", 4, KINDS[0]), ("eight schools, not centred", 10, KINDS[1])]
 
 
+@pytest.mark.fast_rows("logistic-4-*")
 @pytest.mark.parametrize(("name", "size", "kind"), ORDINARY)
 def test_ordinary_models_in_both_frameworks(name, size, kind):
     """All components alike: the frameworks put the sites in different orders."""
@@ -134,6 +135,7 @@ def check_both(model, kind, parts, *arguments, covariance="full"):
     assert ours == pytest.approx(theirs, rel=1e-10)
 
 
+@pytest.mark.fast_rows("backward")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_linear_map_with_dependent_weights_is_exact(mode):
     data = models.arrays()
@@ -155,6 +157,9 @@ def test_a_linear_map_with_dependent_weights_is_exact(mode):
         assert ours == pytest.approx(-(fit + of_weights + entropy), rel=1e-9), name
 
 
+@pytest.mark.fast_rows(
+    "Normal-LogNormal-vector-*-backward", "Normal-HalfNormal-column-*-backward", "StudentT-*-full"
+)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("family", "noise", "row", "kind"),

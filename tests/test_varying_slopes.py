@@ -110,6 +110,7 @@ def fitted(host, name, sites):
     return host.fit(model, *map(host.array, data), objective=objective, steps=3)
 
 
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     "name", ["process", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOPES)]
 )

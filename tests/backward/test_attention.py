@@ -63,6 +63,7 @@ def propagated(program, scale):
     return pyro_moments.propagate(program, *inputs, covariance="backward")
 
 
+@pytest.mark.fast_rows("tied")
 @pytest.mark.parametrize("program", [in_torch, pytest.param(tied, id="tied")])
 def test_small_variances(program):
     means = tuple(map(torch.as_tensor, WEIGHTS))
@@ -92,6 +93,7 @@ def test_the_deviations_of_draws(program, spread, off):
     assert float(((found.mean - drawn.mean(0)) / deviation).abs().mean()) < off
 
 
+@pytest.mark.slow
 def test_hosts_agree_with_gradients():
     def loss(package, program, scale):
         found = package.propagate(program, *scale, covariance="backward")

@@ -31,6 +31,7 @@ def test_every_row_is_accurate(host):
     assert not any("diagonal" in reason for reason in reasons)
 
 
+@pytest.mark.fast_rows("relu-pyro")
 @IN_PYRO
 @pytest.mark.parametrize("function", ["relu", "tanh"])
 def test_the_diagonal_is_far_off_there(host, function):

@@ -73,6 +73,7 @@ def test_small_variances(cell):
     torch.testing.assert_close(found.mean, in_torch(cell)(*means), rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.fast_rows("gru-*")
 @pytest.mark.parametrize(
     ("cell", "scale", "spread", "off"),
     [(lstm, 0.1, 0.02, 0.03), (lstm, 0.3, 0.08, 0.06), (gru, 0.1, 0.02, 0.04)],
@@ -126,6 +127,7 @@ def test_other_covariances_name_backward_as_the_remedy(covariance):
         pyro_moments.propagate(program, *inputs, covariance=covariance)
 
 
+@pytest.mark.slow
 def test_the_time_of_a_step_is_that_of_the_first_ones():
     """A query that followed every earlier step would pass the limit of recursion."""
     many = np.tile(X, (6, 1, 1))

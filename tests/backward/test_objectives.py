@@ -88,6 +88,7 @@ def test_small_powers_of_the_density_are_the_elbo(host):
         assert loss_at(host, diagonal, model, guide, given, *data) != pytest.approx(elbo, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_losses_of_several_parameters_at_once(double_precision_in_jax):
     """vmap over parameters, in NumPyro."""
     host = fresh("numpyro")

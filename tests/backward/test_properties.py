@@ -135,6 +135,15 @@ def rows():
         yield pytest.param(check, case, id=row.id, marks=pytest.mark.slow if late else ())
 
 
+@pytest.mark.fast_rows(
+    "*-hosts",
+    "*-positive",
+    "*-zero_variance",
+    "*-batches_of_programs",
+    "a gate-*",
+    "softmax-*",
+    "columns-*",
+)
 @pytest.mark.parametrize(("check", "case"), rows())
 def test_property(check, case):
     check(case)
@@ -175,6 +184,7 @@ BOOKS = ["dvi", "first_order", Understated("understated")]
 NETWORKS = [case for case in CASES if not case.linear]
 
 
+@pytest.mark.fast_rows("understated-*", "*-a gate")
 @pytest.mark.parametrize("case", NETWORKS, ids=lambda case: case.name)
 @pytest.mark.parametrize("rules", BOOKS, ids=lambda book: getattr(book, "name", book))
 def test_books_give_positive_variances(rules, case):

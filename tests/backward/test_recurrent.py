@@ -47,6 +47,7 @@ def moments(weights, scale):
     return [Moments(w, variance=torch.full_like(w, scale**2)) for w in weights]
 
 
+@pytest.mark.fast_rows("GRU-options3", "LSTM-options0", "RNN-options8")
 @pytest.mark.parametrize(("kind", "options"), LAYERS + CELLS)
 def test_small_variances(kind, options):
     torch.manual_seed(0)

@@ -49,6 +49,15 @@ def layer(x=None, name="noise", p=P):
     return drop(inputs() if x is None else x, p, name, FLOW)
 
 
+@pytest.mark.fast_rows(
+    "*-oracle",
+    "*-zero_variance",
+    "*-float32",
+    "*-batch_invariance",
+    "gate-*",
+    "beside_its_input-*",
+    "tanh-*",
+)
 @pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], CASES))
 def test_property(check, case):
     check(case)

@@ -68,6 +68,7 @@ def test_it_can_be_left_out(host):
 FAMILIES = {"poisson": COUNTS, "bernoulli": FLAGS}
 
 
+@pytest.mark.fast_rows("pyro-poisson")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.usefixtures("certain")
 @IN_PYRO
@@ -106,6 +107,7 @@ def test_a_deep_network_with_diagonal_covariance_is_contradicted(host):
     assert "diagonal" in by_layer.sentence
 
 
+@pytest.mark.fast_rows("pyro-0.5", "numpyro-0.5")
 @pytest.mark.parametrize(
     ("host", "alpha"),
     [("pyro", None), ("pyro", 0.5), ("pyro", 1.0), ("numpyro", 0.5)],
@@ -144,6 +146,7 @@ def test_mini_batches_precisions_and_restarts(host, options):
 MANY = rng.normal(size=(2500, 2)).astype(np.float32)
 
 
+@pytest.mark.fast_rows("pyro-True")
 @pytest.mark.parametrize("cut", [True, False])
 @IN_PYRO
 def test_of_many_rows_two_thousand_are_drawn(host, cut):

@@ -182,6 +182,7 @@ def positive(host):
     return model
 
 
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("host", "same_guide"),
     [("pyro", False), ("pyro", True), ("numpyro", True)],

@@ -82,6 +82,7 @@ TABLE = [
 SLOW = [("Bernoulli", unit) for unit in SLOW_ACTIVATIONS]
 
 
+@pytest.mark.fast_rows("*-tanh", "*-sigmoid")
 @pytest.mark.parametrize(
     ("host", "family", "unit"),
     [

@@ -51,6 +51,7 @@ def trained(host, model=None, data=(X, Y), **options):
     return fit, *(np.asarray(fit.params[name]) for name in parts)
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-lbfgs")
 @pytest.mark.parametrize("method", DETERMINISTIC)
 def test_a_conjugate_posterior_is_found(host, method):
     """The mean of the exact posterior, and the conditional standard deviations."""
@@ -89,6 +90,7 @@ def test_adam_lowers_the_loss(host):
     assert fit.losses[-1] < fit.losses[0]
 
 
+@pytest.mark.fast_rows("pyro")
 def test_single_precision_converges(host):
     fit, loc, _ = trained(host, method="newton")
     exact, _, _ = trained(host, method="newton", float64=True)
@@ -116,6 +118,7 @@ def test_a_fit_goes_on_in_double_precision():
     assert all(value.dtype == torch.float64 for value in guide.parameters())
 
 
+@pytest.mark.fast_rows("AutoNormal", "AutoMultivariateNormal")
 @pytest.mark.parametrize(
     "name", ["AutoNormal", "AutoMultivariateNormal", "AutoLowRankMultivariateNormal"]
 )
@@ -169,6 +172,7 @@ def product_of_sites(host):
     return model
 
 
+@pytest.mark.fast_rows("pyro-lbfgs-True", "numpyro-lbfgs-False")
 @pytest.mark.parametrize(
     ("host", "method", "float64"),
     [
@@ -199,6 +203,7 @@ def test_adam_leaves_a_saddle_without_a_tolerance(host):
     assert fit.loss == pytest.approx(10.16603, rel=1e-3)
 
 
+@pytest.mark.fast_rows("pyro-lbfgs-True")
 @pytest.mark.parametrize(
     ("host", "method", "float64"),
     [("pyro", "lbfgs", True), ("numpyro", "adam", False)],

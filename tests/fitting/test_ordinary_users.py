@@ -28,6 +28,7 @@ def counts(host):
     return model
 
 
+@pytest.mark.fast_rows("pyro")
 def test_a_model_of_counts_is_loaded_with_inputs_alone(host, tmp_path):
     """What was observed is discrete, and open now."""
     model, path = counts(host), tmp_path / "trained"
@@ -67,6 +68,7 @@ LOADERS = {
 }
 
 
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("host", "name"),
     [*(("pyro", name) for name in LOADERS), ("numpyro", "a subset")],
@@ -161,6 +163,7 @@ class Normalised(linen.Module):
         return linen.BatchNorm(use_running_average=not train)(x)
 
 
+@pytest.mark.slow
 def test_running_averages_are_kept_beside_the_parameters(tmp_path):
     """So that predictions, held-out data and files have them."""
     host, path = fresh("numpyro"), tmp_path / "trained"
@@ -183,6 +186,7 @@ def test_running_averages_are_kept_beside_the_parameters(tmp_path):
     assert jax.tree.all(jax.tree.map(np.array_equal, fit.params, loaded.params))
 
 
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("names", [("loc", "scale"), ("scales", "locs"), ("net.loc", "net.scale")])
 def test_sites_may_have_the_names_of_parameters(host, names):
     """Newton's method pairs locations with scales by the names of the guide's parameters."""

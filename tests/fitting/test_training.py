@@ -18,6 +18,7 @@ from tests.checks.marks import IN_PYRO
 from tests.fitting.models import ROWS, fresh
 
 
+@pytest.mark.fast_rows("pyro")
 def test_the_best_parameters_on_held_out_data_are_kept(host):
     train, held_out = host.rows(0, 64), host.rows(64, ROWS)
     seen = {}
@@ -138,6 +139,7 @@ OPTIMISERS = {
 }
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-numpyro")
 @pytest.mark.parametrize(
     ("host", "name"),
     [(host, name) for host, options in OPTIMISERS.items() for name in options],
@@ -157,6 +159,7 @@ def test_the_optimisers_and_schedules_of_the_hosts(host, name, tmp_path):
     np.testing.assert_array_equal(host.location(resumed), host.location(whole))
 
 
+@pytest.mark.fast_rows("pyro-adam")
 @pytest.mark.parametrize(
     ("host", "method"),
     [("pyro", "adam"), ("pyro", "lbfgs"), ("numpyro", "lbfgs")],

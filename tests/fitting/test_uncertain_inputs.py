@@ -53,6 +53,7 @@ def closed_form(loc, scale, spread=SPREAD):
     return divergence.sum() - likelihood.sum()
 
 
+@pytest.mark.fast_rows("numpyro-False", "pyro-*")
 @pytest.mark.parametrize("of_numpy", [False, True])
 def test_a_linear_model_has_its_closed_form(host, of_numpy):
     with doubles(host):
@@ -75,6 +76,7 @@ def test_covariances_of_inputs_count(host):
     np.testing.assert_allclose(difference, added, rtol=1e-9)
 
 
+@pytest.mark.fast_rows("options2-pyro")
 @IN_PYRO_FIRST
 @pytest.mark.parametrize("options", [{}, {"batch_size": 10}, {"method": "newton", "steps": 50}])
 def test_draws_confirm_a_trained_loss(host, options):

@@ -14,6 +14,20 @@ from tests.checks.activations import ACTIVATION
 from tests.checks.general import GENERAL, meetings
 
 
+@pytest.mark.fast_rows(
+    "*-moments",
+    "*-hermite",
+    "*-single_precision",
+    "*-zero_variance",
+    "*-positive_semi_definite",
+    "*-corners",
+    "*-batch_invariance",
+    "relu-*",
+    "gelu-pairs",
+    "softplus-pairs",
+    "tanh-*",
+    "heaviside-*",
+)
 @pytest.mark.parametrize(("check", "case"), meetings([*ACTIVATION, *GENERAL], ACTIVATIONS))
 def test_property(check, case):
     check(case)

@@ -55,6 +55,7 @@ def test_gelu_is_exact(gelu_pairs):
     np.testing.assert_array_equal(result[:, 0, 1], result[:, 1, 0])
 
 
+@pytest.mark.slow
 def test_gelu_in_single_precision(gelu_pairs):
     mean, covariance, true = gelu_pairs
     plain = on_numpy(gelu)

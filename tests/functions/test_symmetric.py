@@ -43,6 +43,7 @@ def compiled(function):
     return jax.jit(compute)
 
 
+@pytest.mark.fast_rows("relu")
 @pytest.mark.parametrize("name", ["relu", "softplus"])
 def test_values(name):
     function = activation(name)
@@ -76,6 +77,7 @@ def points():
         yield mean, np.linalg.cholesky(covariance)
 
 
+@pytest.mark.slow
 def test_gradients():
     with jax.enable_x64(True):
         slopes = jax.jit(jax.grad(weighted, (0, 1)))
@@ -102,6 +104,7 @@ def test_derivatives_of_gradients():
                 np.testing.assert_allclose(bent, change, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_batch_of_batches_and_more_axes():
     mean, covariance = gaussian(0.02)
     function = activation("relu")

@@ -169,6 +169,13 @@ def test_predictive_density_of_a_sharp_likelihood(value, scale):
     np.testing.assert_allclose(actual, np.log(weights @ densities), rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.slow_rows(
+    "*_scale-frameworks",
+    "*_heads-frameworks",
+    "*_heteroscedastic-frameworks",
+    "multivariate_normal-frameworks",
+    "categorical_delta-frameworks",
+)
 @pytest.mark.parametrize(
     ("check", "case"), meetings([check_oracle, *GENERAL], cases.LIKELIHOODS + cases.DIVERGENCES)
 )

@@ -48,6 +48,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.fast_rows("pairs-*-2", "points-*")
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("variance", [0.1, 1.0, 10.0, 1e3])
 @pytest.mark.parametrize("name", sorted(ERRORS))
@@ -99,6 +100,7 @@ def test_relabelling_moves_nothing_but_the_labels():
         np.testing.assert_allclose(other, plain[:, order], atol=tolerance)
 
 
+@pytest.mark.fast_rows("points-float64", "pairs-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", [name for name in RULES if name != "delta"])
 def test_torch_and_jax_agree_with_finite_gradients(name, dtype):
@@ -169,6 +171,7 @@ def test_many_classes_of_few_features_need_no_matrix_of_classes(together):
         assert np.sqrt(np.mean(error**2)) < bound, name
 
 
+@pytest.mark.slow
 def test_rows_beyond_the_memory_are_computed_in_pieces(monkeypatch):
     from moment_calculus.likelihoods.classes import points
 

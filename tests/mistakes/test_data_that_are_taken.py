@@ -41,6 +41,7 @@ def fit(host, model, *parts, **options):
     return host.package.fit(model, host.package.DVIGuide(), *parts, **{**QUICK, **options})
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-doubles of NumPy", "numpyro-a frame and a column")
 @pytest.mark.parametrize("name", KINDS)
 def test_data_of_other_libraries_are_taken(host, name):
     found = fit(host, host.regression, *KINDS[name], steps=1)
@@ -48,6 +49,7 @@ def test_data_of_other_libraries_are_taken(host, name):
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-6)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_other_verbs_take_them_too(host):
     x, y, model = IN.tolist(), pd.Series(OUT), host.regression
     prediction = host.package.predict(model, trained(host.name), x)["obs"]
@@ -58,12 +60,14 @@ def test_other_verbs_take_them_too(host):
     assert response.standard_deviation("weight").shape == (3,)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_doubles_of_numpy_stay_doubles_where_asked(host):
     found = fit(host, host.regression, IN + 1e-9, OUT.astype(float), float64=True, steps=1)
     wide = host.location(found)
     assert wide.dtype == np.float64
 
 
+@pytest.mark.fast_rows("pyro")
 def test_a_frame_gives_each_argument_its_column(host):
     whole = fit(host, by_name(host), FRAME, steps=2)
     named = fit(host, by_name(host), data=FRAME, steps=2)
@@ -82,6 +86,7 @@ def test_frames_serve_mini_batches_and_held_out_rows(host):
         fit(host, by_name(host), FRAME.drop(columns="b"))
 
 
+@pytest.mark.fast_rows("pyro")
 def test_a_model_may_have_arguments_named_like_options(host):
     def model(x, y=None, steps=1, method="plain"):
         assert (steps, method) == (3, "other")
@@ -94,6 +99,7 @@ def test_a_model_may_have_arguments_named_like_options(host):
     assert fit(host, model, data=(x, y, 3, "other"), steps=2).losses == expected
 
 
+@pytest.mark.fast_rows("pyro")
 def test_integers_are_taken_or_named(host):
     x = np.arange(3 * ROWS).reshape(ROWS, 3)
     if host.name == "numpyro":
@@ -126,6 +132,7 @@ HIDDEN = {
 LOGITS = np.array([0.0, 1.0, -1.0], np.float32)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_whole_numbers_are_observations_of_a_bernoulli_by_draws_too(host):
     found = fit(host, binary(host), IN, LABELS % 2, by_draws=True)
     expected = fit(host, binary(host), IN, (LABELS % 2).astype(np.float32))
@@ -150,6 +157,7 @@ def test_what_a_mask_hides_may_be_anything(host, name):
     assert np.isfinite(host.package.loo(found, model, *parts).elpd_loo)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_nan_that_the_model_replaces_is_no_mistake(host):
     def model(x, y=None):
         return host.regression(host.np.nan_to_num(x), y)
@@ -158,6 +166,7 @@ def test_nan_that_the_model_replaces_is_no_mistake(host):
     assert found.losses == fitted(host, model, changed(IN, (4, 1), 0), OUT, steps=2).losses
 
 
+@pytest.mark.fast_rows("pyro")
 def test_one_row_is_enough(host):
     assert np.isfinite(fitted(host, host.regression, IN[:1], OUT[:1], steps=2).loss)
     one = host.package.predict(host.regression, trained(host.name), host.array(IN[:1]))

@@ -40,6 +40,21 @@ def test_the_table_has_more_than_thirty_mistakes():
     assert not {*DATA} & {*CALLS}
 
 
+@pytest.mark.slow_rows(
+    "numpyro-NaN among observations, in mini-batches",
+    "numpyro-NaN among held-out observations",
+    "numpyro-NaN among observations left out",
+    "numpyro-NaN among new inputs",
+    "numpyro-a negative label",
+    "numpyro-a label beyond the classes",
+    "numpyro-forgotten counts",
+    "numpyro-new rows of a vector by row",
+    "numpyro-new rows of an effect by row",
+    "numpyro-new inputs with other columns, of a matrix",
+    "numpyro-observations that cannot be left out",
+    "numpyro-forgotten observations*",
+    "numpyro-a start of another model",
+)
 @pytest.mark.filterwarnings("ignore:Found .*vars in", "ignore:nothing is observed")
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_named_with_its_remedy(host, name):

@@ -35,6 +35,7 @@ def test_frameworks_agree(array):
     np.testing.assert_allclose(affine_squared(x, matrix), X @ (MATRIX**2).T, rtol=2e-5)
 
 
+@pytest.mark.fast_rows("*-asarray0", "*-as_tensor", "lead1-1-asarray1")
 @pytest.mark.parametrize("array", [np.asarray, torch.as_tensor, jnp.asarray])
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("lead", [(), (5,), (2, 5), (10_000,)])
@@ -62,6 +63,7 @@ def test_row_sums_have_the_precision_of_the_dtype():
     assert row_sums(jnp.ones((3, 0))).tolist() == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.fast_rows("7")
 @pytest.mark.parametrize("columns", [1, 7])
 def test_blocks_give_what_the_whole_gives(columns):
     rows = (LARGE + 1) * BLOCK // columns + 5
@@ -113,6 +115,7 @@ def exact_with_slopes(name, mean, variance):
     return [part.detach().numpy() for part in (*moments, *slopes)]
 
 
+@pytest.mark.fast_rows("relu-*", "gelu-*")
 @pytest.mark.parametrize(
     ("name", "width", "tolerances"),
     [

@@ -102,6 +102,7 @@ def of_closure(scales):
     return model
 
 
+@pytest.mark.slow
 def test_a_changed_list_in_a_closure_is_seen(compilations):
     scales = {"prior": [1.0]}
     model = of_closure(scales)
@@ -121,6 +122,7 @@ def model(x, y=None):
 """
 
 
+@pytest.mark.slow
 def test_a_model_that_a_notebook_defines_again_is_seen(compilations):
     for prior in (1.0, 0.1):
         cell = {"numpyro": numpyro, "dist": dist, "__name__": "__main__"}
@@ -128,6 +130,7 @@ def test_a_model_that_a_notebook_defines_again_is_seen(compilations):
         np.testing.assert_allclose(location(cell["model"]), exact(prior=prior), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_handlers_around_the_model_and_the_fit_are_seen(compilations):
     location(model)
     compilations.clear()
@@ -139,6 +142,7 @@ def test_handlers_around_the_model_and_the_fit_are_seen(compilations):
     assert compilations
 
 
+@pytest.mark.slow
 def test_nothing_keeps_a_model_alive(compilations):
     model = of_closure({"prior": [1.0]})
     found = weakref.ref(model)
@@ -150,6 +154,7 @@ def test_nothing_keeps_a_model_alive(compilations):
 
 def test_at_most_so_many_models_are_kept(monkeypatch):
     monkeypatch.setattr(programs, "_KEPT", programs.OrderedDict())
+    monkeypatch.setattr(programs, "MOST", 4)
     for scale in range(programs.MOST + 3):
         Programs(float(scale)).run("twice", lambda x: 2 * x, jnp.ones(2))
     assert len(programs._KEPT) == programs.MOST
@@ -264,6 +269,7 @@ def of_selected_rows(x, shown, y=None):
         numpyro.sample("y", dist.Normal(w * chosen, 0.3), obs=None if y is None else y[shown])
 
 
+@pytest.mark.slow
 def test_data_are_constants_where_a_model_looks_at_their_numbers():
     for shown in (X > 0, X < 0.5):
         guide = numpyro_moments.DVIGuide()
@@ -278,6 +284,7 @@ def test_data_are_constants_where_a_model_looks_at_their_numbers():
         assert numpyro_moments.loo(result, of_selected_rows, *data).n_data_points == shown.sum()
 
 
+@pytest.mark.slow
 def test_draws_of_other_data_are_not_compiled_for(compilations):
     for y in (Y, 2 * Y):
         compilations.clear()

@@ -13,11 +13,19 @@ from tests.checks.general import GENERAL, check_oracle, meetings
 pytestmark = pytest.mark.filterwarnings("error")
 
 
+@pytest.mark.slow_rows(
+    "einsum_*-frameworks",
+    "*_diagonal-frameworks",
+    "stack_of_slices-frameworks",
+    "gather-frameworks",
+    "take-frameworks",
+)
 @pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], LAYERS))
 def test_property(check, case):
     check(case)
 
 
+@pytest.mark.slow_rows("*_diagonal-frameworks", "rms_norm-frameworks")
 @pytest.mark.parametrize(("check", "case"), meetings(GENERAL, NORMALISATIONS))
 def test_property_of_an_approximation(check, case):
     check(case)

@@ -19,6 +19,9 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow_rows(
+    "convolution_*-frameworks", "pool_*-frameworks", "sum_of_positions_and_batch-frameworks"
+)
 @pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], WINDOWS))
 def test_property(check, case):
     check(case)
@@ -29,6 +32,7 @@ def test_property_of_an_extreme(check, case):
     check(case)
 
 
+@pytest.mark.fast_rows("sizes1-*")
 @pytest.mark.parametrize("strides", [(2, 2), (3, 1), (1, 4)])
 @pytest.mark.parametrize("sizes", [(5, 5), (1, 2), (4, 3)])
 def test_phases_sum_to_the_strided_convolution(strides, sizes):

@@ -226,6 +226,7 @@ def test_the_jackknife_takes_the_bias_of_a_logarithm_out():
     assert np.mean(found[:, 1] ** 2) == pytest.approx(found[:, 0].var(), rel=0.3)
 
 
+@pytest.mark.slow
 def test_looks_are_pooled_before_the_bias_is_taken_out():
     """The mean of the looks keeps the bias of each, which no number of looks makes less."""
     draws = np.random.default_rng(1).normal(size=(100, 32, 4, 1)) * 1.5
@@ -256,6 +257,7 @@ def test_particles_are_added_until_they_tell_one_per_cent(bias, share_off):
     assert all(each.is_precise for each in found)
 
 
+@pytest.mark.fast_rows("0.4-False")
 @pytest.mark.parametrize(("shape", "is_off"), [(1.6, True), (0.4, False)])
 def test_a_mean_that_does_not_settle_contradicts_a_smaller_loss(shape, is_off):
     """Of Pareto losses of shape 1.6 most draws are small, and three standard errors hide the rest.

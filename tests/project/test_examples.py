@@ -13,10 +13,10 @@ import torch
 
 from moment_calculus.objectives import by_draws
 from numpyro_moments.sites.traces import bind
-from tests.checks.marks import slow, with_slow
+from tests.checks.marks import slow
 from tests.oracles.numpyro_samples import perturbed
 
-BACKENDS = ["pyro", "numpyro"]
+BOTH_ARE_SLOW = pytest.mark.parametrize("backend", [slow("pyro"), slow("numpyro")])
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +62,7 @@ def regression_on_toy_data(data, options):
     return out.read_text()
 
 
+@pytest.mark.fast_rows("dvi")
 @pytest.mark.parametrize("method", ["dvi", "ddvi", "mcvi"])
 def test_uci_regression(method, data):
     summary = json.loads(regression_on_toy_data(data, f"--method {method} --splits 2"))
@@ -71,7 +72,7 @@ def test_uci_regression(method, data):
     assert 5 < summary["rmse"]["mean"] < 500
 
 
-@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
+@BOTH_ARE_SLOW
 def test_uci_regression_is_reproducible(backend, data):
     """By the method that draws; in NumPyro the only run, since XLA compiles each."""
     options = f"--method mcvi --backend {backend} --splits 1 --first-split 1"
@@ -175,7 +176,7 @@ def test_demo(backend, comparisons, tmp_path, capsys):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
+@BOTH_ARE_SLOW
 def test_uci_dropout(backend, data, tmp_path, monkeypatch):
     import uci_dropout
 
@@ -206,7 +207,7 @@ def test_uci_uncertain_inputs(data, tmp_path):
         assert scores[0]["mean"] != scores[1]["mean"]
 
 
-@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
+@BOTH_ARE_SLOW
 def test_uci_tridiagonal(backend, data, tmp_path):
     import uci_tridiagonal
 
@@ -240,7 +241,7 @@ def digits(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
+@BOTH_ARE_SLOW
 def test_mnist_tridiagonal(backend, digits):
     import mnist_tridiagonal
 
@@ -277,7 +278,7 @@ def test_calibration_and_intervals():
     assert found["wider_if_wrong"] == 1
 
 
-@pytest.mark.parametrize("backend", with_slow(BACKENDS, "numpyro"))
+@BOTH_ARE_SLOW
 def test_mnist_attacks(backend, digits, monkeypatch):
     """Digits are learnt without dropout."""
     import mnist_attacks

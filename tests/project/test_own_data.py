@@ -28,6 +28,7 @@ def write(rows=200):
     np.savetxt("data.csv", np.column_stack([x, useless, y]), delimiter=",", header="x,useless,y")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lines", [pytest.param(PYRO, id="pyro"), pytest.param(NUMPYRO, id="numpyro", marks=SLOW)]
 )

@@ -77,6 +77,7 @@ def by_rows(alpha, weights):
     return sum(cavity_by_quadrature(alpha, ROWS, row, NOISE, LOC, SCALE) for row in rows)
 
 
+@pytest.mark.fast_rows("numpyro-0.5-", "numpyro-0.7-scale", "pyro-0.5-", "pyro-0.7-mask")
 @pytest.mark.parametrize(
     ("alpha", "kind"), [(0.0, ""), (0.5, ""), (1.0, ""), (0.7, "scale"), (0.7, "mask")]
 )

@@ -67,6 +67,7 @@ def of_host(host):
     return Distributions()
 
 
+@pytest.mark.fast_rows("pyro-Dirichlet 2", "pyro-LKJ matrix 3", "numpyro-Dirichlet 2")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PRIORS)
 def test_divergences(host, name):
@@ -154,6 +155,7 @@ def log_densities(centre, covariances, roots):
     return terms.sum(-1)
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-covariance")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", CENTRED)
 def test_vectors_with_random_correlations(host, name):
@@ -179,6 +181,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_effects_under_a_random_factor(host, name):
@@ -220,6 +223,7 @@ CLASSES = np.array([0, 2, 2, 1])
 COUNTS = np.array([3.0, 1.0, 4.0])
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-counts")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["classes", "counts", "rows", "repeated"])
 def test_classes_with_a_dirichlet_prior(host, name):

@@ -111,6 +111,7 @@ def test_the_logarithm_of_a_product_is_the_sum_of_logarithms(host, name):
     np.testing.assert_allclose(loss, exact, rtol=1e-7)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_a_curve_that_may_be_negative_is_refused_with_its_line(host):
     pole = lambda np, a, b, x: np.exp(a) / (np.exp(b) - 2 * x)  # noqa: E731
     model = model_of(host, pole, lambda dist, mean: dist.Normal(mean, NOISE))

@@ -40,6 +40,15 @@ IN_NUMPYRO = [
 ]
 
 
+@pytest.mark.slow_rows(
+    "pyro-TridiagonalGuide-sampled-BBAlpha*",
+    "pyro-Auto*-sampled-*",
+    "pyro-hand-written-sampled-*",
+    "pyro-MCDropoutGuide-sampled-*",
+    "numpyro-DVIGuide-sampled-*",
+    "numpyro-TridiagonalGuide-sampled-*",
+    "numpyro-Auto*",
+)
 @pytest.mark.parametrize(
     ("host", "guide", "flow", "objective"),
     [*(("pyro", *cell) for cell in CELLS), *(("numpyro", *cell) for cell in IN_NUMPYRO)],

@@ -96,6 +96,7 @@ def predictions(host, name, propagation):
     return Found(**jax.tree.map(np.asarray, vars(found)))
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-an event in a plate")
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_draws_predict_what_the_closed_form_does(host, name):
     with doubles(host):

@@ -36,6 +36,7 @@ def own(host, alpha, count, **options):
     return host.language.infer.RenyiELBO(alpha=alpha, num_particles=count, **options)
 
 
+@pytest.mark.fast_rows("numpyro-2.0", "pyro-2.0")
 @ORDERS
 def test_many_draws_are_near_the_bound(host, alpha):
     """At α = 0 it is the log evidence."""
@@ -48,6 +49,7 @@ def test_many_draws_are_near_the_bound(host, alpha):
         assert bound == pytest.approx(-0.5 * (evidence + quadratic), rel=1e-12)
 
 
+@pytest.mark.fast_rows("numpyro-0.5", "pyro-0.5")
 @ORDERS
 def test_few_draws_have_the_mean_of_the_hosts_own(host, alpha):
     model, count = regression(host), 100

@@ -74,6 +74,7 @@ def test_prior_sensitivities_are_the_response_to_their_parameters(case):
         close(sensitivity["weight"][parameter], expected, 1e-6)
 
 
+@pytest.mark.fast_rows("pyro-*")
 def test_moments_of_functions_and_deterministic_sites(case):
     _, known, found = case
     covariance = np.asarray(found.covariance("weight"))
@@ -93,6 +94,7 @@ def test_moments_of_functions_and_deterministic_sites(case):
     np.testing.assert_allclose(both["one"].variance, moments.variance, rtol=1e-12)
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-bernoulli")
 def test_predictions_have_the_corrected_variance(case):
     host, known, found = case
     fresh_rows = np.random.default_rng(5).normal(size=(7, 3))

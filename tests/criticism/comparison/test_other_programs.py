@@ -79,6 +79,7 @@ def test_chains_have_the_trained_parameters(host):
     assert np.abs(site.difference).max() < 5 * site.error.max()
 
 
+@pytest.mark.fast_rows("pyro")
 def test_chains_have_whole_plates(host):
     found = compared(host, with_effects(host), FEW, steps=5)
     draws = found.inference_data["NUTS"].posterior
@@ -122,6 +123,7 @@ def places():
     return jnp.linspace(0.1, 2.0, PARTICLES)
 
 
+@pytest.mark.fast_rows("expanded", "events")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_particle_draws_from_its_own_distribution(name):
     """And those of continuous ones do not share their noise."""

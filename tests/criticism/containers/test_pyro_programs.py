@@ -56,6 +56,7 @@ def trained(model, guide, *data, steps=20):
     return guide
 
 
+@pytest.mark.fast_rows("Grouped")
 @pytest.mark.parametrize("make", [autoguide.AutoNormalMessenger, Grouped, listed])
 def test_importance_weights_of_other_guides_have_the_evidence(make):
     guide = trained(model, make(model), x, y, steps=300)

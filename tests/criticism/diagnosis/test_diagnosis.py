@@ -39,6 +39,7 @@ def diagnosed(host, model, x, y, guide=None, held_out=None, verbose=False, **opt
         )
 
 
+@pytest.mark.fast_rows("pyro")
 def test_nothing_speaks_against_an_exact_posterior(host, capsys):
     found = diagnosed(host, regression(host), APART, APART @ [1.0, -2.0] + NOISE)
     assert found.is_good

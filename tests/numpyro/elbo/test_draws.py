@@ -85,6 +85,7 @@ def losses(model, keys=(1, 2), **options):
     return of(jax.vmap(random.key)(jnp.array(keys))).tolist()
 
 
+@pytest.mark.fast_rows("*-plate0", "normal-plate1")
 @pytest.mark.parametrize("plate", [{}, {"subsample_size": 4}])
 @pytest.mark.parametrize("name", SILENT)
 def test_silent_draws_are_refused(name, plate):

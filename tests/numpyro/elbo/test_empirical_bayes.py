@@ -64,6 +64,7 @@ def test_it_is_the_distribution_of_the_pyro_side(shape, alpha, beta, batch):
     assert (ours.alpha, ours.beta) == (theirs.alpha, theirs.beta)
 
 
+@pytest.mark.slow
 def test_samples_have_the_marginal_scale_and_share_their_variance():
     # The second set's precision underflows: its hyperprior reaches down to zero.
     prior = EmpiricalBayesNormal([2], alpha=jnp.array([4.0, 0.01]), beta=6.0)

@@ -85,6 +85,7 @@ def subsampled(x, y, size=5):
         numpyro.sample("obs", dist.Normal(local + part @ w, 0.5), obs=y[index])
 
 
+@pytest.mark.fast_rows("AutoNormal")
 @pytest.mark.parametrize("make_guide", [DVIGuide, AutoNormal])
 def test_subsampled_local_latents_average_to_the_whole(make_guide):
     """Every subsample of a partition, so that the average is exact: no sampling error at all."""
@@ -165,6 +166,7 @@ def gamma_guide(x, y):
     numpyro.sample("precision", dist.Gamma(9.0, 4.0))
 
 
+@pytest.mark.slow
 def test_named_sites_are_sampled():
     """A Gamma has reparameterised draws, but no Gaussian behind it."""
     assert_equals_trace_elbo(root_of_a_rate, DVIGuide(init_scale=0.2), X, Y)

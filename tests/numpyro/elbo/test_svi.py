@@ -94,6 +94,7 @@ def test_losses_of_sites_sum_to_the_loss():
     assert sum(apart.values()) == pytest.approx(float(total), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_vmap_over_seeds_and_over_an_ensemble():
     """Parameters of several guides at once, with a step each."""
     x, y = models.data()

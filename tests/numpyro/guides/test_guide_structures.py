@@ -76,6 +76,7 @@ def pair(request):
     return model, guide, host, made_up(shapes)
 
 
+@pytest.mark.fast_rows("scaled_and_masked", "nested_plates", "flax_nnx", "equinox")
 def test_parameters_have_the_shapes_of_the_latent_sites(pair):
     model, _, _, params = pair
     assert {name: value.shape for name, value in params.items()} == {
@@ -85,6 +86,7 @@ def test_parameters_have_the_shapes_of_the_latent_sites(pair):
     }
 
 
+@pytest.mark.fast_rows("scaled_and_masked", "random_walk", "flax_nnx", "equinox")
 def test_sites_and_summaries_are_those_of_autonormal(pair):
     model, guide, host, params = pair
 
@@ -102,6 +104,7 @@ def test_sites_and_summaries_are_those_of_autonormal(pair):
     assert_same(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", ["subsampled"], indirect=True)
 def test_host_objectives_and_predictive_see_the_same_as_with_autonormal(pair):
     model, guide, host, params = pair

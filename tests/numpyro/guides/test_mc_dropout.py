@@ -95,6 +95,7 @@ def predicted(model, guide, params):
     return evaluated(moments, params)
 
 
+@pytest.mark.fast_rows("equinox")
 @pytest.mark.parametrize("name", TRAININGS)
 def test_training(name):
     model, options = TRAININGS[name]
@@ -142,6 +143,7 @@ def test_other_sites():
             assert ((spread > 1e-6) == (others == "mean_field")).all()
 
 
+@pytest.mark.slow
 def test_predictive_of_the_host():
     """Each row has the right marginal: mean and variance over draws are the predicted ones."""
     guide, params = started(flax_network)
@@ -182,6 +184,7 @@ def test_relaxed_masks_are_differentiable():
     assert {name for name, slope in slopes.items() if jnp.any(slope)} == {"w_auto_loc", "w_auto_p"}
 
 
+@pytest.mark.slow
 def test_it_is_no_prior_of_new_data():
     options = {"steps": 1, "progress_bar": False, "by_draws": False}
     earlier = fit(by_hand, MCDropoutGuide(), X, Y, **options)
@@ -199,6 +202,7 @@ SPELLINGS = {
 }
 
 
+@pytest.mark.slow
 def test_spellings_of_a_linear_map():
     def model(x, y=None):
         for name, spelled in SPELLINGS.items():

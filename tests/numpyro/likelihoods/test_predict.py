@@ -92,6 +92,7 @@ def test_sites_of_local_latents_and_of_new_plates():
     assert predict(model, guide, params, X)["obs"].mean.shape == (len(X),)
 
 
+@pytest.mark.slow
 def test_constants_of_numpy_as_cut_points_under_jit():
     def ordinal(x, y=None):
         fn = dist.OrderedLogistic(x @ weights(), np.array([-0.5, 0.6]))

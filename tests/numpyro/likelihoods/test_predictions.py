@@ -68,6 +68,7 @@ def answers(attributes, predicted, *arrays):
     return SimpleNamespace(**values, credible_interval={uncertainty.MASS: interval}.get)
 
 
+@pytest.mark.fast_rows("LogNormal, scale")
 @pytest.mark.parametrize("name", ["LogNormal, scale", "truncated Normal"])
 def test_continuous_distributions(name):
     def program(*moments):
@@ -83,6 +84,7 @@ def test_continuous_distributions(name):
     check_draws(draws, quantiles)
 
 
+@pytest.mark.slow
 def test_counts():
     name, counts = "Poisson, exp", np.arange(81)
 
@@ -100,11 +102,13 @@ def test_counts():
     check_frequencies(draws, probabilities[:6])
 
 
+@pytest.mark.slow
 def test_uncertainty_against_quadrature():
     found = answers(UNCERTAINTY, lambda *moments: of_case("StudentT", *moments), *MOMENTS)
     uncertainty.check_uncertainty("StudentT", found)
 
 
+@pytest.mark.slow
 def test_single_precision():
     with jax.enable_x64(False):
         moments = (np.float32(part) for part in MOMENTS)
@@ -216,6 +220,7 @@ def test_particles_of_random_parameters_or_of_none_are_refused():
             SampledPrediction("y", fn)
 
 
+@pytest.mark.slow
 def test_observations_of_three_random_parameters_are_drawn():
     student = lambda a, b, c: dist.StudentT(6 + jnp.exp(a), b, jnp.exp(0.5 * c))  # noqa: E731
     fn = distribution(student, *map(latent, "abc"))

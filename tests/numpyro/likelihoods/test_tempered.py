@@ -76,6 +76,7 @@ def sites_of(row, moments):
 POWERS = (0.0, 1e-6, 0.5)
 
 
+@pytest.mark.slow
 def test_data_of_several_observations_agree_with_the_pyro_front_end():
     rows = data(dist, jnp.asarray)
 
@@ -122,6 +123,7 @@ def test_masks_exclude_what_is_missing():
     assert jnp.isfinite(gradient).all()
 
 
+@pytest.mark.slow
 def test_observations_outside_the_support_have_no_density():
     fn = distribution(lambda f: dist.Poisson(jnp.exp(f), validate_args=True), latent())
     with pytest.warns(UserWarning, match="support"):

@@ -35,6 +35,7 @@ def loops_in(program, *shapes):
     return any(equation.primitive.name == "scan" for equation in equations)
 
 
+@pytest.mark.fast_rows("residual_layer-diagonal")
 @pytest.mark.parametrize(
     ("step", "covariance"),
     [(relu_layer, "full"), (relu_layer, "diagonal"), (residual_layer, "diagonal")],
@@ -147,6 +148,7 @@ def test_derivatives_of_a_loop_equal_those_of_the_python_loop():
         np.testing.assert_allclose(left, right, atol=1e-10, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_no_tracer_leaves_a_loop():
     looped, _ = layers(lambda: jnp.asarray(X), relu_layer)
     weights = uncertain(STEPS, WIDTH, WIDTH)

@@ -97,6 +97,7 @@ def initialised(guide):
     return guide
 
 
+@pytest.mark.fast_rows("batch-*", "vector-diagonal", "shift-*", "loop-*")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_every_spelling_equals_the_closed_form(name, covariance):
@@ -171,6 +172,7 @@ def sampled(model):
     return svi.guide, params, draws.mean(), draws.std() / DRAWS**0.5
 
 
+@pytest.mark.fast_rows("random_gain-diagonal")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("model", with_slow(MODELS, second_order, random_drift, vector_states))
 def test_chains_against_samples(model, covariance):
@@ -181,6 +183,7 @@ def test_chains_against_samples(model, covariance):
     assert abs(found - mean) < 4 * error
 
 
+@pytest.mark.slow
 def test_a_guide_of_the_host_equals_the_closed_form():
     guide = initialised(AutoNormal(scanned))
     found = by_numpy(negative_elbo(scanned, guide))({"z_auto_loc": LOC, "z_auto_scale": SCALE}, Y)

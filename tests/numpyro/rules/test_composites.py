@@ -43,6 +43,7 @@ NEAR_MISSES = NOT_SOFTMAX | {
 }
 
 
+@pytest.mark.fast_rows("diagonal")
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_spellings_equal_the_pyro_front_end(covariance):
@@ -115,6 +116,7 @@ def test_groups_drop_the_covariance_as_on_the_pyro_side():
         in_jax(ROWS["group norm: by hand"][0], "full", propagate_traced)
 
 
+@pytest.mark.fast_rows("diagonal")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_variance_of_a_sample_has_another_scale(covariance):
     """n − 1 in place of n: another scale, and another share of ε."""

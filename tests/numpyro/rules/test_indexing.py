@@ -92,6 +92,7 @@ def check(result: Moments, given: Moments, places: np.ndarray, name: str = "") -
         np.testing.assert_allclose(result.covariance, expected, **EXACT, err_msg=name)
 
 
+@pytest.mark.fast_rows("diagonal")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("mode", ["full", "diagonal"])
 def test_moments_move_as_the_array_does(mode):
@@ -119,6 +120,7 @@ def test_indices_that_are_known_at_run_time_only():
         check(result, given, np.asarray(expected), name)
 
 
+@pytest.mark.fast_rows("diagonal")
 @pytest.mark.parametrize("name", DROPPED)
 def test_a_warning_where_features_and_batch_mix(name):
     given = moments()

@@ -220,6 +220,7 @@ def sites_of(elbo, handler, *program):
     return dict(capture.trace.nodes)
 
 
+@pytest.mark.fast_rows("scales")
 @pytest.mark.parametrize("hidden", [None, "locs", "scales"])
 def test_handlers_see_the_parameters_of_the_eager_program(hidden):
     model, guide = models.sequential(), DVIGuide()

@@ -65,11 +65,15 @@ CASES += [("heteroscedastic", "backward"), ("classifier", "backward"), ("residua
 CASES += [slow("repeated", "backward")]
 
 
+@pytest.mark.fast_rows(
+    "mlp-*", "function-*", "hierarchy-diagonal", "subsampled-diagonal", "classifier-*"
+)
 @pytest.mark.parametrize(("kind", "covariance"), [*CASES, slow("residual", "full")])
 def test_equals_the_eager_program(kind, covariance, double_precision):
     _assert_equals_the_eager_program(kind, covariance)
 
 
+@pytest.mark.fast_rows("function-full")
 @pytest.mark.parametrize(("kind", "covariance"), [("function", "full"), ("classifier", "diagonal")])
 def test_equals_the_eager_program_in_single_precision(kind, covariance):
     _assert_equals_the_eager_program(kind, covariance)
@@ -101,6 +105,7 @@ def neuron(x, y):
         pyro.sample("obs", dist.Normal(b * torch.relu(x @ w), 0.3), obs=y)
 
 
+@pytest.mark.slow
 def test_inductor_equals_the_eager_program():
     guide, elbo, eager = DVIGuide(init_scale=0.2), make(inductor), DeterministicELBO()
     assert_same(elbo, eager, neuron, guide, X, Y)

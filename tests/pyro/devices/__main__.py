@@ -1,11 +1,13 @@
-"""Run everything on both devices, and mutants on the second: ``python -m tests.pyro.devices``.
+"""Run what is named on both devices, and mutants on the second: ``python -m tests.pyro.devices``.
 
-It prints, as JSON, the results of each run by device, or the error.
+It prints, as JSON, the results of each run by device, or the error; without names, of all.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Collection
 from typing import Any
 
 from tests.pyro.devices.backend import HERE
@@ -20,15 +22,14 @@ def outcome(run: str, device: Any) -> list[Any] | str:
         return f"{type(error).__name__}: {error}"
 
 
-def main() -> None:
-    found: dict[str, Any] = {
-        "runs": {run: [outcome(run, "cpu"), outcome(run, HERE)] for run in RUNS}
-    }
-    found["mutants"] = {}
-    for name, mutant in MUTANTS.items():
+def main(names: Collection[str]) -> None:
+    found: dict[str, Any] = {"runs": {}, "mutants": {}}
+    for run in (run for run in RUNS if run in names):
+        found["runs"][run] = [outcome(run, "cpu"), outcome(run, HERE)]
+    for name, mutant in ((name, mutant) for name, mutant in MUTANTS.items() if name in names):
         with mutated(mutant):
             found["mutants"][name] = [outcome(mutant.run, "cpu"), outcome(mutant.run, HERE)]
     print(json.dumps(found))
 
 
-main()
+main(sys.argv[1:] or [*RUNS, *MUTANTS])

@@ -15,10 +15,10 @@ from tests.pyro.devices.mutants import MUTANTS
 from tests.pyro.devices.programs import RUNS
 
 
-def printed_by(module):
+def printed_by(module, *names):
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", module],
+        [sys.executable, "-W", "ignore", "-m", module, *names],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -29,10 +29,16 @@ def printed_by(module):
 
 
 @pytest.fixture(scope="module")
-def found():
-    return printed_by("tests.pyro.devices")
+def found(request):
+    """The results that the chosen tests ask for."""
+    items = [item for item in request.session.items if item.path == request.path]
+    rows = [item.callspec.params for item in items if hasattr(item, "callspec")]
+    mutants = [row["name"] for row in rows if "name" in row]
+    runs = [row["run"] for row in rows if "run" in row]
+    return printed_by("tests.pyro.devices", *mutants, *runs, *(MUTANTS[n].run for n in mutants))
 
 
+@pytest.mark.fast_rows("relu", "tanh", "classifier", "turned", "storage")
 @pytest.mark.parametrize("run", RUNS)
 def test_both_devices_agree(found, run):
     expected, result = found["runs"][run]
@@ -43,6 +49,7 @@ def test_both_devices_agree(found, run):
         np.testing.assert_allclose(result, expected, rtol=1e-10)
 
 
+@pytest.mark.fast_rows("constants", "index")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_tensor_on_the_cpu_is_noticed(found, name):
     mutant = MUTANTS[name]

@@ -76,6 +76,15 @@ CASES = {
 }
 
 
+@pytest.mark.fast_rows(
+    "layer norm, diagonal",
+    "batch norm",
+    "dropout",
+    "identity",
+    "branches",
+    "pooled",
+    "attention of features",
+)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore:.*mixes the feature axis")
 def test_elbo_agrees_with_samples(name):

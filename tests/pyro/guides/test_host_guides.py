@@ -133,6 +133,7 @@ def test_flows_are_refused_or_drawn_whole():
     assert abs(draws.mean() - expected) < 4 * (error**2 + draws.var() / 4) ** 0.5
 
 
+@pytest.mark.fast_rows("AutoDiagonalNormal")
 @pytest.mark.parametrize("name", ["AutoDiagonalNormal", "AutoNormalMessenger", "AutoStructured"])
 def test_mixed_sites_draw_only_what_is_named(name):
     guide = MEAN_FIELD[name](with_noise)

@@ -53,6 +53,7 @@ def below(fn, value):
     return fn.cdf(value)
 
 
+@pytest.mark.fast_rows("LogNormal*", "Cauchy", "Logistic", "Exponential")
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_quantiles_cdf_and_draws_of_continuous_distributions(name):
     torch.manual_seed(0)
@@ -70,6 +71,7 @@ def test_quantiles_cdf_and_draws_of_continuous_distributions(name):
     check_distribution_function(found.cdf, found.quantile(0.3) + 0.1, draws)
 
 
+@pytest.mark.fast_rows("Bernoulli*", "Binomial*", "Poisson, softplus", "Geometric")
 @pytest.mark.parametrize("name", DISCRETE)
 def test_quantiles_cdf_and_draws_of_counts(name):
     torch.manual_seed(0)

@@ -39,6 +39,7 @@ def test_against_quadrature(name):
     uncertainty.check_uncertainty(name, prediction(name))
 
 
+@pytest.mark.fast_rows("StudentT", "Bernoulli")
 @pytest.mark.parametrize("name", ["Normal, scale", "StudentT", "Poisson", "Bernoulli"])
 def test_single_precision(name):
     torch.set_default_dtype(torch.float32)
@@ -160,6 +161,7 @@ def test_counts_beyond_a_largest_one():
     assert Prediction("y", dist.Bernoulli(torch.tensor(0.7))).quantile(0.5) == 1
 
 
+@pytest.mark.slow
 def test_a_network():
     x, y = models.data()
     model, guide = models.Heteroscedastic(), DVIGuide()
