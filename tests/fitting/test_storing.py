@@ -114,6 +114,7 @@ def test_parameters_of_the_model_are_saved_too(host, tmp_path):
     assert float(loaded.params["scale"]) == float(fit.params["scale"]) != 0.5
 
 
+@pytest.mark.slow
 def test_parameters_of_modules_are_saved_too(tmp_path):
     """Those of flax are dictionaries, of which random modules leave descriptions in place."""
     host, path = fresh("numpyro"), tmp_path / "trained.safetensors"

@@ -48,6 +48,7 @@ def gelu_pairs():
     return pairs_of("gelu")
 
 
+@pytest.mark.slow
 def test_gelu_is_exact(gelu_pairs):
     mean, covariance, true = gelu_pairs
     result = matrices(GATE, mean, covariance)

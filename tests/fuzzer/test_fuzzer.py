@@ -19,6 +19,9 @@ pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 HOSTS = {"torch": torch_host(), "jax": jax_host(by_numpy)}
 
 
+@pytest.mark.fast_rows(
+    "generate-full-100", "generate-backward-100", "generate_with_dropout-backward-15"
+)
 @pytest.mark.parametrize(
     ("make", "mode", "count"),
     [
@@ -38,6 +41,17 @@ def test_random_programs(make, mode, count):
     assert sum(one.accepted for one in verdicts) >= 0.8 * count
 
 
+@pytest.mark.slow_rows(
+    "function times the log softmax*-jax-*",
+    "correlated part*-jax-*",
+    "scalar product of a vector and a function of it-jax-*",
+    "sum of weighted channels*-jax-*",
+    "one row of maps*-jax-*",
+    "chain with an array*-jax-*",
+    "log_softmax over the batch-jax-*",
+    "gathered features beside a batch-jax-full",
+    "* of rows repeated-jax-*",
+)
 @pytest.mark.parametrize(
     ("row", "host", "mode"),
     [

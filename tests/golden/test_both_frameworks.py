@@ -1,6 +1,6 @@
 """The golden programs have the same values and gradients in both frameworks, to 1e-10.
 
-One in five programs, and among the slow tests every program once; ``python -m tests.golden agree``
+One in ten programs, and among the slow tests every program once; ``python -m tests.golden agree``
 compares all of them in every mode.
 """
 
@@ -13,7 +13,7 @@ from tests.golden.agreement import covering, difference
 PROGRAMS = covering(programs=16)
 # Of networks full covariance refuses what is not its own, at once; NumPyro traces the others long.
 NETWORKS = [name for name in PROGRAMS if name.startswith("network")]
-FAST = {*PROGRAMS[: -len(NETWORKS) : 5], NETWORKS[0]}
+FAST = {*PROGRAMS[: -len(NETWORKS) : 10], NETWORKS[0]}
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,7 @@ def test_densities_agree_with_a_product_of_gauss_rules(evaluate, name):
     np.testing.assert_allclose(found, oracle(name), rtol=2e-6)
 
 
+@pytest.mark.slow
 def test_gradients_are_alike_and_finite_where_the_gate_is_certain():
     parts = GATE_MEAN, [0.0, 1.0, 0.0]
     mean, variance = (torch.tensor(part, requires_grad=True) for part in parts)

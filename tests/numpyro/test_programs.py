@@ -87,6 +87,7 @@ def test_steps_of_adam_and_the_check_by_draws_are_kept(compilations):
     assert second.params["w_auto_loc"] == pytest.approx(exact(y=2 * Y)[0], abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_changed_global_is_seen(compilations, monkeypatch):
     location(model)
     monkeypatch.setitem(globals(), "SCALE", 2.0)

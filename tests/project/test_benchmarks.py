@@ -54,6 +54,7 @@ def test_peak_memory(tmp_path):
     assert all(2 < tensors <= peak_memory.LIMIT for tensors in json.loads(out.read_text()).values())
 
 
+@pytest.mark.slow
 def test_dropout_accuracy(tmp_path):
     """Deviations within five per cent; those of the first layer within their standard errors."""
     import dropout_accuracy

@@ -45,6 +45,7 @@ def are_measures(found):
     assert sum(found["reliability"]["count"]) == 12
 
 
+@pytest.mark.slow
 def test_mnist_lenet(tmp_path):
     import mnist_lenet
 

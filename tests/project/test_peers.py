@@ -52,6 +52,7 @@ def test_training_ends_where_the_loss_is_flat(peers):
     assert len(list(losses)) == 7 * peers.BLOCK
 
 
+@pytest.mark.slow
 def test_this_library_is_calibrated_on_the_regression(peers):
     import peers_pyro
 

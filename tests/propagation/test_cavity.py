@@ -212,6 +212,7 @@ def test_guides_without_density_are_refused(host, kind):
     assert "BBAlphaELBO() with its default energy" in raised.value.remedy
 
 
+@pytest.mark.fast_rows("pyro")
 def test_points_that_are_functions_of_draws_have_their_density(host):
     """As the sites of a packed latent vector: under the posterior the ratio is the evidence."""
     automatic, model = host.autoguide, regression(host)

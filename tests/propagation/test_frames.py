@@ -44,7 +44,7 @@ def predicted(host):
     return predicted
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-analytic")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("propagation", ["analytic", "sampled"])
 def test_moments_and_intervals_are_columns(host, predicted, propagation):
     key = {"rng_key": jax.random.key(0)} if (host.name, propagation) == DRAWN else {}

@@ -136,6 +136,7 @@ def test_a_layer_used_twice_is_changed_by_its_first_use():
     assert "forward" not in vars(net.layer)
 
 
+@pytest.mark.slow
 def test_normalised_outputs_and_gradients_agree():
     plain, x = in_torch(norm=True), np.random.default_rng(0).normal(size=(6, 2, 12, 12))
     mean, variance = torch.as_tensor(MEAN), torch.as_tensor(VARIANCE)

@@ -113,6 +113,7 @@ def test_curvatures_are_those_of_differences(size, rho):
     assert float(torch.func.grad(slope)(rho)) == pytest.approx(float(expected), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_torch_and_jax_agree_with_slopes_and_curvatures():
     parts = chain(200)
 

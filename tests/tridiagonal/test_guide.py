@@ -101,6 +101,7 @@ def test_the_bound_of_a_tridiagonal_posterior_is_the_evidence(host, scales, flow
     assert -loss == pytest.approx(evidence, abs=1e-8)
 
 
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("host", "flow"),
     [("pyro", "full"), ("pyro", "diagonal"), ("numpyro", "full")],

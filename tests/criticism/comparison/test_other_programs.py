@@ -70,6 +70,7 @@ def of_two(host):
     return model
 
 
+@pytest.mark.slow
 @IN_PYRO
 def test_chains_have_the_trained_parameters(host):
     found = compared(host, with_parameter(host), method="newton")

@@ -163,6 +163,7 @@ def test_what_accounts_for_its_draws_is_served(name):
     assert first == second
 
 
+@pytest.mark.slow
 def test_subsamples_and_sites_are_drawn():
     assert len(set(losses(regression(lambda x: x, subsample_size=4), range(4)))) > 1
 

@@ -145,6 +145,7 @@ def regression(x, y=None):
         numpyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
 
 
+@pytest.mark.slow
 def test_both_elbos_use_the_optimal_prior_variance():
     """That of ``expected_log_prob``, which is Pyro's."""
 

@@ -108,6 +108,7 @@ def test_a_rate_that_is_no_exponential_is_integrated():
     assert_equals_trace_elbo(model, DVIGuide(init_scale=0.15), X, COUNTS, share=0.001)
 
 
+@pytest.mark.slow
 def test_predicted_variances_know_what_effects_share():
     guide = DVIGuide(shared_scale, init_scale=0.3)
     values = perturbed(guide, X, Y)

@@ -29,6 +29,7 @@ def test_training_lowers_the_loss_without_noise(capsys):
     assert svi.evaluate(states[0], x, y) == svi.evaluate(states[1], x, y)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_one_run():
     x, y = models.data()
     whole, svi = (SVI(models.linear_regression, DVIGuide(), DeterministicELBO()) for _ in range(2))
@@ -60,6 +61,7 @@ OPTIMISERS = {
 }
 
 
+@pytest.mark.fast_rows("numpyro", "jax, the other way round")
 @pytest.mark.parametrize(("svi", "first", "second"), OPTIMISERS.values(), ids=OPTIMISERS)
 def test_optimisers_in_either_place(svi, first, second):
     x, y = models.data()

@@ -58,6 +58,7 @@ def test_line_of_a_function_of_jax_is_where_it_is_called():
     assert where.startswith(f"{__file__}:{line_with(model, '# here')}")
 
 
+@pytest.mark.slow
 def test_second_call_of_one_function_has_its_own_line():
     def model(x):
         first = jax.nn.softplus(jnp.ones(3))

@@ -116,6 +116,7 @@ def test_single_precision_stays_close_to_double():
             close(found, exact, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_batch_by_vmap():
     make, value = CASES["Poisson, exp"]
     means = MEAN + np.arange(2.0)[:, None]

@@ -85,6 +85,7 @@ def test_a_multinomial_is_a_sum_of_categorical_terms():
     close(together, 2 * each[0] + each[1] + np.log(3))
 
 
+@pytest.mark.slow
 def test_sampled_logits_take_their_key_from_the_seed_handler():
     sampled = Propagation(categorical="sample", categorical_draws=20_000)
     fn = distribution(lambda f: dist.CategoricalLogits(f), vector(0.2 * COVARIANCE, sampled))

@@ -76,6 +76,7 @@ def test_every_site_that_is_not_latent():
         close(found["second"].epistemic_variance, 4 * found["first"].epistemic_variance)
 
 
+@pytest.mark.slow
 def test_sites_of_local_latents_and_of_new_plates():
     """A subsampled plate is predicted in the size that the model asks for."""
 

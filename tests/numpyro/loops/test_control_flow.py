@@ -70,6 +70,7 @@ def test_layers_with_stacked_weights_stay_a_loop():
     assert not loops_in(mean(plain), weights.mean)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 def test_scanned_layers_of_flax_equal_the_python_loop():
     linen = pytest.importorskip("flax.linen")

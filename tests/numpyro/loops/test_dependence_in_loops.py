@@ -40,6 +40,7 @@ def test_long_loop_of_shared_randomness_is_refused():
     assert "own slice" in raised.value.remedy
 
 
+@pytest.mark.slow
 def test_long_walk_is_a_loop_whose_results_depend_on_each_other():
     noise = uncertain(300)
     total = lambda e: lax.scan(lambda x, e: (x + e, x + e), jnp.zeros(()), e)  # noqa: E731

@@ -190,6 +190,7 @@ def test_a_guide_of_the_host_equals_the_closed_form():
     np.testing.assert_allclose(found, closed_form(LOC, SCALE, Y), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_long_chain_compiles_to_few_operations():
     long = np.zeros(100)
     guide = DVIGuide(scanned)

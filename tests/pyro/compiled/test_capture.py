@@ -25,6 +25,7 @@ X, Y = models.data()
 pytestmark = pytest.mark.filterwarnings("error::moment_calculus.errors.CaptureWarning")
 
 
+@pytest.mark.slow
 def test_new_signatures_are_captured():
     model, guide = models.sequential(), DVIGuide()
     elbo, eager = make(), DeterministicELBO()

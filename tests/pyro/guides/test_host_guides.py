@@ -121,6 +121,7 @@ def test_point_estimates_give_the_log_joint(make_guide):
     assert all(p.grad.any() for p in guide.parameters())
 
 
+@pytest.mark.slow
 def test_flows_are_refused_or_drawn_whole():
     guide = AutoIAFNormal(linear, hidden_dim=[8])
     with pytest.raises(UnsupportedMoments, match=r"AutoIAF.*(?s:.)*sample_sites=\['w', 'b'\]"):

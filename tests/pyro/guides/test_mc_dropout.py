@@ -114,6 +114,7 @@ def test_quantiles_of_other_sites():
         assert ((low < high) == (others == "mean_field")).all()
 
 
+@pytest.mark.slow
 def test_predictive_of_the_host():
     """Each row has the right marginal: mean and variance over draws are the predicted ones."""
     model, guide = trained()
