@@ -88,6 +88,7 @@ def test_guides_of_the_host_are_drawn():
     assert result["silu"].shape == (5,)
 
 
+@pytest.mark.slow
 def test_the_same_key_gives_the_same_draws():
     one, same, other = (accuracy(jitted, rng_key=jax.random.key(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one["obs.loc"].sampled_mean, same["obs.loc"].sampled_mean)

@@ -107,7 +107,7 @@ def test_a_deep_network_with_diagonal_covariance_is_contradicted(host):
     assert "diagonal" in by_layer.sentence
 
 
-@pytest.mark.fast_rows("pyro-0.5", "numpyro-0.5")
+@pytest.mark.fast_rows("pyro-0.5")
 @pytest.mark.parametrize(
     ("host", "alpha"),
     [("pyro", None), ("pyro", 0.5), ("pyro", 1.0), ("numpyro", 0.5)],
@@ -146,7 +146,7 @@ def test_mini_batches_precisions_and_restarts(host, options):
 MANY = rng.normal(size=(2500, 2)).astype(np.float32)
 
 
-@pytest.mark.fast_rows("pyro-True")
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [True, False])
 @IN_PYRO
 def test_of_many_rows_two_thousand_are_drawn(host, cut):

@@ -187,7 +187,7 @@ def chains(host, model, *data, **kernel):
     return mcmc.get_samples()["weight"]
 
 
-@pytest.mark.fast_rows("pyro-*-False", "numpyro-DVIGuide-False")
+@pytest.mark.fast_rows("pyro-*-False")
 @pytest.mark.parametrize("float64", [False, True])
 @pytest.mark.parametrize("guide", ["DVIGuide", "AutoNormal"])
 def test_chains_start_at_a_fit(host, guide, float64):

@@ -65,6 +65,7 @@ def test_what_is_observed_counts_as_much_as_all_rows(host):
     assert len(set(batches.losses)) == 3
 
 
+@pytest.mark.slow
 @IN_PYRO
 def test_mini_batches_reach_the_posterior_of_all_rows(host):
     exact = host.fit(host.regression, host.x, host.y, method="newton")

@@ -186,7 +186,7 @@ def test_running_averages_are_kept_beside_the_parameters(tmp_path):
     assert jax.tree.all(jax.tree.map(np.array_equal, fit.params, loaded.params))
 
 
-@pytest.mark.fast_rows("pyro-*")
+@pytest.mark.fast_rows("pyro-names1")
 @pytest.mark.parametrize("names", [("loc", "scale"), ("scales", "locs"), ("net.loc", "net.scale")])
 def test_sites_may_have_the_names_of_parameters(host, names):
     """Newton's method pairs locations with scales by the names of the guide's parameters."""

@@ -54,6 +54,7 @@ def predicted(host, model, fit):
     return np.asarray(found["obs"].mean)
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-False")
 @pytest.mark.parametrize("float64", [False, True])
 def test_what_was_saved_comes_back_bit_for_bit(host, tmp_path, float64):
     path = tmp_path / "trained.safetensors"

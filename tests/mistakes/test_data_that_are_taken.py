@@ -41,7 +41,7 @@ def fit(host, model, *parts, **options):
     return host.package.fit(model, host.package.DVIGuide(), *parts, **{**QUICK, **options})
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-a frame and a column")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", KINDS)
 def test_data_of_other_libraries_are_taken(host, name):
     found = fit(host, host.regression, *KINDS[name], steps=1)

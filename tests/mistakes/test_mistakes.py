@@ -67,6 +67,7 @@ def test_a_mistake_is_named_with_its_remedy(host, name):
     assert raised_in(raised.value).startswith(tuple(OWN)), raised_in(raised.value)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_forgotten_observations_are_a_warning_of_fit_at_the_user_s_line(host):
     with pytest.warns(UserWarning, match="nothing is observed.*pass y") as caught:
         fitted(host, host.regression, IN, steps=2)
@@ -74,6 +75,7 @@ def test_forgotten_observations_are_a_warning_of_fit_at_the_user_s_line(host):
     assert found.filename.endswith("models.py")
 
 
+@pytest.mark.fast_rows("pyro")
 def test_observations_that_are_given_are_no_warning(host):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "nothing is observed")
@@ -118,12 +120,14 @@ def test_two_sites_of_one_name_are_named(host):
         fitted(host, model, IN, OUT)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_a_bad_row_of_a_later_mini_batch_is_named_by_its_number(host):
     bad = changed(IN, (17, 0), np.nan)
     with pytest.raises(TypeError, match="row 17, column 0"):
         fitted(host, host.regression, bad, OUT, method="adam", batch_size=5, steps=9)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_the_second_call_is_checked_as_the_first(host):
     model = counts(host)
     fitted(host, model, IN, COUNTS, steps=2)

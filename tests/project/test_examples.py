@@ -157,7 +157,9 @@ def test_analytic_and_sampled_predictions_agree(predictions):
         np.testing.assert_allclose(exact, average, atol=3e-2)
 
 
-@pytest.mark.parametrize(("backend", "comparisons"), [("pyro", 1), slow("numpyro", 2)])
+@pytest.mark.parametrize(
+    ("backend", "comparisons"), [("pyro", 0), slow("pyro", 1), slow("numpyro", 2)]
+)
 def test_demo(backend, comparisons, tmp_path, capsys):
     demo = importlib.import_module("demo")
 
@@ -168,13 +170,14 @@ def test_demo(backend, comparisons, tmp_path, capsys):
     assert summary.count("\n") <= 60
     assert "of 89 unseen patients" in summary
     assert summary.rstrip().endswith(str(picture))
-    demo.main([*options.split(), "--details"])
-    printed = capsys.readouterr().out
-    assert printed.count("latent sites, on the unconstrained space") == comparisons
-    compared = picture.with_name("comparison.png")
-    assert printed.rstrip().endswith(str(compared))
-    for path in (picture, compared):
-        assert path.read_bytes().startswith(b"\x89PNG")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    if comparisons:
+        demo.main([*options.split(), "--details"])
+        printed = capsys.readouterr().out
+        assert printed.count("latent sites, on the unconstrained space") == comparisons
+        compared = picture.with_name("comparison.png")
+        assert printed.rstrip().endswith(str(compared))
+        assert compared.read_bytes().startswith(b"\x89PNG")
 
 
 @BOTH_ARE_SLOW

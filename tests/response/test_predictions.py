@@ -92,6 +92,7 @@ def check(found, draws, slack=0.0):
     np.testing.assert_array_less(np.abs(np.asarray(found) - draws.mean(0)), error + slack)
 
 
+@pytest.mark.slow_rows("pyro-GammaPoisson")
 def test_moments_are_those_of_the_draws(case):
     _, prediction, given = case
     mean = given.mean()

@@ -43,6 +43,7 @@ def close(found, expected, tolerance=1e-3):
     np.testing.assert_allclose(np.asarray(found) / scale, expected / scale, atol=tolerance)
 
 
+@pytest.mark.fast_rows("pyro-*")
 def test_the_covariance_is_the_response_to_a_tilt(case):
     _, known, found = case
     close(found.covariance("weight"), known.changed("tilt", STEP), 1e-6)
@@ -55,6 +56,7 @@ def test_the_covariance_is_the_response_to_a_tilt(case):
     np.testing.assert_allclose(found.correlation("weight"), correlation)
 
 
+@pytest.mark.fast_rows("pyro-*")
 def test_influences_are_the_response_to_weights(case):
     _, known, found = case
     expected = known.changed("weights", STEP)

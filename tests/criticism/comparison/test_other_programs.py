@@ -96,6 +96,7 @@ def test_chains_have_whole_plates(host):
         np.testing.assert_allclose(-np.asarray(energy), lp)
 
 
+@pytest.mark.slow
 @IN_PYRO
 def test_what_has_no_predictions_is_compared_without(host):
     objective = host.package.DeterministicELBO(sample_sites=["weight"])

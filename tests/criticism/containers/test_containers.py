@@ -38,6 +38,7 @@ def drawn(**axes):
     return {"chain": 1, "draw": 50, **axes}
 
 
+@pytest.mark.fast_rows("pyro")
 def test_groups_with_their_dimensions(host):
     data = convert(host, guide_of(host), line(host), X, Y, predictions=(host.array(X[:7]),))
     assert {*groups_of(data)} == {*GROUPS, "predictions", "predictions_constant_data"}
