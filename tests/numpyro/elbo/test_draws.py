@@ -134,6 +134,7 @@ def test_a_noise_that_is_recorded_would_be_predicted():
         predicted(recorded, recorded)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Found vars in model but not guide")
 def test_a_loop_that_draws_what_it_goes_on_with_is_not_predicted():
     """Without observations its states are draws, and all that follows."""

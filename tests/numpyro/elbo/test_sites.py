@@ -85,7 +85,7 @@ def subsampled(x, y, size=5):
         numpyro.sample("obs", dist.Normal(local + part @ w, 0.5), obs=y[index])
 
 
-@pytest.mark.fast_rows("AutoNormal")
+@pytest.mark.slow
 @pytest.mark.parametrize("make_guide", [DVIGuide, AutoNormal])
 def test_subsampled_local_latents_average_to_the_whole(make_guide):
     """Every subsample of a partition, so that the average is exact: no sampling error at all."""

@@ -56,6 +56,7 @@ def test_functions_with_a_closed_form_are_recognised(function, dtype):
     assert is_closed(traced(function, dtype)) == (function is not ROWS["chain"].jax)
 
 
+@pytest.mark.slow_rows("unrolled")
 @pytest.mark.parametrize("name", INTEGRATED)
 def test_what_has_no_closed_form_is_integrated(name):
     assert not is_closed(traced(INTEGRATED[name], np.float64))

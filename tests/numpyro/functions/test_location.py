@@ -98,6 +98,7 @@ def test_cells_of_notebooks_have_lines(file):
     assert refused(names["model"]).location.startswith(f"{file}:3")
 
 
+@pytest.mark.slow
 def test_networks_of_flax_are_skipped_and_named():
     linen = pytest.importorskip("flax.linen")
 

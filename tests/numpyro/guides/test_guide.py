@@ -121,6 +121,7 @@ def part_of_the_data(x):
         numpyro.sample("local", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
 
 
+@pytest.mark.fast_rows("regression-data0")
 @pytest.mark.parametrize(("model", "data"), [(regression, (X, Y)), (part_of_the_data, (X,))])
 def test_a_second_start_from_the_same_key_is_the_first(model, data):
     guide = DVIGuide(model, init_loc_fn=init_to_sample)
@@ -165,6 +166,7 @@ def test_quantiles_rise_where_the_transform_falls():
         assert (jnp.diff(values, axis=0) > 0).all()
 
 
+@pytest.mark.slow
 def test_guides_of_parts_combine():
     def two(x):
         a = numpyro.sample("a", dist.Normal(0.0, 1.0))

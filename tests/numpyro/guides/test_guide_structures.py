@@ -86,7 +86,7 @@ def test_parameters_have_the_shapes_of_the_latent_sites(pair):
     }
 
 
-@pytest.mark.fast_rows("scaled_and_masked", "random_walk", "flax_nnx", "equinox")
+@pytest.mark.fast_rows("scaled_and_masked", "flax_nnx", "equinox")
 def test_sites_and_summaries_are_those_of_autonormal(pair):
     model, guide, host, params = pair
 
@@ -112,6 +112,7 @@ def test_host_objectives_and_predictive_see_the_same_as_with_autonormal(pair):
     assert_same(*both(params))
 
 
+@pytest.mark.fast_rows("subsampled")
 @pytest.mark.parametrize("pair", ["supports", "subsampled"], indirect=True)
 def test_draws_and_distributions_of_the_posterior_agree(pair):
     model, guide, _, params = pair

@@ -27,6 +27,7 @@ def test_draws_are_those_of_numpyro(shape, sample_shape, double):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+@pytest.mark.fast_rows("jit", "<lambda>0")
 @pytest.mark.parametrize("of", [lambda f: f, jax.grad, jax.jit, lambda f: jax.jit(jax.grad(f))])
 def test_functions_of_draws_are_those_of_numpyro(of):
     def result(kind):

@@ -37,6 +37,7 @@ def vector(covariance=COVARIANCE, propagation=None):
     )
 
 
+@pytest.mark.fast_rows("True")
 @pytest.mark.parametrize("low_rank", [False, True])
 def test_multivariate_normal(low_rank):
     factor, diagonal = ROOT[:, :2], np.array([0.3, 0.2, 0.5])

@@ -145,6 +145,7 @@ def test_a_gaussian_prediction_has_the_shape_of_the_site_and_closed_forms():
     assert repr(Prediction("y", fn)) == "Prediction('y', shape=(2, 3))"
 
 
+@pytest.mark.slow
 def test_parameters_of_certain_distributions_may_be_numbers():
     def program():
         counts = Prediction("y", dist.Poisson(3.0).expand([2]))
@@ -197,6 +198,7 @@ def test_draws_and_probabilities_of_classes():
     check_frequencies(draws, expected.T)
 
 
+@pytest.mark.slow_rows("Gumbel*")
 @pytest.mark.parametrize(
     ("name", "question", "refusal"),
     [

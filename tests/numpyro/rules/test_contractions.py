@@ -60,7 +60,7 @@ COLUMNS = {
 }
 
 
-@pytest.mark.fast_rows("columns-*", "vmap_of_layers-*", "einsum-diagonal")
+@pytest.mark.fast_rows("columns-*", "vmap_of_layers-diagonal", "einsum-diagonal")
 @pytest.mark.parametrize(("name", "mode"), crossed_with_slow(COLUMNS, MODES, ("columns", "full")))
 def test_networks_of_columns(name, mode):
     """Whichever axis the features are on, several layers have the moments of rows."""
