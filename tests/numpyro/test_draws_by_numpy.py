@@ -27,7 +27,7 @@ CASES = {
 }
 
 
-@pytest.mark.fast_rows("gamma", "wrapped")
+@pytest.mark.fast_rows("wrapped")
 @pytest.mark.parametrize("name", CASES)
 def test_moments_of_draws(name):
     fn = CASES[name]()

@@ -155,7 +155,7 @@ def log_densities(centre, covariances, roots):
     return terms.sum(-1)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-covariance")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", CENTRED)
 def test_vectors_with_random_correlations(host, name):

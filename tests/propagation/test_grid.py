@@ -41,13 +41,15 @@ IN_NUMPYRO = [
 
 
 @pytest.mark.slow_rows(
-    "pyro-TridiagonalGuide-sampled-BBAlpha*",
+    "pyro-TridiagonalGuide-sampled-*",
     "pyro-Auto*-sampled-*",
     "pyro-hand-written-sampled-*",
     "pyro-MCDropoutGuide-sampled-*",
     "numpyro-DVIGuide-sampled-*",
     "numpyro-TridiagonalGuide-sampled-*",
     "numpyro-Auto*",
+    "numpyro-MCDropoutGuide-*",
+    "numpyro-hand-written-*",
 )
 @pytest.mark.parametrize(
     ("host", "guide", "flow", "objective"),

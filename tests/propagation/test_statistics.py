@@ -15,7 +15,6 @@ from torch import nn
 import numpyro_moments
 import pyro_moments
 from moment_calculus.errors import UnsupportedMoments
-from tests.checks.marks import slow
 
 MEAN, VARIANCE = np.array([0.3, -0.5]), np.array([0.8, 1.7])
 DRAWS = 40_000
@@ -83,7 +82,25 @@ def as_in_flax(part, flattened=False):
     return weight.T
 
 
-@pytest.mark.parametrize("shape", [slow(()), (12, 12)], ids=["pixel", "datum"])
+def test_linear_maps_of_both_hosts_are_initialised_alike():
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)).double()
+    with jax.enable_x64(True):
+        rngs = nnx.Rngs(0)
+        layers = [nnx.Linear(*shape, rngs=rngs, param_dtype=float) for shape in ((2, 3), (3, 2))]
+        for layer, part in zip(layers, plain[::2], strict=True):
+            layer.kernel[...] = jnp.asarray(as_in_flax(part))
+            layer.bias[...] = jnp.asarray(part.bias.detach().numpy())
+        net = nnx.Sequential(layers[0], jax.nn.relu, layers[1])
+        numpyro_moments.initialise_from_statistics(net, jnp.asarray(MEAN), jnp.asarray(VARIANCE))
+        pyro_moments.initialise_from_statistics(plain, *map(torch.as_tensor, (MEAN, VARIANCE)))
+        for layer, part in zip(layers, plain[::2], strict=True):
+            np.testing.assert_allclose(layer.kernel[...], as_in_flax(part), rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(layer.bias[...], part.bias.detach(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(), (12, 12)], ids=["pixel", "datum"])
 def test_layers_of_both_hosts_are_initialised_alike(shape):
     plain, moments = in_torch(), (MEAN, VARIANCE)
     wide = [np.broadcast_to(part, (*shape, 2)) for part in moments]

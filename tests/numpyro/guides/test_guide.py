@@ -178,6 +178,7 @@ def test_guides_of_parts_combine():
     assert start(guide, X).keys() == {"a_auto_loc", "a_auto_scale", "b_auto_loc"}
 
 
+@pytest.mark.slow
 def test_create_plates_follows_the_size_of_the_subsample():
     def model(size):
         with plate(size):

@@ -117,6 +117,7 @@ def test_inductor_equals_the_eager_program():
     assert_same(elbo, eager, neuron, guide, X, Y)
 
 
+@pytest.mark.slow
 def test_svi_trains_as_the_eager_program_does():
     losses = []
     for elbo in (make(), DeterministicELBO()):

@@ -200,6 +200,7 @@ def test_moments_that_do_not_exist_are_not_made_up(df):
     assert (lower < upper).all()
 
 
+@pytest.mark.slow
 def test_moments_and_intervals_of_a_network_match_draws_of_the_host():
     x, y = models.data()
     model, guide = models.Heteroscedastic(), DVIGuide()
