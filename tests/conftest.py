@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import random
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 
@@ -81,8 +82,13 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True)
 def _fresh_pyro():
+    """The same seed in all places; ``pyro.set_rng_seed`` takes milliseconds for devices not in use."""
     pyro.clear_param_store()
-    pyro.set_rng_seed(0)
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(0)
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
 
 
 _STATES = {}

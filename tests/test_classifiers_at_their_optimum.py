@@ -58,7 +58,7 @@ def in_pyro(objective, truth, **options):
     return result.loss, float(drawn), shares.numpy(), by_draws.numpy()
 
 
-@pytest.mark.fast_rows("DeterministicELBO-truth0-options0")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "truth", "options"),
     [

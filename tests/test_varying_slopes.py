@@ -118,6 +118,7 @@ def test_random_covariances_are_drawn_where_they_are_named(host, name):
     assert np.isfinite(fitted(host, name, RANDOM[name][1]).losses).all()
 
 
+@pytest.mark.fast_rows("pyro")
 def test_a_random_kernel_is_refused_as_a_covariance(host):
     refusal = r"covariance matrix(?s:.)*sample_sites=\['height', 'rate'\]"
     with pytest.raises(UnsupportedMoments, match=refusal):

@@ -69,6 +69,7 @@ def in_numpyro(elbo, model, scale):
     return value.item(), np.array([gradient.item() for gradient in gradients.values()])
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-*-100.0")
 @pytest.mark.parametrize("scale", [10.0, 100.0])
 @pytest.mark.parametrize("prior", PRIORS)
 def test_losses_and_gradients_are_no_nan(host, prior, scale):
@@ -137,6 +138,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.fast_rows("*-shape1")
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_nothing(name, shape):
@@ -200,6 +202,7 @@ def test_no_rows_leave_the_divergence_alone(name):
         assert all(np.isfinite(np.asarray(number)).all() for number in numbers.values())
 
 
+@pytest.mark.fast_rows("Normal")
 @pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 @pytest.mark.parametrize("name", ["Normal", "Categorical"])
 def test_no_rows_under_a_full_rank_guide(name):

@@ -50,7 +50,7 @@ def test_newton_finds_the_posterior_of_a_linear_model(host):
     np.testing.assert_allclose(response.covariance("weight"), covariance, rtol=1e-6, atol=1e-10)
 
 
-@pytest.mark.fast_rows("pyro")
+@pytest.mark.slow
 @IN_PYRO_FIRST
 def test_newton_and_lbfgs_meet(host):
     with doubles(host):

@@ -70,7 +70,7 @@ def accuracy(model, guide=None, **options):
     return moment_accuracy(model, guide, X, params=params, **options)
 
 
-@pytest.mark.fast_rows("chain", "dropped", "jitted")
+@pytest.mark.fast_rows("chain", "dropped")
 @pytest.mark.parametrize("model", PROGRAMS, ids=lambda model: model.__name__)
 def test_programs_are_followed(model):
     result = accuracy(model, rng_key=jax.random.key(1))

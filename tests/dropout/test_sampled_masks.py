@@ -119,6 +119,7 @@ def test_every_row_has_masks_of_its_own(host, function, noise):
     assert abs(found.mean() - expected) < 4.5 * (spread / DRAWS / TIMES) ** 0.5
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-dropconnect")
 @pytest.mark.parametrize("noise", SHAPES)
 def test_predictions_of_rows_that_are_mixed(host, noise):
     chances, locations = over_masks(pooled, noise)

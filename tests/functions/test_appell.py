@@ -64,7 +64,7 @@ def test_coefficients_are_derivatives_of_each_other(name):
         torch.testing.assert_close(by_variance, expected, rtol=1e-5, atol=5e-6)
 
 
-@pytest.mark.fast_rows("*-torch-*", "*-jax-elementwise_product")
+@pytest.mark.fast_rows("*-torch-*")
 @pytest.mark.parametrize("combine", [outer, elementwise_product])
 @pytest.mark.parametrize(
     ("names", "framework"),
