@@ -82,7 +82,7 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True)
 def _fresh_pyro():
-    """The same seed in all places; ``pyro.set_rng_seed`` takes milliseconds for devices not in use."""
+    """``pyro.set_rng_seed``, which takes milliseconds for devices that are not in use."""
     pyro.clear_param_store()
     torch.default_generator.manual_seed(0)
     if torch.cuda.is_initialized():

@@ -149,8 +149,7 @@ def predictions_in_numpyro(split, schedule):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("predictions", [predictions_in_pyro, slow(predictions_in_numpyro)])
+@pytest.mark.parametrize("predictions", [slow(predictions_in_pyro), slow(predictions_in_numpyro)])
 def test_analytic_and_sampled_predictions_agree(predictions):
     analytic, sampled = predictions(*noisy_line())
     for exact, average in zip(analytic, sampled, strict=True):
