@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -122,6 +123,15 @@ class Affine(OfOneSource):
             for part, number in zip(parts, numbers, strict=True)
         )
         return affine(move.apply_to(self.source, like), scale, shift)
+
+    def function_first(
+        self, value: Gaussian, apply: Callable[[Gaussian], Gaussian]
+    ) -> Gaussian | None:
+        """Return the function of x by that of its inputs, if scale and shift are numbers."""
+        if not (isinstance(self.scale, int | float) and isinstance(self.shift, int | float)):
+            return None
+        change = lambda part: apply(affine(part, self.scale, self.shift))  # noqa: E731
+        return function_first(self.source, change)
 
     def branches(self, value: Gaussian, parts: Any) -> Any:
         """Return the branches of x, scaled and shifted."""
@@ -297,10 +307,10 @@ class _Applied(Step):
         arrays = value.memo.arrays
         if _Applied not in arrays:
             arrays[_Applied] = self._coefficients(value)
-        inverse = math.prod(pairs.ends(1 / safe_scale(base.variance)))
+        products = (operator.mul(*pairs.ends(part)) for part in arrays[_Applied])
+        inverse, *terms, rest = products
         xp, rho = namespace(between), clipped_correlation(between, inverse)
         # the rest as one term, exact at ρ = 1; where ρ < 0 its signs are unknown
-        *terms, rest = (math.prod(pairs.ends(part)) for part in arrays[_Applied])
         total = xp.clip(rho, min=0.0) * rest
         for term in reversed(terms):
             total = rho * (total + term)
@@ -308,8 +318,10 @@ class _Applied(Step):
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
         base, activation = self.function
+        activation = with_arrays_moved(activation, move.move, base.shape)
+        # A sweep asks for the function of the moved base, not for the moved function.
         return apply_activation(
-            move.apply_to(base, like), with_arrays_moved(activation, move.move, base.shape)
+            move.apply_to(base, like), activation, lambda moved: _with_moments(moved, activation)
         )
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
@@ -317,11 +329,11 @@ class _Applied(Step):
         return from_vector_parts(lambda part: apply_activation(part, activation), base)
 
     def _coefficients(self, value: Gaussian) -> list[Array]:
-        """Return Hermite coefficients, and last the root of the variance that they leave."""
+        """Return 1 / σ of x, Hermite coefficients, and the root of the variance they leave."""
         coefficients, rest = self._hermite(LAG_ORDER), value.variance
         for coefficient in coefficients:
             rest = rest - coefficient * coefficient
-        return [*coefficients, safe_scale(rest)]
+        return [1 / safe_scale(self.function[0].variance), *coefficients, safe_scale(rest)]
 
 
 def _operand(base: Gaussian, activation: Any) -> Operand:
@@ -344,10 +356,14 @@ def apply_activation(
 
 
 def _applied(base: Gaussian, activation: Any) -> Gaussian:
-    if base.propagation.is_backward and not has_arrays(activation):
-        first = base.step.function_first(lambda part: apply_activation(part, activation))
+    if not has_arrays(activation):
+        first = function_first(base, lambda part: apply_activation(part, activation))
         if first is not None:
             return first
+    return _with_moments(base, activation)
+
+
+def _with_moments(base: Gaussian, activation: Any) -> Gaussian:
     mean, variance = with_rule_book(base, activation).moments(base.mean, base.variance)
     carries = base.has_covariance and not base.propagation.is_backward
     covariance = (lambda: _covariance(base, activation, variance)) if carries else None
@@ -359,6 +375,11 @@ def _applied(base: Gaussian, activation: Any) -> Gaussian:
         ties=base.ties,
         propagation=base.propagation,
     )
+
+
+def function_first(base: Gaussian, apply: Callable[[Gaussian], Gaussian]) -> Gaussian | None:
+    """Return a function of a value by that of its inputs, where a sweep backwards needs it."""
+    return base.step.function_first(base, apply) if base.propagation.is_backward else None
 
 
 def _covariance(base: Gaussian, activation: Any, variance: Array) -> Array:

@@ -44,10 +44,8 @@ class Pairs:
 
     def ends(self, array: Array) -> tuple[Array, Array]:
         """Return the entries of an array at both ends, with the kinds on the first axis."""
-        parts, xp = self.grids(array), namespace(array)
-        left, right = zip(*self.kinds, strict=True)
-        first, second = (xp.stack([parts[i] for i in end], axis=0) for end in (left, right))
-        return first, second
+        parts, (left, right) = self.grids(array), zip(*self.kinds, strict=True)
+        return _beside([parts[i] for i in left]), _beside([parts[i] for i in right])
 
     @cached_property
     def offsets(self) -> list[Offset]:
@@ -91,7 +89,12 @@ def pair_covariances(value: Gaussian, pairs: Pairs) -> Array | None:
             return None
         start = tuple(map(min, pairs.starts[first], pairs.starts[second]))
         parts += Pairs((start,), (), pairs.strides, pairs.counts).grids(lagged)
-    return namespace(value.mean).stack(parts, axis=0)
+    return _beside(parts)
+
+
+def _beside(parts: Sequence[Array]) -> Array:
+    """Return arrays along a new first axis; one is not copied."""
+    return parts[0][None] if len(parts) == 1 else namespace(parts[0]).stack(list(parts), axis=0)
 
 
 def lag_covariance(value: Gaussian, offset: Sequence[int]) -> Array | None:

@@ -342,10 +342,11 @@ class Step:
         """
         return None
 
-    def function_first(self, apply: Callable[[Any], Any]) -> Any:
+    def function_first(self, value: Any, apply: Callable[[Any], Any]) -> Any:
         """The function of a value, from that of its inputs; None unless that knows more.
 
         Args:
+            value: the value of this step.
             apply: applies the function, which is the same for every element.
         """
         return None

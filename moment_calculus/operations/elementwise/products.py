@@ -52,7 +52,7 @@ from moment_calculus.operations.elementwise.unary import (
     one_function,
     scale_shift,
 )
-from moment_calculus.operations.shapes.reshaping import broadcast
+from moment_calculus.operations.shapes.reshaping import broadcast, narrow
 from moment_calculus.values import (
     Deferred,
     Gaussian,
@@ -69,7 +69,7 @@ from moment_calculus.values.ancestry import (
     combine_branches,
     from_vector_parts,
 )
-from moment_calculus.values.elementwise import with_rule_book
+from moment_calculus.values.elementwise import function_first, with_rule_book
 from moment_calculus.values.lags import along_features, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import broadcast_shape, overlap, rows_scaled
@@ -258,8 +258,13 @@ class _Product(Step):
         means = [math.prod(shifted(factor.mean, offset)) for factor in self.inputs]
         return first * second + first * means[1] + second * means[0]
 
-    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
-        return multiply_gaussians(*(move.apply_to(part, like) for part in self.inputs))
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
+        first, second = self.inputs
+        dependent = first is not second and overlap(first, second)
+        if dependent and first.propagation.is_backward:
+            return None  # the covariance of moved factors may not be known
+        moved = move.apply_to(first, like)
+        return _multiply(moved, moved if second is first else move.apply_to(second, like))
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
         return from_vector_parts(multiply_gaussians, *self.inputs)
@@ -290,10 +295,24 @@ PRODUCT = register_replaceable("product")
 
 def multiply_gaussians(left: Gaussian, right: Gaussian) -> Gaussian:
     """Multiply two Gaussians by the rule book's replacement, or by :func:`multiply_exactly`."""
+    wide = _of_narrow(left, right) if left.propagation.is_backward else None
+    return _multiply(left, right) if wide is None else wide
+
+
+def _multiply(left: Gaussian, right: Gaussian) -> Gaussian:
     if (rule := left.propagation.replacement(PRODUCT)) is not None:
         first, second, _ = aligned(left, right)
         return rule(first, second).gaussian()
     return multiply_exactly(left, right)
+
+
+def _of_narrow(left: Gaussian, right: Gaussian) -> Gaussian | None:
+    """Return the product of factors that are both repeated as a repeated product; else None."""
+    first, second, shape = narrow(left), narrow(right), broadcast_shape(left.shape, right.shape)
+    if broadcast_shape(first.shape, second.shape) == shape:
+        return None
+    axis = aligned(left, right)[2]
+    return broadcast(multiply_gaussians(first, second), shape, axis)
 
 
 def multiply_exactly(left: Gaussian, right: Gaussian) -> Gaussian:
@@ -420,9 +439,12 @@ def square(value: Value) -> Value:
     """Return x², which keeps its covariance with other products."""
     if isinstance(value, Deferred):
         return power(value, 2.0)
-    return Deferred(
-        value, activation("power", 2), closed_form=lambda base: multiply_gaussians(base, base)
-    )
+    return Deferred(value, activation("power", 2), closed_form=_square)
+
+
+def _square(value: Gaussian) -> Gaussian:
+    first = function_first(value, _square)
+    return multiply_gaussians(value, value) if first is None else first
 
 
 def divide(left: Any, right: Any) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from moment_calculus.errors import OR_DRAW, DependenceWarning, UnsupportedMoments, warn_user
-from moment_calculus.numerics.arrays import Array, sums_of_rows
+from moment_calculus.numerics.arrays import Array, diagonal_matrix, sums_of_rows
 from moment_calculus.operations.shapes.moves import Permuted, swap_last
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Step, elementwise_covariance
@@ -57,9 +57,21 @@ def dependent_product(x: Gaussian, y: Gaussian) -> Gaussian:
     if overlap(x, y):
         mean = mean + _shared(x, y)
     spread = x.variance @ (square + y.variance) + (x.mean * x.mean) @ y.variance
+    own = spread - x.variance @ square
+    covariance = lambda: _of_columns(x, y, own)  # noqa: E731
     return Gaussian(
-        mean, Spread(spread), _MatrixProduct((x, y)), axis=-1, propagation=x.propagation
+        mean,
+        Spread(spread, covariance, True),
+        _MatrixProduct((x, y)),
+        axis=-1,
+        propagation=x.propagation,
     )
+
+
+def _of_columns(x: Gaussian, y: Gaussian, own: Array) -> Array:
+    """Return the covariance of the columns of each row, which share the deviations of x."""
+    shared = (x.variance[..., None, :] * y.mean.mT[..., None, :, :]) @ y.mean[..., None, :, :]
+    return shared + diagonal_matrix(own)
 
 
 def _shared(x: Gaussian, y: Gaussian) -> Array | float:

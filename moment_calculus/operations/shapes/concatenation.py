@@ -61,7 +61,9 @@ class _Parts(Step):
         mask = beside(lambda branches: branches.mask, ones)
         return Branches(mask, masked[0].join, lambda choice: beside(choice, self.parts))
 
-    def function_first(self, apply: Callable[[Gaussian], Gaussian]) -> Gaussian | None:
+    def function_first(
+        self, value: Gaussian, apply: Callable[[Gaussian], Gaussian]
+    ) -> Gaussian | None:
         """Return functions of dependent parts side by side, so that each is met as a function."""
         if not share_sites(*self.parts):
             return None

@@ -42,6 +42,22 @@ class Moved(OfOneSource):
         numbers = known_numbers(self.move, self.source.mean)
         return numbers is None or np.unique(numbers).size < numbers.size
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether an element of the source may appear twice, which is worth to be known."""
+        return False
+
+    def function_first(
+        self, value: Gaussian, apply: Callable[[Gaussian], Gaussian]
+    ) -> Gaussian | None:
+        """Return the moved function of the source, if elements are repeated: they stay equal."""
+        if self.combines_elements or self.adds_elements:
+            return None
+        inner = self.source.step.function_first(self.source, apply)
+        if inner is None and self.may_repeat and self.repeats:
+            inner = apply(self.source)
+        return None if inner is None else self.apply_to(inner, value)
+
     def covariance(self) -> Array:
         """Return the covariance of the result over its feature axis, where it is known."""
         raise NotImplementedError
@@ -140,6 +156,7 @@ class Rearranged(Moved):
     """Step of a move of which nothing but the function of an array is known."""
 
     function_of_array: Callable[[Array], Array]
+    may_repeat = True
 
     def move(self, array: Array) -> Array:
         """Call the function."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.functions.combinators import with_arrays_moved
-from moment_calculus.numerics.arrays import Array, diagonal_blocks, namespace
+from moment_calculus.numerics.arrays import Array, device, diagonal_blocks, namespace
 from moment_calculus.operations.shapes.moves import (
     Moved,
     Permuted,
@@ -173,6 +173,8 @@ class Expanded(Moved):
 
     shape: tuple[int, ...]  # of the result
     axis: int | None  # the feature axis of source and result
+    may_repeat = True
+    repeats = True
 
     @property
     def size(self) -> int:
@@ -188,6 +190,19 @@ class Expanded(Moved):
     def move(self, array: Array) -> Array:
         """Broadcast an array."""
         return namespace(array).broadcast_to(array, self.shape)
+
+    @property
+    def expected_map(self) -> tuple[Gaussian, Array] | None:  # type: ignore[override]
+        """Return the source and a column of ones, where one feature is repeated."""
+        if self.axis != -1 or self.source.axis != -1 or self.source.shape[-1] != 1:
+            return None
+        xp, like = namespace(self.source.mean), self.source.mean
+        return self.source, xp.ones((self.size, 1), dtype=like.dtype, device=device(like))
+
+    def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
+        """Return None in a sweep, for which the repetition follows functions of the source."""
+        backward = self.source.propagation.is_backward
+        return None if backward else super().pull_move_through(move, like)
 
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         """Return the cotangent; its sums over repetitions are left to the caller."""
@@ -353,6 +368,14 @@ def reshape(value: Any, shape: Sequence[int]) -> Any:
         return namespace(value).reshape(value, shape)
     if value.shape == shape:
         return value
+    known = value.memo.values
+    result = known.get((Reshaped, shape))
+    if result is None:
+        result = known[Reshaped, shape] = _reshaped(value, shape)
+    return result
+
+
+def _reshaped(value: Gaussian, shape: tuple[int, ...]) -> Gaussian:
     axis = _surviving_axis(value, shape)
     ties = none_or_all(value.independent)
     if axis is LOST and _is_split(value, shape):

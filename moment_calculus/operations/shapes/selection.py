@@ -22,14 +22,25 @@ class Indexed(Moved):
 
     keys: tuple  # of leading axes of the batch
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a key is an array."""
+        return not all(map(is_basic, self.keys))
+
     def move(self, array: Array) -> Array:
         """Select the elements of an array."""
         return array[self.keys]
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
-        """Return the axis behind those that the keys choose from; None for these."""
-        plain = all(is_integer(key) or is_index(key) for key in self.keys)
-        return axis if plain and -axis <= len(self.source.shape) - len(self.keys) else None
+        """Return the axis in the source; None for axes that the keys choose from."""
+        rank, keys = len(self.source.shape), self.keys
+        if all(is_integer(key) or is_index(key) for key in keys):
+            return axis if -axis <= rank - len(keys) else None
+        if not all(is_integer(key) or isinstance(key, slice) for key in keys):
+            return None
+        kept = [p for p in range(rank) if p >= len(keys) or not is_integer(keys[p])]
+        whole = kept[axis] >= len(keys) or keys[kept[axis]] == slice(None)
+        return kept[axis] - rank if whole else None
 
     def rearrange_rows(self, array: Array) -> Array | None:
         """Select the rows of an array of other features of the same batch."""
@@ -163,6 +174,11 @@ class _IndexedFeatures(Moved):
     """Step of the features at a key, on the trailing axis."""
 
     key: Any  # a slice, or an index array of one axis
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the key is an array."""
+        return not is_basic(self.key)
 
     def move(self, array: Array) -> Array:
         return array[..., self.key]
