@@ -136,13 +136,7 @@ def rows():
 
 
 @pytest.mark.fast_rows(
-    "*-hosts",
-    "*-positive",
-    "*-zero_variance",
-    "*-batches_of_programs",
-    "a gate-*",
-    "softmax-*",
-    "columns-*",
+    "*-positive", "*-zero_variance", "*-batches_of_programs", "a gate-*", "columns-*"
 )
 @pytest.mark.parametrize(("check", "case"), rows())
 def test_property(check, case):

@@ -58,6 +58,7 @@ def test_a_wrong_rule_for_classes_is_contradicted(host):
     assert 'propagation="sampled"' in finding.remedy
 
 
+@pytest.mark.slow
 @IN_PYRO
 def test_it_can_be_left_out(host):
     found = checked(host, host.regression, host.x, host.y, steps=2, by_draws=False).by_draws

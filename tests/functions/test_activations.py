@@ -17,11 +17,8 @@ from tests.checks.general import GENERAL, meetings
 @pytest.mark.fast_rows(
     "*-moments",
     "*-hermite",
-    "*-single_precision",
     "*-zero_variance",
     "*-positive_semi_definite",
-    "*-corners",
-    "*-batch_invariance",
     "relu-*",
     "gelu-pairs",
     "softplus-pairs",

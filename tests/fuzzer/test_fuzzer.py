@@ -41,16 +41,13 @@ def test_random_programs(make, mode, count):
     assert sum(one.accepted for one in verdicts) >= 0.8 * count
 
 
-@pytest.mark.slow_rows(
-    "function times the log softmax*-jax-*",
-    "correlated part*-jax-*",
-    "scalar product of a vector and a function of it-jax-*",
-    "sum of weighted channels*-jax-*",
-    "one row of maps*-jax-*",
-    "chain with an array*-jax-*",
-    "log_softmax over the batch-jax-*",
-    "gathered features beside a batch-jax-full",
-    "* of rows repeated-jax-*",
+@pytest.mark.fast_rows(
+    "*-torch-*",
+    "softmax*-jax-*",
+    "log_softmax of*-jax-*",
+    "flip*-jax-*",
+    "cumulative*-jax-*",
+    "roll*-jax-*",
 )
 @pytest.mark.parametrize(
     ("row", "host", "mode"),

@@ -80,7 +80,7 @@ def of_numpyro(name, mean, variance):
     return in_numpyro.evaluate("obs", distribution(make, u, v), COUNTS)
 
 
-@pytest.mark.fast_rows("of_pyro-*", "of_numpyro-gate")
+@pytest.mark.fast_rows("of_pyro-*")
 @pytest.mark.parametrize("name", COUNTED)
 @pytest.mark.parametrize("evaluate", [of_pyro, of_numpyro])
 def test_densities_agree_with_a_product_of_gauss_rules(evaluate, name):

@@ -41,6 +41,7 @@ def test_moments_of_draws(name):
     assert (np.abs(found.var(0) - variance) < 5 * np.sqrt(fourth / COUNT)).all()
 
 
+@pytest.mark.slow
 def test_a_draw_depends_on_its_key_alone():
     draw = lambda key: sample(dist.Poisson(RATES), key, (3,))  # noqa: E731
     keys = jax.random.split(jax.random.key(1), 6)

@@ -70,7 +70,7 @@ def lowered(step, *arguments):
     return jax.jit(step).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
 
 
-@pytest.mark.fast_rows("relu", "counts")
+@pytest.mark.fast_rows("counts")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in STEPS]
 )

@@ -19,8 +19,13 @@ pytestmark = [
 ]
 
 
-@pytest.mark.slow_rows(
-    "convolution_*-frameworks", "pool_*-frameworks", "sum_of_positions_and_batch-frameworks"
+@pytest.mark.fast_rows(
+    "*-oracle",
+    "*-gradients",
+    "*-zero_variance",
+    "*-batch_invariance",
+    "convolution_certain_input-*",
+    "pad-*",
 )
 @pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], WINDOWS))
 def test_property(check, case):

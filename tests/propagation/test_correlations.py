@@ -67,7 +67,7 @@ def of_host(host):
     return Distributions()
 
 
-@pytest.mark.fast_rows("pyro-Dirichlet 2", "pyro-LKJ matrix 3", "numpyro-Dirichlet 2")
+@pytest.mark.fast_rows("pyro-Dirichlet 2", "pyro-LKJ factor 2", "numpyro-Dirichlet 2")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PRIORS)
 def test_divergences(host, name):

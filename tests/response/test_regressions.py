@@ -96,7 +96,7 @@ def test_moments_of_functions_and_deterministic_sites(case):
     np.testing.assert_allclose(both["one"].variance, moments.variance, rtol=1e-12)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-bernoulli")
+@pytest.mark.fast_rows("pyro-*")
 def test_predictions_have_the_corrected_variance(case):
     host, known, found = case
     fresh_rows = np.random.default_rng(5).normal(size=(7, 3))

@@ -48,6 +48,7 @@ def test_operation_names_the_functions_around_it():
     assert refused(layers).operation == "digamma in unsupported in remat2 in layers"
 
 
+@pytest.mark.slow
 def test_line_of_a_function_of_jax_is_where_it_is_called():
     """jnp.linalg.slogdet is a jit of JAX: its own equations have no line of the user."""
 

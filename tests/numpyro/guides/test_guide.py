@@ -154,6 +154,7 @@ def test_a_pickled_guide_knows_its_sites_but_no_data():
         start(restored, X, Y)
 
 
+@pytest.mark.slow
 def test_quantiles_rise_where_the_transform_falls():
     def model():
         numpyro.sample("below", dist.TruncatedNormal(high=jnp.array([-1.0, 1.0])).to_event(1))
@@ -268,6 +269,7 @@ def test_kernels_of_convolutions_spread_by_their_fans_in_any_layout(kernel):
     )  # a plate of matrices
 
 
+@pytest.mark.slow
 def test_a_fresh_guide_predicts_with_trained_parameters():
     def model(x, y=None):
         weight = numpyro.sample("weight", dist.Normal(jnp.zeros(2), 1.0).to_event(1))

@@ -133,6 +133,7 @@ def test_empty_loop_and_certain_results():
     assert (int(count.mean), counts.mean.tolist()) == (STEPS, list(range(STEPS)))
 
 
+@pytest.mark.slow
 def test_derivatives_of_a_loop_equal_those_of_the_python_loop():
     looped, plain = layers(lambda: jnp.asarray(X), residual_layer)
     weights = uncertain(3, WIDTH, WIDTH)

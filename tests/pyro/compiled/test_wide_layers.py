@@ -30,7 +30,7 @@ def network(activation):
     return model
 
 
-@pytest.mark.fast_rows("relu-replay")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("activation", "backend"), [*((f, replay) for f in ACTIVATIONS), slow(torch.relu, inductor)]
 )
