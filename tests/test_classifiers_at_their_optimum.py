@@ -108,6 +108,7 @@ SLOW = [("pyro", name) for name in ("residual", "layer norm", "two heads")]
 SLOW += [("numpyro", name) for name in ("layer norm", "local latents")]
 
 
+@pytest.mark.fast_rows("pyro-local latents")
 @pytest.mark.parametrize(
     ("host", "name"), [*(("pyro", name) for name in FAST), *(slow(*row) for row in SLOW)]
 )
@@ -119,6 +120,7 @@ def test_elbo_agrees_with_samples(benchmark, host, name):
     assert row.standard_error < 0.02 * abs(row.sampled), "too few samples to tell"
 
 
+@pytest.mark.fast_rows("pyro")
 @pytest.mark.parametrize("host", STEPS)
 def test_names_are_complete(benchmark, host):
     assert sorted(benchmark.models(host)) == sorted(NAMES)

@@ -157,7 +157,7 @@ def test_a_linear_map_with_dependent_weights_is_exact(mode):
         assert ours == pytest.approx(-(fit + of_weights + entropy), rel=1e-9), name
 
 
-@pytest.mark.fast_rows("Normal-HalfNormal-column-*-backward", "StudentT-*-full")
+@pytest.mark.fast_rows("Normal-HalfNormal-column-*-backward")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("family", "noise", "row", "kind"),

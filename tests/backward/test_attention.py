@@ -63,7 +63,7 @@ def propagated(program, scale):
     return pyro_moments.propagate(program, *inputs, covariance="backward")
 
 
-@pytest.mark.fast_rows("tied")
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [in_torch, pytest.param(tied, id="tied")])
 def test_small_variances(program):
     means = tuple(map(torch.as_tensor, WEIGHTS))

@@ -62,6 +62,7 @@ def propagated(cell, scale, covariance="backward", steps=STEPS):
     return pyro_moments.propagate(in_torch(cell, steps), *inputs, covariance=covariance)
 
 
+@pytest.mark.fast_rows("gru")
 @pytest.mark.parametrize("cell", CELLS)
 def test_small_variances(cell):
     means = tuple(map(torch.as_tensor, WEIGHTS))

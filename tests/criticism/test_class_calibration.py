@@ -41,6 +41,7 @@ def test_binary_outcomes_as_scikit_learn():
     assert repr(found) == "ClassCalibration('y', observations=300)"
 
 
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(("host", "dtype"), [("pyro", np.float32), ("numpyro", np.float64)])
 def test_classes_as_scikit_learn(host, dtype):
     found = calibration(predicted(host, "Categorical", logits=LOGITS.astype(dtype)), LABELS)

@@ -70,7 +70,7 @@ def accuracy(model, guide=None, **options):
     return moment_accuracy(model, guide, X, params=params, **options)
 
 
-@pytest.mark.fast_rows("chain", "dropped")
+@pytest.mark.fast_rows("chain")
 @pytest.mark.parametrize("model", PROGRAMS, ids=lambda model: model.__name__)
 def test_programs_are_followed(model):
     result = accuracy(model, rng_key=jax.random.key(1))
@@ -81,6 +81,7 @@ def test_programs_are_followed(model):
     assert all("test_recording_in_numpyro.py:" in row.line for row in result)
 
 
+@pytest.mark.slow
 def test_guides_of_the_host_are_drawn():
     guide = AutoDiagonalNormal(jitted, init_scale=0.2)
     result = accuracy(jitted, guide, rng_key=jax.random.key(1))

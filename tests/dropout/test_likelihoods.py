@@ -78,7 +78,7 @@ def evaluated(host, program):
     return float(term), host.package.predict(program, guide)["obs"].mean.numpy()
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-Normal, location", "numpyro-Gamma")
+@pytest.mark.fast_rows("pyro-*", "numpyro-Gamma")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_expected_log_likelihood(host, name):
     """Within 4.5 standard errors of draws, of weights and masks."""
@@ -114,6 +114,7 @@ def classes(host):
         )
 
 
+@pytest.mark.fast_rows("pyro")
 def test_classes_warn(host):
     """Their logits are taken as Gaussian, for the loss and for predictions."""
     with pytest.warns(ApproximationWarning) as found:

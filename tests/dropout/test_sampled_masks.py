@@ -107,6 +107,7 @@ def test_moments_of_few_certain_inputs_are_exact(host, function, covariance):
     assert found == pytest.approx(loss_over_masks(function, "bernoulli")[0], rel=1e-9)
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-tied-*")
 @pytest.mark.parametrize("noise", SHAPES)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_row_has_masks_of_its_own(host, function, noise):
@@ -119,7 +120,7 @@ def test_every_row_has_masks_of_its_own(host, function, noise):
     assert abs(found.mean() - expected) < 4.5 * (spread / DRAWS / TIMES) ** 0.5
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-dropconnect")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("noise", SHAPES)
 def test_predictions_of_rows_that_are_mixed(host, noise):
     chances, locations = over_masks(pooled, noise)
@@ -148,6 +149,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-several axes of rows")
 @pytest.mark.parametrize("cause", REFUSED)
 def test_rows_that_are_not_known_are_refused(host, cause):
     guide, params = guide_of(host, "bernoulli")
@@ -166,6 +168,7 @@ def saved(host, path, **options):
     fresh(host.name)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_another_posterior_is_refused(host, tmp_path):
     path = tmp_path / "trained.safetensors"
     saved(host, path, p=0.1)
@@ -183,6 +186,7 @@ def test_another_posterior_is_refused(host, tmp_path):
     assert host.package.load(path, host.regression, same, host.x).guide is same
 
 
+@pytest.mark.fast_rows("pyro")
 def test_where_probabilities_are_learnt_they_are_parameters(host, tmp_path):
     """They begin elsewhere, and come from the file."""
     path = tmp_path / "trained.safetensors"

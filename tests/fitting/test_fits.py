@@ -62,7 +62,7 @@ def test_later_fits_of_other_data_and_shapes_change_nothing(host, guide):
     assert moments(host, third, host.x[:, :2])[0].shape == before[0].shape
 
 
-@pytest.mark.fast_rows("pyro")
+@pytest.mark.slow
 def test_the_check_of_a_fit_is_of_its_own_parameters(host):
     first = fitted(host, host.x, host.y)
     fitted(host, host.x, -host.y)

@@ -55,7 +55,7 @@ def test_a_fit_loaded_with_inputs_predicts_any_number_of_rows(host, counted, tmp
         np.testing.assert_array_equal(predicted["obs"].mean, expected["obs"].mean)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-changes0*")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [

@@ -140,6 +140,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow_rows("numpyro-not deterministic*")
 @pytest.mark.parametrize("message", REFUSED)
 def test_options_that_cannot_be_served_are_refused(host, message):
     options = REFUSED[message]

@@ -37,6 +37,7 @@ def model_of(host):
     return model
 
 
+@pytest.mark.fast_rows("mask-pyro")
 @pytest.mark.parametrize("name", ["pyro", slow("numpyro")])
 @pytest.mark.parametrize("missing", [MISSING, MASK], ids=["places", "mask"])
 def test_places_are_arguments(name, missing):

@@ -106,6 +106,7 @@ def test_empty_loaders_are_refused(host):
             host.fit(host.regression, empty, steps=2)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_forgotten_observations_are_refused(host):
     with pytest.raises(ValueError, match="observes nothing of the mini-batch"):
         host.fit(host.regression, host.x, batch_size=32)

@@ -101,6 +101,7 @@ def test_the_file_is_plain_safetensors(host, path):
     assert header["versions"].keys() > {"python", "pyro-moments", "numpy"}
 
 
+@pytest.mark.fast_rows("pyro")
 def test_parameters_of_the_model_are_saved_too(host, tmp_path):
     def model(x, y=None):
         scale = host.language.param("scale", host.array(0.5))
@@ -135,6 +136,7 @@ def test_parameters_of_modules_are_saved_too(tmp_path):
     assert fit.params["certain$params"]["kernel"].shape == (3, 1)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_the_hosts_own_guides_are_saved(host, tmp_path):
     """They need the observations, as they take what is not observed for latent."""
     path = tmp_path / "trained.safetensors"
@@ -223,6 +225,7 @@ def test_damaged_and_foreign_files_are_refused(path, cause):
             read()
 
 
+@pytest.mark.fast_rows("pyro")
 def test_a_file_of_parameters_is_no_checkpoint(host, path):
     with pytest.raises(host.package.StoredFileError, match=r"was None, and is|no state of a fit"):
         host.fit(host.regression, host.x, host.y, checkpoint=path)

@@ -59,6 +59,7 @@ def test_deterministic_methods_look_at_held_out_data_too(host):
     )
 
 
+@pytest.mark.fast_rows("pyro")
 def test_the_kl_divergence_warms_up(host):
     """Without it the loss is the expected negative log-likelihood, whose weight does not change."""
     terms = []
@@ -108,6 +109,7 @@ def test_adam_says_when_the_loss_stays(host):
     assert fit.reason.startswith("converged: the mean loss of 50 steps changed by")
 
 
+@pytest.mark.fast_rows("pyro")
 def test_a_rate_that_falls_to_zero_ends_the_changes(host):
     rate = lambda step: 0.1 * (step < 5)  # noqa: E731
     fit = host.fit(host.regression, host.x, host.y, steps=10, learning_rate=rate)

@@ -46,6 +46,7 @@ def closed(names, combine, first, one, second, other, covariance):
     return function_covariance(*operands, covariance, ORDER, combine)
 
 
+@pytest.mark.slow_rows("celu")
 @pytest.mark.parametrize("name", NAMES)
 def test_coefficients_are_derivatives_of_each_other(name):
     """∂g_n/∂μ = √(n+1) g_{n+1}/σ, and 2v ∂g_n/∂v = n g_n + √((n+1)(n+2)) g_{n+2}."""
@@ -103,6 +104,7 @@ def _with_gradients(rule, arrays, weights, framework):
         return list(map(np.asarray, both(leaves)))
 
 
+@pytest.mark.slow
 def test_second_derivatives():
     """The gradient is a series that can be differentiated itself."""
     mean, covariance = MEANS[0, 0, :3], torch.tensor(COVARIANCE[0, :3, :3])

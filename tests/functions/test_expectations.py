@@ -114,6 +114,7 @@ def test_narrow_elements_do_not_depend_on_wide_ones(framework):
         np.testing.assert_allclose(np.asarray(one)[same], np.asarray(other)[same], rtol=3e-6)
 
 
+@pytest.mark.slow
 def test_second_derivatives_at_zero():
     """Where both half lines meet: E S′ and E S‴/4, by differentiation of what is differentiated."""
     value = lambda m, v: expected_softplus(m, v)[0]  # noqa: E731

@@ -102,6 +102,7 @@ def test_logistic_pairs_have_the_stated_error(scale):
         np.testing.assert_allclose(scaled, 4 * result, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_series_is_the_same_under_a_tracer():
     jax = pytest.importorskip("jax")
     function = activation("sigmoid")

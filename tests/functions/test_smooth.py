@@ -87,7 +87,7 @@ def test_gains_and_coefficients_have_derivatives(name):
     assert torch.autograd.gradgradcheck(made.moments, (mean, variance), atol=1e-6)
 
 
-@pytest.mark.fast_rows("relu")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "silu", "softplus", "mish", "tanh", "sigmoid"])
 def test_gains_have_their_derivatives_in_single_precision(name):
     made = activation(name)

@@ -17,6 +17,8 @@ NETWORKS = [name for name in PROGRAMS if name.startswith("network")]
 LONG = {
     "table sum_of_neighbour_differences, backward",
     "residual, DVIGuide, BB-α full",
+    "gamma, DVIGuide, BB-α diagonal",
+    "activation gelu, full",
     "categorical, DVIGuide, ELBO dvi",
 }
 FAST = {*PROGRAMS[: -len(NETWORKS) : 10], NETWORKS[0]} - LONG

@@ -71,7 +71,9 @@ def laws(name):
     return zero_inflated(POISSON) if law is None else (law.cdf, law.ppf)
 
 
-@pytest.mark.fast_rows("float64-*")
+@pytest.mark.fast_rows(
+    "float64-*-pyro", "float64-geometric-numpyro", "float64-zero-inflated-numpyro"
+)
 @pytest.mark.parametrize("framework", NAMES)
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

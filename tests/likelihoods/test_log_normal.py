@@ -88,6 +88,7 @@ def test_densities_quantiles_and_entropies_are_those_of_draws(link):
     check(entropy - information, draws.entropy())
 
 
+@pytest.mark.fast_rows("pyro")
 @pytest.mark.parametrize("name", HOSTS)
 def test_moments_that_do_not_exist_are_infinite(name):
     mean, *variances = predicted(name, "exp", moments)

@@ -78,6 +78,7 @@ def test_a_frame_gives_each_argument_its_column(host):
     assert host.package.predict(by_name(host), whole, new)["obs"].mean.shape == (3,)
 
 
+@pytest.mark.slow
 @IN_PYRO
 def test_frames_serve_mini_batches_and_held_out_rows(host):
     options = {"method": "adam", "batch_size": 5, "epochs": 2, "held_out": FRAME, "every": 4}

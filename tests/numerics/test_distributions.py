@@ -39,6 +39,7 @@ def test_inverse_of_a_distribution_function(fn, start):
     np.testing.assert_allclose(found, fn.ppf(LEVELS), rtol=1e-9)
 
 
+@pytest.mark.slow_rows("asarray1")
 @pytest.mark.parametrize("xp", [np.asarray, torch.as_tensor, jnp.asarray])
 def test_inverse_in_every_framework(xp):
     with jax.enable_x64(True):

@@ -146,6 +146,7 @@ def test_pieces_of_large_arrays_agree_with_small_ones():
         np.testing.assert_allclose(part, exact, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu"])
 def test_second_derivatives(name):
     """The gradient can be differentiated, though it is computed together with the values."""

@@ -63,6 +63,7 @@ def test_pairs_against_price(name, rho, thresholds):
     assert oracle.relative(float(ours), exact) < 2e-8
 
 
+@pytest.mark.fast_rows("rectifier_covariance")
 @pytest.mark.parametrize("name", ["step_covariance", "rectifier_covariance"])
 def test_gradients(name):
     arguments = double(

@@ -45,6 +45,7 @@ def test_ordinary_models(tmp_path):
     assert all(value > 0 for seconds in found.values() for value in seconds.values())
 
 
+@pytest.mark.slow
 def test_peak_memory(tmp_path):
     """The covariances are in it, and the network of the benchmark keeps to its limit."""
     import peak_memory

@@ -35,6 +35,7 @@ def split(tmp_path):
     return Split.read(tmp_path / "line.npz", 0)
 
 
+@pytest.mark.slow
 def test_updates(tmp_path):
     import net_speed
 
@@ -93,6 +94,7 @@ def test_log_likelihood_of_a_known_posterior(split):
     assert split.log_likelihood(zeros) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "prior"), [("pyro", "N(0, 1)"), slow("numpyro", "empirical Bayes")]
 )

@@ -131,6 +131,7 @@ def test_the_mean_over_all_mini_batches_is_the_energy_of_all_data(host, alpha):
     assert found == pytest.approx(estimates(host, alpha, model, X, Y)[0], rel=1e-10)
 
 
+@pytest.mark.fast_rows("pyro-*", "numpyro-0.5")
 @ALPHAS
 def test_sites_in_the_plate_belong_to_their_datum(host, alpha):
     """Under the posterior of each the ratio is its evidence, whatever is drawn."""

@@ -49,7 +49,7 @@ def test_many_draws_are_near_the_bound(host, alpha):
         assert bound == pytest.approx(-0.5 * (evidence + quadratic), rel=1e-12)
 
 
-@pytest.mark.fast_rows("pyro-0.5")
+@pytest.mark.slow
 @ORDERS
 def test_few_draws_have_the_mean_of_the_hosts_own(host, alpha):
     model, count = regression(host), 100

@@ -72,7 +72,9 @@ def _variance(residual, covariance):
     return (4 * quadratic + 2 * np.trace(covariance @ covariance)) / (4 * NOISE**4)
 
 
-@pytest.mark.fast_rows("numpyro-*", "pyro-rows in pairs", "pyro-pooled sequences", "pyro-a matrix")
+@pytest.mark.fast_rows(
+    "numpyro-a *", "numpyro-one *", "numpyro-pooled sequences", "pyro-rows in pairs"
+)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_draws_have_the_mean_of_the_closed_form_and_the_least_variance_that_is_right(host, name):
     x, program, apart = PROGRAMS[name]

@@ -63,6 +63,7 @@ def test_weighted_moments_are_those_of_the_posterior(host, float64):
     assert ("64" if float64 else "32") in str(found.mean.dtype)
 
 
+@pytest.mark.slow
 @IN_PYRO_FIRST
 def test_weighted_draws_are_of_the_posterior_and_plain_ones_too_wide(host):
     with doubles(host):

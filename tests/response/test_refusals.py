@@ -63,6 +63,7 @@ def overlapping(host):
     return model
 
 
+@pytest.mark.fast_rows("pyro")
 def test_a_random_loss_is_refused(host):
     known = regression("normal")
     model, guide = generalised(host, known), host.package.DVIGuide()

@@ -133,7 +133,7 @@ def test_torch_and_jax_agree_with_slopes_and_curvatures():
             np.testing.assert_allclose(other[place], ours, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.fast_rows("65")
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [65, 5000])
 def test_gradients_in_single_precision_are_finite(size):
     """Powers of s underflow on the way."""

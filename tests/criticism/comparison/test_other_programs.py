@@ -125,7 +125,7 @@ def places():
     return jnp.linspace(0.1, 2.0, PARTICLES)
 
 
-@pytest.mark.fast_rows("expanded", "events")
+@pytest.mark.fast_rows("events")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_particle_draws_from_its_own_distribution(name):
     """And those of continuous ones do not share their noise."""

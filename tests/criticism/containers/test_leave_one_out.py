@@ -93,6 +93,7 @@ def test_what_arviz_alone_leaves_out(host):
     assert abs(corrected.elpd - exact) < abs(alone["elpd"] - exact)
 
 
+@pytest.mark.fast_rows("pyro")
 def test_a_guide_is_converted_on_the_way(host):
     guide, model = drawing(host, *gaussian(X, Y)), line(host)
     arrays = map(host.array, (X, Y))

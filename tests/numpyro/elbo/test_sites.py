@@ -106,6 +106,7 @@ def test_subsampled_local_latents_average_to_the_whole(make_guide):
     assert jnp.std(losses) > 0.1
 
 
+@pytest.mark.slow
 def test_guide_and_model_see_the_same_subsample():
     """The mean over keys is that over all subsamples; local sites would not fit otherwise."""
     guide = AutoNormal(subsampled)

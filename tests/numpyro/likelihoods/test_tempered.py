@@ -92,6 +92,7 @@ def test_data_of_several_observations_agree_with_the_pyro_front_end():
         close(found, expected, rtol=1e-10, atol=1e-12, message=name)
 
 
+@pytest.mark.slow
 def test_certain_sites_have_the_hosts_density():
     fn, value = dist.Gamma(jnp.array([1.0, 2.0]), 3.0), jnp.array([0.4, 0.2])
     for alpha in (0.0, 0.3, 1.0):

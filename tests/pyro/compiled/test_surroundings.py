@@ -127,13 +127,7 @@ def model_of(scale):
     return model
 
 
-@pytest.mark.fast_rows(
-    "tensor in a slot",
-    "attribute of a class",
-    "default argument",
-    "code of a function",
-    "contents of a set",
-)
+@pytest.mark.fast_rows("attribute of a class", "contents of a set")
 @pytest.mark.parametrize("place", PLACES)
 def test_changes_are_seen(place, monkeypatch):
     scale, change = PLACES[place]

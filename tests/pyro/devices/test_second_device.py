@@ -38,7 +38,7 @@ def found(request):
     return printed_by("tests.pyro.devices", *mutants, *runs, *(MUTANTS[n].run for n in mutants))
 
 
-@pytest.mark.fast_rows("relu", "turned")
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS)
 def test_both_devices_agree(found, run):
     expected, result = found["runs"][run]
@@ -49,7 +49,7 @@ def test_both_devices_agree(found, run):
         np.testing.assert_allclose(result, expected, rtol=1e-10)
 
 
-@pytest.mark.fast_rows("index")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_tensor_on_the_cpu_is_noticed(found, name):
     mutant = MUTANTS[name]

@@ -166,6 +166,7 @@ def test_empirical_bayes_prior():
     assert term == pytest.approx(log_normal.item(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_fits_and_files(tmp_path):
     model, guide = network(), MCDropoutGuide(p=P)
     result = fit(model, guide, X, Y, method="lbfgs", steps=20)

@@ -72,6 +72,7 @@ def test_what_a_reparameteriser_leaves_of_a_site_is_predicted():
     torch.testing.assert_close(responses[1].predict(y)["theta"].variance, expected)
 
 
+@pytest.mark.slow
 def test_hierarchies_by_mean_field_and_by_full_rank():
     y = torch.tensor([2.0, 0, 1, 3]).double() + torch.arange(6).double()[:, None] / 5
     found = []

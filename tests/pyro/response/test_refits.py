@@ -35,7 +35,7 @@ def slope(change):
     return (up - down) / (2 * STEP)
 
 
-@pytest.mark.fast_rows("0")
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [0, 7])
 def test_influence(response, row):
     weights = lambda step: {"weights": torch.ones(40).double() + step * torch.eye(40)[row]}  # noqa: E731
