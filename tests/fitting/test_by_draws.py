@@ -69,7 +69,7 @@ def test_it_can_be_left_out(host):
 FAMILIES = {"poisson": COUNTS, "bernoulli": FLAGS}
 
 
-@pytest.mark.fast_rows("pyro-poisson")
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.usefixtures("certain")
 @IN_PYRO
@@ -130,6 +130,7 @@ def test_of_a_linear_regression_draws_give_the_exact_loss(host, alpha):
 OPTIONS = [{"batch_size": 16}, {"float64": True}, {"restarts": 2}]
 
 
+@pytest.mark.fast_rows("pyro-options2")
 @pytest.mark.parametrize(
     ("host", "options"),
     [("pyro", options) for options in OPTIONS],
@@ -196,6 +197,7 @@ def test_a_resumed_and_a_streaming_fit(host, tmp_path):
         assert abs(fit.by_draws.value - fit.loss) < 4 * fit.by_draws.standard_error
 
 
+@pytest.mark.slow
 @IN_PYRO
 def test_subsamples_that_the_model_draws_contradict_nothing(host):
     """Every loss is of other rows, far apart where nothing is trained yet."""

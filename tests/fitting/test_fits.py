@@ -50,7 +50,7 @@ def moments(host, fit, x):
     return np.asarray(prediction.mean), np.asarray(prediction.variance)
 
 
-@pytest.mark.fast_rows("pyro-DVIGuide", "pyro-AutoNormal")
+@pytest.mark.fast_rows("pyro-DVIGuide")
 @pytest.mark.parametrize(("host", "guide"), GUIDES, indirect=["host"])
 def test_later_fits_of_other_data_and_shapes_change_nothing(host, guide):
     first = fitted(host, host.x, host.y, guide)

@@ -82,7 +82,7 @@ TABLE = [
 SLOW = [("Bernoulli", unit) for unit in SLOW_ACTIVATIONS]
 
 
-@pytest.mark.fast_rows("pyro-Bernoulli-tanh", "pyro-Bernoulli-sigmoid")
+@pytest.mark.fast_rows("pyro-Bernoulli-tanh")
 @pytest.mark.parametrize(
     ("host", "family", "unit"),
     [

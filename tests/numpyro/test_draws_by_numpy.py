@@ -50,7 +50,7 @@ def test_a_draw_depends_on_its_key_alone():
     np.testing.assert_array_equal(together, jax.jit(lambda k: jax.lax.map(draw, k))(keys))
 
 
-@pytest.mark.fast_rows("poisson")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "gamma"])
 def test_draws_in_double_precision(name):
     fn = CASES[name]()

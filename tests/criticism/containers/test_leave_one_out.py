@@ -187,6 +187,7 @@ def test_constant_weights_are_those_of_arviz(monkeypatch):
     np.testing.assert_allclose(found.se, reference["se"])
 
 
+@pytest.mark.slow
 def test_poor_weights_of_many_latent_sites_do_not_make_data_bad():
     generator, size = np.random.default_rng(0), 600
     y, spread = 3**0.5 * generator.normal(size=size), (2 / 3) ** 0.5

@@ -61,7 +61,7 @@ OPTIMISERS = {
 }
 
 
-@pytest.mark.fast_rows("numpyro", "jax, the other way round")
+@pytest.mark.fast_rows("numpyro")
 @pytest.mark.parametrize(("svi", "first", "second"), OPTIMISERS.values(), ids=OPTIMISERS)
 def test_optimisers_in_either_place(svi, first, second):
     x, y = models.data()

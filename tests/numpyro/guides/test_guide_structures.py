@@ -112,7 +112,7 @@ def test_host_objectives_and_predictive_see_the_same_as_with_autonormal(pair):
     assert_same(*both(params))
 
 
-@pytest.mark.fast_rows("subsampled")
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", ["supports", "subsampled"], indirect=True)
 def test_draws_and_distributions_of_the_posterior_agree(pair):
     model, guide, _, params = pair

@@ -164,6 +164,7 @@ def test_elbos_by_densities_refuse_it(host):
     assert "DeterministicELBO" in raised.value.remedy
 
 
+@pytest.mark.slow
 def test_sites_may_be_drawn():
     """A drawn mask is that of all rows: the ELBO is the same in expectation."""
     guide, params = started(flax_network)

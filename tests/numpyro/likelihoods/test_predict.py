@@ -116,6 +116,7 @@ def student(x, y=None):
         numpyro.sample("obs", dist.MultivariateStudentT(4.0, shift, jnp.eye(3)), obs=y)
 
 
+@pytest.mark.slow
 def test_no_predictive_moments_names_the_candidates():
     guide, params = prepared(student, X, X)
     candidates = r"'obs'.*MultivariateStudentT.*Normal, .*Categorical"

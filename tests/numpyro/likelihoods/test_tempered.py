@@ -146,6 +146,7 @@ def test_low_rank_vectors_are_those_of_their_covariance():
     close(*both(MEAN, factor))
 
 
+@pytest.mark.fast_rows("Poisson, exp")
 @pytest.mark.parametrize("name", ["Normal, nonlinear", "Poisson, exp"])
 def test_small_powers_without_double_precision(name):
     make, value = CASES[name]

@@ -106,6 +106,7 @@ def test_reversed_loop_begins_with_the_last_element():
     same(backwards, propagate_traced(lambda w: lax.scan(step, jnp.asarray(X), w)[0], flipped))
 
 
+@pytest.mark.slow
 def test_results_are_stacked_in_the_order_of_the_elements():
     noise = uncertain(STEPS)
     run = lambda e: lax.scan(lambda x, e: (x + e, x), jnp.zeros(()), e, reverse=True)[1]  # noqa: E731
@@ -122,6 +123,7 @@ def test_walk_with_a_random_scale_equals_the_python_loop(covariance):
     )
 
 
+@pytest.mark.slow
 def test_empty_loop_and_certain_results():
     noise = uncertain(STEPS)
     nothing = lambda e: lax.scan(lambda x, _: (x + e[0], x), e[1], length=0)  # noqa: E731

@@ -73,6 +73,7 @@ def test_loop_over_positions_of_one_site():
     )
 
 
+@pytest.mark.slow
 def test_mapped_function_with_a_random_constant():
     """The results share the constant, and are known to."""
     slope = Moments(jnp.asarray(0.5), variance=jnp.asarray(0.2))

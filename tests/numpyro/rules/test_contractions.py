@@ -104,6 +104,7 @@ def test_ensembles(name, mode):
             np.testing.assert_allclose(result.covariance[i], alone.covariance, **EXACT)
 
 
+@pytest.mark.slow
 def test_heads_of_one_random_input():
     """A batch of maps of one input keeps the covariance in each head."""
     heads, given = array(2, 3, 4), Moments(array(3, 4), covariance=_covariance(3, 4))

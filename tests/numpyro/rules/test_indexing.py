@@ -124,7 +124,7 @@ def test_indices_that_are_known_at_run_time_only():
         check(result, given, np.asarray(expected), name)
 
 
-@pytest.mark.fast_rows("diagonal")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DROPPED)
 def test_a_warning_where_features_and_batch_mix(name):
     given = moments()

@@ -66,11 +66,7 @@ CASES += [slow("repeated", "backward")]
 
 
 @pytest.mark.fast_rows(
-    "mlp-diagonal",
-    "function-full",
-    "hierarchy-diagonal",
-    "subsampled-diagonal",
-    "classifier-backward",
+    "function-full", "hierarchy-diagonal", "subsampled-diagonal", "classifier-backward"
 )
 @pytest.mark.parametrize(("kind", "covariance"), [*CASES, slow("residual", "full")])
 def test_equals_the_eager_program(kind, covariance, double_precision):

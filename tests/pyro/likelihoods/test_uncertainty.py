@@ -40,7 +40,7 @@ def test_against_quadrature(name):
     uncertainty.check_uncertainty(name, prediction(name))
 
 
-@pytest.mark.fast_rows("StudentT", "Bernoulli")
+@pytest.mark.fast_rows("Bernoulli")
 @pytest.mark.parametrize("name", ["Normal, scale", "StudentT", "Poisson", "Bernoulli"])
 def test_single_precision(name):
     torch.set_default_dtype(torch.float32)

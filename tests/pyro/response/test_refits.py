@@ -64,7 +64,7 @@ def everything(response):
     ]
 
 
-@pytest.mark.fast_rows("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("clear", [False, True])
 def test_later_training(response, clear):
     before = everything(response)
