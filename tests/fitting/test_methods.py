@@ -173,7 +173,7 @@ def product_of_sites(host):
     return model
 
 
-@pytest.mark.fast_rows("pyro-lbfgs-True", "numpyro-lbfgs-False")
+@pytest.mark.fast_rows("pyro-lbfgs-True")
 @pytest.mark.parametrize(
     ("host", "method", "float64"),
     [

@@ -16,6 +16,7 @@ NETWORKS = [name for name in PROGRAMS if name.startswith("network")]
 # What XLA compiles for seconds.
 LONG = {
     "table sum_of_neighbour_differences, backward",
+    "table repeated_index, backward",
     "residual, DVIGuide, BB-α full",
     "gamma, DVIGuide, BB-α diagonal",
     "activation gelu, full",

@@ -119,7 +119,7 @@ FULL_RANK = {
 }
 
 
-@pytest.mark.slow_rows("numpyro-AutoNormal")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(("host", "guide"), NAMES, indirect=["host"])
 def test_guides_of_the_host_are_exact(host, guide):
     known = regression("normal")

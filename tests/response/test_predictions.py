@@ -101,6 +101,7 @@ def test_moments_are_those_of_the_draws(case):
     check(prediction.aleatoric_variance, given.var())
 
 
+@pytest.mark.slow_rows("pyro-GammaPoisson")
 def test_densities_and_quantiles_are_those_of_the_draws(case):
     host, prediction, given = case
     discrete = hasattr(given.dist, "pmf")

@@ -66,6 +66,7 @@ def test_influences_are_the_response_to_weights(case):
     close(found.standard_error("weight"), np.sqrt((centred**2).sum(1)), 1e-6)
 
 
+@pytest.mark.fast_rows("pyro-*")
 def test_prior_sensitivities_are_the_response_to_their_parameters(case):
     _, known, found = case
     sensitivity = found.prior_sensitivity("weight")

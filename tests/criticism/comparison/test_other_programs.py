@@ -80,7 +80,7 @@ def test_chains_have_the_trained_parameters(host):
     assert np.abs(site.difference).max() < 5 * site.error.max()
 
 
-@pytest.mark.fast_rows("pyro")
+@pytest.mark.slow
 def test_chains_have_whole_plates(host):
     found = compared(host, with_effects(host), FEW, steps=5)
     draws = found.inference_data["NUTS"].posterior
