@@ -37,12 +37,13 @@ class _MatrixProduct(Step):
 def dependent_product(x: Gaussian, y: Gaussian) -> Gaussian:
     """Return x @ y for ``covariance="backward"``, which knows what the factors share.
 
-    The variance that the sweep forward carries is that of independent elements. Where the
-    covariances between x and y are not known, they are left out of the mean, with a warning.
+    The sweep forward carries the variances of independent elements, and what the columns of a
+    row have in common by that row of x. Where the covariances between x and y are not known,
+    they are left out of the mean, with a warning.
 
     Attention of 16 tokens and width 8 over independent queries, keys and values of means N(0, 1)
     and sd σ = 0.1, 0.3, 1: means are off by 0.01, 0.01, 0.02 standard deviations, and standard
-    deviations are 1.00, 1.01, 1.09 times those of 20 000 draws. At the last, softmax warns.
+    deviations are 1.00, 1.01, 1.10 times those of 20 000 draws. At the last, softmax warns.
     """
     if not x.propagation.is_backward:
         raise UnsupportedMoments(

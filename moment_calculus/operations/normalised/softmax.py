@@ -17,6 +17,7 @@ from moment_calculus.errors import ApproximationWarning, warn_user
 from moment_calculus.functions.table import Sigmoid
 from moment_calculus.numerics.arrays import (
     Array,
+    axis_moved,
     contract,
     diagonal,
     diagonal_matrix,
@@ -81,8 +82,11 @@ MANY, WIDE = 10, 2.0  # classes and variance from which on deviations are off by
 def _warn_of_wide(x: Gaussian, probabilities: Array) -> None:
     if x.shape[-1] < MANY or not may_read(x.mean):
         return
-    xp = namespace(x.mean)
-    variance = float(to_numpy(xp.mean(xp.sum(probabilities * x.variance, axis=-1))))
+    xp, apart = namespace(x.mean), probabilities * x.variance
+    if x.has_covariance:  # what logits have in common changes no probability
+        image = (x.covariance @ probabilities[..., None])[..., 0]
+        apart = apart - probabilities * (image - apart)
+    variance = float(to_numpy(xp.mean(xp.sum(apart, axis=-1))))
     if variance > WIDE:
         warn_user(
             f"a softmax of {x.shape[-1]} logits of variance {variance:.1f}: standard deviations "
@@ -110,7 +114,8 @@ class LogitsStep(Step):
 
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         """Multiply a cotangent by the Jacobian, no larger than the variances allow."""
-        return ((cotangent * self._shares(value)[0])[..., None, :] @ self.jacobian)[..., 0, :]
+        rows = axis_moved(cotangent * self._shares(value)[0], 0, -2)  # one product for all of them
+        return axis_moved(rows @ self.jacobian, -2, 0)
 
     def own(self, value: Gaussian) -> Added:
         """Return the variances beyond those of the linear part."""
