@@ -115,7 +115,7 @@ def test_matrices_of_a_full_rank_guide_in_both_frameworks(name, covariance):
 ORDINARY = [("logistic", 4, KINDS[0]), ("eight schools, not centred", 10, KINDS[1])]
 
 
-@pytest.mark.fast_rows("logistic-4-*")
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "size", "kind"), ORDINARY)
 def test_ordinary_models_in_both_frameworks(name, size, kind):
     """All components alike: the frameworks put the sites in different orders."""

@@ -74,7 +74,7 @@ def test_small_variances(cell):
     torch.testing.assert_close(found.mean, in_torch(cell)(*means), rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.fast_rows("gru-*")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "scale", "spread", "off"),
     [(lstm, 0.1, 0.02, 0.03), (lstm, 0.3, 0.08, 0.06), (gru, 0.1, 0.02, 0.04)],

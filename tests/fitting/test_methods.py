@@ -71,6 +71,7 @@ def test_a_conjugate_posterior_is_found(host, method):
     assert jnp.ones(()).dtype == jnp.float32
 
 
+@pytest.mark.slow
 @IN_PYRO
 def test_beyond_a_dense_hessian_newton_finds_the_conjugate_posterior(host):
     model = regression(host, 1.0, prior=np.full(MANY, 10.0))

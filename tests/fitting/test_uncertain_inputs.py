@@ -53,7 +53,7 @@ def closed_form(loc, scale, spread=SPREAD):
     return divergence.sum() - likelihood.sum()
 
 
-@pytest.mark.fast_rows("numpyro-False", "pyro-*")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("of_numpy", [False, True])
 def test_a_linear_model_has_its_closed_form(host, of_numpy):
     with doubles(host):

@@ -126,6 +126,7 @@ def test_gradient_of_the_gradient():
     torch.testing.assert_close(bend(pairs.covariance), bend(in_full), rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_transforms_and_forward_derivatives_take_the_general_rule():
     mean, covariance = (torch.tensor(part) for part in gaussian(0.1))
     function, tangent = activation("relu"), torch.tensor(rng.normal(size=(BATCH, SIZE)))

@@ -68,6 +68,7 @@ def check(found, draws):
     np.testing.assert_array_less(np.abs(np.asarray(found) - draws.mean(0)), error + 1e-12)
 
 
+@pytest.mark.fast_rows("exp")
 @pytest.mark.parametrize("link", ["exp", "softplus", "certain"])
 def test_densities_quantiles_and_entropies_are_those_of_draws(link):
     name, draws = "pyro", given(link)

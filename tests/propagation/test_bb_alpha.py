@@ -100,7 +100,7 @@ def by_rows(alpha, x, y, weights=1.0):
     return np.array([energy(alpha, *row[:3], NOISE, weights=row[3]) for row in rows])
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-bernoulli-analytic")
+@pytest.mark.fast_rows("pyro-*")
 @FLOWS
 @pytest.mark.parametrize("likelihood", [normal, bernoulli])
 def test_a_small_power_is_the_elbo_and_none_is_exactly(host, flow, likelihood):

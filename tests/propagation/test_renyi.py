@@ -36,7 +36,7 @@ def own(host, alpha, count, **options):
     return host.language.infer.RenyiELBO(alpha=alpha, num_particles=count, **options)
 
 
-@pytest.mark.fast_rows("numpyro-2.0", "pyro-2.0")
+@pytest.mark.fast_rows("pyro-2.0")
 @ORDERS
 def test_many_draws_are_near_the_bound(host, alpha):
     """At α = 0 it is the log evidence."""

@@ -251,6 +251,7 @@ def test_functions_that_moments_do_not_propagate_through_are_left_to_draws(host)
         found.interval("weight")
 
 
+@pytest.mark.fast_rows("pyro")
 def test_data_that_are_no_numbers_are_not_sent_back_to_training(host):
     known = regression("normal")
     sites, y = {"weight": known.fitted()}, known.y.copy()

@@ -53,6 +53,7 @@ def test_the_table_is_of_the_supports(host):
     assert found["loc"] == plain["loc"]
 
 
+@pytest.mark.slow
 @IN_PYRO
 def test_the_shares_of_a_simplex_have_a_table(host):
     """Beside the exact posterior, a Dirichlet; of draws that are always the same."""

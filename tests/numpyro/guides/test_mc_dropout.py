@@ -155,7 +155,7 @@ def test_predictive_of_the_host():
     np.testing.assert_allclose(draws.var(0), variance, rtol=0.2)
 
 
-@pytest.mark.fast_rows("Trace_ELBO")
+@pytest.mark.slow
 @pytest.mark.parametrize("host", [Trace_ELBO, TraceMeanField_ELBO])
 def test_elbos_by_densities_refuse_it(host):
     guide, params = started()

@@ -43,6 +43,7 @@ def test_influence(response, row):
     torch.testing.assert_close(found, slope(weights), rtol=1e-3, atol=3e-6)
 
 
+@pytest.mark.slow
 def test_prior_sensitivity(response):
     found = response.prior_sensitivity("b")
     assert {site: {*by} for site, by in found.items()} == {
