@@ -189,6 +189,16 @@ class _IndexedFeatures(Moved):
     def through(self, place: int, cross: Array) -> Array:
         return cross[..., self.key, :]
 
+    def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
+        """Return the cotangent between zeros, for features side by side."""
+        if not isinstance(self.key, slice) or self.key.step not in (None, 1):
+            return super().pull(value, place, cotangent)
+        chosen, xp = range(*self.key.indices(self.source.shape[-1])), namespace(cotangent)
+        lead, zeros = (*cotangent.shape[:-1],), xp.zeros_like(cotangent[..., :1])
+        counts = chosen.start, self.source.shape[-1] - chosen.start - len(chosen)
+        before, after = (xp.broadcast_to(zeros, (*lead, count)) for count in counts)
+        return xp.concat([before, cotangent, after], axis=-1)
+
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         return axis if axis != -1 else None
 
