@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moment_calculus.numerics.arrays import Array, device, namespace
+from moment_calculus.numerics.arrays import Array, axis_moved, device, identity_like, namespace
 from moment_calculus.values.gaussian import Gaussian
 from moment_calculus.values.spread import batch_shape, from_features_last, share_sites
 
@@ -72,11 +72,75 @@ class Pairs:
         return Pairs(starts, self.kinds, kept(self.strides, 1), kept(self.counts, 1))
 
 
-def pair_covariances(value: Gaussian, pairs: Pairs) -> Array | None:
+MOST_POSITIONS = 64  # with more, positions are taken as independent of each other
+
+
+@dataclass(frozen=True)
+class Along:
+    """All pairs of positions along one axis; the second position is on a new first axis."""
+
+    axis: int  # negative
+
+    def ends(self, array: Array) -> tuple[Array, Array]:
+        """Return the entries of an array at both ends, which broadcast against each other."""
+        xp = namespace(array)
+        if array.ndim < -self.axis or array.shape[self.axis] == 1:
+            return array[None], array[None]
+        return array[None], xp.expand_dims(axis_moved(array, self.axis, 0), axis=self.axis)
+
+    def at(self, covariances: Array, apart: int) -> Array:
+        """Return those of positions p and p + apart, for all p for which both exist."""
+        xp = namespace(covariances)
+        last = xp.linalg.diagonal(
+            axis_moved(axis_moved(covariances, self.axis, -1), 0, -1), offset=abs(apart)
+        )
+        return axis_moved(last, -1, self.axis)
+
+    def covariances(self, value: Gaussian) -> Array | None:
+        """Return the covariances, [positions, *shape of the value]; None if they are unknown."""
+        cache = value.memo.arrays
+        if self not in cache:
+            cache[self] = self._covariances(value)
+        return cache[self]
+
+    def _covariances(self, value: Gaussian) -> Array | None:
+        size = value.shape[self.axis]
+        if value.axis == self.axis or size > MOST_POSITIONS:
+            return None
+        if value.independent or value.batch_independent:
+            xp = namespace(value.mean)
+            same = identity_like(axis_moved(value.mean, self.axis, -1))
+            shape = [1] * len(value.shape)
+            shape[self.axis] = size
+            return xp.reshape(same, (size, *shape)) * value.variance
+        covariances = value.step.pairs(value, self)
+        if covariances is NotImplemented:
+            covariances = pairs_of_terms(value, self) if value.step.identity else None
+        if covariances is None:
+            return None
+        return namespace(covariances).broadcast_to(covariances, (size, *value.shape))
+
+    def of_term(self, term: Gaussian, value: Gaussian) -> Array | None:
+        """Return those of a term of a sum, which may be broadcast."""
+        rank = len(term.shape)
+        if rank > len(value.shape):
+            return None
+        repeated = rank < -self.axis or term.shape[self.axis] == 1
+        covariances = term.variance[None] if repeated else self.covariances(term)
+        sizes = zip(reversed(term.shape), reversed(value.shape), strict=False)
+        if covariances is None or not all(n in (1, m) for n, m in sizes):
+            return None
+        shape = (covariances.shape[0], *(1,) * (len(value.shape) - rank), *term.shape)
+        return namespace(covariances).reshape(covariances, shape)
+
+
+def pair_covariances(value: Gaussian, pairs: Pairs | Along) -> Array | None:
     """Return the covariances of pairs of components, [kinds, *counts]; None if unknown.
 
     See :func:`lag_covariance` for what is known.
     """
+    if isinstance(pairs, Along):
+        return pairs.covariances(value)
     simple = value.independent or value.batch_independent or _have_others(value, pairs)
     if not simple and pairs.are_few:
         covariance = value.step.pairs(value, pairs)
@@ -104,6 +168,9 @@ def lag_covariance(value: Gaussian, offset: Sequence[int]) -> Array | None:
     independent components, or convolutions of data or of independent values, by sums of
     independent terms and affine maps. Activations use eight terms of Mehler's series,
     maxima of windows one. Convolutions of other values take their components as independent.
+    In a program with ``covariance="backward"`` those along one axis are known behind maps,
+    normalisations, attention and sums of dependent terms too, of features that are taken as
+    independent; dependent terms have the correlations that independent ones would have.
     """
     # For ρ > 0 the rest of the series counts as one term, so that ρ = 1 is exact. Largest
     # error measured for |μ| ≤ 2σ and σ = 1, in units of the variance: 0.012 for relu,
@@ -127,6 +194,11 @@ def _lag(value: Gaussian, offset: Offset) -> Array | None:
         return covariance
     if along_features(value, offset):
         return _of_features(value, offset)
+    places = [place for place, apart in enumerate(offset) if apart]
+    if value.propagation.is_backward and len(places) == 1:
+        along = Along(places[0] - len(offset))
+        if (covariances := along.covariances(value)) is not None:
+            return along.at(covariances, offset[places[0]])
     pairs = Pairs.at(offset, value.shape)
     covariance = value.step.pairs(value, pairs)
     if covariance is NotImplemented:
@@ -166,17 +238,24 @@ def _of_features(value: Gaussian, offset: Offset) -> Array:
     return from_features_last(diagonal, value.axis)
 
 
-def pairs_of_terms(value: Gaussian, pairs: Pairs) -> Array | None:
-    """Return the sum of the covariances of independent terms, which may be broadcast."""
+def pairs_of_terms(value: Gaussian, pairs: Pairs | Along, dependent: bool = False) -> Array | None:
+    """Return the sum of the covariances of independent terms, which may be broadcast.
+
+    ``dependent`` says that the terms are taken as independent in any case.
+    """
     terms = value.step.inputs
-    if share_sites(*terms):
+    if share_sites(*terms) and not dependent:
         return None
     total: Any = 0.0
     for term in terms:
-        part = _of_term(term, value, pairs)
+        part = (
+            pairs.of_term(term, value) if isinstance(pairs, Along) else _of_term(term, value, pairs)
+        )
         if part is None:
             return None
         total = total + part
+    if isinstance(pairs, Along):
+        return total
     return namespace(total).broadcast_to(total, (len(pairs.kinds), *pairs.counts))
 
 

@@ -369,7 +369,8 @@ class Step:
 
         Args:
             value: the value of this step.
-            pairs: which, see :class:`.Pairs`; none of a component with itself.
+            pairs: which, see :class:`.Pairs`, none of a component with itself; or all along an
+                axis, :class:`.Along`, with the variances.
 
         Returns:
             Array of the covariances, or NotImplemented to take them from :meth:`lag`, and

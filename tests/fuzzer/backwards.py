@@ -12,6 +12,12 @@ W, X = {"W": (2, 3)}, {"x": (2, 2, 3)}
 ROWS = [
     Regression("rolled rows", X, "y = xp.roll(x, -1, 0)"),
     Regression(
+        "product of entries of one row of correlated inputs",
+        {"x": (2, 2)},
+        "y = torch.gather(x, 0, torch.tensor([[1, 0], [0, 0]])).prod(-1)",
+        "y = jnp.take_along_axis(x, jnp.array([[1, 0], [0, 0]]), 0).prod(-1)",
+    ),
+    Regression(
         "reversed rows of a function",
         W,
         "h = xp.tanh(W); y = h.flip(-2).unsqueeze(-1)",

@@ -70,7 +70,7 @@ from moment_calculus.values.ancestry import (
     from_vector_parts,
 )
 from moment_calculus.values.elementwise import function_first, with_rule_book
-from moment_calculus.values.lags import along_features, lag_covariance, shifted
+from moment_calculus.values.lags import Along, Pairs, pair_covariances
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import broadcast_shape, overlap, rows_scaled
 from moment_calculus.values.step import Added, OfOneSource
@@ -246,16 +246,14 @@ class _Product(Step):
     def branches(self, value: Gaussian, parts: Any) -> Any:
         return combine_branches(self.inputs, parts, multiply_any)
 
-    def lag(self, value: Gaussian, offset: tuple[int, ...]) -> Array | None:
-        """Return the covariance of components an offset apart, for independent factors."""
-        if along_features(value, offset):
-            return NotImplemented
+    def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
+        """Return the covariances of pairs of components, for independent factors."""
         if overlap(*self.inputs):
             return None
-        first, second = (lag_covariance(factor, offset) for factor in self.inputs)
+        first, second = (pair_covariances(factor, pairs) for factor in self.inputs)
         if first is None or second is None:
             return None
-        means = [math.prod(shifted(factor.mean, offset)) for factor in self.inputs]
+        means = [math.prod(pairs.ends(factor.mean)) for factor in self.inputs]
         return first * second + first * means[1] + second * means[0]
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import Any, NoReturn
 
 from moment_calculus.errors import DependenceWarning, UnsupportedMoments, warn_user
-from moment_calculus.numerics.arrays import Array, positive_part, transpose
+from moment_calculus.numerics.arrays import Array, positive_part, safe_scale, transpose
 from moment_calculus.operations.elementwise.unary import (
     are_of_one_gaussian,
     fuse_functions,
@@ -32,7 +32,7 @@ from moment_calculus.values import (
     elementwise_covariance,
 )
 from moment_calculus.values.ancestry import combine_branches, from_vector_parts, is_rearranged
-from moment_calculus.values.lags import Pairs, pairs_of_terms
+from moment_calculus.values.lags import Along, Pairs, pairs_of_terms
 from moment_calculus.values.spread import broadcast_shape, overlap
 from moment_calculus.values.step import entries_of
 
@@ -54,8 +54,17 @@ class _Sum(Step):
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         return cotangent
 
-    def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
-        return pairs_of_terms(value, pairs)
+    def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
+        """Return the sum of those of the terms; of dependent ones along an axis in their ratio."""
+        first, second = self.inputs
+        if not (isinstance(pairs, Along) and overlap(first, second)):
+            return pairs_of_terms(value, pairs)
+        total = pairs_of_terms(value, pairs, dependent=True)
+        if total is None:
+            return None
+        apart = safe_scale(first.variance + second.variance)
+        left, right = pairs.ends(safe_scale(value.variance) / apart)
+        return total * left * right
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int:
         return axis

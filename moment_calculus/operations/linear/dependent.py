@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from moment_calculus.errors import OR_DRAW, DependenceWarning, UnsupportedMoments, warn_user
-from moment_calculus.numerics.arrays import Array, diagonal_matrix, sums_of_rows
+from moment_calculus.numerics.arrays import (
+    Array,
+    axis_moved,
+    diagonal,
+    diagonal_matrix,
+    namespace,
+    sums_of_rows,
+)
 from moment_calculus.operations.shapes.moves import Permuted, swap_last
 from moment_calculus.operations.shapes.reshaping import broadcast, reshape
 from moment_calculus.values import Gaussian, Spread, Step, elementwise_covariance
+from moment_calculus.values.lags import Along, Pairs
 from moment_calculus.values.spread import broadcast_shape, overlap
 from moment_calculus.values.step import Added
 
@@ -28,6 +36,19 @@ class _MatrixProduct(Step):
         """Return axes of the batch, the rows of x and the columns of y."""
         return axis if axis < -2 or axis == (-2, -1)[place] else None
 
+    def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
+        """Return the covariances of rows by what the rows of y have in common."""
+        if pairs != Along(-2):
+            return NotImplemented
+        x, y = self.inputs
+        between = _between_rows(y)
+        if between is None:
+            between = diagonal_matrix(y.variance.mT)
+        rows = x.mean[..., None, :, :]
+        covariances = rows @ between @ rows.mT  # [..., columns, rows, rows]
+        own = value.variance.mT - diagonal(covariances)  # the rows of x are independent
+        return axis_moved((covariances + diagonal_matrix(own)), -1, 0).mT
+
     def own(self, value: Gaussian) -> Added:
         """Return the variance of the products of deviations, as of independent elements."""
         x, y = self.inputs
@@ -37,8 +58,9 @@ class _MatrixProduct(Step):
 def dependent_product(x: Gaussian, y: Gaussian) -> Gaussian:
     """Return x @ y for ``covariance="backward"``, which knows what the factors share.
 
-    The sweep forward carries the variances of independent elements, and what the columns of a
-    row have in common by that row of x. Where the covariances between x and y are not known,
+    The sweep forward carries the variances of independent elements of x, with what the rows or
+    the columns of y have in common (:class:`.Along`), and what the columns of a row have in
+    common by that row of x. Where the covariances between x and y are not known,
     they are left out of the mean, with a warning.
 
     Attention of 16 tokens and width 8 over independent queries, keys and values of means N(0, 1)
@@ -57,7 +79,8 @@ def dependent_product(x: Gaussian, y: Gaussian) -> Gaussian:
     mean, square = x.mean @ y.mean, y.mean * y.mean
     if overlap(x, y):
         mean = mean + _shared(x, y)
-    spread = x.variance @ (square + y.variance) + (x.mean * x.mean) @ y.variance
+    noise = x.variance @ (square + y.variance)
+    spread = noise + _by_rows(x.mean, y)
     own = spread - x.variance @ square
     covariance = lambda: _of_columns(x, y, own)  # noqa: E731
     return Gaussian(
@@ -69,10 +92,31 @@ def dependent_product(x: Gaussian, y: Gaussian) -> Gaussian:
     )
 
 
+def _by_rows(mean: Array, y: Gaussian) -> Array:
+    """Return Var(M y) for a certain M, by what the rows of y have in common, where it is known."""
+    xp, between = namespace(mean), _between_rows(y)
+    if between is None:
+        return (mean * mean) @ y.variance
+    image = mean[..., None, :, :] @ between  # [..., columns, rows of M, rows of y]
+    return xp.clip(sums_of_rows(image * mean[..., None, :, :]), min=0.0).mT
+
+
+def _between_rows(y: Gaussian) -> Array | None:
+    """Return the covariances of the rows of y, [..., columns, rows, rows]; None if unknown."""
+    covariances = Along(-2).covariances(y)
+    return None if covariances is None else axis_moved(covariances.mT, 0, -1)
+
+
 def _of_columns(x: Gaussian, y: Gaussian, own: Array) -> Array:
-    """Return the covariance of the columns of each row, which share the deviations of x."""
+    """Return the covariance of the columns of each row, by that row of x and by columns of y."""
     shared = (x.variance[..., None, :] * y.mean.mT[..., None, :, :]) @ y.mean[..., None, :, :]
-    return shared + diagonal_matrix(own)
+    between = Along(-1).covariances(y)  # [columns, ..., rows, columns]
+    if between is None:
+        return shared + diagonal_matrix(own)
+    xp, size, last = namespace(own), own.shape[-1], axis_moved(between, 0, -1)
+    flat = xp.reshape(last, (*last.shape[:-2], size * size))
+    by_columns = (x.variance + x.mean * x.mean) @ flat
+    return shared + xp.reshape(by_columns, (*by_columns.shape[:-1], size, size))
 
 
 def _shared(x: Gaussian, y: Gaussian) -> Array | float:

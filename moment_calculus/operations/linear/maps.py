@@ -38,7 +38,7 @@ from moment_calculus.operations.linear.checks import (
     is_plain_bias,
     random_operands,
 )
-from moment_calculus.operations.linear.noise import noise_of
+from moment_calculus.operations.linear.noise import mean_of, noise_of
 from moment_calculus.operations.linear.tridiagonal import AddedCovariance, links_of
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import (
@@ -53,7 +53,7 @@ from moment_calculus.operations.shapes.reshaping import broadcast, flattened, re
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value, share_sites
 from moment_calculus.values.ancestry import ancestors, as_vector
-from moment_calculus.values.lags import along_features, lag_covariance, shifted
+from moment_calculus.values.lags import Along, Pairs, along_features, lag_covariance, shifted
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import overlap
 from moment_calculus.values.step import Added
@@ -308,11 +308,14 @@ class LinearMap(Step):
         parts = self._lags(value, offset)
         if parts is None:
             return NotImplemented if along_features(value, offset) else None
-        means, hidden = parts
-        total = self._bias_variance()
-        if self.random_matrix is not None:
-            total = total + affine(means + hidden, self.random_matrix.variance)
-        return total if self.mapped is None else total + affine_squared(hidden, self.matrix)
+        return self._total(*parts)
+
+    def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
+        """Return the covariances of an output at all pairs of positions along an axis."""
+        if not isinstance(pairs, Along) or not self._shares_weights(value):
+            return NotImplemented
+        parts = self._parts(pairs.covariances, pairs.ends)
+        return None if parts is None else self._total(*parts)
 
     def own_lag(self, value: Gaussian, offset: tuple[int, ...], absorbed: bool) -> Array | None:
         """Return S C for the covariance C of the inputs at two positions, or all by the noise."""
@@ -325,21 +328,36 @@ class LinearMap(Step):
             return affine(hidden, self.random_matrix.variance)
         return affine(means + hidden, self.random_matrix.variance) + self._bias_variance()
 
+    def _total(self, means: Any, hidden: Any) -> Any:
+        total = self._bias_variance()
+        if self.random_matrix is not None:
+            total = total + affine(means + hidden, self.random_matrix.variance)
+        return total if self.mapped is None else total + affine_squared(hidden, self.matrix)
+
     def _bias_variance(self) -> Any:
         return 0.0 if self.bias is None else getattr(self.bias, "variance", 0.0)
 
     def _lags(self, value: Gaussian, offset: tuple[int, ...]) -> tuple[Any, Any] | None:
-        """Return products of the expected inputs at two positions, and their covariance."""
-        mapped, matrix = self.mapped, self.random_matrix
-        plain = self.noise.off_diagonals == () and value.axis == -1 and offset[-1] == 0
-        if not plain or (mapped is not None and mapped.uses_covariance):
+        if offset[-1] or not self._shares_weights(value):
             return None
+        return self._parts(lambda x: lag_covariance(x, offset), lambda part: shifted(part, offset))
+
+    def _parts(self, covariances: Any, ends: Any) -> tuple[Any, Any] | None:
+        """Return products of the expected inputs at two positions, and their covariance."""
+        mapped = self.mapped
+        inputs = self.expected_inputs if mapped is None else mapped.mean
+        hidden = 0.0 if mapped is None else covariances(mapped)
+        return None if hidden is None else (math.prod(ends(inputs)), hidden)
+
+    def _shares_weights(self, value: Gaussian) -> bool:
+        """Whether all rows are mapped by one matrix of independent elements."""
+        mapped, matrix = self.mapped, self.random_matrix
+        plain = self.noise.off_diagonals == () and value.axis == -1
+        if not plain or (mapped is not None and mapped.uses_covariance):
+            return False
         inputs = self.expected_inputs if mapped is None else mapped.mean
         one_matrix = len((self.matrix if matrix is None else matrix).shape) == 2
-        if not one_matrix or len(inputs.shape) != len(offset) or matrix is self.mapped:
-            return None
-        hidden = 0.0 if mapped is None else lag_covariance(mapped, offset)
-        return None if hidden is None else (math.prod(shifted(inputs, offset)), hidden)
+        return one_matrix and len(inputs.shape) == len(value.shape) and matrix is not mapped
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian | None:
         """Map the moved rows of certain inputs by the same weights."""
@@ -398,11 +416,6 @@ def _matched(operand: Any) -> Any:
     return operand.gaussian() if hasattr(operand, "gaussian") else operand
 
 
-def mean_of(operand: Any) -> Array:
-    """Return the mean of a value, or an array itself."""
-    return operand.mean if isinstance(operand, Gaussian) else operand
-
-
 def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
     """Map certain inputs: the outputs are independent, as the rows of the weight are."""
     weights = random_operands(w, b)
@@ -421,13 +434,10 @@ def _certain_input(x: Array, w: Any, b: Any, mean: Array) -> Gaussian:
         noise=noise,
     )
     row_ties = Ties.NONE if joint is None else Ties.FEATURES
+    wide = namespace(mean).broadcast_to(noise.variance, tuple(mean.shape))
     return Gaussian(
         mean,
-        Spread(
-            namespace(mean).broadcast_to(noise.variance, tuple(mean.shape)),
-            joint,
-            propagation.has_full_covariance,
-        ),
+        Spread(wide, joint, propagation.has_full_covariance),
         step,
         ties=row_ties if one_row else Ties.ALL,
         propagation=propagation,
@@ -441,18 +451,14 @@ def _random_input(x: Gaussian, w: Any, b: Any, mean: Array) -> Gaussian:
     carries = x.has_covariance and not noisy and not flow.is_backward
     propagates = flow.has_full_covariance or carries
     noise = noise_of(x, x.variance + squared(x.mean), w, b)
-    matrix_per_row = (
-        mean_w[..., None, :, :] if len(mean_w.shape) > 2 and len(x.shape) > 1 else mean_w
-    )
+    per_row = len(mean_w.shape) > 2 and len(x.shape) > 1
+    matrix_per_row = mean_w[..., None, :, :] if per_row else mean_w
 
     def joint() -> Array:
         return noise.add_to(mapped_covariance(x, matrix_per_row))
 
-    variance = (
-        None
-        if propagates and x.has_covariance
-        else _variance(x, mean_w, matrix_per_row, noise.variance)
-    )
+    known = propagates and x.has_covariance
+    variance = None if known else _variance(x, mean_w, matrix_per_row, noise.variance)
     return Gaussian(
         mean,
         Spread(variance, joint, propagates),
@@ -480,9 +486,8 @@ def _keeps_apart(x: Gaussian, matrix: Array, w: Any, b: Any) -> bool:
 
 def _variance(x: Gaussian, matrix: Array, matrix_per_row: Array, noise: Array | None) -> Array:
     if x.has_covariance:  # a softmax has one in diagonal mode too
-        variance = namespace(matrix_per_row).sum(
-            (matrix_per_row @ x.covariance) * matrix_per_row, axis=-1
-        )
+        image = matrix_per_row @ x.covariance
+        variance = namespace(image).sum(image * matrix_per_row, axis=-1)
     else:
         variance = affine_squared(x.variance, matrix)
     return variance if noise is None else variance + noise

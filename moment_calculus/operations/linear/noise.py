@@ -11,6 +11,11 @@ from moment_calculus.operations.shapes.reshaping import flattened
 from moment_calculus.values import Gaussian
 
 
+def mean_of(operand: Any) -> Array:
+    """Return the mean of a value, or an array itself."""
+    return operand.mean if isinstance(operand, Gaussian) else operand
+
+
 def noise_of(x: Any, second_moment: Array, w: Any, b: Any) -> AddedCovariance:
     """Return S (v + μ∘μ) + t, what random weights and biases add to the variances."""
     shift = b.variance if isinstance(b, Gaussian) else None
@@ -29,7 +34,7 @@ def _dependent_noise(x: Any, w: Gaussian, shift: Array | None) -> Array:
     covariance, xp = vector.joint_covariance(), namespace(w.mean)
     pairs = xp.reshape(covariance, (outputs, size, outputs, size))
     rows = xp.stack([pairs[o, :, o, :] for o in range(outputs)])
-    mean = x.mean if isinstance(x, Gaussian) else x
+    mean = mean_of(x)
     variance = xp.sum((mean[..., None, None, :] @ rows)[..., 0, :] * mean[..., None, :], axis=-1)
     if isinstance(x, Gaussian):
         variance = variance + affine(x.variance, w.variance)

@@ -8,6 +8,7 @@ the sum of the variances.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,7 @@ from moment_calculus.numerics.arrays import (
     diagonal_matrix,
     namespace,
     outer,
+    safe_scale,
     to_numpy,
 )
 from moment_calculus.numerics.derivatives import may_read
@@ -27,6 +29,7 @@ from moment_calculus.operations.elementwise.sums import DEPENDENCE_REMEDY
 from moment_calculus.operations.shapes.moves import with_trailing_features
 from moment_calculus.values import Gaussian, Spread, Step, Value
 from moment_calculus.values.ancestry import as_vector, branches_of
+from moment_calculus.values.lags import Along, Pairs
 from moment_calculus.values.step import Added
 
 TINY = 1e-30
@@ -247,6 +250,53 @@ class Normalised(Step):
     def own(self, value: Gaussian) -> Added:
         """Return the variances of the remainder R."""
         return Added(self.beyond)
+
+    def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
+        """Return the covariances at all pairs of positions along an axis, as of G and R."""
+        if not isinstance(pairs, Along):
+            return NotImplemented
+        between = self._of_features(pairs)
+        return (
+            None if between is None else self._linear(between, pairs) + self._rest(between, pairs)
+        )
+
+    def own_lag(self, value: Gaussian, offset: tuple[int, ...], absorbed: bool) -> Array | None:
+        """Return the covariance of R at an offset along one axis."""
+        places = [place for place, apart in enumerate(offset) if apart]
+        along, arrays = Along(places[0] - len(offset)), value.memo.arrays
+        between = self._of_features(along) if len(places) == 1 else None
+        if between is None:
+            return None
+        if (self, along) not in arrays:
+            arrays[self, along] = self._rest(between, along)
+        return along.at(arrays[self, along], offset[places[0]])
+
+    def _of_features(self, along: Along) -> Array | None:
+        (x,) = self.inputs
+        known = not x.propagation.has_full_covariance and x.axis == -1 != along.axis
+        return along.covariances(x) if known else None
+
+    def _linear(self, between: Array, along: Along) -> Array:
+        """Return the diagonal of G_p C G_qᵀ for features that are independent of each other."""
+        xp, centre = namespace(between), _centre if self.centred else (lambda a: a)
+        slope = self.slope
+        scale = slope.root * slope.unit * xp.sqrt(xp.clip(self.remainder.share, min=TINY))
+        (gain, other_gain), (pull, other_pull), (tilted, other) = map(
+            along.ends, (scale * slope.gain, scale * slope.pull * slope.tilted, slope.tilted)
+        )
+        image, other_image = (centre(between * centre(part)) for part in (tilted, other))
+        size = between.shape[-1]
+        spread = between * (1 - 2 / size) + _sum(between) / size**2 if self.centred else between
+        near = gain * other_pull * other_image + other_gain * pull * image
+        return gain * other_gain * spread - near + pull * other_pull * _sum(tilted * other_image)
+
+    def _rest(self, between: Array, along: Along) -> Array:
+        """Return what R has in common, by the squared correlation of x: it is of second order."""
+        xp, (x,) = namespace(between), self.inputs
+        own, other = along.ends(safe_scale(self.beyond))
+        total = math.prod(along.ends(_sum(x.variance)))
+        correlation = _sum(between) ** 2 / xp.clip(total, min=TINY)
+        return own * other * xp.clip(correlation, max=1.0)
 
     def same_rows(self, value: Gaussian, place: int, axis: int) -> int | None:
         """Return the axis itself, but not that of the features."""

@@ -237,9 +237,15 @@ def _select_variances(
     # Independent components lose nothing; where one may occur twice they become scalars.
     scalars = not move(value.mean).shape or (value.independent and not distinct)
     ties = none_or_all(value.independent and distinct)
-    if math.prod(move(value.mean).shape) > 1 and may_lose_dependence(value):
+    if math.prod(move(value.mean).shape) > 1 and _loses_dependence(value):
         value = without_covariance(value, what)
     return moved(Rearranged(value, move), None if scalars else -1, ties=ties)
+
+
+def _loses_dependence(value: Gaussian) -> bool:
+    """Whether a covariance is lost that the forward sweep or a sweep backwards has to know of."""
+    backward = value.propagation.is_backward and not value.independent
+    return backward or may_lose_dependence(value)
 
 
 def unstack(value: Value, axis: int) -> tuple[Value, ...]:
@@ -288,7 +294,7 @@ def gather(value: Any, indices: Array, axis: int) -> Any:
         full, ties = value.propagation.has_full_covariance, max(value.ties, Ties.FEATURES)
         step = _GatheredFeatures(value, select, indices)
         return moved(step, value.axis, dense=full, joint=True, ties=ties)
-    if value.axis is not None and may_lose_dependence(value):
+    if value.axis is not None and _loses_dependence(value):
         value = without_covariance(value, "a choice of elements of the batch for every feature")
     return moved(Rearranged(value, select), value.axis)
 

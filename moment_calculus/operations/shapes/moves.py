@@ -20,7 +20,7 @@ from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.values import Deferred, Gaussian, Spread, Ties
 from moment_calculus.values.ancestry import as_vector
 from moment_calculus.values.deferred import Composite
-from moment_calculus.values.lags import lag_covariance
+from moment_calculus.values.lags import Along, Pairs, lag_covariance
 from moment_calculus.values.spread import Support, none_or_all
 from moment_calculus.values.step import Entries, OfOneSource, covariance_by_older, entries_of
 
@@ -106,6 +106,18 @@ class Moved(OfOneSource):
         """Return the vector of the value with the move before the step of the source."""
         inner = None if self.adds_elements else self.move_inputs_first(value)
         return None if inner is None else as_vector(inner)
+
+    def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
+        """Move those of the source along an axis whose elements stay together."""
+        if not isinstance(pairs, Along) or self.combines_elements or self.adds_elements:
+            return NotImplemented
+        old = self.same_rows(value, 0, pairs.axis)
+        covariances = None if old is None else Along(old).covariances(self.source)
+        return NotImplemented if covariances is None else self.move_each(covariances)
+
+    def move_each(self, arrays: Array) -> Array:
+        """Rearrange arrays [n, *shape of the source], each by itself, if that is known."""
+        return arrays if type(self).move is Moved.move else NotImplemented
 
     def rearrange_rows(self, array: Array) -> Array | None:
         """Rearrange an array of other features of the same batch; None if it does not apply."""
@@ -206,6 +218,11 @@ class Permuted(Moved):
             old[axis] = offset[place]
         covariance = lag_covariance(self.source, old)
         return None if covariance is None else self.move(covariance)
+
+    def move_each(self, arrays: Array) -> Array:
+        """Permute the axes of each array."""
+        order = (0, *(axis + 1 for axis in self.order))
+        return namespace(arrays).permute_dims(arrays, order)
 
 
 def permute(value: Any, order: Sequence[int]) -> Any:

@@ -24,7 +24,7 @@ from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.values import Deferred, Gaussian, Ties
 from moment_calculus.values.ancestry import as_vector, from_vector_parts
 from moment_calculus.values.elementwise import affine, apply_activation
-from moment_calculus.values.lags import Pairs, lag_covariance, pairs_of_terms, remaining
+from moment_calculus.values.lags import Along, Pairs, lag_covariance, pairs_of_terms, remaining
 from moment_calculus.values.spread import batch_shape, none_or_all, rank_of_batch
 
 
@@ -37,6 +37,10 @@ class Reshaped(Moved):
     def move(self, array: Array) -> Array:
         """Reshape an array."""
         return namespace(array).reshape(array, self.shape)
+
+    def move_each(self, arrays: Array) -> Array:
+        """Reshape each array."""
+        return namespace(arrays).reshape(arrays, (arrays.shape[0], *self.shape))
 
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         """Reshape the cotangent back."""
@@ -208,7 +212,7 @@ class Expanded(Moved):
         """Return the cotangent; its sums over repetitions are left to the caller."""
         return cotangent
 
-    def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
+    def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
         """Return the covariances of the source, repeated."""
         return pairs_of_terms(value, pairs) if self.identity else NotImplemented
 

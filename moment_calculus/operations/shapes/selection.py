@@ -189,6 +189,10 @@ class _IndexedFeatures(Moved):
     def through(self, place: int, cross: Array) -> Array:
         return cross[..., self.key, :]
 
+    def move_each(self, arrays: Array) -> Array:
+        """Select the features of each array."""
+        return self.move(arrays)
+
     def pull(self, value: Gaussian, place: int, cotangent: Array) -> Array:
         """Return the cotangent between zeros, for features side by side."""
         if not isinstance(self.key, slice) or self.key.step not in (None, 1):

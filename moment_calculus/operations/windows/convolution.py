@@ -25,12 +25,12 @@ from moment_calculus.operations.linear.checks import (
     check_independent_components,
     check_no_shared_sites,
 )
-from moment_calculus.operations.linear.maps import mean_of
+from moment_calculus.operations.linear.noise import mean_of
 from moment_calculus.operations.shapes.moves import refuse_dense
 from moment_calculus.operations.windows.patches import derivatives_by_weight
 from moment_calculus.operations.windows.phases import by_phases
 from moment_calculus.values import Gaussian, Spread, Step
-from moment_calculus.values.lags import Pairs, lag_covariance, shifted
+from moment_calculus.values.lags import Along, Pairs, lag_covariance, shifted
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
@@ -219,8 +219,10 @@ class _Convolved(Step):
         last = features_last(result, self.layout.features)
         return xp.reshape(last, (*last.shape[:-1], groups, size, size))
 
-    def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
+    def pairs(self, value: Gaussian, pairs: Pairs | Along) -> Array | None:
         """Return the covariances of outputs of one channel, of inputs taken as independent."""
+        if isinstance(pairs, Along):
+            return NotImplemented
         place, axes = len(value.shape) + self.layout.features, self._outputs()
         if any(o for offset in pairs.offsets for i, o in enumerate(offset) if i not in axes):
             return None
