@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +27,7 @@ from moment_calculus.numerics.arrays import (
     shrunk,
     transpose,
 )
+from moment_calculus.numerics.execution import plus_product
 from moment_calculus.values.ancestry import from_vector_parts
 from moment_calculus.values.backward.narrow import of_functions
 from moment_calculus.values.gaussian import Gaussian
@@ -307,13 +307,12 @@ class _Applied(Step):
         arrays = value.memo.arrays
         if _Applied not in arrays:
             arrays[_Applied] = self._coefficients(value)
-        products = (operator.mul(*pairs.ends(part)) for part in arrays[_Applied])
-        inverse, *terms, rest = products
-        xp, rho = namespace(between), clipped_correlation(between, inverse)
+        (left, right), *terms, (some, others) = map(pairs.ends, arrays[_Applied])
+        xp, rho = namespace(between), clipped_correlation(between, left * right)
         # the rest as one term, exact at ρ = 1; where ρ < 0 its signs are unknown
-        total = xp.clip(rho, min=0.0) * rest
-        for term in reversed(terms):
-            total = rho * (total + term)
+        total = xp.clip(rho, min=0.0) * (some * others)
+        for ends in reversed(terms):
+            total = rho * plus_product(total, *ends)
         return total
 
     def pull_move_through(self, move: Any, like: Gaussian) -> Gaussian:
