@@ -31,7 +31,7 @@ from moment_calculus.numerics.execution import plus_product
 from moment_calculus.values.ancestry import from_vector_parts
 from moment_calculus.values.backward.narrow import of_functions
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.lags import Pairs, lag_covariance, pair_covariances, shifted
+from moment_calculus.values.lags import Pairs, lag_covariance, shifted
 from moment_calculus.values.spread import (
     Spread,
     batch_shape,
@@ -107,7 +107,7 @@ class Affine(OfOneSource):
     def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
         """Return the covariances of x, scaled."""
         same = self.source.shape == value.shape
-        covariance = pair_covariances(self.source, pairs) if same else None
+        covariance = pairs.covariances(self.source) if same else None
         if covariance is None or isinstance(self.scale, int | float):
             return None if covariance is None else covariance * (self.scale * self.scale)
         left, right = pairs.ends(self.gain)
@@ -301,7 +301,7 @@ class _Applied(Step):
 
     def pairs(self, value: Gaussian, pairs: Pairs) -> Array | None:
         base = self.function[0]
-        between = pair_covariances(base, pairs)
+        between = pairs.covariances(base)
         if between is None:
             return None
         arrays = value.memo.arrays

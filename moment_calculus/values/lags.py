@@ -71,8 +71,46 @@ class Pairs:
         starts = tuple(kept(start, 0) for start in self.starts)
         return Pairs(starts, self.kinds, kept(self.strides, 1), kept(self.counts, 1))
 
+    def covariances(self, value: Gaussian) -> Array | None:
+        """Return the covariances, [kinds, *counts]; None if they are unknown."""
+        simple = value.independent or value.batch_independent or self._has_others(value)
+        if not simple and self.are_few:
+            covariance = value.step.pairs(value, self)
+            if covariance is not NotImplemented:
+                return covariance
+        parts = []
+        for (first, second), offset in zip(self.kinds, self.offsets, strict=True):
+            lagged = lag_covariance(value, offset)
+            if lagged is None:
+                return None
+            start = tuple(map(min, self.starts[first], self.starts[second]))
+            parts += Pairs((start,), (), self.strides, self.counts).grids(lagged)
+        return _beside(parts)
 
-MOST_POSITIONS = 64  # with more, positions are taken as independent of each other
+    def _has_others(self, value: Gaussian) -> bool:
+        """Whether steps are not asked for some pairs, such as a component and itself."""
+        return any(not any(apart) or along_features(value, apart) for apart in self.offsets)
+
+    def of_term(self, term: Gaussian, value: Gaussian) -> Array | None:
+        """Return those of a term of a sum; along axes it lacks, both components are the same."""
+        single = all(n == 1 for n in term.shape)
+        missing = len(value.shape) - len(term.shape)
+        if missing < 0 or not (single or term.axis == value.axis):
+            return None
+        own = self.within(term.shape, value.shape)
+        if len(set(own.starts)) == 1:
+            covariance = own.grids(term.variance)[0][None]
+        else:
+            covariance = own.covariances(term)
+        if covariance is None:
+            return None
+        xp, (kinds, *counts) = namespace(covariance), covariance.shape
+        whole = xp.reshape(covariance, (kinds, *(1,) * missing, *counts))
+        return xp.broadcast_to(whole, (len(self.kinds), *self.counts))
+
+
+MOST_POSITIONS = 64
+"""Beyond so many positions along an axis, or distances on a grid, they count as independent."""
 
 
 @dataclass(frozen=True)
@@ -132,28 +170,6 @@ class Along:
             return None
         shape = (covariances.shape[0], *(1,) * (len(value.shape) - rank), *term.shape)
         return namespace(covariances).reshape(covariances, shape)
-
-
-def pair_covariances(value: Gaussian, pairs: Pairs | Along) -> Array | None:
-    """Return the covariances of pairs of components, [kinds, *counts]; None if unknown.
-
-    See :func:`lag_covariance` for what is known.
-    """
-    if isinstance(pairs, Along):
-        return pairs.covariances(value)
-    simple = value.independent or value.batch_independent or _have_others(value, pairs)
-    if not simple and pairs.are_few:
-        covariance = value.step.pairs(value, pairs)
-        if covariance is not NotImplemented:
-            return covariance
-    parts = []
-    for (first, second), offset in zip(pairs.kinds, pairs.offsets, strict=True):
-        lagged = lag_covariance(value, offset)
-        if lagged is None:
-            return None
-        start = tuple(map(min, pairs.starts[first], pairs.starts[second]))
-        parts += Pairs((start,), (), pairs.strides, pairs.counts).grids(lagged)
-    return _beside(parts)
 
 
 def _beside(parts: Sequence[Array]) -> Array:
@@ -226,12 +242,6 @@ def along_features(value: Gaussian, offset: Offset) -> bool:
     return value.has_covariance and not any(batch_shape(offset, value.axis))
 
 
-def _have_others(value: Gaussian, pairs: Pairs) -> bool:
-    """Return whether the steps are not asked for some pairs, such as a component and itself."""
-    offsets = pairs.offsets
-    return any(not any(offset) or along_features(value, offset) for offset in offsets)
-
-
 def _of_features(value: Gaussian, offset: Offset) -> Array:
     step = _feature_offset(value, offset)
     diagonal = namespace(value.mean).linalg.diagonal(value.covariance, offset=abs(step))
@@ -248,29 +258,8 @@ def pairs_of_terms(value: Gaussian, pairs: Pairs | Along, dependent: bool = Fals
         return None
     total: Any = 0.0
     for term in terms:
-        part = (
-            pairs.of_term(term, value) if isinstance(pairs, Along) else _of_term(term, value, pairs)
-        )
+        part = pairs.of_term(term, value)
         if part is None:
             return None
         total = total + part
-    if isinstance(pairs, Along):
-        return total
-    return namespace(total).broadcast_to(total, (len(pairs.kinds), *pairs.counts))
-
-
-def _of_term(term: Gaussian, value: Gaussian, pairs: Pairs) -> Array | None:
-    """Return a term's covariances; along axes that it lacks, both components are the same."""
-    single = all(n == 1 for n in term.shape)
-    missing = len(value.shape) - len(term.shape)
-    if missing < 0 or not (single or term.axis == value.axis):
-        return None
-    own = pairs.within(term.shape, value.shape)
-    if len(set(own.starts)) == 1:
-        covariance = own.grids(term.variance)[0][None]
-    else:
-        covariance = pair_covariances(term, own)
-    if covariance is None:
-        return None
-    kinds, *counts = covariance.shape
-    return namespace(covariance).reshape(covariance, (kinds, *(1,) * missing, *counts))
+    return total

@@ -10,7 +10,7 @@ from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import propagation_of
-from moment_calculus.values.lags import Pairs, lag_covariance, pair_covariances
+from moment_calculus.values.lags import Pairs, lag_covariance
 from tests.cases.windows import convolve, over_last, pooled
 
 GENERATOR = np.random.default_rng(0)
@@ -50,7 +50,7 @@ PAIRS = {
 def test_pairs_are_those_at_their_distances(name, pairs):
     value = VALUES[name]()
     chosen = PAIRS[pairs](value.shape)
-    found = np.asarray(pair_covariances(value, chosen))
+    found = np.asarray(chosen.covariances(value))
     assert found.shape == (len(chosen.kinds), *chosen.counts)
     for (first, second), offset, covariance in zip(
         chosen.kinds, chosen.offsets, found, strict=True

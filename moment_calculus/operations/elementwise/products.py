@@ -70,7 +70,7 @@ from moment_calculus.values.ancestry import (
     from_vector_parts,
 )
 from moment_calculus.values.elementwise import function_first, with_rule_book
-from moment_calculus.values.lags import Along, Pairs, pair_covariances
+from moment_calculus.values.lags import Along, Pairs
 from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import broadcast_shape, overlap, rows_scaled
 from moment_calculus.values.step import Added, OfOneSource
@@ -250,7 +250,7 @@ class _Product(Step):
         """Return the covariances of pairs of components, for independent factors."""
         if overlap(*self.inputs):
             return None
-        first, second = (pair_covariances(factor, pairs) for factor in self.inputs)
+        first, second = (pairs.covariances(factor) for factor in self.inputs)
         if first is None or second is None:
             return None
         means = [math.prod(pairs.ends(factor.mean)) for factor in self.inputs]

@@ -30,7 +30,7 @@ from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
-from moment_calculus.values.lags import pair_covariances, shifted
+from moment_calculus.values.lags import shifted
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
@@ -256,7 +256,7 @@ class _LargestEntries(Opaque):
     def lag(self, value: Any, offset: tuple[int, ...]) -> Array | None:
         """Return the covariance of results an offset apart, by expected derivatives."""
         source = self.inputs[0]
-        between = pair_covariances(source, self.windows.pairs_apart(offset, source.shape))
+        between = self.windows.pairs_apart(offset, source.shape).covariances(source)
         if between is None:
             return None
         left, right = shifted(self._stacked_gains, (0, *offset))
@@ -308,7 +308,7 @@ def _entries(value: Gaussian, windows: Windows) -> _Entries:
         return _features(value)
     xp, pairs = namespace(value.mean), windows.pairs(value.shape)
     mean, variance = (xp.stack(pairs.grids(part), axis=0) for part in (value.mean, value.variance))
-    between = None if value.independent or not pairs.kinds else pair_covariances(value, pairs)
+    between = None if value.independent or not pairs.kinds else pairs.covariances(value)
     if between is None and not value.independent and pairs.kinds:
         warn_user(
             "the positions of a window depend on latent site(s) "

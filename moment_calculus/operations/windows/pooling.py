@@ -16,7 +16,7 @@ from moment_calculus.numerics.derivatives import transposed_each
 from moment_calculus.operations.linear.maps import map_features
 from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.values import Gaussian, Spread, Step, Ties, Value
-from moment_calculus.values.lags import Pairs, lag_covariance, pair_covariances, remaining
+from moment_calculus.values.lags import Pairs, lag_covariance, remaining
 from moment_calculus.values.spread import batch_shape
 
 Offset = tuple[int, ...]
@@ -286,7 +286,7 @@ def _variance_of_sums(value: Gaussian, windows: Windows, kernel: WindowKernel) -
     """Return the variance of sums over windows; None if the covariance of positions is unknown."""
     if math.prod(windows.sizes) > FEW or not windows.disjoint:
         return _lag_of_sums(value, windows, kernel, (0,) * len(value.shape))
-    between = pair_covariances(value, windows.pairs(value.shape))
+    between = windows.pairs(value.shape).covariances(value)
     if between is None:
         return None
     return kernel(value.variance, windows) + 2 * namespace(between).sum(between, axis=0)

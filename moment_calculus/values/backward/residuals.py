@@ -18,7 +18,7 @@ from moment_calculus.values.backward.cotangents import Cotangent, products
 from moment_calculus.values.backward.limits import check_spread
 from moment_calculus.values.covariances import elementwise_covariance
 from moment_calculus.values.gaussian import Gaussian
-from moment_calculus.values.lags import Offset, shifted
+from moment_calculus.values.lags import MOST_POSITIONS, Offset, shifted
 from moment_calculus.values.step import Added
 
 Lags = dict[Offset, Array]
@@ -67,9 +67,6 @@ def _of_pair(first: Gaussian, one: Cotangent, second: Gaussian, two: Cotangent) 
     right = two.by_rows() * two.by_rows(two.wide(joint - gains * between))
     half = products(left, right)
     return half + transpose(half)
-
-
-MOST_OFFSETS = 64  # positions of a row are paired up to this number of distances
 
 
 def noise_of(
@@ -127,7 +124,7 @@ def _matrix(lags: Lags, places: Sequence[int], sizes: Sequence[int]) -> Array:
 def _lags(value: Gaussian, cotangent: Cotangent, absorbed: bool) -> Lags | None:
     """Return what a step adds to covariances of positions; None if that is not known."""
     sizes, lags = _positions(value, cotangent).values(), {}
-    if not 1 < math.prod(2 * size - 1 for size in sizes) <= 2 * MOST_OFFSETS + 1:
+    if not 1 < math.prod(2 * size - 1 for size in sizes) <= 2 * MOST_POSITIONS + 1:
         return None
     for offset in product(*(range(1 - size, size) for size in sizes)):
         if offset > (0,) * len(value.shape):
