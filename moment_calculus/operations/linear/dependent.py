@@ -74,6 +74,8 @@ def dependent_product(x: Gaussian, y: Gaussian) -> Gaussian:
             remedy="use covariance='backward', latent weights with independent components on one "
             "side" + OR_DRAW,
         )
+    if x.axis == y.axis == -2:  # as values and shares of attention, both transposed
+        return swap_last(dependent_product(_transposed(y), _transposed(x)))
     batch = broadcast_shape(tuple(x.shape[:-2]), tuple(y.shape[:-2]))
     x, y = (broadcast(part, (*batch, *part.shape[-2:]), part.axis) for part in (x, y))
     mean, square = x.mean @ y.mean, y.mean * y.mean
