@@ -141,6 +141,28 @@ def test_hosts_agree_with_gradients():
         np.testing.assert_allclose(gradient, mean.grad, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
+def test_attention_of_jax_is_that_of_torch():
+    """It multiplies transposed values by transposed shares; it computes scores in float32."""
+    shape = (*X.shape[:-1], HEADS, WIDTH // HEADS)
+
+    def by_torch(*weights):
+        parts = (heads(torch.as_tensor(X) @ weight, torch) for weight in weights[:3])
+        mixed = torch.swapaxes(F.scaled_dot_product_attention(*parts), -2, -3)
+        return mixed.reshape(X.shape) @ weights[3]
+
+    def by_jax(*weights):
+        parts = ((jnp.asarray(X) @ weight).reshape(shape) for weight in weights[:3])
+        return jax.nn.dot_product_attention(*parts).reshape(X.shape) @ weights[3]
+
+    found = propagated(by_torch, 0.5)
+    with jax.enable_x64(True):
+        inputs = moments(numpyro_moments, jnp.asarray, 0.5)
+        theirs = numpyro_moments.propagate(by_jax, *inputs, covariance="backward")
+    np.testing.assert_allclose(theirs.mean, found.mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(theirs.variance, found.variance, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"is_causal": True}, {"scale": 0.3}, {"attn_mask": torch.as_tensor(CAUSAL)}],
