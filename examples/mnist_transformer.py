@@ -12,8 +12,9 @@ the other modes refuse.
 
 In the end the loss that training used is compared with Pyro's Trace_ELBO of 10³ draws on the same
 images, and test images are predicted. After 1000 steps of 16 images, some 1.4 s each on one core,
-the loss was 29 714, and 30 083 ± 51 by draws (1.2 %). Before the sweep forward carried covariances
-of positions, it was 26 % below that of draws after 2200 steps, which has not been measured again.
+the loss was 29 714, and 30 083 ± 51 by draws (1.2 % below); after 1200 more steps 20 841, and
+21 785 ± 41 by draws (4.3 %), with a test error of 6.5 %. Training found rows in which one feature
+has most of the variance; there LayerNorm states 0.82 of the standard deviations of draws.
 Pyro, in its default mode.
 """
 

@@ -49,8 +49,9 @@ def normalise(value: Value, *, eps: float, centred: bool = True) -> Gaussian:
         16         0.01, 1.00    0.01, 1.00    0.01, 1.00
         32         0.01, 1.00    0.01, 1.00    0.01, 1.00
 
-    Two centred features have two values alone, and moments that are off by factors. Eager
-    programs warn where a row is off by more than 5 %.
+    Where one of 16 features has 85 % of the variance, standard deviations are 0.82 of those of
+    draws. Two centred features have two values alone, and moments that are off by factors.
+    Eager programs warn where a row of the table is off by more than 5 %.
     """
     # Largest errors measured for input variances of 0.1, 1 and 4 (random means of order
     # 1, random covariances), in the Frobenius norm for Cov[y] and Cov[y, x]:
