@@ -33,7 +33,9 @@ def normalised(x):
 )
 def test_rows_of_more_than_five_per_cent(program, features, off, fine):
     arguments = (-1,) if program is torch.Tensor.softmax else ()
-    run = lambda scale: propagate(lambda x: program(x, *arguments), spread(features, scale))  # noqa: E731
+    run = lambda scale: propagate(  # noqa: E731
+        lambda x: program(x, *arguments), spread(features, scale), covariance="full"
+    )
     with pytest.warns(ApproximationWarning, match="are off by"):
         run(off)
     with warnings.catch_warnings():

@@ -104,6 +104,22 @@ def test_errors_are_as_stated(name, size, independent):
             assert found[part] <= bounds[place] + noise, (variance, part, found[part])
 
 
+@pytest.mark.parametrize("size", [4, 16])
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_one_feature_may_have_most_of_the_variance(name, size):
+    """Of features that are taken as independent; the expansion states 0.8 of the deviations."""
+    generator = torch.Generator().manual_seed(size)
+    mean = torch.randn(20, size, generator=generator, dtype=torch.float64)
+    variance = torch.full_like(mean, 0.01)
+    variance[:, 0] = 4.0
+    rule, plain = RULES[name]
+    found = rule(as_value(Moments(mean, variance=variance), "x", Propagation("diagonal")))
+    noise = torch.randn(50_000, 20, size, generator=generator, dtype=torch.float64)
+    drawn = plain(mean + variance.sqrt() * noise)
+    torch.testing.assert_close(found.variance.sqrt(), drawn.std(0), rtol=0.03, atol=1e-3)
+    torch.testing.assert_close(found.mean, drawn.mean(0), rtol=0, atol=0.02)
+
+
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
 def test_squares_of_normalised_features_add_up(name):
     """Σ y² = d, up to ε: exact at every variance."""
