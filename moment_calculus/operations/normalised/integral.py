@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -47,33 +46,26 @@ def _missed(power: float) -> float:
 _MISSED = {power: _missed(power) for power in (0.5, 1.5, 2.0, 2.5, 3.0)}
 
 
-class Normalised(NamedTuple):
-    """Moments of √d c/√Q."""
-
-    mean: Array
-    variance: Array
-    jacobian: Array  # expected, by the features [..., d, d]; symmetric
-    linear: Array  # the variance that is explained by it
-
-
-def normalised_moments(mean: Array, variance: Array, eps: float, centred: bool) -> Normalised:
-    """Return moments of (x − x̄)/√(Var x + ε), or x/√(Σ x²/d + ε), for independent features."""
+def integral_of(mean: Array, variance: Array, eps: float, centred: bool) -> Integral:
+    """Return that of (x − x̄)/√(Var x + ε), or of x/√(Σ x²/d + ε), for independent features."""
     xp, size = namespace(mean), mean.shape[-1]
     centre = mean - xp.mean(mean, axis=-1, keepdims=True) if centred else mean
     spread = variance
     if centred:
         spread = variance * (1 - 2 / size) + _sum(variance) / size**2
     unit = xp.clip(_sum(centre * centre) + _sum(spread) + size * eps, min=TINY) ** -0.5
-    return _Weighted(centre * unit, variance * unit**2, spread * unit**2, centred).moments(unit)
+    return Integral(unit, centre * unit, variance * unit**2, spread * unit**2, centred)
 
 
 @dataclass(frozen=True)
-class _Weighted:
-    """Centred features under the weights exp(−t Q) at all nodes, [nodes, ..., d], for E Q = 1.
+class Integral:
+    """Moments of √d c/√Q, from those of c under the weights exp(−t Q) at nodes, [nodes, ..., d].
 
     Integrands are those of the reference exp(−t E Q), which are known, and what is beyond.
     """
 
+    unit: Array  # 1/√(E Q)
+    # of features in this unit
     centre: Array
     variance: Array
     spread: Array  # the variance of c
@@ -81,11 +73,13 @@ class _Weighted:
 
     @cached_property
     def nodes(self) -> Array:
+        """The nodes t."""
         shape = (len(_NODES), *(1,) * self.centre.ndim)
         return namespace(self.centre).reshape(constants(_NODES, self.centre), shape)
 
     @cached_property
     def reference(self) -> Array:
+        """The weight exp(−t E Q)."""
         xp = namespace(self.centre)
         return xp.exp(xp.clip(-self.nodes, min=SMALLEST))
 
@@ -117,61 +111,69 @@ class _Weighted:
 
     @cached_property
     def weight(self) -> Array:
+        """The expectation of exp(−t Q)."""
         xp = namespace(self.centre)
         return xp.exp(xp.clip(self.exponent - self.nodes, min=SMALLEST))
 
     @cached_property
-    def mean(self) -> Array:
+    def weighted_mean(self) -> Array:
+        """The means of c under the weights."""
         return self.shrinkage * (self.centre - self.offset)
 
     @cached_property
-    def covariance(self) -> Array:
-        """The variances of c."""
+    def weighted_variance(self) -> Array:
+        """The variances of c under the weights."""
         own = self.variance * self.shrinkage
         if not self.centred:
             return own
-        size = self.centre.shape[-1]
-        shared = (2 - self.lost) * own - _sum(own) / size
+        shared = (2 - self.lost) * own - _sum(own) / self.centre.shape[-1]
         return own - shared / _sum(self.shrinkage)
 
-    def moments(self, unit: Array) -> Normalised:
-        """Return the moments, where √(E Q) is the unit of the features."""
+    @cached_property
+    def root_weight(self) -> Array:
+        """The factor of integrands of 1/√Q."""
+        return _STEP / math.sqrt(math.pi) * self.nodes**0.5
+
+    @cached_property
+    def moments(self) -> tuple[Array, Array]:
+        """The mean and the variance."""
         xp, size, centre = namespace(self.centre), self.centre.shape[-1], self.centre
-        times, weight, mean, reference = self.nodes, self.weight, self.mean, self.reference
-        beyond = -weight * xp.expm1(-self.exponent)
-        shift = -self.lost * centre - self.shrinkage * self.offset
-        covariance, along = self.covariance, _sum(self.variance * centre * centre)
-        image = self.variance * centre
+        mean, variance, reference = self.weighted_mean, self.weighted_variance, self.reference
+        along, image = _sum(self.variance * centre * centre), self.variance * centre
         if self.centred:
             image = image - _sum(image) / size
-        first = _STEP / math.sqrt(math.pi) * times**0.5
-        delta = xp.sum(first * (beyond * mean + reference * shift), axis=0)
+        beyond = -self.weight * xp.expm1(-self.exponent)
+        shift = -self.lost * centre - self.shrinkage * self.offset
+        delta = xp.sum(self.root_weight * (beyond * mean + reference * shift), axis=0)
         delta = delta + _MISSED[2.5] * 1.5 * along * centre - _MISSED[1.5] * image
-        square = beyond * (mean * mean + covariance)
-        square = square + reference * (covariance - self.spread + shift * (mean + centre))
-        second = self.spread + xp.sum(_STEP * times * square, axis=0)
+        square = beyond * (mean * mean + variance)
+        square = square + reference * (variance - self.spread + shift * (mean + centre))
+        second = self.spread + xp.sum(_STEP * self.nodes * square, axis=0)
         second = second + 4 * centre * (_MISSED[3.0] * along * centre - _MISSED[2.0] * image)
-        jacobian = size**0.5 * unit[..., None] * self._jacobian(first * weight)
-        linear = ((jacobian * jacobian) @ (self.variance / unit**2)[..., None])[..., 0]
-        variance = size * (second - (2 * centre + delta) * delta)
-        return Normalised(
-            size**0.5 * (centre + delta), xp.maximum(variance, linear), jacobian, linear
-        )
+        variance = xp.clip(second - (2 * centre + delta) * delta, min=0.0)
+        return size**0.5 * (centre + delta), size * variance
 
-    def _jacobian(self, weight: Array) -> Array:
-        """Return E ∂(c/√Q)/∂x for the weights of 1/√Q at the nodes."""
-        xp, mean, shrinkage = namespace(weight), self.mean, self.shrinkage
+    @cached_property
+    def linear(self) -> Array:
+        """The variance that the expected Jacobian explains."""
+        jacobian = self.jacobian * self.jacobian
+        return (jacobian @ (self.variance / self.unit**2)[..., None])[..., 0]
+
+    @cached_property
+    def jacobian(self) -> Array:
+        """The expected derivatives by the features, [..., d, d]; a symmetric matrix."""
+        xp, mean, shrinkage = namespace(self.centre), self.weighted_mean, self.shrinkage
+        weight, projection = self.root_weight * self.weight, identity_like(mean)
         lefts, rights = [2 * self.nodes * weight * mean], [mean]
-        projection = identity_like(mean)
         if self.centred:
             lefts.append(weight / _sum(shrinkage) * shrinkage)
             rights.append(shrinkage)
             projection = projection - 1 / mean.shape[-1]
         left, right = (xp.concat(parts, axis=0) for parts in (lefts, rights))
         product = axis_moved(left, 0, -1) @ axis_moved(right, 0, -2)
-        own = diagonal_matrix(xp.sum(weight * shrinkage, axis=0))
         known = _MISSED[0.5] * projection - _MISSED[1.5] * outer(self.centre, self.centre)
-        return known + own - product
+        own = diagonal_matrix(xp.sum(weight * shrinkage, axis=0))
+        return mean.shape[-1] ** 0.5 * self.unit[..., None] * (known + own - product)
 
 
 def _sum(array: Array) -> Array:
