@@ -18,7 +18,6 @@ import numpy as np
 
 from moment_calculus.numerics.arrays import (
     Array,
-    axis_moved,
     constants,
     diagonal_matrix,
     identity_like,
@@ -59,9 +58,10 @@ def integral_of(mean: Array, variance: Array, eps: float, centred: bool) -> Inte
 
 @dataclass(frozen=True)
 class Integral:
-    """Moments of √d c/√Q, from those of c under the weights exp(−t Q) at nodes, [nodes, ..., d].
+    """Moments of √d c/√Q, from those of c under the weights exp(−t Q) at nodes, [..., nodes, d].
 
-    Integrands are those of the reference exp(−t E Q), which are known, and what is beyond.
+    With u = 1 − w all integrands are polynomials in u. Those of the reference exp(−t E Q) are
+    known, and what is beyond them is small where the variances are.
     """
 
     unit: Array  # 1/√(E Q)
@@ -74,84 +74,117 @@ class Integral:
     @cached_property
     def nodes(self) -> Array:
         """The nodes t."""
-        shape = (len(_NODES), *(1,) * self.centre.ndim)
-        return namespace(self.centre).reshape(constants(_NODES, self.centre), shape)
-
-    @cached_property
-    def reference(self) -> Array:
-        """The weight exp(−t E Q)."""
-        xp = namespace(self.centre)
-        return xp.exp(xp.clip(-self.nodes, min=SMALLEST))
+        return constants(_NODES, self.centre)
 
     @cached_property
     def shrinkage(self) -> Array:
         """The factors w."""
-        return 1 / (1 + 2 * self.nodes * self.variance)
+        return 1 / (1 + self._doubled)
+
+    @cached_property
+    def _doubled(self) -> Array:
+        return (2 * self.nodes)[:, None] * self.variance[..., None, :]
 
     @cached_property
     def lost(self) -> Array:
-        """The factors 1 − w."""
-        return 2 * self.nodes * self.variance * self.shrinkage
+        """The factors u."""
+        return self._doubled * self.shrinkage
 
     @cached_property
-    def offset(self) -> Array | float:
-        """The number m."""
-        return -_sum(self.lost * self.centre) / _sum(self.shrinkage) if self.centred else 0.0
+    def _sums(self) -> list[Array]:
+        """Σ u, Σ u c, Σ u c² and Σ u v at each node, [..., nodes]."""
+        xp, centre = namespace(self.centre), self.centre
+        parts = [xp.ones_like(centre), centre, centre * centre, self.variance]
+        sums = self.lost @ xp.stack(parts, axis=-1)
+        return [sums[..., place] for place in range(len(parts))]
 
     @cached_property
-    def exponent(self) -> Array:
+    def _kept(self) -> Array:
+        """Σ w at each node."""
+        return namespace(self.centre).sum(self.shrinkage, axis=-1)
+
+    @cached_property
+    def offset(self) -> Array:
+        """The number m at each node."""
+        xp, lost = namespace(self.centre), self._sums[0]
+        if not self.centred:
+            return xp.zeros_like(lost)
+        kept = (self.shrinkage @ self.centre[..., None])[..., 0]
+        small = lost < 0.5 * self.centre.shape[-1]  # Σ w c = −Σ u c: the sum that rounds less
+        return xp.where(small, -self._sums[1], kept) / self._kept
+
+    @cached_property
+    def _exponent(self) -> Array:
         """The logarithm of what the weight is times that of the reference; not negative."""
-        xp, times = namespace(self.centre), self.nodes
-        logs = _sum(xp.log1p(2 * times * self.variance))
-        beyond = _sum(self.lost * self.centre**2)
+        xp = namespace(self.centre)
+        logs, beyond = xp.sum(xp.log1p(self._doubled), axis=-1), self._sums[2]
         if self.centred:
-            logs = logs - xp.log1p(_sum(self.lost) / _sum(self.shrinkage))
-            beyond = beyond + _sum(self.shrinkage) * self.offset**2
-        return times * beyond + (times * _sum(self.spread) - 0.5 * logs)
+            logs = logs - xp.log1p(self._sums[0] / self._kept)
+            beyond = beyond + self._kept * self.offset**2
+        return self.nodes * beyond + (self.nodes * _sum(self.spread) - 0.5 * logs)
 
     @cached_property
     def weight(self) -> Array:
         """The expectation of exp(−t Q)."""
         xp = namespace(self.centre)
-        return xp.exp(xp.clip(self.exponent - self.nodes, min=SMALLEST))
-
-    @cached_property
-    def weighted_mean(self) -> Array:
-        """The means of c under the weights."""
-        return self.shrinkage * (self.centre - self.offset)
-
-    @cached_property
-    def weighted_variance(self) -> Array:
-        """The variances of c under the weights."""
-        own = self.variance * self.shrinkage
-        if not self.centred:
-            return own
-        shared = (2 - self.lost) * own - _sum(own) / self.centre.shape[-1]
-        return own - shared / _sum(self.shrinkage)
-
-    @cached_property
-    def root_weight(self) -> Array:
-        """The factor of integrands of 1/√Q."""
-        return _STEP / math.sqrt(math.pi) * self.nodes**0.5
+        return xp.exp(xp.clip(self._exponent - self.nodes, min=SMALLEST))
 
     @cached_property
     def moments(self) -> tuple[Array, Array]:
         """The mean and the variance."""
         xp, size, centre = namespace(self.centre), self.centre.shape[-1], self.centre
-        mean, variance, reference = self.weighted_mean, self.weighted_variance, self.reference
         along, image = _sum(self.variance * centre * centre), self.variance * centre
         if self.centred:
             image = image - _sum(image) / size
-        beyond = -self.weight * xp.expm1(-self.exponent)
-        shift = -self.lost * centre - self.shrinkage * self.offset
-        delta = xp.sum(self.root_weight * (beyond * mean + reference * shift), axis=0)
+        delta = self._beyond_mean()
         delta = delta + _MISSED[2.5] * 1.5 * along * centre - _MISSED[1.5] * image
-        square = beyond * (mean * mean + variance)
-        square = square + reference * (variance - self.spread + shift * (mean + centre))
-        second = self.spread + xp.sum(_STEP * self.nodes * square, axis=0)
+        second = self.spread + self._beyond_square()
         second = second + 4 * centre * (_MISSED[3.0] * along * centre - _MISSED[2.0] * image)
-        variance = xp.clip(second - (2 * centre + delta) * delta, min=0.0)
-        return size**0.5 * (centre + delta), size * variance
+        variance = size * (second - (2 * centre + delta) * delta)
+        return size**0.5 * (centre + delta), xp.maximum(variance, self.linear)
+
+    @cached_property
+    def _beyond(self) -> Array:
+        """What the weight is beyond that of the reference."""
+        return -self.weight * namespace(self.weight).expm1(-self._exponent)
+
+    def _weighted(self, coefficients: list[Array], factors: Array) -> list[Array]:
+        """Return sums over the nodes, [..., d]."""
+        found = namespace(factors).stack(coefficients, axis=-2) @ factors
+        return [found[..., place, :] for place in range(len(coefficients))]
+
+    def _beyond_mean(self) -> Array:
+        """Return the mean of c/√Q beyond c̄."""
+        weight = self._root * self.weight
+        first, shifted = self._weighted([weight, weight * self.offset], self.lost)
+        total = _sum(self._root * self._beyond) - first
+        return self.centre * total - _sum(weight * self.offset) + shifted
+
+    @cached_property
+    def _root(self) -> Array:
+        return _STEP / math.sqrt(math.pi) * self.nodes**0.5
+
+    def _beyond_square(self) -> Array:
+        """Return the mean of c²/Q beyond c̄² and the variance of c."""
+        centre, weight = self.centre, _STEP * self.nodes * self.weight
+        offset = self.offset
+        parts = [weight, weight * offset, weight * offset**2, weight / self._kept]
+        lost = self._weighted(parts, self.lost)
+        squares = self._weighted(parts, self.lost**2)
+        plain, once, twice = (b - 2 * a for a, b in zip(lost[:3], squares[:3], strict=True))
+        total = _sum(_STEP * self.nodes * self._beyond) * (centre**2 + self.spread)
+        total = total + plain * centre**2 - 2 * once * centre + twice - self.variance * lost[0]
+        if not self.centred:
+            return total
+        total = total - 2 * centre * _sum(parts[1]) + _sum(parts[2])
+        total = total + self.variance * (3 * lost[3] - squares[3])
+        return total + self._between(parts[3])
+
+    def _between(self, weight: Array) -> Array:
+        """Return what centring adds to variances by all features together."""
+        size, (lost, _, _, varied) = self.centre.shape[-1], self._sums
+        shared = _sum(self.variance) * lost / size - varied
+        return (_sum(weight * shared) - 2 * self.variance * _sum(weight * lost)) / size
 
     @cached_property
     def linear(self) -> Array:
@@ -162,18 +195,19 @@ class Integral:
     @cached_property
     def jacobian(self) -> Array:
         """The expected derivatives by the features, [..., d, d]; a symmetric matrix."""
-        xp, mean, shrinkage = namespace(self.centre), self.weighted_mean, self.shrinkage
-        weight, projection = self.root_weight * self.weight, identity_like(mean)
-        lefts, rights = [2 * self.nodes * weight * mean], [mean]
+        xp, shrinkage = namespace(self.centre), self.shrinkage
+        mean = shrinkage * (self.centre[..., None, :] - self.offset[..., None])
+        weight, projection = self._root * self.weight, identity_like(self.centre)
+        lefts, rights = [(2 * self.nodes * weight)[..., None] * mean], [mean]
         if self.centred:
-            lefts.append(weight / _sum(shrinkage) * shrinkage)
+            lefts.append((weight / self._kept)[..., None] * shrinkage)
             rights.append(shrinkage)
             projection = projection - 1 / mean.shape[-1]
-        left, right = (xp.concat(parts, axis=0) for parts in (lefts, rights))
-        product = axis_moved(left, 0, -1) @ axis_moved(right, 0, -2)
+        left, right = (xp.concat(parts, axis=-2) for parts in (lefts, rights))
         known = _MISSED[0.5] * projection - _MISSED[1.5] * outer(self.centre, self.centre)
-        own = diagonal_matrix(xp.sum(weight * shrinkage, axis=0))
-        return mean.shape[-1] ** 0.5 * self.unit[..., None] * (known + own - product)
+        (own,) = self._weighted([weight], shrinkage)
+        scale = mean.shape[-1] ** 0.5 * self.unit[..., None]
+        return scale * (known + diagonal_matrix(own) - left.mT @ right)
 
 
 def _sum(array: Array) -> Array:

@@ -246,7 +246,7 @@ class Normalised(Step):
     def beyond(self) -> Array:
         """The variance of R."""
         linear = self.linear if self.integral is None else self.integral.linear
-        return namespace(linear).clip(self.variance - linear, min=0.0)
+        return self.variance - linear
 
     @property
     def assumes_independence(self) -> bool:  # type: ignore[override]
