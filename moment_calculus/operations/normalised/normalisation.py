@@ -17,7 +17,6 @@ from functools import cached_property, partial
 from moment_calculus.errors import ApproximationWarning, UnsupportedMoments, warn_user
 from moment_calculus.numerics.arrays import (
     Array,
-    axis_moved,
     diagonal,
     diagonal_matrix,
     namespace,
@@ -246,7 +245,7 @@ class Normalised(Step):
     def beyond(self) -> Array:
         """The variance of R."""
         linear = self.linear if self.integral is None else self.integral.linear
-        return self.variance - linear
+        return namespace(linear).clip(self.variance - linear, min=0.0)
 
     @property
     def assumes_independence(self) -> bool:  # type: ignore[override]
@@ -276,8 +275,9 @@ class Normalised(Step):
         """Multiply a cotangent by the transpose of the expected Jacobian, as it is shared out."""
         slope, share = self.slope, self.remainder.share
         xp = namespace(cotangent)
-        if self.integral is not None:  # which is symmetric
-            return axis_moved(axis_moved(cotangent, 0, -2) @ self.integral.jacobian, -2, 0)
+        if self.integral is not None:
+            pulled = self.integral.times(_centre(cotangent) if self.centred else cotangent)
+            return _centre(pulled) if self.centred else pulled
         scale = slope.root * slope.unit * xp.sqrt(xp.clip(share, min=TINY))
         along = _sum(slope.tilted * cotangent)
         pulled = scale * (slope.gain * cotangent - slope.pull * slope.tilted * along)
