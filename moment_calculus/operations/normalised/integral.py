@@ -55,7 +55,7 @@ def integral_of(mean: Array, variance: Array, eps: float, centred: bool) -> Inte
     return Integral(unit, centre * unit, variance * unit**2, spread * unit**2, centred)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Integral:
     """Moments of √d c/√Q, from those of c under the weights exp(−t Q) at nodes, [..., nodes, d].
 
@@ -218,16 +218,21 @@ class Integral:
         return xp.clip(self.centre.shape[-1] * total, min=0.0)
 
     def times(self, rows: Array) -> Array:
-        """Return the product of the expected Jacobian, which is symmetric, with [n, ..., d]."""
+        """Return the product of the expected Jacobian with [n, ..., d]."""
         own, left, right = self._factors
         products = axis_moved(rows, 0, -2) @ right.mT @ left
         return self._scale * (own * rows - axis_moved(products, -2, 0))
 
-    @property
-    def jacobian(self) -> Array:
-        """The expected derivatives by the features, [..., d, d]."""
+    def through(self, cross: Array) -> Array:
+        """Multiply a covariance of x, [..., d, n], by the expected Jacobian."""
         own, left, right = self._factors
-        return self._scale[..., None] * (diagonal_matrix(own) - left.mT @ right)
+        return self._scale[..., None] * (own[..., None] * cross - left.mT @ (right @ cross))
+
+    def covariance(self) -> Array:
+        """Return the covariance of the result, with what is not linear as independent."""
+        linear = self.through(diagonal_matrix(self.variance / self.unit**2))
+        rest = self.moments[1] - self.linear
+        return self.through(linear.mT) + diagonal_matrix(namespace(rest).clip(rest, min=0.0))
 
 
 def _sum(array: Array) -> Array:
