@@ -13,8 +13,9 @@ the other modes refuse.
 In the end the loss that training used is compared with Pyro's Trace_ELBO of 10³ draws on the same
 images, and test images are predicted. After 1000 steps of 16 images, some 1.4 s each on one core,
 the loss was 29 714, and 30 083 ± 51 by draws (1.2 % below); after 1200 more steps 20 841, and
-21 785 ± 41 by draws (4.3 %), with a test error of 6.5 %. Training found rows in which one feature
-has most of the variance; there LayerNorm states 0.82 of the standard deviations of draws.
+21 785 ± 41 by draws (4.3 %), with a test error of 6.5 %. Training had found rows in which one
+feature has most of the variance, where LayerNorm stated 0.82 of the standard deviations of draws;
+its moments are by an integral since then, with which nothing was trained here yet.
 Pyro, in its default mode.
 """
 
