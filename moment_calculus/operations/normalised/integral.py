@@ -103,14 +103,23 @@ class Integral:
         return namespace(self.centre).sum(self.shrinkage, axis=-1)
 
     @cached_property
+    def _far(self) -> Array:
+        """Whether features lost half at a node: then sums of w round less than those of u."""
+        return self._sums[0] > 0.5 * self.centre.shape[-1]
+
+    @cached_property
+    def _factor(self) -> Array:
+        """The factors u where they are small, else w."""
+        return namespace(self.lost).where(self._far[..., None], self.shrinkage, self.lost)
+
+    @cached_property
     def offset(self) -> Array:
         """The number m at each node."""
-        xp, lost = namespace(self.centre), self._sums[0]
+        xp, lost = namespace(self.centre), self._sums[1]
         if not self.centred:
             return xp.zeros_like(lost)
         kept = (self.shrinkage @ self.centre[..., None])[..., 0]
-        small = lost < 0.5 * self.centre.shape[-1]  # Σ w c = −Σ u c: the sum that rounds less
-        return xp.where(small, -self._sums[1], kept) / self._kept
+        return xp.where(self._far, kept, -lost) / self._kept
 
     @cached_property
     def _exponent(self) -> Array:
@@ -145,8 +154,10 @@ class Integral:
 
     @cached_property
     def _beyond(self) -> Array:
-        """What the weight is beyond that of the reference."""
-        return -self.weight * namespace(self.weight).expm1(-self._exponent)
+        """What the factors of known values are beyond those of the reference."""
+        xp = namespace(self.weight)
+        reference = xp.exp(-self.nodes)
+        return xp.where(self._far, -reference, -self.weight * xp.expm1(-self._exponent))
 
     def _weighted(self, coefficients: list[Array], factors: Array) -> list[Array]:
         """Return sums over the nodes, [..., d]."""
@@ -156,9 +167,16 @@ class Integral:
     def _beyond_mean(self) -> Array:
         """Return the mean of c/√Q beyond c̄."""
         weight = self._root * self.weight
-        first, shifted = self._weighted([weight, weight * self.offset], self.lost)
-        total = _sum(self._root * self._beyond) - first
-        return self.centre * total - _sum(weight * self.offset) + shifted
+        near = self._near(weight)
+        signed = weight - 2 * near
+        first, shifted = self._weighted([signed, signed * self.offset], self._factor)
+        total = _sum(self._root * self._beyond) + first
+        return self.centre * total - _sum(near * self.offset) - shifted
+
+    def _near(self, weight: Array) -> Array:
+        """Return weights without those of nodes at which features lost half."""
+        xp = namespace(weight)
+        return xp.where(self._far, xp.zeros_like(weight), weight)
 
     @cached_property
     def _root(self) -> Array:
@@ -166,19 +184,24 @@ class Integral:
 
     def _beyond_square(self) -> Array:
         """Return the mean of c²/Q beyond c̄² and the variance of c."""
-        centre, weight = self.centre, _STEP * self.nodes * self.weight
-        offset = self.offset
-        parts = [weight, weight * offset, weight * offset**2, weight / self._kept]
-        lost = self._weighted(parts, self.lost)
-        squares = self._weighted(parts, self.lost**2)
-        plain, once, twice = (b - 2 * a for a, b in zip(lost[:3], squares[:3], strict=True))
+        centre, offset, weight = self.centre, self.offset, _STEP * self.nodes * self.weight
+        near = self._near(weight)
+        half = (weight - near) / (2 * self.nodes)
+        shared, own = near / self._kept, half / self._kept if self.centred else 0.0
+        first = self._weighted(
+            [near, near * offset, 2 * near * offset**2 + half, shared], self._factor
+        )
+        second = self._weighted(
+            [weight, weight * offset, weight * offset**2 + own, shared], self._factor**2
+        )
         total = _sum(_STEP * self.nodes * self._beyond) * (centre**2 + self.spread)
-        total = total + plain * centre**2 - 2 * once * centre + twice - self.variance * lost[0]
+        total = total + (second[0] - 2 * first[0]) * centre**2 - self.variance * first[0]
+        total = total - 2 * centre * (second[1] - 2 * first[1]) + second[2] - first[2] + _sum(half)
         if not self.centred:
             return total
-        total = total - 2 * centre * _sum(parts[1]) + _sum(parts[2])
-        total = total + self.variance * (3 * lost[3] - squares[3])
-        return total + self._between(parts[3])
+        total = total - 2 * centre * _sum(near * offset) + _sum(near * offset**2)
+        total = total + self.variance * (3 * first[3] - second[3]) - _sum(half) / centre.shape[-1]
+        return total + self._between(shared)
 
     def _between(self, weight: Array) -> Array:
         """Return what centring adds to variances by all features together."""
