@@ -43,6 +43,23 @@ def test_rows_of_more_than_five_per_cent(program, features, off, fine):
         run(fine)
 
 
+@pytest.mark.parametrize("size", [20.0, 0.2])
+def test_one_feature_with_most_of_the_variance(size):
+    variance = torch.full_like(MEAN, 1e-3)
+    variance[3, 5] = size
+    run = lambda covariance: propagate(  # noqa: E731
+        normalised, Moments(MEAN, variance=variance), covariance=covariance
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ApproximationWarning)
+        run("backward")
+        if size < 1:
+            run("full")
+    if size > 1:
+        with pytest.warns(ApproximationWarning, match="in 1 of 20 rows"):
+            run("full")
+
+
 def test_attention_warns_where_its_scores_are_wide():
     def inputs(scale):
         means = [MEAN[:, :8], MEAN[:, 8:16], MEAN[:, 16:24]]
