@@ -30,6 +30,7 @@ from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
+from moment_calculus.values.elementwise import with_rule_book
 from moment_calculus.values.lags import shifted
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
@@ -118,7 +119,7 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
             remedy="choose the padding smaller than the window",
         )
     entries = _entries(value, windows)
-    relu = value.propagation.rulebook.ruled(ReLU())
+    relu = with_rule_book(value, ReLU())
     mean, variance, shares = _moments(entries, masks, relu)
     step = _LargestEntries((value,), windows=windows, shares=shares, window=entries)
     variance = positive_part(variance)
