@@ -5,8 +5,9 @@ independent of x under the posterior: E z = S(C (μ − knot)) at a knot, nearly
 of several values is the one with the largest mean.
 
 Sigmoid and tanh have three pieces: tanh is −1, x and 1 with knots at ±1, sigmoid 0, 1/2 + x/4 and
-1 with knots at ±2. Other functions keep their exact rules. Source: Haussmann et al. 2019, [VBP]
-propositions 1 and 3, appendix B.1.
+1 with knots at ±2. Other functions keep their exact rules. Classes have the expansions to second
+order of the logsumexp and of the softmax, and ``categorical=`` chooses another rule for them.
+Source: Haussmann et al. 2019, [VBP] propositions 1 and 3, appendices B.1 and B.2.
 
 The mean of relu at μ = 0 is 0, and 0.40 σ in truth; for N(0.5, 1) means of relu, sigmoid and tanh
 are 0.72, 1.04 and 1.69 times the exact ones, and standard deviations 1.34, 1.24 and 1.69 times.
@@ -29,6 +30,7 @@ from moment_calculus.functions.table import (
     Sigmoid,
     Tanh,
 )
+from moment_calculus.likelihoods.classes.shares import Expanded
 from moment_calculus.numerics.arrays import Array, expit, namespace
 from moment_calculus.operations.elementwise.choices import pick_components
 from moment_calculus.operations.elementwise.unary import is_value
@@ -89,7 +91,9 @@ def _larger_of_values(left: Any, right: Any) -> Value:
     """Return at every place the operand with the larger mean."""
     means = [part.at_mean if is_value(part) else part for part in (left, right)]
     mask = means[0] >= means[1]
-    return pick_components(lambda one, other: namespace(mask).where(mask, one, other), (left, right))
+    return pick_components(
+        lambda one, other: namespace(mask).where(mask, one, other), (left, right)
+    )
 
 
 def _larger_of_entries(
@@ -112,14 +116,19 @@ class VBP(RuleBook):
 
     name: str = "vbp"
     operations: Any = field(
-        default_factory=lambda: {"maximum": _larger_of_values, "largest": _larger_of_entries},
+        default_factory=lambda: {
+            "maximum": _larger_of_values,
+            "largest": _larger_of_entries,
+            "categorical": Expanded(),
+        },
         hash=False,
     )
     sharpness: float = 100.0
 
     def ruled(self, function: Any) -> Any:
         """Return a piecewise linear function, sigmoid or tanh by gates."""
-        kind, knots = type(function), (0.0,)
+        kind = type(function)
+        knots: Sequence[float] = (0.0,)
         if kind is LeakyReLU:
             lines: Sequence[Line] = ((function.negative_slope, 0), (1, 0))
         elif kind in _TWO:

@@ -338,9 +338,7 @@ class _Applied(Step):
 
 def _operand(base: Gaussian, activation: Any) -> Operand:
     to_features_last = lambda array: features_last(array, base.axis)  # noqa: E731
-    return Operand(
-        with_rule_book(base, activation), base.mean, base.variance, to_features_last
-    )
+    return Operand(with_rule_book(base, activation), base.mean, base.variance, to_features_last)
 
 
 def apply_activation(
@@ -398,7 +396,7 @@ def with_rule_book(base: Gaussian, activation: Any) -> Any:
     """Return a function with the moments that the program's rule book gives it, as a whole."""
     propagation = base.propagation
     book, function = propagation.rulebook, propagation.rulebook.rule_for(activation)
-    missing = left_out(type(function))
+    missing = left_out(function.__class__)
     if not missing or not (book.derive or propagation.may_sweep):
         return function
     if book.derive:

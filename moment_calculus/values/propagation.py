@@ -36,8 +36,10 @@ class RuleBook:
         mehler_order: number of terms of the Mehler series where that is used.
         operations: rules that replace those of operations, by the name of an operation
             that asks for one, such as ``product`` of two Gaussians, ``linear`` map of a
-            Gaussian by Gaussian weights. Each takes the arguments of the operation. An
-            unknown name is an error as soon as the book is used.
+            Gaussian by Gaussian weights. Each takes the arguments of the operation, but for
+            ``largest`` (of windows), which combines the moments of two entries, and
+            ``categorical``, a rule for classes. An unknown name is an error as soon as the
+            book is used.
         functions: rules for single functions, by the name of the function, such as
             ``sigmoid``. Each takes the function and returns what :meth:`ruled` returns.
         covariances: the modes that the book has rules for; others are refused.
@@ -47,7 +49,7 @@ class RuleBook:
 
     name: str = "exact"
     mehler_order: int = 32
-    operations: Mapping[str, Callable[..., Any]] = field(default_factory=dict, hash=False)
+    operations: Mapping[str, Any] = field(default_factory=dict, hash=False)
     functions: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict, hash=False)
     covariances: Collection[str] = COVARIANCES
     derive: bool = True
@@ -112,7 +114,8 @@ class Propagation:
 
     covariance: str = "full"  # over the feature axis; others: variances only
     rulebook: RuleBook = EXACT
-    categorical: str = "points"  # how class likelihoods are approximated, see likelihoods.classes
+    # how class likelihoods are approximated, see likelihoods.classes; None for the book's rule
+    categorical: str | None = None
     memory_limit: float = field(default_factory=half_of_memory)  # bytes of one covariance
     categorical_draws: int = 1  # draws of the logits, if these are sampled
 
@@ -120,7 +123,7 @@ class Propagation:
         """Raise ValueError if an option is not valid."""
         for option, candidates in (
             ("covariance", COVARIANCES),
-            ("categorical", (*CATEGORICAL_METHODS, *OF_PREDICTIONS)),
+            ("categorical", (None, *CATEGORICAL_METHODS, *OF_PREDICTIONS)),
         ):
             check_choice(option, getattr(self, option), candidates)
         for name in self.rulebook.operations:
@@ -151,15 +154,15 @@ class Propagation:
         """Return whether covariances over the feature axis are carried."""
         return self.covariance == "full"
 
-    def replacement(self, operation: str) -> Callable[..., Any] | None:
+    def replacement(self, operation: str) -> Any:
         """Return the book's replacement rule for an operation, or None."""
         return self.rulebook.operations.get(operation)
 
 
-def check_choice(option: str, choice: Any, candidates: Collection[str]) -> None:
+def check_choice(option: str, choice: Any, candidates: Collection[str | None]) -> None:
     """Raise ValueError if the user's choice for an option is not one of the candidates."""
     if choice not in candidates:
-        raise ValueError(f"{option}={choice!r} is not one of {', '.join(candidates)}")
+        raise ValueError(f"{option}={choice!r} is not one of {', '.join(filter(None, candidates))}")
 
 
 def check_draws(sample_sites: Collection[str], num_particles: int) -> None:

@@ -1,4 +1,4 @@
-"""Every rule book against what it stands for; a book is a row of the table."""
+"""Rule books in programs, books of users, and what is refused; see also ``cases.py``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ import torch.nn.functional as F
 import numpyro_moments
 import pyro_moments
 from moment_calculus import rulebooks
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.errors import ApproximationWarning, UnsupportedMoments
 from moment_calculus.functions.base import Delegating
 from moment_calculus.functions.derived import Derived, left_out
 from moment_calculus.functions.families.logistic import Sigmoid
 from moment_calculus.functions.families.relu import ReLU
 from moment_calculus.functions.table import activation
+from moment_calculus.likelihoods.classes import class_rule, predictive_rule
 from moment_calculus.numerics.arrays import expit
-from moment_calculus.operations.elementwise.unary import apply
+from moment_calculus.operations.elementwise.unary import apply, site_value
 from moment_calculus.predictions.moments import as_value
 from moment_calculus.rulebooks import RULEBOOKS, propagation_of
 from moment_calculus.values import cross_covariance
@@ -59,7 +60,8 @@ def by_samples(program, mean, covariance):
     return draws.mean(0), draws.T.cov()
 
 
-# What a book stands for, and how far its results may be off, in standard deviations.
+# What a book stands for in these programs, and how far its results may be off, in standard
+# deviations.
 BOOKS = {
     "exact": (by_samples, 0.01),
     "dvi": (by_samples, 0.03),
@@ -67,10 +69,6 @@ BOOKS = {
 }
 MATCHED = {"layers", "product of functions"}  # by Gaussians on the way: exact to first order alone
 CASES = [(b, p) for b in BOOKS for p in PROGRAMS if b == "first_order" or p not in MATCHED]
-
-
-def test_every_book_has_a_row():
-    assert BOOKS.keys() == RULEBOOKS.keys()
 
 
 @pytest.mark.parametrize(("book", "program"), CASES)
@@ -211,7 +209,7 @@ def test_one_rule_may_be_replaced():
     torch.testing.assert_close(same.covariance, inputs.covariance)
     tanh = propagate(torch.tanh, inputs, rules=book, covariance="full")
     torch.testing.assert_close(tanh.mean, propagate(torch.tanh, inputs).mean)
-    with pytest.raises(ValueError, match="rule='sigmoids' is not one of abs, celu"):
+    with pytest.raises(ValueError, match="rule='sigmoids' is not one of abs, categorical, celu"):
         EXACT.replacing(sigmoids=ByProbit)
 
 
@@ -256,7 +254,9 @@ def test_a_product_of_functions_takes_them_from_the_book():
 
 def test_unknown_operations_are_refused_with_the_candidates():
     book = RuleBook("mine", operations={"products": torch.mul})
-    with pytest.raises(ValueError, match=r"operation='products' is not one of linear, product"):
+    with pytest.raises(
+        ValueError, match=r"operation='products' is not one of categorical, largest,"
+    ):
         propagation_of("full", book)
 
 
@@ -269,9 +269,10 @@ def test_operations_that_ask_for_a_rule_can_be_named():
 
 def test_modules_without_a_book_are_left_alone(monkeypatch, tmp_path):
     (tmp_path / "shared_by_books.py").write_text("SLOPE = 1.0")
+    names = RULEBOOKS.keys()
     monkeypatch.setattr(rulebooks, "__path__", [*rulebooks.__path__, str(tmp_path)])
     try:
-        assert importlib.reload(rulebooks).RULEBOOKS.keys() == BOOKS.keys()
+        assert importlib.reload(rulebooks).RULEBOOKS.keys() == names
     finally:
         sys.modules.pop("moment_calculus.rulebooks.shared_by_books", None)
         monkeypatch.undo()
@@ -290,3 +291,67 @@ def test_covariances_with_the_argument_follow_the_book():
     result = apply(activation("tanh"), x).gaussian()
     slope = 1 - np.tanh(MEAN.numpy()) ** 2
     np.testing.assert_allclose(cross_covariance(result, x), slope[:, None] * covariance, rtol=1e-9)
+
+
+# -------------------------------------------------------------------------------------------------
+# vbp: what is largest, and classes
+
+PYRO_MAX = (torch.maximum, lambda x: F.max_pool1d(x, 2), lambda x: x.amax(-1))
+JAX_MAX = (
+    jnp.maximum,
+    lambda x: jnp.max(x.reshape(*x.shape[:-1], -1, 2), -1),
+    lambda x: jnp.max(x, -1),
+)
+GENERATOR = np.random.default_rng(3)
+MEANS = GENERATOR.normal(size=(2, 2, 3, 4))
+SPREADS = GENERATOR.uniform(0.1, 2.0, size=(2, 2, 3, 4))
+
+
+@pytest.mark.parametrize("covariance", ["full", "backward", "diagonal"])
+@pytest.mark.parametrize("package", [pyro_moments, numpyro_moments])
+def test_the_largest_has_the_moments_of_the_largest_mean(package, covariance):
+    array, programs = (torch.tensor, PYRO_MAX) if package is pyro_moments else (jnp.array, JAX_MAX)
+    inputs = [
+        package.Moments(array(m), variance=array(v)) for m, v in zip(MEANS, SPREADS, strict=True)
+    ]
+    rows = [(MEANS[0].reshape(2, 3, 2, 2), SPREADS[0].reshape(2, 3, 2, 2)), (MEANS[0], SPREADS[0])]
+    expected = [(np.moveaxis(MEANS, 0, -1), np.moveaxis(SPREADS, 0, -1)), *rows]
+    for program, used, (mean, spread) in zip(programs, (2, 1, 1), expected, strict=True):
+        found = package.propagate(program, *inputs[:used], rules="vbp", covariance=covariance)
+        place = mean.argmax(-1)[..., None]
+        np.testing.assert_allclose(found.mean, mean.max(-1), rtol=1e-6)
+        largest = np.take_along_axis(spread, place, -1)[..., 0]
+        np.testing.assert_allclose(found.variance, largest, rtol=1e-6)
+
+
+def test_the_smallest_is_minus_the_largest_of_the_negatives():
+    x, y = (
+        Moments(torch.tensor(m), variance=torch.tensor(v))
+        for m, v in zip(MEANS, SPREADS, strict=True)
+    )
+    found = propagate(torch.minimum, x, y, rules="vbp")
+    torch.testing.assert_close(found.mean, torch.minimum(x.mean, y.mean))
+
+
+def test_a_book_has_a_rule_for_classes_and_the_option_another():
+    mean, spread = torch.tensor([0.3, -1.0, 0.5]).double(), torch.tensor([1.0, 0.4, 0.2]).double()
+
+    def loss(**options):
+        logits = site_value("f", mean, spread, propagation_of("diagonal", **options))
+        return class_rule(logits).log_probs(logits)
+
+    with pytest.warns(ApproximationWarning, match="rules='vbp' expands"):
+        book = loss(rules="vbp")
+    shares = mean.softmax(-1)
+    curved = 0.5 * (shares * (1 - shares) * spread).sum()
+    torch.testing.assert_close(book, mean.log_softmax(-1) - curved)
+    assert torch.equal(loss(rules="vbp", categorical="points"), loss(rules="exact"))
+    logits = site_value("f", mean, spread, propagation_of("diagonal", "vbp"))
+    expected = torch.stack([_to_second_order(mean, spread, place) for place in range(3)])
+    found = predictive_rule(logits).probabilities(logits)[0]
+    torch.testing.assert_close(found, expected / expected.sum())
+
+
+def _to_second_order(mean, spread, place):
+    hessian = torch.autograd.functional.hessian(lambda x: x.softmax(-1)[place], mean)
+    return mean.softmax(-1)[place] + 0.5 * (hessian.diagonal() * spread).sum()

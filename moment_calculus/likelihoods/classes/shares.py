@@ -22,6 +22,7 @@ import math
 from abc import abstractmethod
 
 from moment_calculus.likelihoods.classes.pairs import Pairs
+from moment_calculus.likelihoods.classes.rule import Delta
 from moment_calculus.numerics.arrays import (
     Array,
     log_ndtr,
@@ -111,6 +112,23 @@ class Taylor(Shares):
         factor = 1 + 0.5 * (logits.variance - 2 * mixed + of_all)
         tiny = float(xp.finfo(factor.dtype).smallest_normal)
         return logs + xp.log(xp.clip(factor, min=tiny))
+
+
+class Expanded(Taylor):
+    """Both expansions to second order, of E lse(f) and of E softmax(f): the rule of a book.
+
+    Source: Haussmann et al. 2019, appendix B.2.
+    """
+
+    name = "vbp"
+
+    def log_probs(self, logits: Gaussian) -> Array:
+        """Return the expansion of E[log p]; training finds logits where it is wrong."""
+        return _OfBook().log_probs(logits)
+
+
+class _OfBook(Delta):
+    title = "rules='vbp'"
 
 
 def _differences(logits: Gaussian) -> tuple[Array, Array]:
