@@ -108,11 +108,7 @@ def _larger_of_entries(
 
 @dataclass(frozen=True)
 class VBP(RuleBook):
-    """The book with another sharpness of the gates.
-
-    Args:
-        sharpness: C of S(C E x); with a large one the gate is a step.
-    """
+    """The book by the sharpness C of its gates S(C E x)."""
 
     name: str = "vbp"
     operations: Any = field(
