@@ -271,7 +271,8 @@ def predict(
         *args: the model's arguments, with new inputs and, usually, without observations;
             ``Moments`` for inputs that are uncertain or missing.
         covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
-        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, or your own.
+        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``, or your
+            own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the latent sites with ``propagation="sampled"``.
         categorical: rule for classes, by default that of the rule book, or points:

@@ -12,17 +12,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy import special, stats
 
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.unary import apply
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.rulebooks import RULEBOOKS, propagation_of
+from moment_calculus.rulebooks.logistic import Logistic
 from moment_calculus.values import cross_covariance
 
 Formula = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 GENERATOR = np.random.default_rng(0)
 MEAN = GENERATOR.normal(size=(2, 4))
 ROOT = GENERATOR.normal(size=(2, 4, 4)) / 2
+DEFAULTS = vars(RULEBOOKS["logistic"])
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ class Rule:
 
     @property
     def name(self) -> str:
-        return f"{self.book.name}-{self.function}"
+        formulas = [n for n in ("mean", "variance", "relu") if n in vars(self.book)]
+        chosen = [getattr(self.book, n) for n in formulas if vars(self.book)[n] != DEFAULTS[n]]
+        return "-".join([self.book.name, *chosen, self.function])
 
     def example(self) -> tuple[np.ndarray, np.ndarray]:
         """Means, and square roots of covariances."""
@@ -92,6 +97,75 @@ OF_VBP = {
 
 
 # -------------------------------------------------------------------------------------------------
+# logistic: the formulas of the paper's table, written out with SciPy
+
+
+def sigmoid(mean: str, variance: str, m: np.ndarray, v: np.ndarray) -> Any:
+    """The mean as that of another distribution function, or of the logistic one in its place."""
+    scale = v**0.5
+    centre = {
+        "ap1": lambda: stats.logistic.cdf(m),
+        "ap2a": lambda: stats.norm.cdf(m, scale=(v + np.pi**2 / 3) ** 0.5),
+        "ap2b": lambda: stats.logistic.cdf(m, scale=(1 + 3 * v / np.pi**2) ** 0.5),
+        "pea": lambda: integral(lambda x: stats.laplace.cdf(x, scale=1 / np.log(2)), m, scale),
+    }[mean]()
+    if variance == "eq21":
+        return centre, 4 / (1 + 4 / v) * (centre * (1 - centre)) ** 2
+    second = stats.norm.cdf(m - 1, scale=(v + np.pi**2 / 3 - 1) ** 0.5)
+    return centre, np.maximum(second - centre**2, 0)
+
+
+def integral(f: Callable[[np.ndarray], np.ndarray], mean: np.ndarray, scale: np.ndarray) -> Any:
+    """The mean of a function with a corner at zero, on both sides of it."""
+    z, weights = np.polynomial.legendre.leggauss(200)
+    low, high = mean - 12 * scale, mean + 12 * scale
+    total = 0.0
+    for a, b in ((low, np.clip(0, low, high)), (np.clip(0, low, high), high)):
+        x = (a + b)[..., None] / 2 + (b - a)[..., None] / 2 * z
+        density = stats.norm.pdf(x, mean[..., None], scale[..., None])
+        total = total + (b - a) / 2 * np.sum(weights * f(x) * density, axis=-1)
+    return total
+
+
+def scaled_tanh(m: np.ndarray, v: np.ndarray) -> Any:
+    centre, spread = sigmoid("ap2b", "eq21", 2 * m, 4 * v)
+    return 2 * centre - 1, 4 * spread
+
+
+def leaky(slope: float, m: np.ndarray, v: np.ndarray) -> Any:
+    """Equations 36 and 39."""
+    a = m / v**0.5
+    above = stats.logistic.cdf(np.pi * a / 3**0.5)
+    centre = m * (slope + (1 - slope) * above) + (1 - slope) * v**0.5 * stats.norm.pdf(a)
+    return centre, v * (slope**2 + (1 - slope**2) * stats.logistic.cdf(a / 0.3729))
+
+
+def by_dilogarithm(m: np.ndarray, v: np.ndarray) -> Any:
+    s = v**0.5 / (np.pi / 3**0.5)
+    centre = s * np.logaddexp(0, m / s)
+    return centre, -2 * s**2 * special.spence(1 + np.exp(m / s)) - centre**2
+
+
+def step(m: np.ndarray, v: np.ndarray) -> Any:
+    centre = stats.logistic.cdf(m, scale=v**0.5 * 3**0.5 / np.pi)
+    return centre, centre * (1 - centre)
+
+
+OF_LOGISTIC = [
+    *(
+        Rule(Logistic(mean=mean), "sigmoid", partial(sigmoid, mean, "eq21"))
+        for mean in ("ap1", "ap2a", "ap2b", "pea")
+    ),
+    Rule(Logistic(variance="eq22"), "sigmoid", partial(sigmoid, "ap2b", "eq22")),
+    Rule(Logistic(), "tanh", scaled_tanh),
+    Rule(Logistic(), "relu", partial(leaky, 0.0)),
+    Rule(Logistic(), "leaky_relu", partial(leaky, 0.01)),
+    Rule(Logistic(relu="dilogarithm"), "relu", by_dilogarithm),
+    Rule(Logistic(), "heaviside", step),
+]
+
+
+# -------------------------------------------------------------------------------------------------
 # The rows
 
 
@@ -105,4 +179,5 @@ RULES = [
     Rule(RULEBOOKS["first_order"], "tanh", partial(tangent, lambda x: np.cosh(x) ** -2, np.tanh)),
     Rule(RULEBOOKS["first_order"], "exp", partial(tangent, np.exp, np.exp)),
     *(Rule(RULEBOOKS["vbp"], name, partial(gates, *lines)) for name, lines in OF_VBP.items()),
+    *OF_LOGISTIC,
 ]
