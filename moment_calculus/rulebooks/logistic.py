@@ -188,9 +188,9 @@ class _Larger:
     def of_values(self, left: Any, right: Any) -> Value:
         """Return it with the dependence that the expected derivatives give."""
         parts = [part.gaussian() if is_value(part) else part for part in (left, right)]
-        moments = [_moments(part, parts[0]) for part in parts]
+        first, second = (_moments(part, parts[0]) for part in parts)
         known = elementwise_covariance(*parts) if is_value(parts[1]) else 0.0
-        mean, variance, share = self.of_entries(*moments, 0.0 if known is None else known)
+        mean, variance, share = self.of_entries(first, second, 0.0 if known is None else known)
         terms = (scale_shift(parts[0], share), _scaled(parts[1], 1 - share))
         return stated(add(*terms).gaussian(), mean, variance)
 
