@@ -238,6 +238,7 @@ class Logistic(RuleBook):
         seats = {
             "maximum": larger.of_values,
             "largest": larger.of_entries,
+            "softmax": SOFTMAX[self.softmax].log_shares,
             "categorical": SOFTMAX[self.softmax],
         }
         object.__setattr__(self, "operations", seats | dict(self.operations))

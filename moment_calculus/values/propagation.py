@@ -37,8 +37,9 @@ class RuleBook:
         operations: rules that replace those of operations, by the name of an operation
             that asks for one, such as ``product`` of two Gaussians, ``linear`` map of a
             Gaussian by Gaussian weights. Each takes the arguments of the operation, but for
-            ``largest`` (of windows), which combines the moments of two entries, and
-            ``categorical``, a rule for classes. An unknown name is an error as soon as the
+            ``largest`` (of windows), which combines the moments of two entries, ``softmax``,
+            which gives logarithms of mean probabilities, and ``categorical``, a rule for
+            classes. An unknown name is an error as soon as the
             book is used.
         functions: rules for single functions, by the name of the function, such as
             ``sigmoid``. Each takes the function and returns what :meth:`ruled` returns.

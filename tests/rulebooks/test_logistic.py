@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from scipy import stats
+from scipy import special, stats
 
 import numpyro_moments
 import pyro_moments
@@ -79,6 +80,47 @@ def test_a_certain_operand_of_a_maximum():
     mean, variance = larger((MEANS[0], SPREADS[0]), (MEANS[1], 0 * SPREADS[1]), "eq41")
     np.testing.assert_allclose(found.mean, mean, rtol=1e-10)
     np.testing.assert_allclose(found.variance, variance, rtol=1e-10)
+
+
+def shares(kind, mean, variance):
+    """Equations 47, 49 and 52 of independent logits."""
+    scale = np.pi / 3**0.5
+    if kind == "simplified":
+        return special.softmax(mean / (variance / scale**2 + 1) ** 0.5, axis=-1)
+    differences = mean[..., :, None] - mean[..., None, :]
+    spread = variance[..., :, None] + variance[..., None, :]
+    off = ~np.eye(mean.shape[-1], dtype=bool)
+    if kind == "normal":
+        parts = stats.norm.cdf(differences / (spread + scale**2) ** 0.5)
+        found = np.prod(np.where(off, parts, 1.0), axis=-1)
+    else:
+        parts = np.exp(-differences / (spread / scale**2 + 1) ** 0.5)
+        found = 1 / (1 + np.sum(np.where(off, parts, 0.0), axis=-1))
+    return found / found.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("kind", ["simplified", "logistic", "normal"])
+@pytest.mark.parametrize("covariance", ["full", "diagonal", "backward"])
+@pytest.mark.parametrize("package", [pyro_moments, numpyro_moments])
+def test_softmax_is_linear_in_the_logits_at_held_variances(package, covariance, kind):
+    torch_ = package is pyro_moments
+    array = torch.tensor if torch_ else jnp.array
+    softmax = (lambda x: x.softmax(-1)) if torch_ else (lambda x: jax.nn.softmax(x, axis=-1))
+    x = package.Moments(array(MEANS[0]), variance=array(SPREADS[0]))
+    book = Logistic(softmax=kind)
+    found = package.propagate(softmax, x, rules=book, covariance=covariance)
+    np.testing.assert_allclose(found.mean, shares(kind, MEANS[0], SPREADS[0]), rtol=1e-5)
+    step, variance = 1e-5, 0.0
+    for place in range(4):
+        moved = step * (np.arange(4) == place)
+        up, down = (shares(kind, MEANS[0] + s * moved, SPREADS[0]) for s in (1, -1))
+        variance = variance + ((up - down) / (2 * step)) ** 2 * SPREADS[0][:, place : place + 1]
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-4)
+    certain = package.Moments(array(MEANS[0]), variance=array(0 * SPREADS[0]))
+    plain = package.propagate(softmax, certain, rules=book, covariance=covariance)
+    if kind != "normal":  # which is no softmax without a spread either
+        np.testing.assert_allclose(plain.mean, special.softmax(MEANS[0], axis=-1), rtol=1e-5)
+    assert not np.asarray(plain.variance).any()
 
 
 def test_unknown_formulas_are_refused_with_the_candidates():
