@@ -77,7 +77,7 @@ def test_gradient_of_dvi(name):
     assert torch.autograd.gradcheck(result, (location, factor), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.fast_rows("*-torch", "tanh-jax", "exp-jax")
+@pytest.mark.fast_rows("*-torch", "exp-jax")
 @pytest.mark.parametrize("host", ["torch", "jax"])
 @pytest.mark.parametrize("name", [*NAMES, "hardtanh", "softplus", "gelu"])
 def test_gradient_is_finite_beside_nearly_certain_components(name, host):
