@@ -64,6 +64,7 @@ def test_dvi_is_smooth_where_its_series_begins(function):
     np.testing.assert_allclose(value[2], -value[3], rtol=1e-6)
 
 
+@pytest.mark.slow_rows("sigmoid")
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_of_dvi(name):
     mean, covariance = gaussian(size=3, spread=0.6)
