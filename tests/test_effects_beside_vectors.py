@@ -58,7 +58,7 @@ PREDICTORS = {
 }
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-two plates")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_the_elbo_is_exact_without_a_warning(host, name):
     predictor, terms = PREDICTORS[name]

@@ -37,7 +37,7 @@ PREDICTORS = {
 }
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-transposed factors")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", PREDICTORS)
 @pytest.mark.filterwarnings("error")
 def test_standardised_effects_under_a_factor(host, name):

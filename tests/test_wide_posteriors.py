@@ -86,6 +86,7 @@ LOG_DENSITIES = {  # from u, for s = exp(u) or its share
 }
 
 
+@pytest.mark.slow_rows("numpyro-*-3.0", "numpyro-*-1000.0")
 @pytest.mark.parametrize("scale", [3.0, 30.0, 1000.0])
 @pytest.mark.parametrize("prior", LOG_DENSITIES)
 def test_divergences_that_are_finite_stay_exact(host, prior, scale):
@@ -97,6 +98,7 @@ def test_divergences_that_are_finite_stay_exact(host, prior, scale):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow_rows("numpyro")
 def test_a_log_normal_of_random_width_has_no_variance(host):
     """E exp(exp(2h)) of a Gaussian h is infinite."""
 
@@ -138,6 +140,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.slow_rows("logsumexp-*", "columns-*")
 @pytest.mark.fast_rows("*-shape1")
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -80,7 +80,7 @@ REPEATING = [319]  # with elements that are repeated behind a function
 
 
 @pytest.mark.parametrize(
-    "seeds", [[*range(60), *REPEATING], slow_range(60, 600)], ids=["few", "many"]
+    "seeds", [[*range(30), *REPEATING], slow_range(30, 600)], ids=["few", "many"]
 )
 def test_rows_of_random_programs(seeds):
     assert len(values_of(seeds)) > 0.4 * len(seeds)

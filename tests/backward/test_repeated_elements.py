@@ -77,6 +77,7 @@ def test_equal_elements_stay_equal(name):
 FEW = "along the features"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [FEW, *(pytest.param(n, marks=pytest.mark.slow) for n in REPEATED | SERIAL if n != FEW)]
 )

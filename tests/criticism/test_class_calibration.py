@@ -171,6 +171,7 @@ def pyplot():
     pyplot.close("all")
 
 
+@pytest.mark.slow_rows("plot_coverage1", "plot_pit1")
 @pytest.mark.parametrize("draw", DRAWN)
 def test_axes_are_labelled_and_render(pyplot, draw, tmp_path):
     own = pyplot.subplots()[1]

@@ -66,6 +66,7 @@ def with_parameter(host, x, y=None):
     network(host, x, y, prior=lambda host, shape: host.dist.Normal(0.0, scale).expand(shape))
 
 
+@pytest.mark.slow_rows("*-numpyro-*")
 @pytest.mark.parametrize(
     ("host", "noise"),
     [("pyro", "bernoulli"), ("pyro", "gaussian"), ("numpyro", "bernoulli")],
@@ -98,6 +99,7 @@ def test_a_prior_with_a_random_scale(host):
     assert terms["first"] == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow_rows("numpyro-*")
 @pytest.mark.parametrize(
     ("host", "noise"),
     [("pyro", "bernoulli"), ("pyro", "dropconnect"), ("numpyro", "dropconnect")],

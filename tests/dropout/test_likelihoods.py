@@ -78,7 +78,7 @@ def evaluated(host, program):
     return float(term), host.package.predict(program, guide)["obs"].mean.numpy()
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-Gamma")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_expected_log_likelihood(host, name):
     """Within 4.5 standard errors of draws, of weights and masks."""

@@ -97,6 +97,7 @@ def loss_over_masks(function, noise):
     return (M**2).sum() / (2 * (1 - P)) - mean, chances @ (logs.sum(1) - mean) ** 2
 
 
+@pytest.mark.slow_rows("numpyro-pooled-*", "numpyro-apart-diagonal")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("function", [apart, pooled])
 def test_moments_of_few_certain_inputs_are_exact(host, function, covariance):
@@ -107,7 +108,7 @@ def test_moments_of_few_certain_inputs_are_exact(host, function, covariance):
     assert found == pytest.approx(loss_over_masks(function, "bernoulli")[0], rel=1e-9)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-tied-*")
+@pytest.mark.fast_rows("pyro-*", "numpyro-tied-dropconnect")
 @pytest.mark.parametrize("noise", SHAPES)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_row_has_masks_of_its_own(host, function, noise):
@@ -209,6 +210,7 @@ def test_settings_are_those_of_all_parts(host):
     assert settings_of(host.package.DVIGuide()) == {}
 
 
+@pytest.mark.slow_rows("numpyro")
 def test_a_file_says_what_it_is_of(host, tmp_path):
     path = tmp_path / "trained.safetensors"
     saved(host, path, p=0.1)

@@ -40,7 +40,7 @@ class Interrupted(Exception):
     """What ends a training in its midst."""
 
 
-@pytest.mark.slow_rows("pyro-lbfgs", "pyro-newton")
+@pytest.mark.slow_rows("pyro-lbfgs", "pyro-newton", "numpyro-*")
 @pytest.mark.parametrize(
     ("host", "name"),
     [*(("pyro", name) for name in SOURCES), ("numpyro", "shuffled rows")],

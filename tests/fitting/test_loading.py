@@ -42,7 +42,7 @@ def counted(host):
     return host.x, *(host.array(np.full(len(host.x), number, kind)) for number in (5, 2))
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-7")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("rows", [1, 7, 96])
 def test_a_fit_loaded_with_inputs_predicts_any_number_of_rows(host, counted, tmp_path, rows):
     x, _, y = counted

@@ -51,7 +51,7 @@ def trained(host, model=None, data=(X, Y), **options):
     return fit, *(np.asarray(fit.params[name]) for name in parts)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-lbfgs")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("method", DETERMINISTIC)
 def test_a_conjugate_posterior_is_found(host, method):
     """The mean of the exact posterior, and the conditional standard deviations."""
@@ -119,7 +119,7 @@ def test_a_fit_goes_on_in_double_precision():
     assert all(value.dtype == torch.float64 for value in guide.parameters())
 
 
-@pytest.mark.fast_rows("AutoNormal", "AutoMultivariateNormal")
+@pytest.mark.fast_rows("AutoMultivariateNormal")
 @pytest.mark.parametrize(
     "name", ["AutoNormal", "AutoMultivariateNormal", "AutoLowRankMultivariateNormal"]
 )
@@ -196,6 +196,7 @@ def test_a_saddle_is_left_for_the_optimum(host, method, float64):
     assert fit.loss == pytest.approx(10.16603, rel=1e-6 if float64 else 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["numpyro"], indirect=True)
 def test_adam_leaves_a_saddle_without_a_tolerance(host):
     data = host.array(DATA.astype(np.float32))

@@ -35,6 +35,7 @@ def test_a_loader_equals_a_loop_by_hand_in_pyro():
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
+@pytest.mark.slow
 def test_a_loader_equals_a_loop_by_hand_in_numpyro():
     """Bit for bit, where fit scales the plate that the loop's model scales itself."""
     host = fresh("numpyro")

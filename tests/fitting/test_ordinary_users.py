@@ -112,6 +112,7 @@ def test_forgotten_observations_are_refused(host):
         host.fit(host.regression, host.x, batch_size=32)
 
 
+@pytest.mark.slow_rows("numpyro")
 def test_a_training_that_diverges_stops(host):
     fit = host.fit(host.regression, host.x, host.y, learning_rate=1e25, steps=400)
     assert not fit.converged

@@ -86,6 +86,7 @@ def test_a_model_in_double_precision_is_loaded_in_single(tmp_path):
     np.testing.assert_array_equal(predicted(host, model, loaded), predicted(host, model, fit))
 
 
+@pytest.mark.slow_rows("numpyro")
 def test_the_file_is_plain_safetensors(host, path):
     """Other programs read it, and its header says what it holds."""
     from safetensors import safe_open

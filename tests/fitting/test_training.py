@@ -103,10 +103,10 @@ def test_a_callback_ends_the_training(host):
 
 @IN_PYRO
 def test_adam_says_when_the_loss_stays(host):
-    fit = host.fit(host.regression, host.x, host.y, every=50, tolerance=1e-3, learning_rate=0.1)
+    fit = host.fit(host.regression, host.x, host.y, every=20, tolerance=1e-3, learning_rate=0.2)
     assert fit.converged
     assert fit.change <= 1e-3
-    assert fit.reason.startswith("converged: the mean loss of 50 steps changed by")
+    assert fit.reason.startswith("converged: the mean loss of 20 steps changed by")
 
 
 @pytest.mark.fast_rows("pyro")

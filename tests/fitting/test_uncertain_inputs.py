@@ -111,6 +111,7 @@ def test_predictions_by_draws_and_their_attribution(host):
     assert "x" in {source.name for source in exact.attribution()}
 
 
+@pytest.mark.slow_rows("numpyro")
 def test_missing_entries_have_the_moments_of_their_column(host):
     x = X.copy()
     x[::4, 1] = np.nan

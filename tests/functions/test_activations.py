@@ -21,8 +21,9 @@ from tests.checks.general import GENERAL, meetings
     "*-positive_semi_definite",
     "relu-*",
     "gelu-pairs",
-    "softplus-pairs",
-    "tanh-*",
+    "tanh-pairs",
+    "tanh-gradients",
+    "tanh-certificate",
     "heaviside-*",
 )
 @pytest.mark.parametrize(("check", "case"), meetings([*ACTIVATION, *GENERAL], ACTIVATIONS))

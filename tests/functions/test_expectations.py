@@ -101,6 +101,7 @@ def test_small_expectations_are_relatively_accurate(dtype):
         np.testing.assert_allclose(ours, exact, rtol=relative)
 
 
+@pytest.mark.slow_rows("jax")
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_narrow_elements_do_not_depend_on_wide_ones(framework):
     """A large array takes the cheap rule for all, for some, or for none of its elements."""

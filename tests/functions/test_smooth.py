@@ -55,7 +55,7 @@ def test_large_arrays_are_integrated_in_pieces(made):
     torch.testing.assert_close(gradient, made.gain(mean, variance), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.fast_rows("softsign", "erf", "power")
+@pytest.mark.fast_rows("erf", "power")
 @pytest.mark.parametrize("name", ["gelu", "silu", "softsign", "hardtanh", "elu", "erf", "power"])
 def test_moments_can_be_traced(name):
     made = activation(name)
@@ -72,7 +72,7 @@ def test_moments_can_be_traced(name):
 NAMES = ["softsign", "mish", "gelu", "gelu_tanh", "elu", "hardtanh", "silu", "softplus", "tanh"]
 
 
-@pytest.mark.fast_rows("softsign", "gelu", "elu")
+@pytest.mark.fast_rows("softsign", "elu")
 @pytest.mark.parametrize("name", NAMES)
 def test_gains_and_coefficients_have_derivatives(name):
     made = activation(name)

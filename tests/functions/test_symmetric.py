@@ -43,20 +43,20 @@ def compiled(function):
     return jax.jit(compute)
 
 
-@pytest.mark.fast_rows("relu")
+@pytest.mark.fast_rows("relu-float64")
+@pytest.mark.parametrize(
+    ("dtype", "error"), [("float64", 2e-9), ("float32", 1e-5)], ids=["float64", "float32"]
+)
 @pytest.mark.parametrize("name", ["relu", "softplus"])
-def test_values(name):
+def test_values(name, dtype, error):
     function = activation(name)
     for branch, strength in STRENGTHS.items():
         mean, covariance = gaussian(strength)
         assert (strongest(covariance) < 0.4) == (branch == "few terms")
-        with jax.enable_x64(True):
-            result = np.asarray(compiled(function)(jnp.asarray(mean), jnp.asarray(covariance)))
-        expected = in_full(function, mean, covariance)
-        assert clipped_correlation(result - expected, function, mean, covariance) < 2e-9
-        arrays = (jnp.asarray(part, jnp.float32) for part in (mean, covariance))
-        error = np.asarray(compiled(function)(*arrays)) - expected
-        assert clipped_correlation(error, function, mean, covariance) < 1e-5
+        with jax.enable_x64(dtype == "float64"):
+            arrays = (jnp.asarray(part, dtype) for part in (mean, covariance))
+            off = np.asarray(compiled(function)(*arrays)) - in_full(function, mean, covariance)
+        assert clipped_correlation(off, function, mean, covariance) < error
 
 
 def torch_gradients(mean, factor):

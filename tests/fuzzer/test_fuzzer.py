@@ -19,32 +19,32 @@ pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 HOSTS = {"torch": torch_host(), "jax": jax_host(by_numpy)}
 
 
-@pytest.mark.fast_rows(
-    "generate-full-100", "generate-backward-100", "generate_with_dropout-backward-15"
-)
+@pytest.mark.fast_rows("generate-*-0-30", "generate_with_dropout-backward-*")
 @pytest.mark.parametrize(
-    ("make", "mode", "count"),
+    ("make", "mode", "first", "end"),
     [
-        (generate, "full", 100),
-        (generate, "backward", 100),
-        (generate, "diagonal", 60),
-        (generate_with_dropout, "full", 25),
-        (generate_with_dropout, "backward", 15),
+        (generate, "full", 0, 30),
+        (generate, "full", 30, 100),
+        (generate, "backward", 0, 30),
+        (generate, "backward", 30, 100),
+        (generate, "diagonal", 0, 60),
+        (generate_with_dropout, "full", 0, 25),
+        (generate_with_dropout, "backward", 0, 15),
     ],
 )
-def test_random_programs(make, mode, count):
+def test_random_programs(make, mode, first, end):
     """Right, warned or refused, and most of them accepted; in JAX, tests/golden compares them."""
-    programs = list(map(make, range(count)))
+    programs = list(map(make, range(first, end)))
     verdicts = [verdict(program, HOSTS["torch"], mode) for program in programs]
     pairs = zip(programs, verdicts, strict=True)
     assert [program.described("torch") for program, one in pairs if one.failed] == []
-    assert sum(one.accepted for one in verdicts) >= 0.8 * count
+    assert sum(one.accepted for one in verdicts) >= 0.8 * len(verdicts)
 
 
 @pytest.mark.fast_rows(
     "*-torch-*",
     "softmax*-jax-*",
-    "log_softmax of*-jax-*",
+    "log_softmax of one class-jax-*",
     "flip*-jax-*",
     "cumulative*-jax-*",
     "roll*-jax-*",
@@ -65,8 +65,12 @@ def test_regression(row: Regression, host: str, mode: str):
 
 
 def test_programs_use_every_operation():
-    used = set().union(*(generate(seed).operations() for seed in range(500)))
-    assert used == set(OPERATIONS)
+    left = set(OPERATIONS)
+    for seed in range(500):
+        left -= set(generate(seed).operations())
+        if not left:
+            return
+    assert left == set()
 
 
 def test_the_truth_is_that_of_samples():

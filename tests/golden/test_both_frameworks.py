@@ -21,6 +21,7 @@ LONG = {
     "gamma, DVIGuide, BB-α diagonal",
     "activation gelu, full",
     "categorical, DVIGuide, ELBO dvi",
+    "robust, DVIGuide, ELBO backward",
 }
 FAST = {*PROGRAMS[: -len(NETWORKS) : 10], NETWORKS[0]} - LONG
 

@@ -169,6 +169,9 @@ def test_predictive_density_of_a_sharp_likelihood(value, scale):
     np.testing.assert_allclose(actual, np.log(weights @ densities), rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.slow_rows(
+    "bernoulli_probit-frameworks", "student-frameworks", "poisson_softplus-frameworks"
+)
 @pytest.mark.fast_rows(
     "*-oracle",
     "*-zero_variance",

@@ -21,6 +21,7 @@ from tests.oracles import quadrature as oracles
 POWERS = (0.5, 1.0)
 
 
+@pytest.mark.slow_rows("tempered_bernoulli-frameworks")
 @pytest.mark.fast_rows(
     "*-oracle",
     "*-zero_variance",

@@ -141,6 +141,7 @@ def test_whole_numbers_are_observations_of_a_bernoulli_by_draws_too(host):
     assert abs(found.by_draws.value - found.loss) < 4 * found.by_draws.standard_error
 
 
+@pytest.mark.slow_rows("pyro-labels")
 @pytest.mark.filterwarnings("ignore:leave-one-out weights")
 @pytest.mark.parametrize("name", HIDDEN)
 @IN_PYRO_FIRST
@@ -174,6 +175,7 @@ def test_one_row_is_enough(host):
     assert one["obs"].mean.shape == (1,)
 
 
+@pytest.mark.slow_rows("numpyro")
 def test_each_array_is_checked_once(host, monkeypatch):
     """Steps on the same tensor look at nothing again; in NumPyro they are compiled."""
     seen = []

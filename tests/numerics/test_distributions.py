@@ -84,6 +84,7 @@ def test_quantiles_of_classes():
     np.testing.assert_array_equal(found, [[0, 2], [1, 2], [2, 2]])
 
 
+@pytest.mark.slow_rows("asarray1")
 @pytest.mark.parametrize("xp", [np.asarray, torch.as_tensor, jnp.asarray])
 def test_sums_of_counts_in_every_framework(xp):
     fn, values = scipy.stats.binom(400, 0.3), np.array([-1.0, 0.0, 120.3, 400.0, 1e9, np.nan])

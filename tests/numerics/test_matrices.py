@@ -77,6 +77,7 @@ def test_blocks_give_what_the_whole_gives(columns):
     assert abs(float(value) - expected @ np.arange(1.0, columns + 1)) < 1e-2 * rows**0.5
 
 
+@pytest.mark.slow
 def test_several_vectors_at_once():
     x = jax.random.normal(jax.random.key(0), (LARGE * BLOCK, 1))
     vectors = jnp.asarray([[1.0], [3.0]])

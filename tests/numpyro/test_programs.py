@@ -63,6 +63,7 @@ def exact(x=X, y=Y, scale=1.0, prior=1.0):
     return scale * (x @ y) / 0.09 / precision, precision**-0.5
 
 
+@pytest.mark.slow
 def test_other_data_of_the_same_shapes_are_not_compiled_for(compilations):
     np.testing.assert_allclose(location(model), exact(), rtol=1e-4)
     assert compilations
@@ -75,13 +76,11 @@ def test_other_data_of_the_same_shapes_are_not_compiled_for(compilations):
 
 
 def test_steps_of_adam_and_the_check_by_draws_are_kept(compilations):
-    def fitted(y):
-        guide = numpyro_moments.DVIGuide()
-        return numpyro_moments.fit(model, guide, X, y, steps=300, learning_rate=0.05, seed=1)
-
-    first = fitted(Y)
+    fit, options = numpyro_moments.fit, {"steps": 300, "learning_rate": 0.05, "seed": 1}
+    first = fit(model, numpyro_moments.DVIGuide(), X, Y, **options)
+    assert compilations
     compilations.clear()
-    second, again = fitted(2 * Y), fitted(Y)
+    second, again = (fit(model, numpyro_moments.DVIGuide(), X, y, **options) for y in (2 * Y, Y))
     assert not compilations
     assert again.losses == first.losses
     assert second.params["w_auto_loc"] == pytest.approx(exact(y=2 * Y)[0], abs=0.05)

@@ -27,7 +27,9 @@ def test_property(check, case):
     check(case)
 
 
-@pytest.mark.slow_rows("*_diagonal-frameworks", "rms_norm-frameworks")
+@pytest.mark.slow_rows(
+    "*_diagonal-frameworks", "rms_norm-frameworks", "softmax-frameworks", "logsumexp-frameworks"
+)
 @pytest.mark.parametrize(("check", "case"), meetings(GENERAL, NORMALISATIONS))
 def test_property_of_an_approximation(check, case):
     check(case)

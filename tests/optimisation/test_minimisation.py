@@ -21,6 +21,8 @@ SCALES = np.array([1e4, 1.0, 1e-4])
 FACTOR = rng.normal(size=(3, 3))
 PRECISION = (FACTOR @ FACTOR.T + np.eye(3)) / np.outer(SCALES, SCALES)
 OWN = np.diag(PRECISION)
+FLOW = SimpleNamespace(covariance="full", categorical="points")
+OBJECTIVE = SimpleNamespace(alpha=0.0, propagation=FLOW)
 START = np.concatenate([np.zeros(3), np.full(3, -3.0)])
 
 
@@ -238,12 +240,11 @@ def test_looks_are_pooled_before_the_bias_is_taken_out():
     assert abs(np.mean(apart) - exact) > 4 * noise
 
 
+@pytest.mark.slow_rows("0.025-1.0")
 @pytest.mark.parametrize(("bias", "share_off"), [(0.0, 0.0), (0.025, 1.0)])
 def test_particles_are_added_until_they_tell_one_per_cent(bias, share_off):
     """By 32 of them three standard errors are 3 % here."""
     fit = SimpleNamespace(seconds={"fitting": 100.0}, loss=100.0)
-    objective = SimpleNamespace(alpha=0.0, propagation=SimpleNamespace(covariance="full"))
-    objective.propagation.categorical = "points"
     rng, found = np.random.default_rng(0), []
 
     def particles(data, count, turn):
@@ -252,20 +253,18 @@ def test_particles_are_added_until_they_tell_one_per_cent(bias, share_off):
 
     for _ in range(20):
         evaluations = Evaluations(particles, lambda data, turn: fit.loss, True)
-        found.append(check_loss(fit, objective, AllData((), {}), evaluations))
+        found.append(check_loss(fit, OBJECTIVE, AllData((), {}), evaluations))
     assert np.mean([each.is_off for each in found]) == share_off
     assert all(each.is_precise for each in found)
 
 
-@pytest.mark.fast_rows("0.4-False")
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "is_off"), [(1.6, True), (0.4, False)])
 def test_a_mean_that_does_not_settle_contradicts_a_smaller_loss(shape, is_off):
     """Of Pareto losses of shape 1.6 most draws are small, and three standard errors hide the rest.
 
     The closed form is what nine draws in ten have; with a shape of 0.4 it is the mean.
     """
-    objective = SimpleNamespace(alpha=0.0, propagation=SimpleNamespace(covariance="full"))
-    objective.propagation.categorical = "points"
     rng, found = np.random.default_rng(0), []
     fit = SimpleNamespace(seconds={"fitting": 100.0}, loss=5.0 if is_off else 1 / (1 - shape))
 
@@ -274,7 +273,7 @@ def test_a_mean_that_does_not_settle_contradicts_a_smaller_loss(shape, is_off):
 
     for _ in range(20):
         evaluations = Evaluations(particles, lambda data, turn: fit.loss, True)
-        found.append(check_loss(fit, objective, AllData((), {}), evaluations))
+        found.append(check_loss(fit, OBJECTIVE, AllData((), {}), evaluations))
     assert all(each.is_off == is_off for each in found)
     if is_off:
         assert np.mean([each._replace(tail=0.0).is_off for each in found]) < 0.5

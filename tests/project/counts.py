@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import json
 import re
@@ -31,6 +32,12 @@ def files(root: Path, names: tuple[str, ...]) -> list[Path]:
     return sorted(file for name in names for file in (root / name).rglob("*.py"))
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The tree of a file, which several tests read."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def documented(tree: ast.AST) -> Iterator[tuple[str, ast.AST, ast.Expr]]:
     """Qualified names of modules, classes and functions, with their docstrings."""
 
@@ -51,7 +58,7 @@ def counted(paths: list[Path]) -> dict[str, float]:
     for path in paths:
         text = path.read_text(encoding="utf-8")
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-        tree = ast.parse(text)
+        tree = parsed(path)
         totals["files"] += 1
         totals["lines"] += text.count("\n")
         totals["logical"] += sum(token.type == tokenize.NEWLINE for token in tokens)
@@ -67,7 +74,7 @@ def lengths(paths: list[Path]) -> dict[str, int]:
     return {
         f"{path}: {node.name}": body[-1].end_lineno - body[0].lineno + 1
         for path in paths
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef)
         and (body := node.body[ast.get_docstring(node) is not None :])
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tests.project.counts import ROOT, SOURCE, files
+from tests.project.counts import ROOT, SOURCE, files, parsed
 
 
 def module_of(path: Path) -> str:
@@ -27,16 +27,17 @@ def imported(nodes, modules) -> set[str]:
 
 def graphs() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     """What each module imports in all, and what for its types alone."""
-    trees = {module_of(path): ast.parse(path.read_text()) for path in files(ROOT, SOURCE)}
+    trees = {module_of(path): parsed(path) for path in files(ROOT, SOURCE)}
     modules, every, for_types = {*trees}, {}, {}
     for module, tree in trees.items():
+        nodes = list(ast.walk(tree))
         blocks = [
             node
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            for node in nodes
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
         ]
         for_types[module] = imported([node for block in blocks for node in block.body], modules)
-        every[module] = imported(ast.walk(tree), modules)
+        every[module] = imported(nodes, modules)
     return every, for_types
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import numpyro_moments
 import pyro_moments
-from tests.project.counts import ROOT, SOURCE, documented, files
+from tests.project.counts import ROOT, SOURCE, documented, files, parsed
 
 # Base classes that contributors and users extend; those that derive from Protocol are found.
 PROTOCOLS = {"Step", "Activation", "Smooth", "PiecewiseLinear", "RuleBook", "Family", "Univariate"}
@@ -68,7 +68,7 @@ def _protocols(tree: ast.AST) -> set[str]:
 def test_internals_list_no_arguments():
     exported, internal = public(), []
     for file in files(ROOT, SOURCE):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = parsed(file)
         own = _protocols(tree)
         internal += [
             f"{file.relative_to(ROOT)}: {name}"
@@ -84,7 +84,7 @@ def test_docstrings_have_no_templates():
     templates = [
         str(file.relative_to(ROOT))
         for file in files(ROOT, SOURCE)
-        for _, _, docstring in documented(ast.parse(file.read_text(encoding="utf-8")))
+        for _, _, docstring in documented(parsed(file))
         if TEMPLATE.search(docstring.value.value)
     ]
     assert templates == []

@@ -77,7 +77,7 @@ def by_rows(alpha, weights):
     return sum(cavity_by_quadrature(alpha, ROWS, row, NOISE, LOC, SCALE) for row in rows)
 
 
-@pytest.mark.fast_rows("numpyro-0.7-scale", "pyro-0.5-", "pyro-0.7-mask")
+@pytest.mark.fast_rows("pyro-0.7-scale", "pyro-0.7-mask")
 @pytest.mark.parametrize(
     ("alpha", "kind"), [(0.0, ""), (0.5, ""), (1.0, ""), (0.7, "scale"), (0.7, "mask")]
 )
@@ -123,7 +123,7 @@ def test_no_power_is_the_elbo_of_draws_and_a_small_one_its_limit(host):
     assert none != pytest.approx(-evidence, rel=1e-3)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-0.7")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("alpha", [0.0, 0.7])
 def test_the_mean_over_all_mini_batches_is_the_energy_of_all_data(host, alpha):
     batches, model = (slice(0, 2), slice(2, 4)), regression(host, size=ROWS)
@@ -203,6 +203,7 @@ def test_one_particle_is_variational_inference_with_a_warning(host):
     assert len(warned) == 1
 
 
+@pytest.mark.slow_rows("numpyro-*")
 @pytest.mark.parametrize("kind", ["AutoDelta", "MCDropoutGuide"])
 def test_guides_without_density_are_refused(host, kind):
     model = vectors(host)

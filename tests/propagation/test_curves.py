@@ -60,7 +60,7 @@ def expected(curve, log_density):
     return divergence(LOC, SCALE) - (weights[..., None] * log_density(values)).sum()
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-saturation")
+@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", CURVES)
 def test_expected_normal_densities_of_curves(host, name):
     exact = expected(CURVES[name], lambda mean: stats.norm(mean, NOISE).logpdf(Y))

@@ -64,6 +64,7 @@ def test_a_linear_model_has_its_closed_form(host, guide, flow, objective):
         assert found[0] == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.slow_rows("numpyro-AutoMultivariateNormal-*", "numpyro-MCDropoutGuide-*")
 @pytest.mark.parametrize(("guide", "flow", "objective"), TABLE.cells(legal=False))
 def test_what_is_illegal_is_refused_with_its_reason(host, guide, flow, objective):
     refusal = ValueError, UnsupportedMoments

@@ -109,7 +109,7 @@ def test_particles_fill_arrays_of_their_own(host):
     elbo = host.package.DeterministicELBO(propagation="sampled", num_particles=2000)
     found = [elbo.loss(ordered, guide, X, y) for _ in range(10)]
     one = host.package.DeterministicELBO(propagation="sampled")
-    single = [one.loss(ordered, guide, X, y) for _ in range(300)]
+    single = [one.loss(ordered, guide, X, y) for _ in range(150)]
     error = np.std(single) / len(single) ** 0.5
     assert abs(np.mean(found) - np.mean(single)) < 4 * error
 

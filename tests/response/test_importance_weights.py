@@ -46,6 +46,7 @@ def effects(sites):
     return sites["mu"] + sites["tau"] * sites["z"]
 
 
+@pytest.mark.slow_rows("pyro-False")
 @pytest.mark.parametrize(("host", "float64"), [("pyro", True), ("pyro", False)], indirect=["host"])
 def test_weighted_moments_are_those_of_the_posterior(host, float64):
     with doubles(host) if float64 else np.errstate():

@@ -114,6 +114,7 @@ def outputs_of(layers, x, functions, random):
     return outputs
 
 
+@pytest.mark.slow
 def test_both_frameworks_and_both_layouts_have_the_same_moments():
     layers, x, _ = network(0, [3, 4, 4, 2])
 

@@ -78,6 +78,7 @@ def test_what_has_not_converged_is_to_be_fitted_longer(host):
     assert found["standard deviations"].verdict is Verdict.UNKNOWN
 
 
+@pytest.mark.slow_rows("pyro-2.0-too wide")
 @pytest.mark.parametrize(("noise", "wrong"), [(0.2, "too narrow"), (2.0, "too wide")])
 @IN_PYRO
 def test_calibration_is_that_of_held_out_data(host, noise, wrong):

@@ -158,6 +158,7 @@ def test_a_loop_that_draws_what_it_goes_on_with_is_not_predicted():
         predict(model, guide, params, None, True)
 
 
+@pytest.mark.slow_rows("recorded alone", "dropout at evaluation")
 @pytest.mark.parametrize("name", SERVED)
 def test_what_accounts_for_its_draws_is_served(name):
     first, second = losses(regression(SERVED[name]))

@@ -120,6 +120,7 @@ def test_it_is_a_pytree_that_passes_jit_vmap_and_scan():
     assert rebuild(flat).event_shape == (2,)
 
 
+@pytest.mark.slow
 def test_gradient_reaches_the_hyperparameters():
     def loss(alpha, beta):
         return EmpiricalBayesNormal([2], alpha, beta).log_prob(jnp.array([0.5, -1.0]))

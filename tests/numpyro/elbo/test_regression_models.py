@@ -90,7 +90,7 @@ MODELS = {
 }
 
 
-@pytest.mark.slow_rows("varying slopes")
+@pytest.mark.slow_rows("varying slopes", "a mean of groups and a slope")
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_elbo_equals_trace_elbo(model):
     warnings.simplefilter("error", DependenceWarning)

@@ -19,6 +19,7 @@ from tests.oracles.numpyro_samples import perturbed
 KEY = jax.random.key(0)
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss_without_noise(capsys):
     x, y = models.data()
     svi = SVI(models.linear_regression, DVIGuide(), DeterministicELBO())

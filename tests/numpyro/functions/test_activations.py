@@ -50,6 +50,7 @@ def test_other_spellings_and_chains(names):
             assert_allclose(moments[name], exact, tolerance, tolerance, err_msg=name)
 
 
+@pytest.mark.slow_rows("float32-*")
 @pytest.mark.parametrize("function", [*(case.jax for case in ROWS.values()), *SPELLINGS.values()])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_functions_with_a_closed_form_are_recognised(function, dtype):

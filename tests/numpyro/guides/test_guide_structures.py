@@ -76,7 +76,7 @@ def pair(request):
     return model, guide, host, made_up(shapes)
 
 
-@pytest.mark.fast_rows("scaled_and_masked", "nested_plates", "flax_nnx", "equinox")
+@pytest.mark.fast_rows("scaled_and_masked", "nested_plates")
 def test_parameters_have_the_shapes_of_the_latent_sites(pair):
     model, _, _, params = pair
     assert {name: value.shape for name, value in params.items()} == {

@@ -116,6 +116,7 @@ def test_training(name):
     assert all(0 < value < 1 and abs(value - P) > 1e-4 for value in learnt)
 
 
+@pytest.mark.slow_rows("gaussian")
 @pytest.mark.parametrize("noise", ["bernoulli", "gaussian", "dropconnect"])
 def test_draws_and_quantiles_have_the_moments_of_the_posterior(noise):
     """One mask over the inputs for each draw, shared by the outputs."""

@@ -35,7 +35,7 @@ def loops_in(program, *shapes):
     return any(equation.primitive.name == "scan" for equation in equations)
 
 
-@pytest.mark.fast_rows("residual_layer-diagonal")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "covariance"),
     [(relu_layer, "full"), (relu_layer, "diagonal"), (residual_layer, "diagonal")],

@@ -82,6 +82,7 @@ def test_mapped_function_with_a_random_constant():
     np.testing.assert_allclose(propagate(total, slope, covariance="full").variance, 6**2 * 0.2)
 
 
+@pytest.mark.slow
 def test_warnings_point_to_the_line_inside_the_loop():
     coefficient = Moments(jnp.asarray(0.5), variance=jnp.asarray(0.2))
     run = lambda a, e: lax.scan(lambda x, e: (a * x + e, None), jnp.ones(()), e)[0]  # noqa: E731

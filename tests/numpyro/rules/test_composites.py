@@ -71,6 +71,7 @@ def test_spellings_equal_the_pyro_front_end(names, covariance):
         agree(moments, ROWS[name][1], covariance, name)
 
 
+@pytest.mark.slow_rows("*-diagonal")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_miss_is_refused(name, covariance):

@@ -147,6 +147,7 @@ def test_pools_know_that_positions_share_weights(names):
     )
 
 
+@pytest.mark.slow_rows("min")
 @pytest.mark.parametrize("name", ["add", "max", "min"])
 def test_reduction_may_begin_with_another_number(name):
     reduce = getattr(lax, name)

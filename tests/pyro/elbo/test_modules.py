@@ -77,13 +77,7 @@ CASES = {
 
 
 @pytest.mark.fast_rows(
-    "layer norm, diagonal",
-    "batch norm",
-    "dropout",
-    "identity",
-    "branches",
-    "pooled",
-    "attention of features",
+    "layer norm, diagonal", "batch norm", "dropout", "identity", "attention of features"
 )
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore:.*mixes the feature axis")

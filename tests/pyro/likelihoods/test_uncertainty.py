@@ -34,7 +34,7 @@ def prediction(name, f=None):
     return Prediction("y", uncertainty.CASES[name].host(dist, torch, f))
 
 
-@pytest.mark.fast_rows("Normal", "StudentT", "Gamma", "Bernoulli", "Binomial")
+@pytest.mark.fast_rows("Normal", "StudentT", "Bernoulli", "Binomial")
 @pytest.mark.parametrize("name", uncertainty.CASES)
 def test_against_quadrature(name):
     uncertainty.check_uncertainty(name, prediction(name))

@@ -46,6 +46,7 @@ def written(model):
 GUIDES = [DVIGuide, AutoNormal, AutoDiagonalNormal, AutoMultivariateNormal, AutoDelta]
 
 
+@pytest.mark.slow_rows("AutoDiagonalNormal", "AutoNormal", "listed")
 @pytest.mark.parametrize("make", [*GUIDES, listed, written])
 def test_covariance_of_a_linear_regression(make):
     pyro.clear_param_store()

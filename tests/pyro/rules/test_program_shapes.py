@@ -72,9 +72,7 @@ def _basic(size: int):
     )
 
 
-@settings(max_examples=200, deadline=None)
-@given(data=st.data(), mode=st.sampled_from(MODES))
-def test_shape_operations(data, mode):
+def check_shape_operations(data, mode):
     """Moments move as the array does, a covariance is the true one, or a warning was given; chains
     of functions with certain factors move as well."""
     shape = data.draw(st.sampled_from([(2, 3), (3, 2), (1, 3), (2, 1), (4,), (2, 2, 3), (3, 1, 2)]))
@@ -107,6 +105,19 @@ def test_shape_operations(data, mode):
         place = program(torch.arange(moments.mean.numel()).reshape(shape))
         expected = joint[place[..., :, None], place[..., None, :]]
         torch.testing.assert_close(result.covariance, expected, **EXACT)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), mode=st.sampled_from(MODES))
+def test_shape_operations(data, mode):
+    check_shape_operations(data, mode)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), mode=st.sampled_from(MODES))
+def test_many_shape_operations(data, mode):
+    check_shape_operations(data, mode)
 
 
 KEPT = {

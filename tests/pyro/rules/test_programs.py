@@ -109,6 +109,7 @@ def test_program(program, mode):
 EXACT_PROGRAMS = [p for p in PROGRAMS if p.data and p.full == "exact"]
 
 
+@pytest.mark.slow_rows("*-diagonal")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("program", EXACT_PROGRAMS, ids=lambda p: p.name)
 def test_batch_invariance(program, mode):
