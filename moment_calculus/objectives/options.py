@@ -191,9 +191,10 @@ def check_propagation(propagation: str, sample_sites: object, num_particles: int
         raise ValueError(f"propagation='mean' draws nothing: num_particles={num_particles} is 1")
 
 
-def check_trainable(categorical: str) -> None:
+def check_trainable(categorical: str | None) -> None:
     """Raise ValueError for a rule for classes that no objective takes."""
-    check_choice("categorical", categorical, CATEGORICAL_METHODS)
+    if categorical is not None:
+        check_choice("categorical", categorical, CATEGORICAL_METHODS)
 
 
 def check_compiled(compiled: bool, propagation: str) -> None:

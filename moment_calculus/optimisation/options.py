@@ -233,6 +233,7 @@ def _described_objective(objective: Any) -> str:
     propagation = getattr(objective, "propagation", None)
     names = ("covariance", "categorical", "categorical_draws")
     parts = [getattr(propagation, name, None) for name in names]
+    parts[1] = parts[1] or "points"
     sites = sorted(getattr(objective, "sample_sites", ()))
     draws = getattr(objective, "num_particles", None)
     return " ".join(map(str, [type(objective).__name__, *parts, *sites, draws]))

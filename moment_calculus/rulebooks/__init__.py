@@ -24,7 +24,7 @@ RULEBOOKS: dict[str, RuleBook] = {book.name: book for book in _BOOKS}
 def propagation_of(
     covariance: str,  # "full" or "diagonal"
     rules: str | RuleBook,  # a key of RULEBOOKS, or the user's own book
-    categorical: str = "points",  # "points", "pairs", "tilted", "jensen", "delta" or "sample"
+    categorical: str | None = None,  # rule for classes; None for the book's, or "points"
     memory_limit: float | None = None,  # bytes of one covariance; by default half of the memory
     categorical_draws: int = 1,  # draws of the logits, for "sample"
 ) -> Propagation:

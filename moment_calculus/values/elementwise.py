@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from moment_calculus.errors import UnsupportedMoments
-from moment_calculus.functions.base import Activation, clipped_correlation
+from moment_calculus.functions.base import clipped_correlation
 from moment_calculus.functions.combinators import has_arrays, with_arrays_moved
+from moment_calculus.functions.derived import Derived, left_out
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs.mehler import (
     Operand,
@@ -211,7 +212,7 @@ class _Applied(Step):
     def gain(self) -> Array:
         """Return E f′, by which covariances pass (Stein's lemma)."""
         base, activation = self.function
-        return _with_consistent_covariances(base, activation).gain(base.mean, base.variance)
+        return with_rule_book(base, activation).gain(base.mean, base.variance)
 
     @cached_property
     def quadratic(self) -> tuple[Gaussian, Gaussian, Array]:
@@ -222,7 +223,7 @@ class _Applied(Step):
 
     def _hermite(self, order: int) -> list[Array]:
         base, activation = self.function
-        function = _with_consistent_covariances(base, activation)
+        function = with_rule_book(base, activation)
         return function.hermite(base.mean, base.variance, order)
 
     def through(self, place: int, cross: Array) -> Array | None:
@@ -337,9 +338,7 @@ class _Applied(Step):
 
 def _operand(base: Gaussian, activation: Any) -> Operand:
     to_features_last = lambda array: features_last(array, base.axis)  # noqa: E731
-    return Operand(
-        _with_consistent_covariances(base, activation), base.mean, base.variance, to_features_last
-    )
+    return Operand(with_rule_book(base, activation), base.mean, base.variance, to_features_last)
 
 
 def apply_activation(
@@ -388,41 +387,26 @@ def _covariance(base: Gaussian, activation: Any, variance: Array) -> Array:
         activation = with_arrays_moved(
             activation, lambda part: features_last(part, base.axis), base.shape
         )
-    function = _with_consistent_covariances(base, activation)
+    function = with_rule_book(base, activation)
     spread = features_last(variance, base.axis)
     return pairs.covariance(function, mean, base.covariance, order=order, spread=spread)
 
 
 def with_rule_book(base: Gaussian, activation: Any) -> Any:
-    """Return a function with the moments that the program's rule book gives it."""
-    return base.propagation.rulebook.ruled(activation)
-
-
-def _with_consistent_covariances(base: Gaussian, activation: Any) -> Any:
-    """Return :func:`with_rule_book`; in full mode raise unless its covariances fit."""
-    function = with_rule_book(base, activation)
-    missing = _missing_overrides(type(function)) if base.propagation.has_full_covariance else []
-    if not missing:
+    """Return a function with the moments that the program's rule book gives it, as a whole."""
+    propagation = base.propagation
+    book, function = propagation.rulebook, propagation.rulebook.rule_for(activation)
+    missing = left_out(function.__class__)
+    if not missing or not (book.derive or propagation.may_sweep):
         return function
-    book, kind = base.propagation.rulebook.name, type(function).__name__
+    if book.derive:
+        return Derived(function, missing)
+    kind = type(function).__name__
     raise UnsupportedMoments(
-        f"the rule book '{book}' takes {activation.name} as a {kind}, which has moments of its own "
-        f"and the {', '.join(missing)} of another function: its covariances would not belong to "
-        "its variances, and might have negative eigenvalues",
+        f"the rule book '{book.name}' takes {activation.name} as a {kind}, which has moments of "
+        f"its own and the {', '.join(missing)} of another function: its covariances would not "
+        "belong to its variances, and might have negative eigenvalues",
         sites=base.sites,
-        remedy=f"define {', '.join(missing)} in {kind} too, or use covariance='diagonal'",
+        remedy=f"define {', '.join(missing)} in {kind} too, let the book derive them by "
+        "derive=True, use rules='exact', which has them, or covariance='diagonal'",
     )
-
-
-def _missing_overrides(kind: type) -> list[str]:
-    """Return the methods that a class inherits from before the base that changed ``moments``."""
-    line = kind.__mro__
-    owner = lambda name: next((part for part in line if name in vars(part)), Activation)  # noqa: E731
-    changed = owner("moments")
-    if changed.__module__.partition(".")[0] == __name__.partition(".")[0]:
-        return []  # the library's own functions are tested as a whole
-    names = ("gain", "hermite", "pair_covariance", "cross_covariance", "expectation")
-    owners = {name: owner(name) for name in names}
-    # the defaults of Activation call the other methods
-    own = {Activation, *line[: line.index(changed) + 1]}
-    return [name for name, part in owners.items() if part not in own]

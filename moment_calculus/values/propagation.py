@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar
+
+from moment_calculus.functions.table import ACTIVATIONS
 
 COVARIANCES = ("full", "backward", "diagonal")
 CATEGORICAL_METHODS = ("points", "pairs", "tilted", "jensen", "delta", "sample")
@@ -34,13 +36,24 @@ class RuleBook:
         mehler_order: number of terms of the Mehler series where that is used.
         operations: rules that replace those of operations, by the name of an operation
             that asks for one, such as ``product`` of two Gaussians, ``linear`` map of a
-            Gaussian by Gaussian weights. Each takes the arguments of the operation. An
-            unknown name is an error as soon as the book is used.
+            Gaussian by Gaussian weights. Each takes the arguments of the operation, but for
+            ``largest`` (of windows), which combines the moments of two entries, ``softmax``,
+            which gives logarithms of mean probabilities, and ``categorical``, a rule for
+            classes. An unknown name is an error as soon as the
+            book is used.
+        functions: rules for single functions, by the name of the function, such as
+            ``sigmoid``. Each takes the function and returns what :meth:`ruled` returns.
+        covariances: the modes that the book has rules for; others are refused.
+        derive: whether the gain and the pairs of a function whose moments alone are changed
+            follow from these; else the function is refused unless covariance="diagonal".
     """
 
     name: str = "exact"
     mehler_order: int = 32
-    operations: Mapping[str, Callable[..., Any]] = field(default_factory=dict, hash=False)
+    operations: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    functions: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict, hash=False)
+    covariances: Collection[str] = COVARIANCES
+    derive: bool = True
 
     def ruled(self, function: Any) -> Any:
         """Return the activation whose moments follow this book.
@@ -54,6 +67,34 @@ class RuleBook:
             :class:`moment_calculus.functions.base.Delegating` one.
         """
         return function
+
+    def rule_for(self, function: Any) -> Any:
+        """Return the function by the rule for its name if there is one, else by :meth:`ruled`."""
+        rule = self.functions.get(function.name)
+        return self.ruled(function) if rule is None else rule(function)
+
+    def replacing(self, **rules: Callable[..., Any]) -> RuleBook:
+        """Return this book with other rules for some functions and operations.
+
+        Args:
+            rules: by the name of a function, such as ``sigmoid``, a callable that takes it
+                and returns it with other moments, such as a subclass of
+                :class:`moment_calculus.functions.base.Delegating`; by the name of an
+                operation that asks for a rule, such as ``product``, what takes its place.
+
+        Returns:
+            A new book, named after this one and what it replaces.
+
+        Raises:
+            ValueError: a name is neither that of a function nor of such an operation.
+        """
+        functions, operations = dict(self.functions), dict(self.operations)
+        candidates = sorted({*ACTIVATIONS, *_REPLACEABLE_OPERATIONS})
+        for name, rule in rules.items():
+            check_choice("rule", name, candidates)
+            (operations if name in _REPLACEABLE_OPERATIONS else functions)[name] = rule
+        name = f"{self.name} with another {' and '.join(rules)}"
+        return replace(self, name=name, functions=functions, operations=operations)
 
 
 EXACT = RuleBook()
@@ -74,7 +115,8 @@ class Propagation:
 
     covariance: str = "full"  # over the feature axis; others: variances only
     rulebook: RuleBook = EXACT
-    categorical: str = "points"  # how class likelihoods are approximated, see likelihoods.classes
+    # how class likelihoods are approximated, see likelihoods.classes; None for the book's rule
+    categorical: str | None = None
     memory_limit: float = field(default_factory=half_of_memory)  # bytes of one covariance
     categorical_draws: int = 1  # draws of the logits, if these are sampled
 
@@ -82,11 +124,17 @@ class Propagation:
         """Raise ValueError if an option is not valid."""
         for option, candidates in (
             ("covariance", COVARIANCES),
-            ("categorical", (*CATEGORICAL_METHODS, *OF_PREDICTIONS)),
+            ("categorical", (None, *CATEGORICAL_METHODS, *OF_PREDICTIONS)),
         ):
             check_choice(option, getattr(self, option), candidates)
         for name in self.rulebook.operations:
             check_choice("operation", name, sorted(_REPLACEABLE_OPERATIONS))
+        if self.covariance not in self.rulebook.covariances:
+            raise ValueError(
+                f"the rule book {self.rulebook.name!r} has no rules for "
+                f"covariance={self.covariance!r}; it has those for "
+                f"{', '.join(sorted(self.rulebook.covariances))}, and 'exact' for all"
+            )
         if not self.memory_limit > 0:
             raise ValueError(f"memory_limit={self.memory_limit} must be positive")
         if self.categorical_draws < 1:
@@ -107,15 +155,15 @@ class Propagation:
         """Return whether covariances over the feature axis are carried."""
         return self.covariance == "full"
 
-    def replacement(self, operation: str) -> Callable[..., Any] | None:
+    def replacement(self, operation: str) -> Any:
         """Return the book's replacement rule for an operation, or None."""
         return self.rulebook.operations.get(operation)
 
 
-def check_choice(option: str, choice: Any, candidates: Collection[str]) -> None:
+def check_choice(option: str, choice: Any, candidates: Collection[str | None]) -> None:
     """Raise ValueError if the user's choice for an option is not one of the candidates."""
     if choice not in candidates:
-        raise ValueError(f"{option}={choice!r} is not one of {', '.join(candidates)}")
+        raise ValueError(f"{option}={choice!r} is not one of {', '.join(filter(None, candidates))}")
 
 
 def check_draws(sample_sites: Collection[str], num_particles: int) -> None:

@@ -27,7 +27,7 @@ class Objective(Expectations, ELBO):
         propagation: str = "analytic",
         covariance: str = "full",
         rules: str | RuleBook = "exact",
-        categorical: str = "points",
+        categorical: str | None = None,
         categorical_draws: int = 1,
         sample_sites: Collection[str] = (),
         num_particles: int = 1,

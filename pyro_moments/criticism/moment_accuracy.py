@@ -81,7 +81,8 @@ def moment_accuracy(
         num_samples: number of draws, at least 40; means are compared to 1 / √n standard
             deviations.
         covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
-        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
+        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``,
+            or your own.
         **named: arguments of model and guide by name.
 
     Returns:

@@ -57,9 +57,12 @@ class DeterministicELBO(Objective):
             32 terms of a series, see
             :func:`moment_calculus.functions.pairs.covariance.covariance`), ``"dvi"`` for
             the source paper's approximate covariances, ``"first_order"`` for the delta
-            method, or a rule book of your own.
+            method, ``"vbp"`` for gates by the mean of their input (Haussmann et al. 2019),
+            ``"logistic"`` for the formulas of Shekhovtsov et al. 2018, or a rule book of
+            your own.
         categorical: rule for classes with Gaussian logits, whose joint covariance is used
-            in diagonal mode too: ``"points"`` (fixed points, 2 to 3 % off at the optimum
+            in diagonal mode too; by default that of the rule book, or points:
+            ``"points"`` (fixed points, 2 to 3 % off at the optimum
             of a network with one hidden layer), ``"pairs"`` (pairwise logsumexp, 2 to 6
             %), the lower bounds ``"tilted"`` and ``"jensen"``, ``"delta"`` (the source
             papers', wrong by factors once it is trained) or ``"sample"`` (unbiased: the

@@ -42,7 +42,8 @@ def propagate(
     Args:
         fn: function or ``nn.Module`` of the inputs, made of supported operations.
         *inputs: :class:`Moments`, pytrees of them, or certain tensors and other arguments.
-        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, or one of your own.
+        rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``,
+            or your own.
         covariance: ``"diagonal"``, ``"full"`` or ``"backward"``.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
         num_particles: number of draws of the inputs with ``propagation="sampled"``.

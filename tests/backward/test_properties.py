@@ -161,6 +161,12 @@ class Half:
         centre, spread = super().moments(mean, variance)
         return centre, 0.5 * spread
 
+    def gain(self, mean, variance):
+        return super().gain(mean, variance)
+
+    def hermite(self, mean, variance, order):
+        return super().hermite(mean, variance, order)
+
 
 class HalfReLU(Half, ReLU):
     """Of relu."""

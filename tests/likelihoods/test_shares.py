@@ -15,7 +15,7 @@ from tests.likelihoods.test_classes import problem, value_of
 OF_PAPERS = {
     "logistic": {0.1: 0.0030, 1.0: 0.0191, 10.0: 0.0362},
     "normal": {0.1: 0.0802, 1.0: 0.0809, 10.0: 0.0773},
-    "simplified": {0.1: 0.0034, 1.0: 0.0201, 10.0: 0.0487},
+    "simplified": {0.1: 0.0051, 1.0: 0.0293, 10.0: 0.0928},
     "taylor": {0.1: 0.0004, 1.0: 0.0209, 10.0: 0.2709},
 }
 
@@ -50,8 +50,7 @@ def by_hand(name, mean, covariance):
             steps = [(mean[y] - mean[k]) / np.sqrt(spread[k] + noise) for k in others]
             shares.append(np.prod(norm.cdf(steps)))
         elif name == "simplified":
-            centred = mean[y] - mean.max()
-            shares.append(np.exp(centred / np.sqrt(covariance[y, y] / noise + 1)))
+            shares.append(np.exp(mean[y] / np.sqrt(covariance[y, y] / noise + 1)))
         else:
             unit = np.eye(classes)[y]
             second = np.outer(unit - softmax, unit - softmax) - np.diag(softmax)

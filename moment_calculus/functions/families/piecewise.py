@@ -114,15 +114,25 @@ class PiecewiseLinear(Activation):
             math.inf if is_unbounded_above else max(limits),
         )
 
-    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
-        """Return solutions x of f(x) = level on the line of every non-flat piece, with |dx/df|."""
+    @property
+    def lines(self) -> list[tuple[float, float]]:
+        """Slope and value at zero of the line of every piece."""
+        return [(s, y - s * k) for k, y, s in self._starts]
+
+    @property
+    def _starts(self) -> list[tuple[float, float, float]]:
+        """Return a place of every piece, f there, and the slope."""
         knots, values = (self.knots or (0.0,)), self._left_limits
         starts = [(knots[0], values[0], self.slopes[0])]
         for knot, value, slope, (_, _, jump) in zip(
             knots, values, self.slopes[1:], self._corners, strict=False
         ):
             starts.append((knot, value + jump, slope))
-        return tuple((k + (level - y) / s, 1 / abs(s)) for k, y, s in starts if s)
+        return starts
+
+    def preimages(self, level: Any) -> tuple[tuple[Any, Any], ...]:
+        """Return solutions x of f(x) = level on the line of every non-flat piece, with |dx/df|."""
+        return tuple((k + (level - y) / s, 1 / abs(s)) for k, y, s in self._starts if s)
 
     def __call__(self, x: Array) -> Array:
         """Evaluate the plain function."""

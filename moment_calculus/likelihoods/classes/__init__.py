@@ -22,6 +22,7 @@ from moment_calculus.likelihoods.classes.shares import Logistic, Normal, Simplif
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.propagation import Propagation, register_replaceable
 
 __all__ = [
     "PREDICTIVE_RULES",
@@ -31,14 +32,15 @@ __all__ = [
     "one_hot_moments",
     "predictive_rule",
 ]
-RULES: dict[str, ClassRule] = {
+CATEGORICAL = register_replaceable("categorical")  # an instance of ClassRule
+RULES: dict[str | None, ClassRule] = {
     rule.name: rule for rule in (Points(), Pairs(), Tilted(), Jensen(), Delta())
 }
 PREDICTIVE = Points(size=1024, rotated=False)  # equal rows get equal predictions
-OF_PREDICTIONS: dict[str, ClassRule] = {
+OF_PREDICTIONS: dict[str | None, ClassRule] = {
     rule.name: rule for rule in (PREDICTIVE, Pairs(), Logistic(), Normal(), Simplified(), Taylor())
 }
-PREDICTIVE_RULES = tuple(OF_PREDICTIONS)
+PREDICTIVE_RULES = tuple(filter(None, OF_PREDICTIONS))
 
 
 def class_rule(
@@ -49,13 +51,20 @@ def class_rule(
     warn_of_masks(logits, "a likelihood of classes")
     if propagation.categorical == "sample" and noise is not None:
         return Draws(propagation.categorical_draws, noise)
-    return RULES[propagation.categorical]
+    return RULES.get(propagation.categorical, _by_book(propagation, RULES["points"]))
 
 
 def predictive_rule(logits: Gaussian) -> ClassRule:
     """Return the rule for predictions, 1024 fixed points if the user's has no probabilities."""
     warn_of_masks(logits, "the probability of classes")
-    return OF_PREDICTIONS.get(logits.propagation.categorical, PREDICTIVE)
+    propagation = logits.propagation
+    return OF_PREDICTIONS.get(propagation.categorical, _by_book(propagation, PREDICTIVE))
+
+
+def _by_book(propagation: Propagation, default: ClassRule) -> ClassRule:
+    """Return the rule of the book if the user chose none, and the book has one."""
+    chosen = propagation.categorical is not None
+    return default if chosen else propagation.replacement(CATEGORICAL) or default
 
 
 def one_hot_moments(mean: Array, epistemic: Array) -> tuple[Array, Array, Array]:

@@ -208,13 +208,14 @@ class Delta(ClassRule):
     """
 
     name = "delta"
+    title = "categorical='delta'"
 
     def log_probs(self, logits: Gaussian) -> Array:
         """Return the expansion of E[log p], [..., classes]; warn once at the user's line."""
         warn_user(
-            "categorical='delta' expands the logsumexp of the logits to second order, and training "
+            f"{self.title} expands the logsumexp of the logits to second order, and training "
             "drives them to where that is wrong: a loss of 91 was 15113 by draws. It reproduces "
-            "published tables; use the default, categorical='points', for results",
+            "published tables; use the default of exact rules, categorical='points', for results",
             ApproximationWarning,
         )
         xp = namespace(logits.mean)

@@ -30,6 +30,7 @@ from moment_calculus.operations.shapes.concatenation import on_features
 from moment_calculus.values import Deferred, Gaussian, Spread, Step, Value
 from moment_calculus.values.ancestry import Branches, combine_branches
 from moment_calculus.values.deferred import Composite
+from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import none_or_all
 
 
@@ -117,10 +118,15 @@ def _filled(mask: Array, value: Value, filling: Any) -> Value:
     return scale_shift(value, xp.where(mask, zero, one), xp.where(mask, filling, zero))
 
 
+MAXIMUM = register_replaceable("maximum")
+
+
 def maximum(left: Any, right: Any) -> Value:
     """Return the larger of two operands as y + relu(x − y), exact for jointly Gaussian ones."""
     if not is_value(left):
         left, right = right, left
+    if (rule := left.propagation.replacement(MAXIMUM)) is not None:
+        return rule(left, right)
     # Functions of Gaussians enter by their mean, variance and covariance alone.
     # Source: Shekhovtsov et al. 2018, eqs. 32-35, with the covariance of the operands.
     return add(apply(ReLU(), subtract(left, right)), right)
@@ -130,6 +136,9 @@ def minimum(left: Any, right: Any) -> Value:
     """Return the smaller of two operands as y − relu(y − x); see :func:`maximum`."""
     if not is_value(left):
         left, right = right, left
+    if (rule := left.propagation.replacement(MAXIMUM)) is not None:
+        mirrored = [scale_shift(p, -1.0) if is_value(p) else -p for p in (left, right)]
+        return scale_shift(rule(*mirrored), -1.0)
     return subtract(right, apply(ReLU(), subtract(right, left)))
 
 

@@ -31,15 +31,18 @@ from moment_calculus.numerics.arrays import (
     shrunk,
     to_numpy,
 )
-from moment_calculus.numerics.derivatives import may_read
+from moment_calculus.numerics.derivatives import may_read, transposed_each
 from moment_calculus.operations.dropout.noise import warn_of_masks
 from moment_calculus.operations.elementwise.sums import subtract
 from moment_calculus.operations.linear.reductions import reduce_sum
 from moment_calculus.operations.normalised.normalisation import trailing_features
 from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.deferred import Composite
+from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.step import Added
 
+# A rule takes the logits and returns logarithms of the mean probabilities, up to a common number.
+SOFTMAX = register_replaceable("softmax")
 MASKED_LOGIT = -1e9  # a logit whose exponential is zero
 # E[max] of two Gaussians grows like σ/√π, not like the variance, as the expansion would.
 SATURATION = 0.8
@@ -67,6 +70,8 @@ def softmax_value(logits: Gaussian) -> Gaussian:
     warn_of_masks(logits, "a softmax")
     trailing = trailing_features(logits, "a softmax")
     x = _without_infinities(trailing)
+    if (log_shares := x.propagation.replacement(SOFTMAX)) is not None:
+        return _by_shares(trailing, x, log_shares)
     mean, variance = softmax_moments(x)
     at_mean = softmax_jacobian(mean)
     _warn_of_wide(x, mean)
@@ -74,6 +79,26 @@ def softmax_value(logits: Gaussian) -> Gaussian:
     jacobian = at_mean - covariance  # E[diag(p) − p pᵀ] = diag(m) − m mᵀ − Cov[p]
     spread = Spread(positive_part(diagonal(covariance)), covariance)
     return Gaussian(mean, spread, LogitsStep((trailing,), jacobian), propagation=x.propagation)
+
+
+def _by_shares(
+    trailing: Gaussian, x: Gaussian, log_shares: Callable[[Gaussian], Array]
+) -> Gaussian:
+    """Return the softmax by a rule for its mean, linear in the logits at held variances."""
+    covariance = _covariance_matrix(x)
+
+    def shares(mean: Array) -> Array:
+        spread = Spread(x.variance, (lambda: x.covariance) if x.has_covariance else None)
+        logits = Gaussian(mean, spread, support=x.support, propagation=x.propagation)
+        return namespace(mean).exp(log_softmax(log_shares(logits)))
+
+    every = namespace(x.mean).broadcast_to(identity_like(x.mean), covariance.shape)
+    jacobian = axis_moved(transposed_each(shares, x.mean, axis_moved(every, -2, 0)), 0, -2)
+    covariance = contract(jacobian, covariance)
+    spread = Spread(positive_part(diagonal(covariance)), covariance)
+    return Gaussian(
+        shares(x.mean), spread, LogitsStep((trailing,), jacobian), propagation=x.propagation
+    )
 
 
 MANY, WIDE = 10, 2.0  # classes and variance from which on deviations are off by more than 5 %

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
@@ -30,11 +30,16 @@ from moment_calculus.operations.shapes.moves import warn_dropped
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.windows.pooling import Windows
 from moment_calculus.values import Gaussian, Opaque, Spread, Ties, Value
+from moment_calculus.values.elementwise import with_rule_book
 from moment_calculus.values.lags import shifted
+from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
 Padding = Sequence[tuple[int, int]]  # number of entries before and after, along each axis
+# A rule takes mean and variance of two entries, and their covariance. It returns the mean and the
+# variance of the larger one, and the expected derivative by the first.
+LARGEST = register_replaceable("largest")
 FEW = 4  # components of which each pair is compared as two values
 MOST = 64  # components of an axis
 
@@ -118,8 +123,8 @@ def _largest(value: Gaussian, windows: Windows, padding: Padding | None) -> Gaus
             remedy="choose the padding smaller than the window",
         )
     entries = _entries(value, windows)
-    relu = value.propagation.rulebook.ruled(ReLU())
-    mean, variance, shares = _moments(entries, masks, relu)
+    rule = value.propagation.replacement(LARGEST) or _by_rectifier(with_rule_book(value, ReLU()))
+    mean, variance, shares = _moments(entries, masks, rule)
     step = _LargestEntries((value,), windows=windows, shares=shares, window=entries)
     variance = positive_part(variance)
     return Gaussian(
@@ -147,8 +152,22 @@ class _Entries:
         return self.between[start : start + count - place - 1]  # type: ignore[index]
 
 
+def _by_rectifier(relu: Any) -> Callable[..., tuple[Array, Array, Array]]:
+    """Return the rule for the larger of two entries that is y + relu(x − y)."""
+
+    def larger(first: Any, second: Any, covariance: Any) -> tuple[Array, Array, Array]:
+        (mean, variance), (entry, spread) = first, second
+        difference = mean - entry, positive_part(variance + spread - 2 * covariance)
+        share = relu.gain(*difference)
+        excess, excess_variance = relu.moments(*difference)
+        covered = 2 * share * (covariance - spread)
+        return entry + excess, spread + excess_variance + covered, share
+
+    return larger
+
+
 def _moments(
-    entries: _Entries, masks: Sequence[np.ndarray], relu: Any
+    entries: _Entries, masks: Sequence[np.ndarray], larger_of: Callable[..., Any]
 ) -> tuple[Array, Array, tuple[Array, ...]]:
     """Return mean and variance of the largest entry, taking in one entry after the other.
 
@@ -160,15 +179,11 @@ def _moments(
     dense = entries.between is not None
     cross: Any = entries.of_later(0) if dense else None  # of the largest with those after it
     for place, mask in enumerate(masks[1:], start=1):
-        entry, spread = entries.mean[place], entries.variance[place]
+        entry = entries.mean[place], entries.variance[place]
         common = cross[0] if dense else 0.0
-        difference = mean - entry, positive_part(variance + spread - 2 * common)
-        share = relu.gain(*difference)
-        excess, excess_variance = relu.moments(*difference)
-        larger = entry + excess, spread + excess_variance + 2 * share * (common - spread)
-        only = mean, variance, xp.ones_like(share)
-        both = _where(mask, (*larger, share), only)
-        mean, variance, share = _where(covered, both, (entry, spread, xp.zeros_like(share)))
+        one = xp.ones_like(mean)
+        both = _where(mask, larger_of((mean, variance), entry, common), (mean, variance, one))
+        mean, variance, share = _where(covered, both, (*entry, 0.0 * one))
         if dense:
             cross = share * cross[1:] + (1 - share) * entries.of_later(place)
         shares.append(share)

@@ -1,0 +1,141 @@
+"""The rule book ``vbp``: activations as gates that know the mean of their input alone.
+
+A piecewise linear function of x ~ N(μ, v) is Σ z_k (a_k x + b_k) with one z_k for each piece, and z
+independent of x under the posterior: E z = S(C (μ − knot)) at a knot, nearly a step. The largest
+of several values is the one with the largest mean.
+
+Sigmoid and tanh have three pieces: tanh is −1, x and 1 with knots at ±1, sigmoid 0, 1/2 + x/4 and
+1 with knots at ±2. Other functions keep their exact rules. Classes have the expansions to second
+order of the logsumexp and of the softmax, and ``categorical=`` chooses another rule for them.
+Source: Haussmann et al. 2019, [VBP] propositions 1 and 3, appendices B.1 and B.2.
+
+The mean of relu at μ = 0 is 0, and 0.40 σ in truth; for N(0.5, 1) means of relu, sigmoid and tanh
+are 0.72, 1.04 and 1.69 times the exact ones, and standard deviations 1.34, 1.24 and 1.69 times.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from moment_calculus.functions.base import Delegating
+from moment_calculus.functions.table import (
+    Heaviside,
+    LeakyReLU,
+    PiecewiseLinear,
+    ReLU,
+    Sigmoid,
+    Tanh,
+)
+from moment_calculus.likelihoods.classes.shares import Expanded
+from moment_calculus.numerics.arrays import Array, expit, namespace
+from moment_calculus.operations.elementwise.choices import pick_components
+from moment_calculus.operations.elementwise.unary import is_value
+from moment_calculus.values import Value
+from moment_calculus.values.propagation import RuleBook
+
+Line = tuple[Any, Any]  # slope and value at zero
+
+# Lines of the pieces of functions, and the knots between them.
+_TWO: dict[type, tuple[Line, Line]] = {ReLU: ((0, 0), (1, 0)), Heaviside: ((0, 0), (0, 1))}
+_THREE = {
+    Sigmoid: ((-2.0, 2.0), ((0, 0), (0.25, 0.5), (0, 1))),
+    Tanh: ((-1.0, 1.0), ((0, -1), (1, 0), (0, 1))),
+}
+
+
+class _Gated(Delegating):
+    """A function as lines of which gates choose one."""
+
+    def __init__(
+        self, function: Any, knots: Sequence[float], lines: Sequence[Line], sharpness: float
+    ) -> None:
+        super().__init__(function)
+        self.places, self.lines, self.sharpness = knots, lines, sharpness
+
+    def _shares(self, mean: Array) -> list[Array]:
+        """Return the expectation of every gate."""
+        places = [self.sharpness * (mean - knot) for knot in self.places]
+        # S(a) − S(b) = S(a) S(−b) (1 − exp(b − a)) for two neighbouring knots
+        between = [
+            expit(a) * expit(-b) * -math.expm1(self.sharpness * (low - high))
+            for a, b, low, high in zip(
+                places, places[1:], self.places, self.places[1:], strict=False
+            )
+        ]
+        return [expit(-places[0]), *between, expit(places[-1])]
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return E Σ z (a x + b) and its variance; the function and zero where x is certain."""
+        shares, random = self._shares(mean), variance > 0
+        parts = [(p, a * mean + b, a) for p, (a, b) in zip(shares, self.lines, strict=True)]
+        centre = sum(share * value for share, value, _ in parts)
+        spread = sum(share * slope * slope for share, _, slope in parts) * variance
+        for (share, value, _), (other, far, _) in itertools.combinations(parts, 2):
+            spread = spread + share * other * (value - far) ** 2
+        where, zero = namespace(mean).where, 0.0 * mean
+        return where(random, centre, self.function(mean)), where(random, spread, zero)
+
+    def gain(self, mean: Array, variance: Array) -> Array:
+        """Return E Σ z a; the slope of the function where x is certain."""
+        shares = zip(self._shares(mean), self.lines, strict=True)
+        gain = sum(share * slope for share, (slope, _) in shares)
+        plain = self.function.gain(mean, variance)
+        return namespace(mean).where(variance > 0, gain, plain)
+
+
+def _larger_of_values(left: Any, right: Any) -> Value:
+    """Return at every place the operand with the larger mean."""
+    means = [part.at_mean if is_value(part) else part for part in (left, right)]
+    mask = means[0] >= means[1]
+    return pick_components(
+        lambda one, other: namespace(mask).where(mask, one, other), (left, right)
+    )
+
+
+def _larger_of_entries(
+    first: tuple[Array, Array], second: tuple[Array, Array], covariance: Array | float
+) -> tuple[Array, Array, Array]:
+    """Return the moments of the entry with the larger mean, and 1 where that is the first."""
+    xp, (mean, variance), (other, spread) = namespace(first[0]), first, second
+    mask, one = mean >= other, namespace(mean).ones_like(mean)
+    share = xp.where(mask, one, 0 * one)
+    return xp.where(mask, mean, other), xp.where(mask, variance, spread), share
+
+
+@dataclass(frozen=True)
+class VBP(RuleBook):
+    """The book by the sharpness C of its gates S(C E x)."""
+
+    name: str = "vbp"
+    operations: Any = field(
+        default_factory=lambda: {
+            "maximum": _larger_of_values,
+            "largest": _larger_of_entries,
+            "categorical": Expanded(),
+        },
+        hash=False,
+    )
+    sharpness: float = 100.0
+
+    def ruled(self, function: Any) -> Any:
+        """Return a piecewise linear function, sigmoid or tanh by gates."""
+        kind = type(function)
+        knots: Sequence[float] = (0.0,)
+        if kind is LeakyReLU:
+            lines: Sequence[Line] = ((function.negative_slope, 0), (1, 0))
+        elif kind in _TWO:
+            lines = _TWO[kind]
+        elif kind in _THREE:
+            knots, lines = _THREE[kind]
+        elif kind is PiecewiseLinear:
+            knots, lines = function.knots, function.lines
+        else:
+            return function
+        return _Gated(function, knots, lines, self.sharpness)
+
+
+BOOK = VBP()
