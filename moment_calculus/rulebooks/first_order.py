@@ -2,7 +2,7 @@
 
 The covariance of a program is J Σ Jᵀ with its Jacobian J at the means of the latent
 sites, as in the extended Kalman filter and linearised Laplace. Softmax, logsumexp,
-normalisations, maxima and convolutions keep their own rules. For N(0.5, 1) standard
+normalisations and maxima keep their own rules. For N(0.5, 1) standard
 deviations of tanh, relu, GELU, softplus and exp are 1.33, 1.34, 1.14, 1.01 and 0.46 times
 the exact ones.
 """
@@ -17,6 +17,7 @@ from moment_calculus.numerics.arrays import Array, namespace, outer, safe_scale
 from moment_calculus.operations.elementwise.sums import add
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear
+from moment_calculus.operations.windows.convolution import convolution
 from moment_calculus.values import Gaussian, Value
 from moment_calculus.values.propagation import RuleBook
 
@@ -59,10 +60,21 @@ def _linear(x: Gaussian, weight: Gaussian, bias: Any) -> Value:
     return add(linear(x, weight.mean, bias), scale_shift(at_mean, 1.0, -at_mean.gaussian().mean))
 
 
+def _convolution(x: Gaussian, weight: Gaussian, kernel: Any, layout: Any) -> Value:
+    """Return x * E[W] plus the randomness of W at the mean of x."""
+    at_mean = convolution(x.mean, weight, kernel, layout)
+    return add(
+        convolution(x, weight.mean, kernel, layout), scale_shift(at_mean, 1.0, -at_mean.mean)
+    )
+
+
 class _FirstOrder(RuleBook):
     def ruled(self, function: Any) -> Any:
         """Return the function replaced by its tangent."""
         return _Linearised(function)
 
 
-BOOK = _FirstOrder("first_order", operations={"product": _product, "linear": _linear})
+BOOK = _FirstOrder(
+    "first_order",
+    operations={"product": _product, "linear": _linear, "convolution": _convolution},
+)

@@ -92,10 +92,25 @@ def test_weights_and_inputs_are_linearised_together():
     torch.testing.assert_close(result.covariance, expected)
 
 
+@pytest.mark.parametrize("covariance", ["diagonal", "backward"])
+def test_a_convolution_of_random_inputs_and_weights_is_linearised(covariance):
+    """Without the product of both deviations, which the exact rule has."""
+    x, w = (
+        Moments(torch.rand(shape).double(), variance=torch.rand(shape).double())
+        for shape in ((2, 2, 5), (3, 2, 3))
+    )
+    found = propagate(F.conv1d, x, w, rules="first_order", covariance=covariance)
+    torch.testing.assert_close(found.mean, F.conv1d(x.mean, w.mean))
+    expected = F.conv1d(x.variance, w.mean**2) + F.conv1d(x.mean**2, w.variance)
+    torch.testing.assert_close(found.variance, expected)
+    exact = propagate(F.conv1d, x, w, covariance=covariance)
+    torch.testing.assert_close(exact.variance, expected + F.conv1d(x.variance, w.variance))
+
+
 def test_unknown_operations_are_refused_with_the_candidates():
     book = RuleBook("mine", operations={"products": torch.mul})
     with pytest.raises(
-        ValueError, match=r"operation='products' is not one of categorical, largest,"
+        ValueError, match=r"operation='products' is not one of categorical, convolution,"
     ):
         propagation_of("full", book)
 

@@ -31,6 +31,7 @@ from moment_calculus.operations.windows.patches import derivatives_by_weight
 from moment_calculus.operations.windows.phases import by_phases
 from moment_calculus.values import Gaussian, Spread, Step
 from moment_calculus.values.lags import Along, Pairs, lag_covariance, shifted
+from moment_calculus.values.propagation import register_replaceable
 from moment_calculus.values.spread import features_last
 from moment_calculus.values.step import Added
 
@@ -38,6 +39,9 @@ from moment_calculus.values.step import Added
 # channels, without padding; no output contains a component of either twice.
 # Other strides along the axes of space may be given as a third argument.
 Kernel = Callable[..., Array]
+
+
+CONVOLUTION = register_replaceable("convolution")  # of a Gaussian with Gaussian weights
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,9 @@ def convolution(inputs: Any, weight: Any, kernel: Kernel, layout: ConvolutionLay
     check_independent_components(
         f"the weight of a convolution, of shape {tuple(w.shape)},", w, "convolution"
     )
+    rule = random[0].propagation.replacement(CONVOLUTION)
+    if rule is not None and len(random) == 2:
+        return rule(x, w, kernel, layout).gaussian()
     kernel = by_phases(kernel, layout) if isinstance(x, Gaussian) else kernel
     mean = kernel(mean_of(x), mean_of(w))
     step = _Convolved(tuple(random), x, w, kernel, layout)
