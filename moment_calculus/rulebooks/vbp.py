@@ -88,7 +88,7 @@ class _Gated(Delegating):
 
 
 def _larger_of_values(left: Any, right: Any) -> Value:
-    """Return at every place the operand with the larger mean."""
+    """Return the operand with the larger mean, component by component."""
     means = [part.at_mean if is_value(part) else part for part in (left, right)]
     mask = means[0] >= means[1]
     return pick_components(
@@ -99,7 +99,7 @@ def _larger_of_values(left: Any, right: Any) -> Value:
 def _larger_of_entries(
     first: tuple[Array, Array], second: tuple[Array, Array], covariance: Array | float
 ) -> tuple[Array, Array, Array]:
-    """Return the moments of the entry with the larger mean, and 1 where that is the first."""
+    """Return the moments of the entry with the larger mean, and where that is the first."""
     xp, (mean, variance), (other, spread) = namespace(first[0]), first, second
     mask, one = mean >= other, namespace(mean).ones_like(mean)
     share = xp.where(mask, one, 0 * one)
@@ -131,7 +131,7 @@ class VBP(RuleBook):
             lines = _TWO[kind]
         elif kind in _THREE:
             knots, lines = _THREE[kind]
-        elif kind is PiecewiseLinear:
+        elif kind is PiecewiseLinear and function.knots:
             knots, lines = function.knots, function.lines
         else:
             return function

@@ -23,6 +23,11 @@ def register_replaceable(operation: str) -> str:
     return operation
 
 
+def replaceable_operations() -> list[str]:
+    """Return the names of operations that ask for a rule."""
+    return sorted(_REPLACEABLE_OPERATIONS)
+
+
 @dataclass(frozen=True)
 class RuleBook:
     """A set of moment rules; by default every operation uses its own, exact rule.
@@ -89,7 +94,7 @@ class RuleBook:
             ValueError: a name is neither that of a function nor of such an operation.
         """
         functions, operations = dict(self.functions), dict(self.operations)
-        candidates = sorted({*ACTIVATIONS, *_REPLACEABLE_OPERATIONS})
+        candidates = sorted({*ACTIVATIONS, *replaceable_operations()})
         for name, rule in rules.items():
             check_choice("rule", name, candidates)
             (operations if name in _REPLACEABLE_OPERATIONS else functions)[name] = rule
@@ -128,7 +133,7 @@ class Propagation:
         ):
             check_choice(option, getattr(self, option), candidates)
         for name in self.rulebook.operations:
-            check_choice("operation", name, sorted(_REPLACEABLE_OPERATIONS))
+            check_choice("operation", name, replaceable_operations())
         if self.covariance not in self.rulebook.covariances:
             raise ValueError(
                 f"the rule book {self.rulebook.name!r} has no rules for "

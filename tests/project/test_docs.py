@@ -42,3 +42,11 @@ def test_a_new_rule_changes_the_page(generator, monkeypatch, front_end, operatio
     monkeypatch.setitem(rules.table.RULES, operation, rule)
     assert "A new function" in generator.pages()[file]
     assert "A new function" not in before
+
+
+def test_the_page_of_rule_books_is_that_of_the_books(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    import rule_books
+
+    text = (DOCS / "rule_books.md").read_text(encoding="utf-8")
+    assert text == rule_books.page(), "run python docs/rule_books.py"

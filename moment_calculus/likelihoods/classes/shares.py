@@ -113,7 +113,7 @@ class Taylor(Shares):
 
 
 class Expanded(Taylor):
-    """Both expansions to second order, of E lse(f) and of E softmax(f): the rule of a book.
+    """The expansions of E lse(f) and of E softmax(f) to second order.
 
     Source: Haussmann et al. 2019, appendix B.2.
     """
