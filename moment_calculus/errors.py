@@ -244,6 +244,13 @@ def warn_user(message: str, category: type[Warning]) -> None:
         warnings.warn_explicit(message, category, *place, registry=_shown)
 
 
+def current_line() -> str:
+    """Return file and line of the user's program, also if it was traced earlier."""
+    line = _line.get()
+    place = line() if line is not None else None
+    return calling_line() if place is None else f"{place[0]}:{place[1]}"
+
+
 def _user_level() -> int:
     """Return the stack level of the user's frame, counted from :func:`warn_user`."""
     frame: FrameType | None = sys._getframe(1)

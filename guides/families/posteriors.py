@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
@@ -22,6 +22,7 @@ from moment_calculus.functions.table import Activation, Integrated
 from moment_calculus.likelihoods import divergences
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.arrays import Array, namespace, squared
+from moment_calculus.objectives.rule_terms import over_rows, rule_terms
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight, SiteMask, masked_weight
 from moment_calculus.operations.dropout.noise import variance_ratio
 from moment_calculus.operations.elementwise.sums import add
@@ -368,6 +369,20 @@ class LatentTerms(ABC):
     @abstractmethod
     def entropy(self, name: str, value: Any, guide_site: Any) -> Array:
         """Return −E_q[log q] of a guide's site, [*batch]."""
+
+    def rule_terms(self, observed: Iterable[Any]) -> dict[str, Array]:
+        """Return the terms of the rule book, by function and line, given the observed sites."""
+        terms: dict[str, Any] = {}
+        seen: set[int] = set()
+        for site in observed:
+            values = self.posteriors.random_parameters(site["fn"])
+            if not values or not values[0].propagation.rulebook.has_terms:
+                continue
+            for name, term in rule_terms(values, seen):
+                sums, by_row = over_rows(term, tuple(site["fn"].batch_shape))
+                term = self.scaled_sum(sums, site) if by_row else sums
+                terms[name] = terms.get(name, 0.0) - term
+        return terms
 
     def latent_term(self, name: str, site: Any, guide_site: Any) -> Array:
         """Return s_model E_q[log p] + s_guide H of a site; −KL for equal scales."""

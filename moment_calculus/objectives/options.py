@@ -13,6 +13,7 @@ from moment_calculus.objectives.data import DataPlateFinder
 from moment_calculus.values.propagation import (
     CATEGORICAL_METHODS,
     Propagation,
+    RuleBook,
     check_choice,
     check_draws,
 )
@@ -68,6 +69,7 @@ class AlphaEnergy(Expectations):
         alpha = check_alpha(alpha, type(self).__name__)
         check_energy(energy, options.get("propagation", "analytic"), options)
         super().__init__(num_particles=num_particles, **options)  # type: ignore[call-arg]
+        check_terms(self.propagation.rulebook, taken=False)
         warn_one_particle(alpha, num_particles, self.propagation_kind, energy)
         self.alpha, self.data, self.energy = alpha, DataPlateFinder(datum), energy
         self.num_particles = num_particles if self.draws else 1  # all particles would be the same
@@ -189,6 +191,15 @@ def check_propagation(propagation: str, sample_sites: object, num_particles: int
         )
     if propagation == "mean" and num_particles != 1:
         raise ValueError(f"propagation='mean' draws nothing: num_particles={num_particles} is 1")
+
+
+def check_terms(book: RuleBook, taken: bool) -> None:
+    """Raise ValueError if a rule book adds terms to the loss, and the objective takes none."""
+    if book.has_terms and not taken:
+        raise ValueError(
+            f"the rule book {book.name!r} adds terms to the ELBO: DeterministicELBO takes them, "
+            "with propagation='analytic'"
+        )
 
 
 def check_trainable(categorical: str | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.errors import UnsupportedMoments, current_line
 from moment_calculus.functions.base import clipped_correlation
 from moment_calculus.functions.combinators import has_arrays, with_arrays_moved
 from moment_calculus.functions.derived import Derived, left_out
@@ -196,6 +196,7 @@ class _Applied(Step):
     """The step of f(x) for a Gaussian x."""
 
     function: tuple[Gaussian, Any]  # x and f
+    line: str = ""
     componentwise = True
 
     @property
@@ -365,10 +366,11 @@ def _with_moments(base: Gaussian, activation: Any) -> Gaussian:
     mean, variance = with_rule_book(base, activation).moments(base.mean, base.variance)
     carries = base.has_covariance and not base.propagation.is_backward
     covariance = (lambda: _covariance(base, activation, variance)) if carries else None
+    line = current_line() if base.propagation.rulebook.has_terms else ""
     return Gaussian(
         mean,
         Spread(variance, covariance),
-        _Applied((base, activation)),
+        _Applied((base, activation), line),
         axis=base.axis,
         ties=base.ties,
         propagation=base.propagation,

@@ -73,6 +73,25 @@ class RuleBook:
         """
         return function
 
+    @property
+    def has_terms(self) -> bool:
+        """Whether the book adds terms to the loss, by :meth:`term`."""
+        return type(self).term is not RuleBook.term
+
+    def term(self, function: Any, mean: Any, variance: Any) -> Any:
+        """Return what the ELBO loses where the book replaces a function.
+
+        Args:
+            function: the activation with its exact moments.
+            mean: mean of its argument.
+            variance: variance of its argument, of the same shape.
+
+        Returns:
+            Array of that shape, in nats, which is summed over all elements, with the scale
+            and the mask of the observed site that it leads to; None for no term.
+        """
+        return None
+
     def rule_for(self, function: Any) -> Any:
         """Return the function by the rule for its name if there is one, else by :meth:`ruled`."""
         rule = self.functions.get(function.name)

@@ -119,6 +119,7 @@ class Step:
         affine: the only input x, a scale and a shift (arrays or numbers that are not
             random), if the value is scale · x + shift component by component.
         function: the Gaussian x and the function f, as a pair, if the value is f(x).
+        line: file and line of the user, if the rule book adds a term for the function.
         is_product: whether the value is the product of its two inputs.
         expected_map: x and the expected M [outputs, inputs], if the value is M x plus noise.
         weight: whether the value is a latent matrix as a whole, not a batch of latent
@@ -143,6 +144,7 @@ class Step:
     repeats: bool = False
     affine: tuple[Any, Any, Any] | None = None
     function: tuple[Any, Any] | None = None
+    line: str = ""
     is_product: bool = False
     expected_map: tuple[Any, Any] | None = None
     weight: bool = False

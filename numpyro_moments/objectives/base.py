@@ -10,7 +10,12 @@ import jax
 from numpyro import handlers
 from numpyro.infer.elbo import ELBO
 
-from moment_calculus.objectives.options import Expectations, check_propagation, check_trainable
+from moment_calculus.objectives.options import (
+    Expectations,
+    check_propagation,
+    check_terms,
+    check_trainable,
+)
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import RuleBook, check_draws
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
@@ -42,6 +47,7 @@ class Objective(Expectations, ELBO):
         self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
+        check_terms(self.propagation.rulebook, propagation == "analytic")
 
     def particles(
         self, key: Any, program: Program, consume: Callable[[Traces], Any], data: Any = None

@@ -12,7 +12,7 @@ from moment_calculus.errors import not_in_guide
 from moment_calculus.numerics.private_apis import is_traced
 from numpyro_moments.evaluation.failure_causes import explain_infinite_loss
 from numpyro_moments.objectives.base import Objective, Program
-from numpyro_moments.sites.terms import auxiliary_term, latent_term, observed_term
+from numpyro_moments.sites.terms import auxiliary_term, latent_term, observed_term, rule_terms
 from numpyro_moments.sites.traces import Traces
 
 
@@ -136,11 +136,13 @@ def _is_infinite(term: Any) -> bool:
 
 def elbo_terms(traces: Traces) -> dict[str, Any]:
     """Return the terms of the ELBO by site, as scalars."""
-    terms = {}
-    for name, site in traces.model.items():
-        if site["type"] == "sample" and site["is_observed"]:
-            terms[name] = observed_term(name, site)
-    return terms | latent_terms(traces)
+    sites = {
+        name: site
+        for name, site in traces.model.items()
+        if site["type"] == "sample" and site["is_observed"]
+    }
+    terms = {name: observed_term(name, site) for name, site in sites.items()}
+    return terms | rule_terms(sites.values()) | latent_terms(traces)
 
 
 def latent_terms(traces: Traces) -> dict[str, Any]:

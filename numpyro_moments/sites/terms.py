@@ -141,6 +141,7 @@ def _is_known(scale: Any) -> bool:
 
 _TERMS = _Terms(POSTERIORS)
 latent_term, auxiliary_term = _TERMS.latent_term, _TERMS.auxiliary_term
+rule_terms = _TERMS.rule_terms
 
 
 def observed_term(name: str, site: Site) -> jax.Array:

@@ -19,6 +19,7 @@ from moment_calculus.objectives.options import (
     Expectations,
     check_compiled,
     check_propagation,
+    check_terms,
     check_trainable,
 )
 from moment_calculus.rulebooks import propagation_of
@@ -219,6 +220,7 @@ class Objective(Expectations, Loss):
         self.propagation = propagation_of(
             covariance, rules, categorical, memory_limit, categorical_draws
         )
+        check_terms(self.propagation.rulebook, propagation == "analytic")
         self.compiled = CompiledLoss(self._eager, self._settings) if compiled else None
         self.runner = ParticleRunner(propagation == "mean")
 

@@ -21,6 +21,7 @@ from pyro_moments.sites.terms import (
     divergence_of,
     latent_term,
     observed_term,
+    rule_terms,
     summed,
 )
 from pyro_moments.sites.traces import is_latent, is_observation
@@ -148,12 +149,10 @@ def elbo_terms(model_trace: Trace, guide_trace: Trace) -> dict[str, Any]:
 
 
 def observed_terms(model_trace: Trace) -> dict[str, Any]:
-    """Return the terms of the observed sites, as scalars by name."""
-    return {
-        name: observed_term(name, site)
-        for name, site in model_trace.nodes.items()
-        if is_observation(site)
-    }
+    """Return the terms of the observed sites, and of the rule book, as scalars by name."""
+    sites = {name: site for name, site in model_trace.nodes.items() if is_observation(site)}
+    terms = {name: observed_term(name, site) for name, site in sites.items()}
+    return terms | rule_terms(sites.values())
 
 
 def latent_terms(

@@ -167,6 +167,7 @@ class _Terms(LatentTerms):
 
 _TERMS = _Terms(POSTERIORS)
 latent_term, auxiliary_term = _TERMS.latent_term, _TERMS.auxiliary_term
+rule_terms = _TERMS.rule_terms
 
 
 def divergence_of(site: Any, guide_site: Any) -> Divergence | None:
