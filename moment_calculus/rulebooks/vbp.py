@@ -7,8 +7,8 @@ of several values is the one with the largest mean.
 Sigmoid and tanh have three pieces: tanh is −1, x and 1 with knots at ±1, sigmoid 0, 1/2 + x/4 and
 1 with knots at ±2. Other functions keep their exact rules. Classes have the expansions to second
 order of the logsumexp and of the softmax, and ``categorical=`` chooses another rule for them.
-``VBP(expected_kl=True)`` adds the expected KL of the gates to the loss, equation 11, which the source
-drops. Source: Haussmann et al. 2019, [VBP] propositions 1 to 3, appendices B.1 and B.2.
+``VBP(expected_kl=True)`` adds the expected KL of the gates to the loss, equation 11, which the
+source drops. Source: Haussmann et al. 2019, [VBP] propositions 1 to 3, appendices B.1 and B.2.
 
 The mean of relu at μ = 0 is 0, and 0.40 σ in truth; for N(0.5, 1) means of relu, sigmoid and tanh
 are 0.72, 1.04 and 1.69 times the exact ones, and standard deviations 1.34, 1.24 and 1.69 times.

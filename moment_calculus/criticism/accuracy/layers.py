@@ -17,6 +17,7 @@ from moment_calculus.numerics.arrays import Array, constants, namespace, to_nump
 from moment_calculus.operations.backward.settled import asked_value, is_pulled_back
 from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.dropout.noise import Bits, Noise, Uniform
+from moment_calculus.operations.elementwise.stated import Stated
 from moment_calculus.operations.linear.maps import LinearMap
 from moment_calculus.operations.linear.reductions import SumOverFeatures
 from moment_calculus.operations.normalised.normalisation import Normalised
@@ -65,8 +66,8 @@ def _is_replaced(value: Gaussian) -> bool:
         return False
     if step.function is not None:
         return with_rule_book(*step.function) is not step.function[1]
-    several = len(step.inputs) > 1
-    return several and bool({"product", "linear"} & book.operations.keys())
+    several = len(step.inputs) > 1 and {"product", "linear", "convolution"} & book.operations.keys()
+    return isinstance(step, Stated) or bool(several)
 
 
 def is_gaussian(value: Gaussian) -> bool:
