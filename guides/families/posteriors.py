@@ -375,10 +375,7 @@ class LatentTerms(ABC):
         terms: dict[str, Any] = {}
         seen: set[int] = set()
         for site in observed:
-            values = self.posteriors.random_parameters(site["fn"])
-            if not values or not values[0].propagation.rulebook.has_terms:
-                continue
-            for name, term in rule_terms(values, seen):
+            for name, term in rule_terms(self.posteriors.random_parameters(site["fn"]), seen):
                 sums, by_row = over_rows(term, tuple(site["fn"].batch_shape))
                 term = self.scaled_sum(sums, site) if by_row else sums
                 terms[name] = terms.get(name, 0.0) - term

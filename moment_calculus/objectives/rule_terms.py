@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,25 @@ def rule_terms(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[str, Arr
 
     ``seen`` holds the numbers of values whose terms were taken before.
     """
-    for value in values:
-        for part in ancestors(value if isinstance(value, Gaussian) else value.base):
-            if part.step.function is None or part.serial in seen:
-                continue
-            seen.add(part.serial)
-            base, function = part.step.function
-            term = base.propagation.rulebook.term(function, base.mean, base.variance)
-            if term is not None:
-                yield _name(function.name, part.step.line), term
+    for part in itertools.chain.from_iterable(map(_computed_from, values)):
+        if part.step.function is None or part.serial in seen:
+            continue
+        seen.add(part.serial)
+        base, function = part.step.function
+        term = base.propagation.rulebook.term(function, base.mean, base.variance)
+        if term is not None:
+            yield _name(function.name, part.step.line), term
+
+
+def _computed_from(value: Any) -> Iterator[Gaussian]:
+    """Yield the Gaussians that a value was computed from; none if its book has no terms."""
+    base = getattr(value, "base", getattr(value, "source", value))
+    if not isinstance(base, Gaussian) or not base.propagation.rulebook.has_terms:
+        return
+    yield from ancestors(base)
+    applied = getattr(value, "recognised_function", None)
+    if applied is not None and (result := base.memo.values.get(applied)) is not None:
+        yield result
 
 
 def over_rows(term: Array, batch: tuple[int, ...]) -> tuple[Array, bool]:

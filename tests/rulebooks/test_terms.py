@@ -71,6 +71,29 @@ def test_the_expected_kl_is_a_term_of_the_line_scaled_by_the_plate(host, rows):
     assert loss - loss_without == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("expected_kl", [True, False])
+def test_classes_and_functions_of_the_last_layer_have_terms(expected_kl):
+    """Of likelihoods whose parameters are no Gaussians: a log-softmax, a relu, a number."""
+
+    def model(x):
+        w = pyro.sample("w", pyro_dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2))
+        with pyro.plate("data", len(x)):
+            logits = torch.relu(x @ w)
+            pyro.sample("class", pyro_dist.Categorical(logits=logits), obs=torch.ones(len(x)))
+            rate = torch.relu(x @ w[:, 0])
+            pyro.sample("y", pyro_dist.Normal(rate, 1.0), obs=torch.ones(len(x)))
+            pyro.sample("z", pyro_dist.Normal(0.0, 1.0), obs=torch.ones(len(x)))
+
+    x = torch.tensor(X)
+    guide = pyro_moments.DVIGuide(model)
+    guide(x)
+    elbo = pyro_moments.DeterministicELBO(rules=VBP(expected_kl=expected_kl))
+    found = {name.partition(" ")[0] for name in elbo.site_terms(model, guide, x)}
+    assert found == {"w", "class", "y", "z"} | ({"relu"} if expected_kl else set())
+    lines = [name for name in elbo.site_terms(model, guide, x) if name.startswith("relu")]
+    assert len(lines) == 2 * expected_kl
+
+
 def test_a_compiled_loss_has_the_terms():
     model = network(pyro, pyro_dist, torch.relu)
     x, y = torch.tensor(X), torch.tensor(Y)
