@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 import pyro_moments.rules  # noqa: F401  (operations register their seats)
-from moment_calculus.functions.derived import Derived, left_out
 from moment_calculus.functions.table import ACTIVATIONS, activation
 from moment_calculus.rulebooks import RULEBOOKS
 from moment_calculus.values.propagation import COVARIANCES, RuleBook, replaceable_operations
@@ -87,7 +86,6 @@ def _replaced(books: list[RuleBook]) -> list[str]:
 def _ratio(book: RuleBook, name: str) -> str:
     function = activation(name, *PARAMETERS.get(name, ()))
     rule = book.rule_for(function)
-    rule = Derived(rule, left_out(type(rule))) if left_out(type(rule)) else rule
     (mean, variance), (exact, spread) = (f.moments(MEAN, VARIANCE) for f in (rule, function))
     ratios = (mean / exact).item(), (variance / spread).item() ** 0.5
     text = "{:.2f}, {:.2f}".format(*ratios)

@@ -236,8 +236,7 @@ def at_line(line: Callable[[], tuple[str, int] | None]) -> Iterator[None]:
 
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the innermost line of the call stack that belongs to no library."""
-    line = _line.get()
-    place = line() if line is not None else None
+    place = _traced_place()
     if place is None:
         warnings.warn(message, category, stacklevel=_user_level())
     else:
@@ -246,9 +245,14 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 def current_line() -> str:
     """Return file and line of the user's program, also if it was traced earlier."""
-    line = _line.get()
-    place = line() if line is not None else None
+    place = _traced_place()
     return calling_line() if place is None else f"{place[0]}:{place[1]}"
+
+
+def _traced_place() -> tuple[str, int] | None:
+    """Return file and line of a program that was traced earlier, None if there is none."""
+    line = _line.get()
+    return None if line is None else line()
 
 
 def _user_level() -> int:
