@@ -35,6 +35,7 @@ from moment_calculus.optimisation.training import Progress
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from numpyro_moments import units
 from numpyro_moments.criticism.inference_data import loo, to_inference_data
 from numpyro_moments.criticism.moment_accuracy import moment_accuracy
 from numpyro_moments.criticism.verdicts import compare_with_nuts, diagnose
@@ -107,6 +108,7 @@ __all__ = [
     "propagate_statistics",
     "save",
     "to_inference_data",
+    "units",
 ]
 
 

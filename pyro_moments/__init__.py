@@ -34,6 +34,7 @@ from moment_calculus.optimisation.training import Progress
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from pyro_moments import units
 from pyro_moments.criticism.inference_data import loo, to_inference_data
 from pyro_moments.criticism.moment_accuracy import moment_accuracy
 from pyro_moments.criticism.verdicts import compare_with_nuts, diagnose
@@ -107,4 +108,5 @@ __all__ = [
     "propagate_statistics",
     "save",
     "to_inference_data",
+    "units",
 ]
