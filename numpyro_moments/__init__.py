@@ -14,6 +14,7 @@ from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.tridiagonal import TridiagonalGuide
+from guides.numpyro.vbp import VBPGuide
 from moment_calculus import __version__ as __version__
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.arviz_access import loo_weights
@@ -87,6 +88,7 @@ __all__ = [
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
+    "VBPGuide",
     "calibration",
     "compare_with_nuts",
     "diagnose",

@@ -12,6 +12,7 @@ from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mc_dropout import MCDropoutGuide
 from guides.pyro.mean_field import DVIGuide
 from guides.pyro.tridiagonal import TridiagonalGuide
+from guides.pyro.vbp import VBPGuide
 from moment_calculus import __version__ as __version__
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.arviz_access import loo_weights
@@ -87,6 +88,7 @@ __all__ = [
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
+    "VBPGuide",
     "calibration",
     "compare_with_nuts",
     "diagnose",
