@@ -22,7 +22,7 @@ def best_variance(slope: Array, curvature: Array) -> Array:
     return curvature / 2 / (slope + curvature / 2)
 
 
-def profiled(loss: Array, slope: Array, curvature: Array, log: Callable[[Array], Array]) -> Array:
+def profiled(log: Callable[[Array], Array], loss: Array, slope: Array, curvature: Array) -> Array:
     """Return the least loss over t."""
     return loss + (slope + (slope + curvature / 2) * log(best_variance(slope, curvature))) / 2
 

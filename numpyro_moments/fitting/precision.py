@@ -95,7 +95,7 @@ class ProfiledELBO(ELBO):
 
         parts = by_log(loss, {**param_map, noise.name: noise.start}, noise.name, 2)
         best = noise.start * best_variance(*parts[1:]) ** 0.5
-        return {"loss": profiled(*parts, log=jnp.log), "mutable_state": {noise.name: best}}
+        return {"loss": profiled(jnp.log, *parts), "mutable_state": {noise.name: best}}
 
 
 def held_scale(svi: SVI, mode: str, key: Any, data: Arguments) -> tuple[SVI, NoiseScale]:

@@ -92,7 +92,7 @@ class ProfiledELBO(Loss):
             shift = torch.zeros_like(self.start, requires_grad=True)
             with _Given(self.name, self.start * shift.exp()):
                 loss = self.objective.differentiable_loss(model, guide, *args, **kwargs)
-            return profiled(loss, *_derivatives(loss, shift, 2), log=torch.log).reshape(())
+            return profiled(torch.log, loss, *_derivatives(loss, shift, 2)).reshape(())
 
 
 def noise_scale(

@@ -46,7 +46,7 @@ def test_the_closed_form_is_the_least_loss():
     losses = 2.5 + weight * grid + squares * np.exp(-2 * grid) / 2
     best = np.log(best_variance(slope, curvature)) / 2
     assert best == pytest.approx(grid[losses.argmin()], abs=2e-5)
-    least = profiled(2.5 + squares / 2, slope, curvature, log=np.log)
+    least = profiled(np.log, 2.5 + squares / 2, slope, curvature)
     assert least == pytest.approx(losses.min(), abs=1e-9)
 
 
