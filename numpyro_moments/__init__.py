@@ -15,6 +15,7 @@ from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
 from guides.numpyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
 from guides.numpyro.tridiagonal import TridiagonalGuide
+from guides.numpyro.vbp import VBPGuide
 from moment_calculus import __version__ as __version__
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.arviz_access import loo_weights
@@ -91,6 +92,7 @@ __all__ = [
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
+    "VBPGuide",
     "calibration",
     "compare_with_nuts",
     "diagnose",

@@ -7,6 +7,12 @@ of several values is the one with the largest mean.
 Sigmoid and tanh have three pieces: tanh is −1, x and 1 with knots at ±1, sigmoid 0, 1/2 + x/4 and
 1 with knots at ±2. Other functions keep their exact rules. Classes have the expansions to second
 order of the logsumexp and of the softmax, and ``categorical=`` chooses another rule for them.
+Outcomes of a probability Φ(f), as Bernoulli(probs=Φ(f)) of one or of many labels, have the bound of
+section 2.7: decision margins y ~ N(√(1 + 1/β) f, 1/β) and t ~ Ber(Φ(y)) give
+log ∫ p(t|y) exp(E log p(y|f)) dy = log Φ(±E f) − ½ (1 + β) Var f, no more than E log Φ(±f), with
+β = ``margin_precision``. For f ~ N(0, 1) it is −1.69 (β = 1) and −1.19 (β = 0, the tightest), and
+E log Φ is −1.
+
 ``VBP(expected_kl=True)`` adds the expected KL of the gates to the loss, equation 11, which the
 source drops. Source: Haussmann et al. 2019, [VBP] propositions 1 to 3, appendices B.1 and B.2.
 
@@ -32,6 +38,7 @@ from moment_calculus.functions.table import (
     Tanh,
 )
 from moment_calculus.likelihoods.classes.shares import Expanded
+from moment_calculus.likelihoods.links import LOG_NDTR
 from moment_calculus.numerics.arrays import Array, expit, namespace
 from moment_calculus.operations.elementwise.choices import pick_components
 from moment_calculus.operations.elementwise.unary import is_value
@@ -88,6 +95,22 @@ class _Gated(Delegating):
         return namespace(mean).where(variance > 0, gain, plain)
 
 
+class _Bounded(Delegating):
+    """The logarithm of Φ by the lower bound of its mean."""
+
+    def __init__(self, function: Any, curvature: float) -> None:
+        super().__init__(function)
+        self.curvature = curvature
+
+    def expectation(self, mean: Array, variance: Array) -> Array:
+        """Return the bound."""
+        return self.function(mean) - self.curvature / 2 * variance
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return the bound of the mean, and the exact variance."""
+        return self.expectation(mean, variance), self.function.moments(mean, variance)[1]
+
+
 def _larger_of_values(left: Any, right: Any) -> Value:
     """Return the operand with the larger mean, component by component."""
     means = [part.at_mean if is_value(part) else part for part in (left, right)]
@@ -121,6 +144,7 @@ class VBP(RuleBook):
         hash=False,
     )
     sharpness: float = 100.0
+    margin_precision: float = 1.0  # β of the decision margins behind outcomes
     expected_kl: bool = False  # whether the ELBO has the expected KL of the gates, equation 11
 
     @property
@@ -141,6 +165,8 @@ class VBP(RuleBook):
 
     def ruled(self, function: Any) -> Any:
         """Return a piecewise linear function, sigmoid or tanh by gates."""
+        if function == LOG_NDTR:
+            return _Bounded(function, 1 + self.margin_precision)
         kind = type(function)
         knots: Sequence[float] = (0.0,)
         if kind is LeakyReLU:
