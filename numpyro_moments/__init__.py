@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
+from guides.numpyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
 from guides.numpyro.tridiagonal import TridiagonalGuide
 from guides.numpyro.vbp import VBPGuide
 from moment_calculus import __version__ as __version__
@@ -74,7 +75,10 @@ __all__ = [
     "EmpiricalBayesNormal",
     "Finding",
     "Fit",
+    "Horseshoe",
+    "HorseshoeReparam",
     "LinearResponse",
+    "LogUniform",
     "LossByDrawsWarning",
     "MCDropoutGuide",
     "MomentAccuracy",

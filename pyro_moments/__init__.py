@@ -11,6 +11,7 @@ except ImportError as error:
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mc_dropout import MCDropoutGuide
 from guides.pyro.mean_field import DVIGuide
+from guides.pyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
 from guides.pyro.tridiagonal import TridiagonalGuide
 from guides.pyro.vbp import VBPGuide
 from moment_calculus import __version__ as __version__
@@ -73,7 +74,10 @@ __all__ = [
     "EmpiricalBayesNormal",
     "Finding",
     "Fit",
+    "Horseshoe",
+    "HorseshoeReparam",
     "LinearResponse",
+    "LogUniform",
     "LossByDrawsWarning",
     "MCDropoutGuide",
     "MomentAccuracy",
