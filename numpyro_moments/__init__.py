@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 from guides.numpyro.mc_dropout import MCDropoutGuide
 from guides.numpyro.mean_field import DVIGuide
+from guides.numpyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
 from guides.numpyro.tridiagonal import TridiagonalGuide
+from guides.numpyro.vbp import VBPGuide
 from moment_calculus import __version__ as __version__
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.arviz_access import loo_weights
@@ -74,7 +76,10 @@ __all__ = [
     "EmpiricalBayesNormal",
     "Finding",
     "Fit",
+    "Horseshoe",
+    "HorseshoeReparam",
     "LinearResponse",
+    "LogUniform",
     "LossByDrawsWarning",
     "MCDropoutGuide",
     "MomentAccuracy",
@@ -88,6 +93,7 @@ __all__ = [
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
+    "VBPGuide",
     "calibration",
     "compare_with_nuts",
     "diagnose",

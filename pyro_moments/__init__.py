@@ -11,7 +11,9 @@ except ImportError as error:
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mc_dropout import MCDropoutGuide
 from guides.pyro.mean_field import DVIGuide
+from guides.pyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
 from guides.pyro.tridiagonal import TridiagonalGuide
+from guides.pyro.vbp import VBPGuide
 from moment_calculus import __version__ as __version__
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
 from moment_calculus.criticism.arviz_access import loo_weights
@@ -73,7 +75,10 @@ __all__ = [
     "EmpiricalBayesNormal",
     "Finding",
     "Fit",
+    "Horseshoe",
+    "HorseshoeReparam",
     "LinearResponse",
+    "LogUniform",
     "LossByDrawsWarning",
     "MCDropoutGuide",
     "MomentAccuracy",
@@ -88,6 +93,7 @@ __all__ = [
     "StoredFileError",
     "TridiagonalGuide",
     "UnsupportedMoments",
+    "VBPGuide",
     "calibration",
     "compare_with_nuts",
     "diagnose",

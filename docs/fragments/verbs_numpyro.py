@@ -70,6 +70,24 @@ def shrunk(x, y=None):
 
 print(f"loss {fit(shrunk, DVIGuide(), x, y, steps=500).loss:.1f}")
 
+# %% noise without a prior
+from numpyro_moments import VBPGuide
+
+
+def network(x, y=None):
+    first = numpyro.sample("first", dist.Normal(0.0, 0.3).expand([3, 20]).to_event(2))
+    last = numpyro.sample("last", dist.Normal(0.0, 0.3).expand([20, 1]).to_event(2))
+    sigma = numpyro.param("sigma", 1.0, constraint=dist.constraints.positive)
+    with numpyro.plate("rows", len(x)):
+        mean = (jax.nn.relu(x @ first) @ last)[:, 0]
+        numpyro.sample("obs", dist.Normal(mean, sigma), obs=y)
+
+
+elbo = DeterministicELBO(covariance="diagonal", rules="vbp")
+options = {"precision": "type-II", "batch_size": 20, "epochs": 50, "by_draws": False}
+trained = fit(network, VBPGuide(), x, np.log1p(y), objective=elbo, **options)
+print(f"noise {float(trained.params['sigma']):.2f}")
+
 # %% moments of a function
 from numpyro_moments import Moments, propagate
 

@@ -69,6 +69,24 @@ def shrunk(x, y=None):
 
 print(f"loss {fit(shrunk, DVIGuide(), x, y, steps=500).loss:.1f}")
 
+# %% noise without a prior
+from pyro_moments import VBPGuide
+
+
+def network(x, y=None):
+    first = pyro.sample("first", dist.Normal(0.0, 0.3).expand([3, 20]).to_event(2))
+    last = pyro.sample("last", dist.Normal(0.0, 0.3).expand([20, 1]).to_event(2))
+    sigma = pyro.param("sigma", torch.tensor(1.0), constraint=dist.constraints.positive)
+    with pyro.plate("rows", len(x)):
+        mean = (torch.relu(x @ first) @ last)[:, 0]
+        pyro.sample("obs", dist.Normal(mean, sigma), obs=y)
+
+
+elbo = DeterministicELBO(covariance="diagonal", rules="vbp")
+options = {"precision": "type-II", "batch_size": 20, "epochs": 50, "by_draws": False}
+trained = fit(network, VBPGuide(), x, np.log1p(y), objective=elbo, **options)
+print(f"noise {float(trained.params['sigma']):.2f}")
+
 # %% moments of a function
 from pyro_moments import Moments, propagate
 

@@ -220,6 +220,18 @@ def no_dropout_prior(name: str, prior: Any) -> UnsupportedMoments:
     )
 
 
+def infinite_at_zero(name: str, prior: Any) -> UnsupportedMoments:
+    """Return the error for a prior with a pole where the masks put a weight."""
+    return UnsupportedMoments(
+        f"the prior of the masked site '{name}' is a {type(prior).__name__}, whose density is "
+        "infinite at zero, where the masks of MCDropoutGuide put a weight with a probability above "
+        "zero",
+        sites=[name],
+        remedy="use DVIGuide, MCDropoutGuide(noise='gaussian'), or a prior without a pole such as "
+        "Normal",
+    )
+
+
 def no_density(site: str) -> UnsupportedMoments:
     """Return the error for asking the density of a masked weight."""
     return UnsupportedMoments(

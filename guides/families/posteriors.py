@@ -9,7 +9,11 @@ from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 from guides.families import mc_dropout
-from guides.families.mc_dropout import masked_site_not_used, no_dropout_prior
+from guides.families.mc_dropout import (
+    infinite_at_zero,
+    masked_site_not_used,
+    no_dropout_prior,
+)
 from moment_calculus.errors import (
     UnsupportedMoments,
     dependent_posterior,
@@ -398,11 +402,19 @@ class LatentTerms(ABC):
         if same and (divergence := self.divergence(site, guide_site)) is not None:
             return -self.scaled_sum(divergence, site)
         with at_site(name, site):
-            log_prior = self.evaluate(name, site["fn"], site["value"])
+            log_prior = self.evaluate(name, site["fn"], self._prior_value(name, site, guide_site))
         entropy = self.entropy(name, site["value"], guide_site)
         if same:
             return self.scaled_sum(log_prior + entropy, site)
         return self.scaled_sum(log_prior, site) + self.scaled_sum(entropy, guide_site)
+
+    def _prior_value(self, name: str, site: Any, guide_site: Any) -> Any:
+        """Return a site's value; its moments if the prior has no density at draws."""
+        improper = getattr(self.posteriors.without_wrappers(site["fn"]), "is_improper", False)
+        if not improper or hasattr(self.posteriors.value(site["value"]), "gaussian"):
+            return site["value"]
+        flow = propagation_of("full", "exact")
+        return self.posteriors.posterior_value(name, guide_site["fn"], flow)
 
     def _masked_term(self, name: str, site: Any, guide_site: Any, fn: Any) -> Array:
         """Return minus the divergence of a site with dropout masks, up to a constant."""
@@ -427,10 +439,12 @@ class LatentTerms(ABC):
         if isinstance(prior, posteriors.wrappers):
             inner = self._masked_prior(name, prior.base_dist, fn)
             return posteriors.wrapped_terms(prior, inner)
+        if getattr(prior, "has_pole", False) and fn.design.noise != "gaussian":
+            raise infinite_at_zero(name, prior)
         certain = not (fn.design.learnt_prior or posteriors.random_parameters(prior))
         if isinstance(prior, posteriors.normals) and certain:
             return -mc_dropout.normal_divergence(fn.loc, fn.p, prior.loc, prior.scale * prior.scale)
-        if hasattr(prior, "expected_log_prob"):  # an EmpiricalBayesNormal
+        if hasattr(prior, "expected_log_prob"):  # one of the package's own priors
             return prior.expected_log_prob(fn.loc, fn.variance)
         if prior.event_dim:
             raise no_dropout_prior(name, prior)

@@ -179,11 +179,15 @@ class DVIGuide(AutoGuide):
         )
         scale = numpyro.param(
             self._name(site.name, "scale"),
-            lambda key: full_like(initial(site.name), self.init_scale),
+            lambda key: self._initial_scale(initial(site.name), key),
             constraint=self.scale_constraint,
             event_dim=site.event_dim,
         )
         return loc, scale
+
+    def _initial_scale(self, location: jax.Array, key: Any) -> Any:
+        """Return the initial scale of a site; subclasses may draw it by the key."""
+        return full_like(location, self.init_scale)
 
     def _posterior(self, site: LatentSite, loc: jax.Array, scale: Any) -> dist.Distribution:
         return on_support(FastNormal(loc, scale).to_event(site.event_dim), site)

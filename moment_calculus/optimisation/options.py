@@ -19,6 +19,7 @@ from moment_calculus.optimisation.batches import (
 )
 from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.precision import MODES
 from moment_calculus.optimisation.training import Progress, TrainingPlan
 from moment_calculus.optimisation.weighting import WarmUp, parse_warm_up
 
@@ -41,6 +42,7 @@ class Options:
     rows: int | None = None
     plate: str | None = None
     kl_warm_up: int | tuple[int, int] | None = None
+    precision: str | None = None
     held_out: Any = None
     patience: int = 10
     every: int | None = None
@@ -65,6 +67,7 @@ class Options:
         _check_rate(self.learning_rate)
         _check_function("callback", self.callback)
         self._check_together()
+        self._check_precision()
         if self.method != "adam":
             self._check_deterministic()
         folder = Path(self.checkpoint or "").parent
@@ -89,6 +92,22 @@ class Options:
             if fit is not None and not isinstance(fit, Fit):
                 raise TypeError(f"{name} takes what fit or load returned, got {type(fit).__name__}")
 
+    def _check_precision(self) -> None:
+        """Raise ValueError for an unknown precision, or one without meaning for the method."""
+        if self.precision not in MODES:
+            names = ", ".join(repr(mode) for mode in MODES if mode)
+            raise ValueError(f"precision must be one of {names}, got {self.precision!r}")
+        if self.precision == "type-II" and self.method != "adam":
+            raise ValueError(
+                f"precision='type-II' sets the scale between the steps of method='adam'; "
+                f"method={self.method!r} takes precision='profile', the same in the loss"
+            )
+        if self.precision == "profile" and not (self.batch_size is self.checkpoint is None):
+            raise ValueError(
+                "precision='profile' is the least loss of all rows, and trains no scale to store: "
+                "with mini-batches, or a checkpoint, take precision='type-II'"
+            )
+
     def _check_deterministic(self) -> None:
         """Raise ValueError for options that only methods with noisy gradients need."""
         names = ("learning_rate", "optimiser", "batch_size", "epochs", "kl_warm_up", "rows")
@@ -102,7 +121,7 @@ class Options:
     def settings(self, data: str, objective: Any, float64: bool) -> dict[str, Any]:
         """Return what a resumed fit must have in common with the one before."""
         # ``data`` is a digest of the data.
-        names = ("method", "batch_size", "kl_warm_up", "seed", "rows", "plate", "patience")
+        names = ("method", "batch_size", "precision", "seed", "rows", "plate", "patience")
         rate = self.learning_rate
         return {
             **{name: getattr(self, name) for name in names},
@@ -156,8 +175,11 @@ class Options:
                 "a loader of mini-batches is the only positional argument: give what is the same "
                 "in all of them by name"
             )
-        if self.method != "adam" or self.batch_size is not None:
-            raise ValueError("a loader makes mini-batches itself, of method='adam'")
+        if self.method != "adam" or not (self.batch_size is self.precision is None):
+            raise ValueError(
+                "a loader makes mini-batches itself, of method='adam', and does not give all rows "
+                "at once, which precision=... takes: give arrays, and a batch_size"
+            )
         source = LoaderBatches(data[0], named, random, convert)
         if source.is_iterator and self.restarts > 1:
             raise ValueError("an iterator runs once, which is not enough for restarts")

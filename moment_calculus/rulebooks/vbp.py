@@ -7,6 +7,12 @@ of several values is the one with the largest mean.
 Sigmoid and tanh have three pieces: tanh is −1, x and 1 with knots at ±1, sigmoid 0, 1/2 + x/4 and
 1 with knots at ±2. Other functions keep their exact rules. Classes have the expansions to second
 order of the logsumexp and of the softmax, and ``categorical=`` chooses another rule for them.
+Outcomes of a probability Φ(f), as Bernoulli(probs=Φ(f)) of one or of many labels, have the bound of
+section 2.7: decision margins y ~ N(√(1 + 1/β) f, 1/β) and t ~ Ber(Φ(y)) give
+log ∫ p(t|y) exp(E log p(y|f)) dy = log Φ(±E f) − ½ (1 + β) Var f, no more than E log Φ(±f), with
+β = ``margin_precision``. For f ~ N(0, 1) it is −1.69 (β = 1) and −1.19 (β = 0, the tightest), and
+E log Φ is −1.
+
 ``VBP(expected_kl=True)`` adds the expected KL of the gates to the loss, equation 11, which the
 source drops. Source: Haussmann et al. 2019, [VBP] propositions 1 to 3, appendices B.1 and B.2.
 
@@ -32,7 +38,10 @@ from moment_calculus.functions.table import (
     Tanh,
 )
 from moment_calculus.likelihoods.classes.shares import Expanded
+from moment_calculus.likelihoods.links import LOG_NDTR
 from moment_calculus.numerics.arrays import Array, expit, namespace
+from moment_calculus.numerics.execution import known_all_false
+from moment_calculus.numerics.normal import is_single_precision
 from moment_calculus.operations.elementwise.choices import pick_components
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.values import Value
@@ -46,6 +55,28 @@ _THREE = {
     Sigmoid: ((-2.0, 2.0), ((0, 0), (0.25, 0.5), (0, 1))),
     Tanh: ((-1.0, 1.0), ((0, -1), (1, 0), (0, 1))),
 }
+
+
+# Where gates of float32 become 0: below 1e-22, they make products that are denormal numbers,
+# which take a convolution three times as long.
+SINGLE_LIMIT = -50.0
+
+
+def _gate(place: Array) -> Array:
+    """Return S(place)."""
+    xp, share = namespace(place), expit(place)
+    if not is_single_precision(share):
+        return share
+    return xp.where(place > SINGLE_LIMIT, share, 0.0 * share)
+
+
+def _line(slope: Any, level: Any, x: Array) -> Any:
+    """Return slope · x + level, zero as a number."""
+    return level if _is_zero(slope) else slope * x + level
+
+
+def _is_zero(part: Any) -> bool:
+    return isinstance(part, int | float) and part == 0
 
 
 class _Gated(Delegating):
@@ -62,23 +93,28 @@ class _Gated(Delegating):
         places = [self.sharpness * (mean - knot) for knot in self.places]
         # S(a) − S(b) = S(a) S(−b) (1 − exp(b − a)) for two neighbouring knots
         between = [
-            expit(a) * expit(-b) * -math.expm1(self.sharpness * (low - high))
+            _gate(a) * _gate(-b) * -math.expm1(self.sharpness * (low - high))
             for a, b, low, high in zip(
                 places, places[1:], self.places, self.places[1:], strict=False
             )
         ]
-        return [expit(-places[0]), *between, expit(places[-1])]
+        return [_gate(-places[0]), *between, _gate(places[-1])]
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return E Σ z (a x + b) and its variance; the function and zero where x is certain."""
-        shares, random = self._shares(mean), variance > 0
-        parts = [(p, a * mean + b, a) for p, (a, b) in zip(shares, self.lines, strict=True)]
-        centre = sum(share * value for share, value, _ in parts)
-        spread = sum(share * slope * slope for share, _, slope in parts) * variance
+        shares = self._shares(mean)
+        parts = [(p, _line(a, b, mean), a) for p, (a, b) in zip(shares, self.lines, strict=True)]
+        nothing = 0.0 * mean
+        centre = sum((p * value for p, value, _ in parts if not _is_zero(value)), nothing)
+        slope = sum((p * (a * a) for p, _, a in parts if not _is_zero(a)), nothing)
+        spread = slope * variance
         for (share, value, _), (other, far, _) in itertools.combinations(parts, 2):
             spread = spread + share * other * (value - far) ** 2
-        where, zero = namespace(mean).where, 0.0 * mean
-        return where(random, centre, self.function(mean)), where(random, spread, zero)
+        certain = ~(variance > 0)
+        if known_all_false(certain):
+            return centre, spread
+        where = namespace(mean).where
+        return where(certain, self.function(mean), centre), where(certain, nothing, spread)
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return E Σ z a; the slope of the function where x is certain."""
@@ -86,6 +122,22 @@ class _Gated(Delegating):
         gain = sum(share * slope for share, (slope, _) in shares)
         plain = self.function.gain(mean, variance)
         return namespace(mean).where(variance > 0, gain, plain)
+
+
+class _Bounded(Delegating):
+    """The logarithm of Φ by the lower bound of its mean."""
+
+    def __init__(self, function: Any, curvature: float) -> None:
+        super().__init__(function)
+        self.curvature = curvature
+
+    def expectation(self, mean: Array, variance: Array) -> Array:
+        """Return the bound."""
+        return self.function(mean) - self.curvature / 2 * variance
+
+    def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Return the bound of the mean, and the exact variance."""
+        return self.expectation(mean, variance), self.function.moments(mean, variance)[1]
 
 
 def _larger_of_values(left: Any, right: Any) -> Value:
@@ -121,6 +173,7 @@ class VBP(RuleBook):
         hash=False,
     )
     sharpness: float = 100.0
+    margin_precision: float = 1.0  # β of the decision margins behind outcomes
     expected_kl: bool = False  # whether the ELBO has the expected KL of the gates, equation 11
 
     @property
@@ -141,6 +194,8 @@ class VBP(RuleBook):
 
     def ruled(self, function: Any) -> Any:
         """Return a piecewise linear function, sigmoid or tanh by gates."""
+        if function == LOG_NDTR:
+            return _Bounded(function, 1 + self.margin_precision)
         kind = type(function)
         knots: Sequence[float] = (0.0,)
         if kind is LeakyReLU:

@@ -40,6 +40,7 @@ from numpyro_moments.evaluation.arguments import checked, in_jax, is_array
 from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
 from numpyro_moments.fitting.flat_loss import FlatLoss
 from numpyro_moments.fitting.gradients import GradientTrainer
+from numpyro_moments.fitting.precision import HeldParameter, held_scale
 from numpyro_moments.fitting.problem import Problem, trained_loss_by_draws
 from numpyro_moments.fitting.storing import (
     PriorReplacement,
@@ -67,6 +68,7 @@ def fit(
     rows: int | None = None,
     plate: str | None = None,
     kl_warm_up: int | tuple[int, int] | None = None,
+    precision: str | None = None,
     held_out: Any = None,
     patience: int = 10,
     every: int | None = None,
@@ -125,6 +127,12 @@ def fit(
             scales itself, by a subsampled plate or a handler, is left as it is.
         kl_warm_up: number of steps in which the weight of the KL divergence rises to one;
             or a tuple, steps without it and steps of the rise.
+        precision: how the scale σ of Normal noise is set, 1/σ² being the precision of the
+            observations: by default it is a parameter like others. ``"type-II"`` takes it
+            from the optimiser and sets it after each epoch, on all rows at once, to what
+            makes the ELBO largest, σ² = Σ E(y − f)² / N; ``"profile"`` puts this into the
+            loss of every step, for all data at once. Both end where training σ ends. The
+            model has to have σ as a parameter of one number.
         held_out: arguments of the model, with observations, that are not trained on. The
             parameters with the highest log predictive density of these are kept.
         patience: evaluations of it without a rise after which the training stops.
@@ -193,6 +201,7 @@ def fit(
         rows=rows,
         plate=plate,
         kl_warm_up=kl_warm_up,
+        precision=precision,
         held_out=held_out,
         patience=patience,
         every=every,
@@ -257,14 +266,18 @@ def _begun(
     svi = SVI(model, guide, options.optimiser or Adam(rate), loss=objective)
     args, named = first_arguments(source)
     key = jax.random.key(options.seed)
+    noise = None
+    if options.precision is not None:
+        svi, noise = held_scale(svi, options.precision, key, (args, named))
     keys = [key, *(jax.random.fold_in(key, part) for part in range(1, options.restarts))]
     states = [svi.init(key, *args, init_params=params, **named) for key in keys]
-    made = svi.get_params(states[0])
+    made = {**svi.get_params(states[0]), **(states[0].mutable_state or {})}
     if options.start is not None and options.start.params.keys() != made.keys():
         raise parameter_names_error(options.start.params, made)
     batches = type(source) is not AllData
     plates = PlateScaling(options.rows_of(source), options.plate) if batches else None
-    return Problem(svi, plates, in_jax(options.held_out_arguments, options.float64)), states
+    held_out = in_jax(options.held_out_arguments, options.float64)
+    return Problem(svi, plates, held_out, noise), states
 
 
 def _explain(problem: Problem, source: AllData) -> None:
@@ -289,6 +302,7 @@ def _fitted(
         trainer = _minimiser(options, problem, source, states[0])
         course, named = trainer.outcome, trainer.values_at
     guide, model = problem.svi.guide, problem.svi.model
+    model = model.fn if isinstance(model, HeldParameter) else model
 
     def checkpoint() -> Checkpoint:
         args, kwargs = first_arguments(source)
@@ -297,7 +311,7 @@ def _fitted(
         return Checkpoint.of_fit(
             options,
             source,
-            problem.svi.loss,
+            problem.objective,
             stored_training(unstreamed, guide, args, kwargs),
             lambda kept: arrays_in(named(kept)),
             digest=_digest,
@@ -315,7 +329,7 @@ def _digest(data: Any) -> str:
 
 
 def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) -> Minimiser:
-    if state.mutable_state is not None:
+    if state.mutable_state is not None and problem.noise is None:
         raise ValueError(
             "mutable state (batch statistics) changes the loss from step to step: use "
             "method='adam', or evaluate the module with its running averages"
@@ -340,7 +354,7 @@ def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) 
         outcome,
         options.method,
         options.tolerance,
-        lambda place: problem.svi.constrain_fn(at(place)),
+        lambda place: problem.values(at(place)),
         lambda place: problem.terms(at(place), None, data, None),
         lambda place: float(problem.score(at(place))),
     )

@@ -104,17 +104,26 @@ class GradientTrainer:
 
         return jax.vmap(update)(state) if self.several else update(state)
 
-    def _inputs(self, first: int, count: int) -> tuple[list, Any, Any]:
-        """Return data, rows of mini-batches and weights, padded to a stretch."""
+    def _after_epoch(self, state: Any, data: Arguments) -> Any:
+        def after(state: Any) -> Any:
+            return self.problem.after_epoch(state, data)
+
+        return jax.vmap(after)(state) if self.several else after(state)
+
+    def _inputs(self, first: int, count: int) -> tuple[list, Any, Any, Any]:
+        """Return data, rows of mini-batches, weights and ends of epochs, padded to a stretch."""
         steps = range(first, first + self.stretch)
         arrays, _ = apart((self.source.args, self.source.named))
-        rows = weights = None
+        rows = weights = ends = None
         if isinstance(self.source, ShuffledBatches):
             rows = np.stack([self.source.indices(step) for step in steps[:count]])
             rows = np.concatenate([rows, np.zeros([self.stretch - count, rows.shape[1]], int)])
         if self.warm_up is not None:
             weights = np.array([self.warm_up.weight(step) for step in steps], np.float32)
-        return arrays, rows, weights
+        if self.problem.noise is not None and self.problem.noise.profiled is None:
+            per_epoch = getattr(self.source, "per_epoch", 1)
+            ends = np.array([(step + 1) % per_epoch == 0 for step in steps])
+        return arrays, rows, weights, ends
 
     @cached_property
     def _run(self) -> Any:
@@ -122,7 +131,7 @@ class GradientTrainer:
         _, rest = apart((self.source.args, self.source.named))
         shape = [self.stretch, *([self.restarts] if self.several else [])]
 
-        def run(state: Any, arrays: list, rows: Any, weights: Any, count: Any) -> Any:
+        def run(state: Any, arrays: list, rows: Any, weights: Any, ends: Any, count: Any) -> Any:
             whole = rest.joined(arrays)
 
             def body(step: Any, carry: Any) -> Any:
@@ -132,6 +141,10 @@ class GradientTrainer:
                     data = jax.tree.map(lambda part: part[rows[step]], whole)
                 weight = None if weights is None else weights[step]
                 state, loss = self._update(state, data, self.source.size, weight)
+                if ends is not None:
+                    state = jax.lax.cond(
+                        ends[step], lambda at: self._after_epoch(at, whole), lambda at: at, state
+                    )
                 return state, losses.at[step].set(loss)
 
             losses = jnp.zeros(shape, jnp.result_type(float))
@@ -206,8 +219,7 @@ class GradientTrainer:
 
     def named(self, kept: list[Any]) -> dict[str, Any]:
         """Return kept parameters by name."""
-        params, mutable = self._tree(kept)
-        return {**self.problem.svi.constrain_fn(params), **(mutable or {})}
+        return self.problem.values(*self._tree(kept))
 
     def _tree(self, kept: list[Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Return unconstrained parameters and mutable state by name."""

@@ -19,6 +19,7 @@ from moment_calculus.optimisation.outcome import ByDraws, Fit
 from moment_calculus.optimisation.weighting import PlateScaling, weight_site
 from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.evaluation.programs import Programs
+from numpyro_moments.fitting.precision import NoiseScale
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import log_predictive
 from numpyro_moments.sites.traces import Part
@@ -51,6 +52,25 @@ class Problem:
     svi: SVI  # of model, guide and objective
     plates: PlateScaling | None = None  # None: all data at once
     held_out: Arguments | None = None  # arguments of the model
+    noise: NoiseScale | None = None  # a scale that the optimiser does not train
+
+    @property
+    def objective(self) -> Any:
+        """The user's objective."""
+        return self.svi.loss if self.noise is None else self.noise.objective
+
+    def values(self, params: dict[str, Any], mutable: Any = None) -> dict[str, Any]:
+        """Return the values of unconstrained parameters and of mutable sites by name."""
+        values, noise = {**self.svi.constrain_fn(params), **(mutable or {})}, self.noise
+        if noise is not None and noise.profiled is not None:
+            values[noise.name] = noise.best(values, noise.profiled)
+        return values
+
+    def after_epoch(self, state: Any, data: Arguments) -> Any:
+        """Return a state with the scale of the noise that is best for all data."""
+        assert self.noise is not None
+        params = self.svi.constrain_fn(self.svi.optim.get_params(state.optim_state))
+        return self.noise.in_state(state, params, data)
 
     def update(self, state: Any, data: Arguments, batch_size: int | None, kl_weight: Any) -> Any:
         """Take one step; return the next state, and the loss before it."""
@@ -75,15 +95,15 @@ class Problem:
         self, params: dict[str, Any], mutable: Any, data: Arguments, batch_size: int | None
     ) -> dict[str, float]:
         """Return the terms of the ELBO by site; empty if the objective has none."""
-        if not hasattr(self.svi.loss, "sum_sites"):
+        if not hasattr(self.objective, "sum_sites"):
             return {}
-        loss = copy.copy(self.svi.loss)
+        loss = copy.copy(self.objective)
         loss.sum_sites = False
         arrays, rest = apart(data)
 
         def terms(params: dict[str, Any], mutable: Any, arrays: list) -> Any:
             svi, (args, kwargs) = self.weighted(batch_size, None), rest.joined(arrays)
-            values = {**svi.constrain_fn(params), **(mutable or {})}
+            values = self.values(params, mutable)
             return loss.loss(jax.random.key(0), values, svi.model, svi.guide, *args, **kwargs)
 
         name = "terms", rest.structure, batch_size
@@ -116,7 +136,7 @@ class Problem:
         def score(params: dict[str, Any], mutable: Any, arrays: list) -> Any:
             args, kwargs = rest.joined(arrays)
             svi, propagation = self.svi, getattr(self.svi.loss, "propagation", None)
-            values = {**svi.constrain_fn(params), **(mutable or {})}
+            values = self.values(params, mutable)
             return log_predictive(propagation, svi.model, svi.guide, values, *args, **kwargs)
 
         compiled = jax.jit(score)
@@ -145,13 +165,13 @@ def trained_loss_by_draws(
         subset_problem = problem if part is source else replace(problem, plates=plates)
         return _evaluations_of(subset_problem, part, fit.params, is_last)
 
-    return loss_by_draws(fit, problem.svi.loss, source, options, select_rows, evaluations_on)
+    return loss_by_draws(fit, problem.objective, source, options, select_rows, evaluations_on)
 
 
 def _evaluations_of(
     problem: Problem, source: AllData, params: dict[str, Any], is_last: bool
 ) -> Evaluations:
-    objective, batch_size = problem.svi.loss, source.size
+    objective, batch_size = problem.objective, source.size
     # The state of the plates is that before a program is traced.
     owners, plates = made_of(problem.svi), problem.plates
     kept: dict[Static, Programs] = {}

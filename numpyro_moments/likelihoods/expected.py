@@ -15,6 +15,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import sum_rightmost
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
+from guides.numpyro.sparse_priors import Horseshoe, LogUniform
 from moment_calculus import likelihoods
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import check_classes_last
@@ -135,13 +136,8 @@ UNIVARIATE = Univariate(
 )
 
 
-NEEDS_RULE = (
-    dist.Delta,
-    dist.Unit,
-    dist.MultinomialLogits,
-    dist.MultinomialProbs,
-    EmpiricalBayesNormal,
-)
+PRIORS = (EmpiricalBayesNormal, Horseshoe, LogUniform)
+NEEDS_RULE = (dist.Delta, dist.Unit, dist.MultinomialLogits, dist.MultinomialProbs, *PRIORS)
 TABLES = LikelihoodTables("NumPyro", UNIVARIATE, NEEDS_RULE)
 EXPECTED_LOG_PROB, TEMPERED, PREDICTIVES = TABLES.expected, TABLES.tempered, TABLES.prediction_rules
 expected_log_prob, predictive_moments = TABLES.expected_log_prob, TABLES.predictive_moments
@@ -389,6 +385,14 @@ def _empirical_bayes(fn: EmpiricalBayesNormal, value: Any) -> jax.Array:
     check_certain(alpha=fn.alpha, beta=fn.beta)
     moments = value.gaussian()
     return fn.expected_log_prob(moments.mean, moments.variance)
+
+
+@expected_log_prob(Horseshoe, LogUniform)
+def _sparse(fn: Horseshoe | LogUniform, value: Any) -> jax.Array:
+    if not isinstance(value, Gaussian):
+        return UNIVARIATE.expected(fn, value)
+    check_certain(scale=getattr(fn, "scale", None))
+    return fn.expected_log_prob(value.mean, value.variance)
 
 
 @expected_log_prob(dist.ImproperUniform)

@@ -77,6 +77,7 @@ def fit(
     rows: int | None = None,
     plate: str | None = None,
     kl_warm_up: int | tuple[int, int] | None = None,
+    precision: str | None = None,
     held_out: Any = None,
     patience: int = 10,
     every: int | None = None,
@@ -140,6 +141,12 @@ def fit(
             scales itself, by a subsampled plate or a handler, is left as it is.
         kl_warm_up: number of steps in which the weight of the KL divergence rises to one;
             or a tuple, steps without it and steps of the rise.
+        precision: how the scale σ of Normal noise is set, 1/σ² being the precision of the
+            observations: by default it is a parameter like others. ``"type-II"`` takes it
+            from the optimiser and sets it after each epoch, on all rows at once, to what
+            makes the ELBO largest, σ² = Σ E(y − f)² / N; ``"profile"`` puts this into the
+            loss of every step, for all data at once. Both end where training σ ends. The
+            model has to have σ as a parameter of one number.
         held_out: arguments of the model, with observations, that are not trained on. The
             parameters with the highest log predictive density of these are kept.
         patience: evaluations of it without a rise after which the training stops.
@@ -208,6 +215,7 @@ def fit(
         rows=rows,
         plate=plate,
         kl_warm_up=kl_warm_up,
+        precision=precision,
         held_out=held_out,
         patience=patience,
         every=every,
@@ -302,14 +310,17 @@ class FitTask:
         if self.options.start is not None:
             parameters = Parameters.from_run(run)
             parameters.load(unconstrained_values(parameters, self.options.start.params))
+        if self.options.precision is not None:
+            problem.hold_noise(self.options.precision, first_arguments(self.source))
         if self.options.method == "adam":
             steps = _steps(self.options, self.scheduler)
             trainer = GradientTrainer(problem, self.source, self.options.warm_up, steps)
             fit = self._fitted(problem, trainer, Course(), lambda kept: kept)
-            return fit, trainer.parameters
+            return fit, problem.with_noise(trainer.parameters)
         minimiser, parameters = _minimiser(self.options, problem, self.source)
         at_vector = parameters.load_vector_and_copy
-        return self._fitted(problem, minimiser, minimiser.outcome, at_vector), parameters
+        fit = self._fitted(problem, minimiser, minimiser.outcome, at_vector)
+        return fit, problem.with_noise(parameters)
 
     def problem(self, guide: Callable, *, kl_warm_up: bool) -> Problem:
         """Return the problem of training a guide."""
@@ -386,6 +397,7 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
     def at_parameters(read: Callable[[], Any]) -> Callable[[Any], Any]:
         def at(vector: Any) -> Any:
             parameters.set_vector(vector)
+            problem.with_noise(parameters)
             return read()
 
         return at
@@ -399,7 +411,7 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
         ),
         options.method,
         options.tolerance,
-        at_parameters(parameters.constrained_copies),
+        at_parameters(lambda: problem.with_noise(parameters).constrained_copies()),
         at_parameters(lambda: problem.terms(data, None)),
         at_parameters(problem.score),
     )

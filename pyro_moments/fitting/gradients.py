@@ -11,7 +11,13 @@ from pyro import poutine
 from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
-from moment_calculus.optimisation.batches import AllData, Arguments, Exhausted, first_arguments
+from moment_calculus.optimisation.batches import (
+    AllData,
+    Arguments,
+    Exhausted,
+    first_arguments,
+    whole_arguments,
+)
 from moment_calculus.optimisation.minimiser import step_off_saddle
 from moment_calculus.optimisation.outcome import INVALID, Course
 from moment_calculus.optimisation.training import ProgressBar
@@ -136,7 +142,14 @@ class GradientTrainer:
             raise ValueError("model and guide have no parameters: there is nothing to train")
         if any(self.parameters.leaves.get(name) is not leaf for name, leaf in leaves.items()):
             self.parameters = Parameters.from_trace(capture)
+        noise = self.problem.noise
+        if noise is None or noise.profiled is not None:
+            self.steps.take(leaves, step)
+            return loss
+        leaves.pop(noise.name).grad = None
         self.steps.take(leaves, step)
+        if (step + 1) % getattr(self.source, "per_epoch", 1) == 0:
+            noise.set_best(whole_arguments(self.source))
         return loss
 
     def leave_saddle(self) -> bool:
@@ -160,16 +173,18 @@ class GradientTrainer:
 
     def values(self) -> dict[str, Any]:
         """Return the parameters by name."""
-        return self.parameters.constrained_copies()
+        return self.problem.with_noise(self.parameters).constrained_copies()
 
     def terms(self) -> dict[str, float]:
         """Return the terms of the ELBO by site, on the last mini-batch."""
         if self._last is None:
             return {}
+        self.problem.with_noise(self.parameters)
         return self.problem.terms(self._last, self.source.size)
 
     def held_out_log_likelihood(self) -> float:
         """Return the held-out log-likelihood."""
+        self.problem.with_noise(self.parameters)
         return self.problem.score()
 
     def snapshot(self) -> dict[str, torch.Tensor]:

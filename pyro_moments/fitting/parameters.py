@@ -55,6 +55,11 @@ class Parameters:
         }
         return cls(leaves, {**module_constraints, **stored})
 
+    def joined(self, others: Parameters) -> Parameters:
+        """Return these parameters and others."""
+        constraints = {**self.constraints, **others.constraints}
+        return Parameters({**self.leaves, **others.leaves}, constraints)
+
     def values(self) -> dict[str, torch.Tensor]:
         """Return the constrained values, differentiable."""
         return {

@@ -18,6 +18,8 @@ from moment_calculus.optimisation.batches import AllData, Arguments
 from moment_calculus.optimisation.options import Options
 from moment_calculus.optimisation.outcome import ByDraws, Fit
 from moment_calculus.optimisation.weighting import PlateScaling, weight_site
+from pyro_moments.fitting.parameters import Parameters
+from pyro_moments.fitting.precision import NoiseScale, ProfiledELBO, noise_scale
 from pyro_moments.objectives.base import Program
 from pyro_moments.prediction.predict import log_predictive
 
@@ -54,6 +56,7 @@ class Problem:
     ) -> None:
         self.objective, self.model, self.guide = objective, model, guide
         self.held_out = held_out
+        self.noise: NoiseScale | None = None  # a scale that the optimiser does not train
         # A tensor, because the weight changes from step to step.
         self.kl_weight = torch.ones(()) if kl_warm_up else None
         self.scaling = SiteScaling(plates, self.kl_weight)
@@ -65,6 +68,21 @@ class Problem:
             )
         self.weighted_model = self.scaling(model) if weighted else model
         self.weighted_guide = SiteScaling(None, self.kl_weight)(guide) if kl_warm_up else guide
+
+    def hold_noise(self, mode: str, first: Arguments) -> None:
+        """Find the scale of the noise, and keep it from the optimiser."""
+        whole = first if mode == "profile" else None
+        self.noise = noise_scale(self.objective, self.model, self.guide, first, whole)
+        if whole is not None:
+            self.objective = ProfiledELBO(self.objective, self.noise)
+
+    def with_noise(self, parameters: Parameters) -> Parameters:
+        """Return parameters, and the scale of the noise at its best where the loss has it."""
+        noise = self.noise
+        if noise is None or noise.profiled is None:
+            return parameters
+        noise.set_best()
+        return parameters.joined(noise.parameters)
 
     def loss_and_grads(
         self, data: Arguments, batch_size: int | None, kl_weight: float | None
@@ -92,7 +110,8 @@ class Problem:
 
     def terms(self, data: Arguments, batch_size: int | None) -> dict[str, float]:
         """Return the ELBO's terms by site, without a KL weight; empty if there are none."""
-        if not hasattr(self.objective, "site_terms"):
+        objective = getattr(self.objective, "objective", self.objective)
+        if not hasattr(objective, "site_terms"):
             return {}
         args, kwargs = data
         model, plates = self.model, self.scaling.plates
@@ -101,13 +120,14 @@ class Problem:
             scaling.batch_size = batch_size
             model = scaling(model)
         with random_state_restored():
-            return self.objective.site_terms(model, self.guide, *args, **kwargs)
+            return objective.site_terms(model, self.guide, *args, **kwargs)
 
     def score(self) -> float:
         """Return the held-out log-likelihood."""
         assert self.held_out is not None
         args, kwargs = self.held_out
-        propagation = getattr(self.objective, "propagation", None)
+        objective = getattr(self.objective, "objective", self.objective)
+        propagation = getattr(objective, "propagation", None)
         with random_state_restored():
             return float(log_predictive(propagation, self.model, self.guide, *args, **kwargs))
 

@@ -14,9 +14,11 @@ from torch import distributions
 from torch.distributions import constraints
 
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
+from guides.pyro.sparse_priors import Horseshoe, LogUniform
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.classes import check_classes_last
 from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
+from moment_calculus.likelihoods.expectations import check_certain
 from moment_calculus.likelihoods.families import (
     FAMILIES,
     Family,
@@ -126,7 +128,8 @@ UNIVARIATE = Univariate(
 )
 
 
-NEEDS_RULE = (dist.Delta, dist.Unit, distributions.Multinomial, EmpiricalBayesNormal)
+PRIORS = (EmpiricalBayesNormal, Horseshoe, LogUniform)
+NEEDS_RULE = (dist.Delta, dist.Unit, distributions.Multinomial, *PRIORS)
 TABLES = LikelihoodTables("Pyro", UNIVARIATE, NEEDS_RULE, unwrap)
 EXPECTED_LOG_PROB, TEMPERED, PREDICTIVES = TABLES.expected, TABLES.tempered, TABLES.prediction_rules
 expected_log_prob, predictive_moments = TABLES.expected_log_prob, TABLES.predictive_moments
@@ -294,6 +297,15 @@ def _zero_inflated(fn: Any, value: torch.Tensor) -> torch.Tensor:
 @expected_log_prob(EmpiricalBayesNormal)
 def _empirical_bayes(fn: EmpiricalBayesNormal, value: Any) -> torch.Tensor:
     moments = unwrap(value).gaussian()
+    return fn.expected_log_prob(moments.mean, moments.variance)
+
+
+@expected_log_prob(Horseshoe, LogUniform)
+def _sparse(fn: Horseshoe | LogUniform, value: Any) -> torch.Tensor:
+    moments = unwrap(value)
+    if not isinstance(moments, Gaussian):
+        return UNIVARIATE.expected(fn, value)
+    check_certain(scale=unwrap(getattr(fn, "scale", None)))
     return fn.expected_log_prob(moments.mean, moments.variance)
 
 

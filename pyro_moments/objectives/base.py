@@ -33,6 +33,7 @@ from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.local_rows import warn_of_local_rows
+from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import bind, initialise_parameters, moment_traces
 
 FromTraces = Callable[[Trace, Trace], Any]
@@ -89,7 +90,11 @@ class ValidateOnce:
             observe(model_trace.nodes, program.model, args, kwargs)
             if is_validation_enabled():
                 check_model_guide_match(model_trace, guide_trace)
-                model_trace.compute_log_prob()
+                model_trace.compute_log_prob(_has_density)
+
+
+def _has_density(name: str, site: Any) -> bool:
+    return not getattr(without_wrappers(site["fn"]), "is_improper", False)
 
 
 class ParticleRunner:

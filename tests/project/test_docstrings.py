@@ -25,6 +25,7 @@ DIFFERENT = {
     "MCDropoutGuide": {"model"},
     "SVI": {"optim", "loss"},
     "TridiagonalGuide": {"model"},
+    "VBPGuide": {"model"},
     "linear_response": {"params"},
     "moment_rule": {"takes"},
     "predict": {"guide"},
