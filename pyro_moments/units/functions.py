@@ -4,6 +4,10 @@ Each is drawn anew for every element at every call. With ``propagation="analytic
 replace the draws, with ``"sampled"`` every particle has draws of its own, with ``"mean"`` it is
 its own mean. Draws of zeros and ones have the straight-through gradient, that of their mean,
 which is biased; gradients of moments are exact.
+
+A sum of units is taken as Gaussian. Losses of trained regressions with one and two layers of ten
+units were within 0.6 % of draws; of a classifier of 100 steps, whose logits are skewed, up to 3.4 %
+below them (``examples/digits_steps.py``).
 """
 
 from __future__ import annotations
