@@ -23,22 +23,13 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class PruningLevel:
-    """The network without the weights from some threshold on.
+    """The network without the weights from some threshold on."""
 
-    Args:
-        threshold: log α from which weights are off.
-        off: share of the weights that are off.
-        log_likelihood: of a datum, mean over the data, at the means of the weights.
-        standard_error: of this mean.
-        accuracy: share of the data whose likeliest class is the observed one; NaN if no
-            classes are observed.
-    """
-
-    threshold: float
-    off: float
-    log_likelihood: float
-    standard_error: float
-    accuracy: float
+    threshold: float  # log α from which weights are off
+    off: float  # share of the weights that are off
+    log_likelihood: float  # of a datum, mean over the data, at the means of the weights
+    standard_error: float  # of this mean
+    accuracy: float  # share of right classes; NaN if no classes are observed
 
 
 @dataclass(frozen=True, eq=False, repr=False)

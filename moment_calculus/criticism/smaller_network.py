@@ -20,12 +20,8 @@ class Dense(NamedTuple):
 def without_idle_units(layers: Sequence[Dense], between: Sequence[Function]) -> list[Dense]:
     """Return the layers without hidden units that have no inputs, or that no layer takes.
 
-    What a unit without inputs gives is a constant, which the biases of the next layer
-    take over. One unit of a layer always stays.
-
-    Args:
-        layers: first to last.
-        between: what stands between two layers, a function of single numbers.
+    The next biases take over the constant that a unit without inputs gives; one unit of a
+    layer always stays. Between two layers stands a function of single numbers.
     """
     parts = list(layers)
     for _ in parts:  # a unit that goes may leave one before or behind it idle

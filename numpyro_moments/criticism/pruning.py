@@ -93,8 +93,8 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
         net: a chain of dense layers and activations: ``flax.linen.Sequential`` of
             ``nn.Dense``, or ``flax.nnx.Sequential`` of ``nnx.Linear``, which stays as it
             is.
-        report: the report, with sites named like the parameters, also with a prefix, as
-            of ``random_flax_module`` and ``random_nnx_module``.
+        report: the report, with sites named like the parameters, also with a prefix:
+            ``"0.weight"`` or ``"net.0.weight"``, ``"net/layers_0.kernel"`` in flax.
         params: of linen, the variables of ``net.init`` with parameters that are no sites;
             by default there are none.
 

@@ -91,7 +91,7 @@ def smaller_network(net: nn.Sequential, report: PruningReport) -> nn.Sequential:
         net: a chain of ``nn.Linear`` and activations of torch, also with priors of its
             parameters (``PyroModule``), which stays as it is.
         report: the report, with sites named like the parameters, also with a prefix:
-            ``"net.0.weight"`` or ``"0.weight"``.
+            ``"0.weight"`` or ``"net.0.weight"``, ``"net/layers_0.kernel"`` in flax.
 
     Returns:
         The network on the CPU, in evaluation mode.
