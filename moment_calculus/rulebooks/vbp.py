@@ -40,6 +40,8 @@ from moment_calculus.functions.table import (
 from moment_calculus.likelihoods.classes.shares import Expanded
 from moment_calculus.likelihoods.links import LOG_NDTR
 from moment_calculus.numerics.arrays import Array, expit, namespace
+from moment_calculus.numerics.execution import known_all_false
+from moment_calculus.numerics.normal import is_single_precision
 from moment_calculus.operations.elementwise.choices import pick_components
 from moment_calculus.operations.elementwise.unary import is_value
 from moment_calculus.values import Value
@@ -53,6 +55,28 @@ _THREE = {
     Sigmoid: ((-2.0, 2.0), ((0, 0), (0.25, 0.5), (0, 1))),
     Tanh: ((-1.0, 1.0), ((0, -1), (1, 0), (0, 1))),
 }
+
+
+# Where gates of float32 become 0: below 1e-22, they make products that are denormal numbers,
+# which take a convolution three times as long.
+SINGLE_LIMIT = -50.0
+
+
+def _gate(place: Array) -> Array:
+    """Return S(place)."""
+    xp, share = namespace(place), expit(place)
+    if not is_single_precision(share):
+        return share
+    return xp.where(place > SINGLE_LIMIT, share, 0.0 * share)
+
+
+def _line(slope: Any, level: Any, x: Array) -> Any:
+    """Return slope · x + level, zero as a number."""
+    return level if _is_zero(slope) else slope * x + level
+
+
+def _is_zero(part: Any) -> bool:
+    return isinstance(part, int | float) and part == 0
 
 
 class _Gated(Delegating):
@@ -69,23 +93,28 @@ class _Gated(Delegating):
         places = [self.sharpness * (mean - knot) for knot in self.places]
         # S(a) − S(b) = S(a) S(−b) (1 − exp(b − a)) for two neighbouring knots
         between = [
-            expit(a) * expit(-b) * -math.expm1(self.sharpness * (low - high))
+            _gate(a) * _gate(-b) * -math.expm1(self.sharpness * (low - high))
             for a, b, low, high in zip(
                 places, places[1:], self.places, self.places[1:], strict=False
             )
         ]
-        return [expit(-places[0]), *between, expit(places[-1])]
+        return [_gate(-places[0]), *between, _gate(places[-1])]
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return E Σ z (a x + b) and its variance; the function and zero where x is certain."""
-        shares, random = self._shares(mean), variance > 0
-        parts = [(p, a * mean + b, a) for p, (a, b) in zip(shares, self.lines, strict=True)]
-        centre = sum(share * value for share, value, _ in parts)
-        spread = sum(share * slope * slope for share, _, slope in parts) * variance
+        shares = self._shares(mean)
+        parts = [(p, _line(a, b, mean), a) for p, (a, b) in zip(shares, self.lines, strict=True)]
+        nothing = 0.0 * mean
+        centre = sum((p * value for p, value, _ in parts if not _is_zero(value)), nothing)
+        slope = sum((p * (a * a) for p, _, a in parts if not _is_zero(a)), nothing)
+        spread = slope * variance
         for (share, value, _), (other, far, _) in itertools.combinations(parts, 2):
             spread = spread + share * other * (value - far) ** 2
-        where, zero = namespace(mean).where, 0.0 * mean
-        return where(random, centre, self.function(mean)), where(random, spread, zero)
+        certain = ~(variance > 0)
+        if known_all_false(certain):
+            return centre, spread
+        where = namespace(mean).where
+        return where(certain, self.function(mean), centre), where(certain, nothing, spread)
 
     def gain(self, mean: Array, variance: Array) -> Array:
         """Return E Σ z a; the slope of the function where x is certain."""
