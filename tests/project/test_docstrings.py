@@ -29,6 +29,7 @@ DIFFERENT = {
     "linear_response": {"params"},
     "moment_rule": {"takes"},
     "predict": {"guide"},
+    "smaller_network": {"net"},
     "propagate": {"*inputs", "fn"},
 }
 
