@@ -298,15 +298,3 @@ def test_mnist_attacks(backend, digits, monkeypatch):
     assert signs["accuracy"][0] > 0.9 > signs["accuracy"][-1]
     assert all(seconds > 0 for seconds in found["seconds_per_step"].values())
     assert (digits / "mnist_attacks.png").is_file()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["pyro", "numpyro"])
-def test_digits_by_steps(backend, tmp_path):
-    import digits_steps
-
-    digits_steps.main(["--backend", backend, "--steps", "100", "--out", str(tmp_path)])
-    summary = json.loads((tmp_path / f"digits_steps_{backend}.json").read_text())
-    assert summary["moments"]["accuracy"] > 0.85
-    assert summary["straight-through"]["accuracy"] > 0.85
-    assert abs(summary["moments"]["loss"] / summary["moments"]["loss by draws"] - 1) < 0.05
