@@ -40,20 +40,21 @@ def _joint(first: Dense, second: Dense, function: Function) -> tuple[Dense, Dens
     return Dense(first.weight[kept], first.bias[kept]), Dense(weight[:, kept], bias)
 
 
-def site_of(parameter: str, shape: Sequence[int], weights: Mapping[str, Any]) -> str | None:
+def site_of(parameter: str, shape: Sequence[int] | None, weights: Mapping[str, Any]) -> str | None:
     """Return the site of a network's parameter: of its name, or with a prefix to it; else None.
 
-    Raises ValueError if there are several, or the shape is another one.
+    Raises ValueError if there are several, or if the shape, where it is known, is another.
     """
     ends = f".{parameter}", f"/{parameter}"
     names = [name for name in weights if name == parameter or name.endswith(ends)]
     if not names:
         return None
-    if len(names) > 1 or tuple(weights[names[0]].shape) != tuple(shape):
+    wanted = weights[names[0]].shape if shape is None else shape
+    if len(names) > 1 or tuple(weights[names[0]].shape) != tuple(wanted):
         shapes = ", ".join(f"'{name}' {tuple(weights[name].shape)}" for name in names)
         raise ValueError(
-            f"the network's parameter {parameter!r} has the shape {tuple(shape)}; the sites of its "
-            f"name are {shapes}: there has to be one, of that shape"
+            f"the network's parameter {parameter!r} has the shape {tuple(wanted)}; the sites of "
+            f"its name are {shapes}: there has to be one, of that shape"
         )
     return names[0]
 
@@ -63,6 +64,14 @@ def no_sites_of(parameters: Sequence[str], weights: Mapping[str, Any]) -> ValueE
     return ValueError(
         f"none of the network's parameters {', '.join(parameters)} is a site of the report: it has "
         f"{', '.join(map(repr, weights))}; pass the network that the model takes its weights for"
+    )
+
+
+def not_given(parameter: str, weights: Mapping[str, Any]) -> ValueError:
+    """Return the error for a parameter that is no site, of which the value is not given."""
+    return ValueError(
+        f"the network's parameter {parameter!r} is no site of the report, which has "
+        f"{', '.join(map(repr, weights))}: pass its value as params=fit.params['NAME$params']"
     )
 
 

@@ -16,6 +16,7 @@ from moment_calculus.criticism.smaller_network import (
     Dense,
     no_chain,
     no_sites_of,
+    not_given,
     site_of,
     without_idle_units,
 )
@@ -87,7 +88,7 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
     A unit goes if no weight leads to it, whose constant output the next biases take over,
     or if no layer takes it. What is left has the means of the weights that are kept,
     zeros where single ones are off, and the same outputs as the network with
-    ``report.weights``. Parameters that are no sites stay as they are.
+    ``report.weights``.
 
     Args:
         net: a chain of dense layers and activations: ``flax.linen.Sequential`` of
@@ -95,8 +96,8 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
             is.
         report: the report, with sites named like the parameters, also with a prefix:
             ``"0.weight"`` or ``"net.0.weight"``, ``"net/layers_0.kernel"`` in flax.
-        params: of linen, the variables of ``net.init`` with parameters that are no sites;
-            by default there are none.
+        params: values of the parameters that are no sites, as ``fit`` keeps them:
+            ``fit.params["net$params"]``. The network's own were never trained.
 
     Returns:
         Of nnx the network; of linen the network and its variables.
@@ -104,10 +105,11 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
     Raises:
         TypeError: if the network has other parts.
         ValueError: if none of its parameters is a site of the report, or has another
-            shape.
+            shape; if one is neither a site nor among ``params``.
 
     Example:
-        >>> small, variables = smaller_network(net, report)  # doctest: +SKIP
+        >>> rest = fit.params["net$params"]  # doctest: +SKIP
+        >>> small, variables = smaller_network(net, report, rest)  # doctest: +SKIP
     """
     from flax import linen, nnx
 
@@ -119,50 +121,43 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
     for part in parts:
         if not isinstance(part, kind) and getattr(part, "__name__", "") not in ACTIVATIONS:
             raise no_chain(part, CHAIN)
-    own = (params or {}).get("params", {}) if is_linen else {}
     form = "layers_{}.{}" if is_linen else "layers.{}.{}"
+    own = params or {} if is_linen else (params or {}).get("layers", {})
+    key = "layers_{}".format if is_linen else int
     read = [
         {
-            part: _array(form.format(place, part), report, _own(parts[place], own, place, part))
+            part: _array(form.format(place, part), report, own.get(key(place), {}).get(part))
             for part in ("kernel", "bias")
+            if part == "kernel" or _has_bias(parts[place])
         }
         for place in dense
     ]
     if not any(found for arrays in read for _, found in arrays.values()):
         names = [form.format(place, part) for place in dense for part in ("kernel", "bias")]
         raise no_sites_of(names, report.weights)
-    layers = [Dense(a["kernel"][0].T, _bias(a["bias"][0], a["kernel"][0])) for a in read]
+    layers = [_dense(**{part: array for part, (array, _) in arrays.items()}) for arrays in read]
     between = [_as_numpy(parts[a + 1 : b]) for a, b in itertools.pairwise(dense)]
     smaller = without_idle_units(layers, between)
     make = _linen if is_linen else _nnx
     return make(parts, dict(zip(dense, smaller, strict=True)))
 
 
-def _own(module: Any, params: Any, place: int, part: str) -> Any:
-    """Return a parameter of the network itself; None if there is none."""
-    if f"layers_{place}" in params:
-        return params[f"layers_{place}"].get(part)
-    value = getattr(module, part, None)
-    return value if value is None or hasattr(value, "shape") else value.value
+def _has_bias(module: Any) -> bool:
+    return bool(module.use_bias)
 
 
-def _array(name: str, report: PruningReport, own: Any) -> tuple[Any, bool]:
-    """Return a parameter of the report, or the network's own, and whether it is a site."""
-    names = [n for n in report.weights if n == name or n.endswith((f".{name}", f"/{name}"))]
-    shape = report.weights[names[0]].shape if own is None and names else np.shape(own)
-    site = site_of(name, shape, report.weights)
-    return (
-        (None if own is None else np.asarray(own), False)
-        if site is None
-        else (
-            report.weights[site],
-            True,
-        )
-    )
+def _array(name: str, report: PruningReport, own: Any) -> tuple[np.ndarray, bool]:
+    """Return a parameter, of the report or of those that are no sites, and whether it is a site."""
+    site = site_of(name, None, report.weights)
+    if site is not None:
+        return report.weights[site], True
+    if own is None:
+        raise not_given(name, report.weights)
+    return np.asarray(own), False
 
 
-def _bias(bias: Any, kernel: np.ndarray) -> np.ndarray:
-    return np.zeros(kernel.shape[1], kernel.dtype) if bias is None else bias
+def _dense(kernel: np.ndarray, bias: np.ndarray | None = None) -> Dense:
+    return Dense(kernel.T, np.zeros(kernel.shape[1], kernel.dtype) if bias is None else bias)
 
 
 def _as_numpy(functions: list[Callable]) -> Callable[[np.ndarray], np.ndarray]:

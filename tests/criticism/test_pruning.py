@@ -162,6 +162,12 @@ def test_smaller_networks_of_linen():
     small, variables = numpyro_moments.smaller_network(net, Report("net/layers_{}.{}", True))
     assert variables["params"]["layers_2"]["kernel"].shape == (1, 1)
     np.testing.assert_allclose(small.apply(variables, X[:, :3]), EXPECTED, rtol=1e-5)
+    report = Report("net/layers_{}.{}", True)
+    rest = {"layers_4": {"bias": report.weights.pop("net/layers_4.bias")}}
+    small, variables = numpyro_moments.smaller_network(net, report, rest)
+    np.testing.assert_allclose(small.apply(variables, X[:, :3]), EXPECTED, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"'layers_4.bias' is no site.*params=fit.params"):
+        numpyro_moments.smaller_network(net, report)
     unknown = linen.Sequential([linen.Dense(4), linen.LayerNorm(), linen.Dense(3)])
     with pytest.raises(TypeError, match="LayerNorm: units are left out of a Sequential of flax"):
         numpyro_moments.smaller_network(unknown, Report("net/layers_{}.{}", True))
@@ -174,6 +180,8 @@ def test_smaller_networks_of_nnx():
         nnx.Linear(3, 4, rngs=keys), jnp.tanh, nnx.Linear(4, 3, rngs=keys), jnp.tanh,
         nnx.Linear(3, 2, rngs=keys),
     )  # fmt: skip
-    small = numpyro_moments.smaller_network(net, Report("net/layers.{}.{}", True))
+    report = Report("net/layers.{}.{}", True)
+    rest = {"layers": {4: {"bias": report.weights.pop("net/layers.4.bias")}}}
+    small = numpyro_moments.smaller_network(net, report, rest)
     np.testing.assert_allclose(small(X[:, :3]), EXPECTED, rtol=1e-5)
     assert small.layers[0].kernel.shape == (3, 1)

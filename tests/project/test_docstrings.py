@@ -29,7 +29,7 @@ DIFFERENT = {
     "linear_response": {"params"},
     "moment_rule": {"takes"},
     "predict": {"guide"},
-    "smaller_network": {"net"},
+    "smaller_network": {"net", "ValueError"},
     "propagate": {"*inputs", "fn"},
 }
 
