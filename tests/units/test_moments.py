@@ -19,7 +19,10 @@ from tests.units.cases import (
     UNITS,
     Unit,
     X,
+    array,
     exact,
+    guide_of,
+    model_of,
     predicted,
 )
 
@@ -122,8 +125,10 @@ def test_what_is_no_probability_is_refused(host):
             return torch.bernoulli(x)
         return jax.random.bernoulli(host.language.prng_key(), x) * 1.0
 
+    given = ({},) if host.name == "numpyro" else ()
+    program = model_of(host, Unit(draw)), guide_of(host), *given, array(host, X)
     with pytest.raises(UnsupportedMoments, match="mean is not between 0 and 1"):
-        predicted(host, Unit(draw))
+        host.package.predict(*program)
 
 
 @pytest.mark.parametrize("unit", ["stochastic_binary", "stochastic_rectifier"])
