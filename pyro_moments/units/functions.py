@@ -18,7 +18,7 @@ import pyro.distributions as dist
 import torch
 import torch.nn.functional as F
 
-from pyro_moments.evaluation.tensor import MomentTensor
+from pyro_moments.rules.elementwise.dropout import bernoulli_draw
 
 Tensor = torch.Tensor
 
@@ -44,7 +44,7 @@ def bernoulli_logistic(x: Tensor) -> Tensor:
         >>> found.mean.tolist(), found.variance.tolist()
         ([0.5, 0.5], [0.25, 0.25])
     """
-    return _drawn(torch.sigmoid(x))
+    return bernoulli_draw(torch.sigmoid(x))
 
 
 def bernoulli_probit(x: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def bernoulli_probit(x: Tensor) -> Tensor:
 
     Source: Shekhovtsov et al. 2018, section 3.4.
     """
-    return _drawn(torch.special.ndtr(x))
+    return bernoulli_draw(torch.special.ndtr(x))
 
 
 def stochastic_binary(x: Tensor, noise: Any = None) -> Tensor:
@@ -120,14 +120,6 @@ def gumbel_argmax(x: Tensor, dim: int = -1) -> Tensor:
     Source: Shekhovtsov et al. 2018, section C.7, equation 58.
     """
     return F.gumbel_softmax(x, hard=True, dim=dim)
-
-
-def _drawn(probability: Tensor) -> Tensor:
-    """Return draws with the gradient of their mean, or their moments."""
-    drawn = torch.bernoulli(probability)
-    if isinstance(drawn, MomentTensor):
-        return drawn
-    return drawn.detach() + (probability - probability.detach())
 
 
 def _checked(noise: Any, unit: str, kinds: tuple[type, ...]) -> Any:

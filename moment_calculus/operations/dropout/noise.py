@@ -24,7 +24,7 @@ from moment_calculus.errors import OR_DRAW_ALL, ApproximationWarning, Unsupporte
 from moment_calculus.numerics.arrays import Array, namespace, positive_part, squared
 from moment_calculus.numerics.derivatives import may_read
 from moment_calculus.operations.elementwise.products import multiply_exactly
-from moment_calculus.operations.elementwise.stated import stated
+from moment_calculus.operations.elementwise.stated import Stated, stated
 from moment_calculus.operations.elementwise.sums import add_any, subtract, try_add
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.shapes.moves import permute
@@ -125,6 +125,11 @@ class _MaskedChoice(Affine):
         return None if mask is None or on is None or off is None else choose_by_mask(mask, on, off)
 
 
+@dataclass(frozen=True, eq=False)
+class Drawn(Stated):
+    """Step of zeros and ones that are drawn with the probabilities of the source."""
+
+
 def bernoulli_mask(
     name: str, chance: Any, propagation: Propagation, *, axis: int | None = -1
 ) -> Gaussian:
@@ -133,7 +138,7 @@ def bernoulli_mask(
         chance = chance.gaussian()
         _check_probability(chance)
         mean = chance.mean
-        return switch(stated(chance, mean, positive_part(mean * (1 - mean))))
+        return switch(stated(chance, mean, positive_part(mean * (1 - mean)), Drawn))
     return switch(noise(name, chance, chance * (1 - chance), propagation, axis=axis))
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.operations.dropout.noise import bernoulli_mask, drop, noise, noise_name
@@ -134,8 +135,18 @@ def _gumbel_softmax(
     return move_axis(one_hot(shares, propagation), last, dim % (last + 1))
 
 
+def bernoulli_draw(probability: torch.Tensor) -> torch.Tensor:
+    """Draw zeros and ones, with the gradient of their mean."""
+    if has_torch_function_unary(probability):
+        return handle_torch_function(bernoulli_draw, (probability,), probability)
+    return torch.bernoulli(probability).detach() + (probability - probability.detach())
+
+
 _register(
-    "bernoulli", (torch.bernoulli, torch.Tensor.bernoulli), _bernoulli, lambda input, **_: input
+    "bernoulli",
+    (torch.bernoulli, torch.Tensor.bernoulli, bernoulli_draw),
+    _bernoulli,
+    lambda input, **_: input,
 )
 _register(
     "randn_like", (torch.randn_like,), _randn_like, lambda input, **_: torch.zeros_like(input)
