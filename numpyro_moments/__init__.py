@@ -38,6 +38,7 @@ from moment_calculus.optimisation.training import Progress
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from numpyro_moments import units
 from numpyro_moments.criticism.inference_data import loo, to_inference_data
 from numpyro_moments.criticism.moment_accuracy import moment_accuracy
 from numpyro_moments.criticism.pruning import pruning_report, smaller_network
@@ -118,6 +119,7 @@ __all__ = [
     "save",
     "smaller_network",
     "to_inference_data",
+    "units",
 ]
 
 

@@ -37,6 +37,7 @@ from moment_calculus.optimisation.training import Progress
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from pyro_moments import units
 from pyro_moments.criticism.inference_data import loo, to_inference_data
 from pyro_moments.criticism.moment_accuracy import moment_accuracy
 from pyro_moments.criticism.pruning import pruning_report, smaller_network
@@ -118,4 +119,5 @@ __all__ = [
     "save",
     "smaller_network",
     "to_inference_data",
+    "units",
 ]

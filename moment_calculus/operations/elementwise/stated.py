@@ -33,7 +33,7 @@ class Stated(OfOneSource):
     """Step of a value that is its source times a factor, plus noise."""
 
     factor: Array
-    rest: Array  # variance of the noise
+    rest: Array  # variance of the noise; a subclass may have its covariance
     componentwise = True
 
     def through(self, place: int, cross: Array) -> Array | None:
