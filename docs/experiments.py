@@ -13,6 +13,7 @@ from typing import Any
 
 import experiments_convolutional
 import experiments_covariance
+import experiments_vbp
 import numpy as np
 from experiments_peers import beside_nuts, scored, versions
 from how_fast import table
@@ -20,7 +21,7 @@ from scipy.stats import chisquare
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "experiments"
-OWN = ("dropout", "tridiagonal", "nuts", "on_gpu")
+OWN = ("dropout", "tridiagonal", "vbp", "nuts", "on_gpu")
 PAGES = (
     *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance", "convolutional_nets")),
     DOCS / "accuracy.md",
@@ -284,7 +285,8 @@ TABLES = {
     "GPU, differences": gpu_differences,
     "GPU, times": gpu_times,
 }
-for _title, _make in (experiments_covariance.TABLES | experiments_convolutional.TABLES).items():
+_OTHERS = experiments_covariance.TABLES | experiments_convolutional.TABLES | experiments_vbp.TABLES
+for _title, _make in _OTHERS.items():
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))
 
 
