@@ -76,7 +76,9 @@ def _by_module(rules: dict, name: Callable) -> dict[str, dict[Callable, list[str
 
 
 def _torch_name(function: Callable) -> str:
-    name = torch.overrides.resolve_name(function) or f"torch.{function.__name__}"
+    own = function.__module__ and function.__module__.startswith("pyro_moments")
+    home = "units" if own else "torch"
+    name = torch.overrides.resolve_name(function) or f"{home}.{function.__name__}"
     name = name.replace("torch.nn.functional.", "F.").replace("torch.Tensor.", "Tensor.")
     return name.removesuffix(".__get__")  # of a property, such as Tensor.mT
 

@@ -23,6 +23,7 @@ from moment_calculus.criticism.calibration.classes import ClassCalibration
 from moment_calculus.criticism.calibration.replications import predictive_p_values
 from moment_calculus.criticism.comparison.comparison import Comparison
 from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
+from moment_calculus.criticism.pruning import PruningReport
 from moment_calculus.errors import (
     CaptureWarning,
     CovarianceDroppedWarning,
@@ -36,8 +37,10 @@ from moment_calculus.optimisation.training import Progress
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
+from pyro_moments import units
 from pyro_moments.criticism.inference_data import loo, to_inference_data
 from pyro_moments.criticism.moment_accuracy import moment_accuracy
+from pyro_moments.criticism.pruning import pruning_report, smaller_network
 from pyro_moments.criticism.verdicts import compare_with_nuts, diagnose
 from pyro_moments.draws.starts import init_to_fit
 from pyro_moments.evaluation.tensor import MomentTensor
@@ -87,6 +90,7 @@ __all__ = [
     "NotAnOptimum",
     "Prediction",
     "Progress",
+    "PruningReport",
     "RenyiELBO",
     "SampledPrediction",
     "StoredFileError",
@@ -111,6 +115,9 @@ __all__ = [
     "predictive_p_values",
     "propagate",
     "propagate_statistics",
+    "pruning_report",
     "save",
+    "smaller_network",
     "to_inference_data",
+    "units",
 ]

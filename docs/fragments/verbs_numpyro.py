@@ -95,6 +95,20 @@ noisy = Moments(jnp.zeros(3), covariance=0.1 * jnp.eye(3))
 moments = propagate(lambda z: jnp.sum(jnp.exp(z)), noisy, covariance="full")
 print(float(moments.mean), float(moments.variance))
 
+# %% units that draw
+from numpyro_moments import units
+
+
+def chance(x, y=None):
+    w = numpyro.sample("w", dist.Normal(jnp.zeros((1, 2)), 1.0).to_event(2))
+    drawn = units.bernoulli_logistic(numpyro.prng_key(), x @ w)
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("obs", dist.Normal(drawn.sum(-1), 0.1), obs=y)
+
+
+ones, drawn = jnp.ones((3, 1)), jnp.array([2.0, 2.0, 1.0])
+print(f"loss {fit(chance, DVIGuide(), ones, drawn, steps=200).loss:.1f}")
+
 # %% statistics of the data
 from flax import nnx
 

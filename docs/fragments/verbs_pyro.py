@@ -94,6 +94,14 @@ noisy = Moments(torch.zeros(3), covariance=0.1 * torch.eye(3))
 moments = propagate(lambda z: torch.exp(z).sum(), noisy, covariance="full")
 print(float(moments.mean), float(moments.variance))
 
+# %% units that draw
+from pyro_moments import units
+
+noisy = Moments(torch.tensor([0.0, 1.0]), variance=torch.tensor([1.0, 4.0]))
+for unit in (units.BernoulliLogistic(), units.StochasticBinary(), units.GumbelArgmax()):
+    drawn = propagate(unit, noisy)
+    print(unit, drawn.mean.numpy().round(3), drawn.variance.numpy().round(3))
+
 # %% statistics of the data
 from torch import nn
 

@@ -17,6 +17,7 @@ from numpyro_moments.evaluation.failure_causes import check_function
 from numpyro_moments.evaluation.interpreter import Interpreter
 from numpyro_moments.evaluation.uncertain_inputs import is_moments, moments_in_jax
 from numpyro_moments.prediction.predict import needed
+from numpyro_moments.rules.programs.units import AT_MEAN
 from numpyro_moments.rules.table import is_random
 
 
@@ -81,7 +82,8 @@ def propagate(
         return fn(*jax.tree.unflatten(structure, filled))
 
     if propagation == "mean":
-        return jax.tree.map(_result, program(*(moments.mean for moments in uncertain)))
+        with AT_MEAN(True):
+            return jax.tree.map(_result, program(*(moments.mean for moments in uncertain)))
     if propagation == "sampled":
         found = jax.vmap(program)(*_draws(uncertain, num_particles, rng_key))
         return jax.tree.map(lambda part: moments_of_draws(part, how.has_full_covariance), found)

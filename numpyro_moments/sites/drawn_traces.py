@@ -27,6 +27,7 @@ from numpyro_moments.particles.undrawn import (
     masked_site_p,
     normal_site_p,
 )
+from numpyro_moments.rules.programs.units import AT_MEAN
 from numpyro_moments.sites.messenger import LatentVectors, model_site
 from numpyro_moments.sites.random_watch import check_no_silent_draws
 from numpyro_moments.sites.terms import (
@@ -110,7 +111,8 @@ def drawn_traces(
     parts_of = partial(site_parts, scored=not drawing.predicting)
     program = model, guide, args, kwargs, parameters
     inputs = at_mean if drawing.is_mean else None
-    traced = trace_sites(*program, key, messengers, parts_of, inputs)
+    with AT_MEAN(drawing.is_mean):
+        traced = trace_sites(*program, key, messengers, parts_of, inputs)
     if drawing.is_mean:
         check_no_silent_draws(traced.jaxpr.jaxpr, traced.certain_outputs(drawing.predicting))
     dims = _data_dims(drawing, traced.sites[1])

@@ -1,4 +1,4 @@
-"""Find random numbers drawn outside sites: uniform noise gets moments, others raise."""
+"""Find random numbers drawn outside sites: uniform and normal ones get moments, others raise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moment_calculus.numerics.private_apis import (
     programs_inside,
     restricted,
 )
-from moment_calculus.operations.dropout.noise import Uniform, noise_name
+from moment_calculus.operations.dropout.noise import Uniform, noise, noise_name
 from moment_calculus.values.propagation import Propagation
 from numpyro_moments._host import ClosedJaxpr, Jaxpr, apply_equation, new_primitive, shaped
 from numpyro_moments.evaluation.user_line import line_of
@@ -191,8 +191,12 @@ def _scope(program: Jaxpr, consts: Sequence[Any], inputs: Sequence[Callable]) ->
     return _LazyValues(program, [*(functools.partial(_constant, c) for c in consts), *inputs])
 
 
+_KINDS = {"_uniform": "uniform", "_normal": "normal"}  # of noise, by JAX's functions
+_BOUNDS = {"uniform": [0.0, 1.0], "normal": []}
+
+
 class _NoiseRewriter:
-    """Replaces uniform random numbers by the primitive ``noise``, also in inner programs."""
+    """Replaces uniform and normal draws by the primitive ``noise``, also in inner programs."""
 
     def __init__(self) -> None:
         self.name_by_noise: dict[Any, str] = {}  # by keys, shape and dtype
@@ -205,9 +209,11 @@ class _NoiseRewriter:
     def _equation(self, scope: _LazyValues, equation: Any) -> Any:
         if (inner := _program_of(equation)) is None or not draws_bits(equation):
             return equation
-        if function_of_jax(equation) == "_uniform" and (name := self._name(scope, equation)):
+        if (kind := _KINDS.get(function_of_jax(equation))) and (
+            name := self._name(scope, equation, kind)
+        ):
             output = equation.outvars[0].aval
-            parameters = {"name": name, "shape": output.shape, "dtype": output.dtype}
+            parameters = {"kind": kind, "name": name, "shape": output.shape, "dtype": output.dtype}
             return equation.replace(primitive=noise_p, invars=[], params=parameters)
         program, consts = inner
         inner_scope = _scope(program, consts, scope.thunks(equation.invars))
@@ -217,16 +223,16 @@ class _NoiseRewriter:
         new = old.replace(jaxpr=changed) if isinstance(old, ClosedJaxpr) else changed
         return equation.replace(params={**equation.params, key: new})
 
-    def _name(self, scope: _LazyValues, equation: Any) -> str:
-        """Return the noise's name, or '' unless it is independent noise on (0, 1)."""
+    def _name(self, scope: _LazyValues, equation: Any, kind: str) -> str:
+        """Return the noise's name, or '' unless it is independent, and uniform on (0, 1)."""
         try:
-            key, low, high = map(scope.value, equation.invars)
+            key, *bounds = map(scope.value, equation.invars)
         except _UnknownKey:
             return ""
-        if not key.uses_key or (float(low.value), float(high.value)) != (0.0, 1.0):
+        if not key.uses_key or [float(bound.value) for bound in bounds] != _BOUNDS[kind]:
             return ""
         rows, output = _rows(key.value), equation.outvars[0].aval
-        noise = (*rows, output.shape, output.dtype)
+        noise = (*rows, kind, output.shape, output.dtype)
         others = [row for row in rows if self.noise_by_key.setdefault(row, noise) != noise]
         if others or len(set(rows)) < len(rows):
             return ""
@@ -241,7 +247,7 @@ def _rows(keys: Any) -> list[bytes]:
 
 
 def with_noise(program: ClosedJaxpr, key: Any) -> ClosedJaxpr:
-    """Replace uniform draws from ``key``, the program's first input, by ``noise``."""
+    """Replace uniform and normal draws from ``key``, the program's first input, by ``noise``."""
     if not any(map(draws_bits, program.jaxpr.eqns)):
         return program
     typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
@@ -264,11 +270,16 @@ def _unknown() -> _KeyValue:
 
 def noise_rule(propagation: Propagation) -> Callable:
     """Return the moment rule of ``noise``; equal names share one value."""
-    value_by_name: dict[str, Uniform] = {}
+    value_by_name: dict[str, Any] = {}
 
-    def noise(*, name: str, shape: Any, dtype: Any) -> Uniform:
+    def rule(*, kind: str, name: str, shape: Any, dtype: Any) -> Any:
         if name not in value_by_name:
-            value_by_name[name] = Uniform(name, jnp.zeros(shape, dtype), propagation)
+            like = jnp.zeros(shape, dtype)
+            value_by_name[name] = (
+                Uniform(name, like, propagation)
+                if kind == "uniform"
+                else noise(name, like, like + 1, propagation)
+            )
         return value_by_name[name]
 
-    return noise
+    return rule

@@ -22,7 +22,7 @@ from pyro_moments.evaluation.tensor import (
     name_of,
     user_line,
 )
-from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
+from pyro_moments.rules.elementwise.dropout import DRAWING_RULES
 from pyro_moments.rules.table import IN_PLACE
 from pyro_moments.sites.messenger import LatentSlice, LatentVector, MomentMessenger
 
@@ -237,6 +237,6 @@ class Dropout(TorchFunctionMode):
         """Call the function, and follow it if it is a recorded dropout."""
         kwargs = kwargs or {}
         certain = _first((*args, *kwargs.values())) is None
-        if func in DROPOUT_RULES and certain and self.replay.is_next(func):
+        if func in DRAWING_RULES and certain and self.replay.is_next(func):
             return self.replay.call(func, args, kwargs)
         return func(*args, **kwargs)

@@ -6,6 +6,7 @@ raises UnsupportedMoments, in ``__torch_dispatch__`` at the latest.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -290,7 +291,7 @@ def name_of(func: Callable) -> str:
         name = torch.overrides.resolve_name(func)
     except Exception:  # resolve_name raises on functions it does not know, such as aten overloads
         name = None
-    return name or str(func)
+    return name or (func.__name__ if inspect.isfunction(func) else str(func))
 
 
 def _sites(argument: Any) -> frozenset[str]:

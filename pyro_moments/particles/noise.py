@@ -8,6 +8,7 @@ from typing import Any
 
 import pyro
 import torch
+import torch.nn.functional as F
 from torch.distributions import Beta, Dirichlet, Gamma, TransformedDistribution
 from torch.overrides import TorchFunctionMode
 
@@ -48,11 +49,22 @@ def _cauchy(like: torch.Tensor, median: float = 0.0, sigma: float = 1.0) -> torc
     return median + sigma * torch.tan(math.pi * (_uniform(like) - 0.5))
 
 
+def _gumbel_softmax(
+    logits: torch.Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> torch.Tensor:
+    soft = ((logits - torch.log(_exponential(logits))) / tau).softmax(dim)
+    if not hard:
+        return soft
+    largest = (soft == soft.amax(dim, keepdim=True)).to(soft)
+    return largest + (soft - soft.detach())
+
+
 _OUT_OF_PLACE: dict[Callable, Callable] = {
     torch.Tensor.normal_: _normal,
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.exponential_: _exponential,
     torch.Tensor.cauchy_: _cauchy,
+    F.gumbel_softmax: _gumbel_softmax,
 }
 
 

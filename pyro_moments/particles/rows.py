@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from moment_calculus.values.propagation import FunctionRegistry
+from pyro_moments.rules.elementwise.dropout import bernoulli_draw
 from pyro_moments.rules.table import named
 
 Tensor = torch.Tensor
@@ -59,6 +60,7 @@ _UNARY = (
 
 
 @RULES.register(
+    bernoulli_draw,
     *named(*_UNARY),
     *named(*(f"__{start}{name}__" for name in _BINARY for start in ("", "r"))),
     *named("__neg__", "__abs__", "__invert__", "__pos__", "__div__", "__rdiv__"),

@@ -34,7 +34,7 @@ from pyro_moments.particles.undrawn import (
     sites_of_rows,
     without_rows,
 )
-from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
+from pyro_moments.rules.elementwise.dropout import DRAWING_RULES
 from pyro_moments.sites.messenger import (
     LatentSlice,
     LatentVector,
@@ -176,21 +176,20 @@ def _with_moments(
     return model_trace, guide_trace
 
 
-class _WithoutDropout(TorchFunctionMode):
-    """Leaves out dropout layers, whose noise has mean one."""
+class _MeansOfNoise(TorchFunctionMode):
+    """Replaces what dropout and stochastic units draw by its mean."""
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func not in DROPOUT_RULES:
-            return func(*args, **kwargs)
-        return args[0] if args else kwargs["input"]
+        rule = DRAWING_RULES.get(func)
+        return (func if rule is None else rule.at_mean)(*args, **kwargs)
 
 
 def _run_at_means(program: Callable[[], Any]) -> Any:
     """Run a program at means, and raise if it draws random numbers."""
-    with _WithoutDropout():
+    with _MeansOfNoise():
         return run_watched(GeneratorWatch(), program, Propagation(), program)
 
 

@@ -201,7 +201,7 @@ class MomentMessenger(Messenger):
             self.generator_watch.site_ends()
 
     def _pyro_post_param(self, msg: Any) -> None:
-        self.generator_watch.site_ends()  # its initial value may be drawn anew in every run
+        self.generator_watch.parameter_ends()
 
     def _is_drawn(self, guide_name: str, name: str, slices: tuple[LatentSlice, ...]) -> bool:
         if not self.sample_sites:

@@ -22,7 +22,7 @@ from pyro_moments.evaluation.tensor import (
     user_line,
     wrap,
 )
-from pyro_moments.rules.elementwise.dropout import DROPOUT_RULES
+from pyro_moments.rules.elementwise.dropout import DRAWING_RULES
 
 State = list[torch.Tensor]
 
@@ -52,10 +52,11 @@ class GeneratorWatch:
         self.site: Any = None
         self._since: State | None = None
         self._spans: list[tuple[State, State]] = []  # between sites: nothing should be drawn
+        self._before_parameters: list[tuple[State, State]] = []  # whose values may be drawn
 
     def start(self) -> None:
         """Begin to watch."""
-        self.site, self._spans, self._since = None, [], _state()
+        self.site, self._spans, self._before_parameters, self._since = None, [], [], _state()
 
     def site_begins(self, site: Any) -> None:
         """Note that a site is drawn next."""
@@ -64,33 +65,47 @@ class GeneratorWatch:
             self.site = site
 
     def site_ends(self) -> None:
-        """Note that a site was drawn, or a parameter made."""
+        """Note that a site was drawn."""
         if self._since is not None:
             self.site, self._since = None, _state()
 
-    def drew_elsewhere(self) -> bool:
-        """Stop watching, and return whether anything else was drawn."""
+    def parameter_ends(self) -> None:
+        """Note that a parameter was made; its initial value may be drawn anew in every run."""
+        if self._since is not None:
+            self._before_parameters.append((self._since, _state()))
+            self._since = self._before_parameters[-1][1]
+
+    def stop(self) -> None:
+        """Stop watching."""
         self.site_begins(None)
         self._since = None
+
+    def drew_elsewhere(self) -> bool:
+        """Return whether anything was drawn that is neither a site nor comes before a parameter."""
         first, last = self._spans[0][0], self._spans[-1][1]
         return not (_same(first, last) or all(_same(*span) for span in self._spans))
 
+    def drew(self) -> bool:
+        """Return whether anything was drawn that is no site."""
+        return self.drew_elsewhere() or not all(_same(*span) for span in self._before_parameters)
+
 
 class _WithNoise(TorchFunctionMode):
-    """Makes dropout of certain tensors random values; random tensors find the rule themselves."""
+    """Makes what is drawn for certain tensors random; random tensors find the rule themselves."""
 
-    def __init__(self, propagation: Propagation) -> None:
+    def __init__(self, propagation: Propagation, draws: GeneratorWatch) -> None:
         super().__init__()
-        self.propagation = propagation
+        self.propagation, self.draws = propagation, draws
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        rule, kwargs = DROPOUT_RULES.get(func), kwargs or {}
+        rule = DRAWING_RULES.get(func) if self.draws.site is None else None
+        kwargs = kwargs or {}
         if rule is None or type(args[0] if args else kwargs.get("input")) is MomentTensor:
             return func(*args, **kwargs)
         try:
-            result = rule(self.propagation, *args, **kwargs)
+            result = rule.of_any(self.propagation, *args, **kwargs)
             if kwargs.get("inplace") and hasattr(result, "sites"):
                 raise random_in_place(result.sites)
         except UnsupportedMoments as error:
@@ -107,8 +122,8 @@ class _Watched(_WithNoise):
     def __init__(
         self, propagation: Propagation, draws: GeneratorWatch, refusal: Callable[..., Exception]
     ) -> None:
-        super().__init__(propagation)
-        self.draws, self.refusal = draws, refusal
+        super().__init__(propagation, draws)
+        self.refusal = refusal
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -138,26 +153,30 @@ def run_watched(
 ) -> Any:
     """Run a program that may draw only sites, and noise that has moments; raise if it draws more.
 
-    A program that draws runs again, with dropout of certain tensors as a random value,
-    and, if it still draws, once more to find the line. Models with such dropout are
-    remembered. A captured program runs in this way at once, because its generators cannot
-    be observed.
+    A program that draws runs again, with what dropout and stochastic units draw for certain
+    tensors as a random value, and, if it still draws, once more to find the line. Models that
+    draw so are remembered. A captured program runs in this way at once, because its generators
+    cannot be observed.
     """
     captured = not is_untraced()
     if not captured and not _has_dropout(program_of):
-        draws.start()
-        result = program()
-        if not draws.drew_elsewhere():
+        result = _run(draws, program)
+        if not draws.drew():
             return result
-    draws.start()
-    with _WithNoise(propagation):
-        result = program()
+    with _WithNoise(propagation, draws):
+        result = _run(draws, program)
     if draws.drew_elsewhere():
-        draws.start()
         with _Watched(propagation, draws, refusal):
-            program()
+            _run(draws, program)
     elif not captured:
         _remember(program_of)
+    return result
+
+
+def _run(draws: GeneratorWatch, program: Callable[[], Any]) -> Any:
+    draws.start()
+    result = program()
+    draws.stop()
     return result
 
 

@@ -196,7 +196,7 @@ REFUSED = {
     "a loop": (scanned, SILENT),
     "repeated keys": (one_key_for_all_rows, SILENT),
     "another range": (lambda: random.uniform(key(), (4,), maxval=2.0) * X[:, 0], SILENT),
-    "normal": (lambda: random.normal(key(), (4,)), SILENT),
+    "laplace": (lambda: random.laplace(key(), (4,)), SILENT),
     "uniform as a number": (lambda: random.uniform(key(), (4,)), "uniform numbers, which the"),
     "booleans": (
         lambda: (random.bernoulli(key(), K, (4,)) & (X[:, 0] > 0)).astype(float),

@@ -92,3 +92,20 @@ def test_mnist_transformer(tmp_path):
     assert losses["stated"] == pytest.approx(losses["drawn"], abs=4 * losses["standard_error"])
     assert 0 < losses["kl"] < losses["stated"]
     assert 0 <= found["test"]["error"] <= 1
+
+
+@pytest.mark.slow
+def test_mnist_pruning(tmp_path, monkeypatch):
+    """The smaller network, a plain one, is as accurate as the report says."""
+    import mnist_pruning
+
+    stored(tmp_path, "mnist", (28, 28))
+    monkeypatch.setattr(mnist_pruning, "BATCH", 50)
+    monkeypatch.setattr(mnist_pruning, "HELD_OUT", 50)
+    mnist_pruning.main(f"--data {tmp_path} --out {tmp_path} --epochs 20".split())
+    found = json.loads((tmp_path / "mnist_pruning.json").read_text())
+    for prior in ("log-uniform", "normal"):
+        chosen, levels = found[prior]["chosen"], found[prior]["thresholds"]
+        assert chosen["accuracy_of_smaller_network"] == pytest.approx(chosen["accuracy"])
+        assert levels == sorted(levels, key=lambda level: -level["off"])
+        assert 1 <= chosen["hidden_units"] <= 100

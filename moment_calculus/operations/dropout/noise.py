@@ -7,7 +7,10 @@ A mask m with E[m] = k makes y = m∘a + (1 − m)∘b: E[y] = k E[a] + (1 − k
 is that of k∘a + (1 − k)∘b plus k (1 − k) E[(a − b)²]. Functions of y are computed for each
 branch, exactly: see values/ancestry.py. Dropout has a = x/k and b = 0. Programs that draw
 bits themselves compare uniform numbers u with a probability: m = u < k.
-Source: Shekhovtsov et al. 2018, eq. 8; Srivastava et al. 2014.
+
+A mask y with a random probability p is independent of all else given p: E[y] = E[p],
+Var[y] = E[p] (1 − E[p]), and every covariance with another value is that of p.
+Source: Shekhovtsov et al. 2018, eq. 8, sections 3.4 and B.1; Srivastava et al. 2014.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from moment_calculus.errors import OR_DRAW_ALL, ApproximationWarning, UnsupportedMoments, warn_user
-from moment_calculus.numerics.arrays import Array, namespace, squared
+from moment_calculus.numerics.arrays import Array, namespace, positive_part, squared
+from moment_calculus.numerics.derivatives import may_read
 from moment_calculus.operations.elementwise.products import multiply_exactly
+from moment_calculus.operations.elementwise.stated import Stated, stated
 from moment_calculus.operations.elementwise.sums import add_any, subtract, try_add
 from moment_calculus.operations.elementwise.unary import is_value, scale_shift
 from moment_calculus.operations.shapes.moves import permute
@@ -100,9 +105,7 @@ class _MaskStep(Affine):
         return Entries.of(value) if value.independent else None
 
     def as_vector(self, value: Gaussian) -> Gaussian | None:
-        return from_vector_parts(
-            lambda source: _switch(source, self.scale, self.shift), self.source
-        )
+        return from_vector_parts(lambda source: switch(source, self.scale, self.shift), self.source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +125,36 @@ class _MaskedChoice(Affine):
         return None if mask is None or on is None or off is None else choose_by_mask(mask, on, off)
 
 
+@dataclass(frozen=True, eq=False)
+class Drawn(Stated):
+    """Step of zeros and ones that are drawn with the probabilities of the source."""
+
+
 def bernoulli_mask(
-    name: str, chance: Array, propagation: Propagation, *, axis: int | None = -1
+    name: str, chance: Any, propagation: Propagation, *, axis: int | None = -1
 ) -> Gaussian:
-    """Make a mask of zeros and ones, independent for each component; ``chance`` is P(one)."""
-    return _switch(noise(name, chance, chance * (1 - chance), propagation, axis=axis), 1.0, 0.0)
+    """Make a mask of zeros and ones, independent given ``chance``, the probability of one."""
+    if is_value(chance):
+        chance = chance.gaussian()
+        _check_probability(chance)
+        mean = chance.mean
+        return switch(stated(chance, mean, positive_part(mean * (1 - mean)), Drawn))
+    return switch(noise(name, chance, chance * (1 - chance), propagation, axis=axis))
 
 
-def _switch(source: Gaussian, scale: Any, shift: Any) -> Gaussian:
+def _check_probability(chance: Gaussian) -> None:
+    """Raise UnsupportedMoments if a mean is known not to be between 0 and 1."""
+    mean = chance.mean
+    if may_read(mean) and bool(namespace(mean).any((mean < 0) | (mean > 1))):
+        raise UnsupportedMoments(
+            "a Bernoulli draw with a probability whose mean is not between 0 and 1",
+            sites=chance.sites,
+            remedy="pass it through a sigmoid, or another function with values between 0 and 1",
+        )
+
+
+def switch(source: Gaussian, scale: Any = 1.0, shift: Any = 0.0) -> Gaussian:
+    """Return scale · source + shift, known to take two values, for a source of zeros and ones."""
     return _with_step(scale_shift(source, scale, shift).gaussian(), _MaskStep(source, scale, shift))
 
 
@@ -155,7 +180,7 @@ def choose_by_mask(source: Gaussian, on: Any, off: Any) -> Gaussian:
     """Return ``on`` or ``off`` by zeros and ones that are the mask of :class:`Branches`."""
     on, off = _given_outcome(source, on, "on"), _given_outcome(source, off, "off")
     if not is_value(on) and not is_value(off):
-        return _switch(source, on - off, off)
+        return switch(source, on - off, off)
     plain = multiply_exactly(source, subtract(on, off).gaussian())
     plain = add_any(plain, off)
     branches = [_broadcast_branch(part, plain) for part in (source, on, off)]
@@ -181,10 +206,10 @@ def _given_outcome(source: Gaussian, branch: Any, outcome: str) -> Any:
     if mask_branches is not None and mask_branches.mask is source:
         return getattr(mask_branches, outcome)
     raise UnsupportedMoments(
-        "a function or product of a value that dropout switched and of what was computed with "
-        "its mask, or with other elements of it",
+        "a function or product of a value that a random mask switched and of what was computed "
+        "with its mask, or with other elements of it",
         sites=branch.sites,
-        remedy="put a linear map between dropout and the operation, or draw a mask of its own for "
+        remedy="put a linear map between the mask and the operation, or draw a mask of its own for "
         "each use" + OR_DRAW_ALL,
     )
 
@@ -262,7 +287,7 @@ class Uniform(Composite):
 
     def compared(self, kind: str, threshold: Any) -> Bits:
         """Return where the numbers are below or above a probability; raise for a second one."""
-        if kind not in _KINDS or hasattr(threshold, "sites"):
+        if kind not in _KINDS:
             raise _refused("uniform numbers", self.sites)
         if self._mask is None:
             self._threshold, self._mask = threshold, self._below(threshold)
@@ -272,9 +297,10 @@ class Uniform(Composite):
 
     def _below(self, threshold: Any) -> Bits:
         propagation, axis = self.source.propagation, self.source.axis
-        xp = namespace(self.source.mean)
-        chance = xp.clip(0 * self.source.mean + threshold, min=0.0, max=1.0)
-        name = self.name_of_noise
+        xp, name = namespace(self.source.mean), self.name_of_noise
+        chance = threshold
+        if not is_value(threshold):
+            chance = xp.clip(0 * self.source.mean + threshold, min=0.0, max=1.0)
         return Bits(bernoulli_mask(name, chance, propagation, axis=axis))
 
 

@@ -10,14 +10,16 @@ from moment_calculus.values.spread import batch_shape, broadcasts, features_last
 from moment_calculus.values.step import Added, OfOneSource
 
 
-def stated(linear: Gaussian, mean: Array, variance: Array) -> Gaussian:
+def stated(
+    linear: Gaussian, mean: Array, variance: Array, kind: type[Stated] | None = None
+) -> Gaussian:
     """Return a value with some moments that depends on other values as its linear part does.
 
     The linear part is scaled down where it has more than the variance; what it lacks is independent
     noise, so that covariances are positive semi-definite.
     """
     factor, rest = shrunk(variance, linear.variance)
-    step = Stated(linear, factor, rest)
+    step = (kind or Stated)(linear, factor, rest)
     return Gaussian(
         mean,
         Spread(variance, step.covariance, linear.has_covariance),
@@ -33,7 +35,7 @@ class Stated(OfOneSource):
     """Step of a value that is its source times a factor, plus noise."""
 
     factor: Array
-    rest: Array  # variance of the noise
+    rest: Array  # variance of the noise; a subclass may have its covariance
     componentwise = True
 
     def through(self, place: int, cross: Array) -> Array | None:

@@ -26,9 +26,11 @@ from moment_calculus.operations.recognition import resolved
 from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.values import Value
 from moment_calculus.values.deferred import Composite
+from numpyro_moments.rules.programs.units import is_noise, one_hot_value
 from numpyro_moments.rules.table import moment_rule, program_rule
 
 _HOME = os.path.join(os.path.dirname(os.path.abspath(jax.__file__)), "")
+_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 # Names of activations by those of JAX's functions.
 _NAMES = {
     "hard_sigmoid": "hardsigmoid",
@@ -65,7 +67,9 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 
 def recognised(equation: Any, operands: list[Any]) -> Value | None:
     """Return the result of a JAX function that has a rule; None for others."""
-    name = function_of_jax(equation)
+    name = function_of_jax(equation) or _own_function(equation)
+    if name == "_one_hot_below" and is_noise(operands[0]):
+        return one_hot_value(*operands)
     if name in _MATRICES and is_value(operands[0]):
         vector = operands[0]
         square = equation.outvars[0].aval.shape == vector.shape * 2
@@ -80,10 +84,18 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
 
 def function_of_jax(equation: Any) -> str:
     """Return the name of the JAX function that an equation calls; empty for any other."""
+    return _function_of(equation, _HOME)
+
+
+def _own_function(equation: Any) -> str:
+    return _function_of(equation, _FOLDER)
+
+
+def _function_of(equation: Any, folder: str) -> str:
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     information = getattr(getattr(program, "jaxpr", program), "debug_info", None)
     name, _, place = str(getattr(information, "func_src_info", "")).partition(" at ")
-    return name if place.startswith(_HOME) else ""
+    return name if place.startswith(folder) else ""
 
 
 def _fits(equation: Any, operands: list[Any]) -> bool:

@@ -104,7 +104,6 @@ CERTAIN = (
     torch.full_like,
     torch.empty_like,
     torch.rand_like,
-    torch.randn_like,
     torch.Tensor.new_zeros,
     torch.Tensor.new_ones,
     torch.Tensor.new_full,

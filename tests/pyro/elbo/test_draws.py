@@ -44,7 +44,7 @@ def with_module(x):
 
 
 SILENT = {
-    "bernoulli": lambda x: x * torch.bernoulli(torch.full((3,), 0.5)),
+    "multinomial": lambda x: x * torch.multinomial(torch.full((3, 3), 0.5), 1)[:, 0],
     "rand_like": lambda x: x + torch.rand_like(x),
     "normal_": lambda x: torch.empty(3).normal_() + x,
     "normal": lambda x: x + dist.Normal(0.0, 1.0).sample((3,)),
@@ -93,9 +93,17 @@ def test_silent_draws_are_refused_in_propagation(name):
     propagate(lambda h: h + nn.Linear(3, 3)(X), noisy)  # draws the values it begins with
 
 
+def before_a_parameter(x):
+    return nn.Dropout(0.3)(x) * pyro.param("a", torch.ones(3))
+
+
+ACCOUNTED = (nn.Dropout(0.3).eval(), nn.Dropout(0.3), before_a_parameter)
+ACCOUNTED += (with_parameters, with_module)
+
+
 @pytest.mark.parametrize("guide", GUIDES)
 def test_what_accounts_for_its_draws_is_served(guide):
-    for change in (nn.Dropout(0.3).eval(), nn.Dropout(0.3), with_parameters, with_module):
+    for change in ACCOUNTED:
         model = regression(change)
         posterior, elbo = guide(model), DeterministicELBO()
         assert elbo.loss(model, posterior) == elbo.loss(model, posterior)

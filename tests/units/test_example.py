@@ -1,0 +1,21 @@
+"""The example of step activations, briefly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["pyro", "numpyro"])
+def test_digits_by_steps(backend, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "examples")
+    import digits_steps
+
+    digits_steps.main(["--backend", backend, "--steps", "100", "--out", str(tmp_path)])
+    summary = json.loads((tmp_path / f"digits_steps_{backend}.json").read_text())
+    assert summary["moments"]["accuracy"] > 0.85
+    assert summary["straight-through"]["accuracy"] > 0.85
+    assert abs(summary["moments"]["loss"] / summary["moments"]["loss by draws"] - 1) < 0.05
