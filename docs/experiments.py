@@ -14,6 +14,7 @@ from typing import Any
 import experiments_convolutional
 import experiments_covariance
 import experiments_pruning
+import experiments_vbp
 import numpy as np
 from experiments_peers import beside_nuts, scored, versions
 from how_fast import table
@@ -21,12 +22,10 @@ from scipy.stats import chisquare
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "experiments"
-OWN = ("dropout", "tridiagonal", "nuts", "on_gpu", "pruning")
+OWN = ("dropout", "tridiagonal", "vbp", "nuts", "on_gpu", "pruning")
 PAGES = (
     *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance", "convolutional_nets")),
-    DOCS / "accuracy.md",
-    DOCS / "benchmarks.md",
-    DOCS / "coming_from.md",
+    *(DOCS / f"{name}.md" for name in ("accuracy", "benchmarks", "coming_from")),
 )
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.S)
 SCORE, DRAWS, BINS = "test_log_likelihood", 99, 10
@@ -285,7 +284,7 @@ TABLES = {
     "GPU, differences": gpu_differences,
     "GPU, times": gpu_times,
 }
-_OTHERS = experiments_covariance, experiments_convolutional, experiments_pruning
+_OTHERS = experiments_covariance, experiments_convolutional, experiments_pruning, experiments_vbp
 for _title, _make in (row for module in _OTHERS for row in module.TABLES.items()):
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))
 
