@@ -26,7 +26,7 @@ from moment_calculus.operations.normalised.normalisation import trailing_feature
 from moment_calculus.operations.normalised.softmax import softmax_jacobian
 from moment_calculus.values import Gaussian, Spread
 from moment_calculus.values.propagation import Propagation
-from moment_calculus.values.spread import all_elements
+from moment_calculus.values.spread import Ties, all_elements
 from moment_calculus.values.step import Added
 
 
@@ -51,7 +51,7 @@ def one_hot(probabilities: Any, propagation: Propagation) -> Gaussian:
             source.mean,
             Spread(diagonal(total), total),
             step,
-            ties=source.ties,
+            ties=max(source.ties, Ties.FEATURES),
             propagation=source.propagation,
         )
     )
