@@ -68,17 +68,16 @@ def _by_module(rules: dict, name: Callable) -> dict[str, dict[Callable, list[str
     """Names of the operations served, by module and rule."""
     found: dict[str, dict[Callable, list[str]]] = {}
     for operation, rule in rules.items():
-        if rule.__module__ == "pyro_moments.rules.table":
-            continue  # what distributions do to their parameters, not users
+        own = str(getattr(operation, "__module__", "")).startswith("pyro_moments")
+        if own or rule.__module__ == "pyro_moments.rules.table":
+            continue  # what units and distributions do to their parameters, not users
         plain = getattr(rule, "__wrapped__", rule)
         found.setdefault(plain.__module__, {}).setdefault(plain, []).append(name(operation))
     return found
 
 
 def _torch_name(function: Callable) -> str:
-    own = function.__module__ and function.__module__.startswith("pyro_moments")
-    home = "units" if own else "torch"
-    name = torch.overrides.resolve_name(function) or f"{home}.{function.__name__}"
+    name = torch.overrides.resolve_name(function) or f"torch.{function.__name__}"
     name = name.replace("torch.nn.functional.", "F.").replace("torch.Tensor.", "Tensor.")
     return name.removesuffix(".__get__")  # of a property, such as Tensor.mT
 

@@ -70,6 +70,37 @@ def shrunk(x, y=None):
 
 print(f"loss {fit(shrunk, DVIGuide(), x, y, steps=500).loss:.1f}")
 
+# %% weights that are off
+from flax import linen
+from numpyro import handlers
+from numpyro.contrib.module import random_flax_module
+
+from numpyro_moments import (
+    Horseshoe,
+    HorseshoeReparam,
+    LogUniform,
+    pruning_report,
+    smaller_network,
+)
+
+net = linen.Sequential([linen.Dense(20), linen.relu, linen.Dense(1)])
+prior = {"layers_0.kernel": LogUniform(), "layers_2.kernel": LogUniform()}
+
+
+def sparse(x, y=None):
+    level = numpyro.sample("level", Horseshoe(0.1))
+    mean = random_flax_module("net", net, prior=prior, input_shape=(1, 3))(x)[:, 0] + level
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
+
+
+trained = fit(sparse, DVIGuide(init_scale=0.5), x, np.log1p(y), steps=500)
+kernels = ["net/layers_0.kernel", "net/layers_2.kernel"]
+report = pruning_report(sparse, trained, x, np.log1p(y), sites=kernels)
+print(report)
+print(jax.tree.map(jnp.shape, smaller_network(net, report, trained.params["net$params"])[1]))
+hierarchy = handlers.reparam(sparse, config={"level": HorseshoeReparam()})
+
 # %% noise without a prior
 from numpyro_moments import VBPGuide
 

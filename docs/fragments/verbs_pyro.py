@@ -69,6 +69,32 @@ def shrunk(x, y=None):
 
 print(f"loss {fit(shrunk, DVIGuide(), x, y, steps=500).loss:.1f}")
 
+# %% weights that are off
+from pyro import poutine
+from pyro.nn import PyroSample
+from pyro.nn.module import to_pyro_module_
+from torch import nn
+
+from pyro_moments import Horseshoe, HorseshoeReparam, LogUniform, pruning_report, smaller_network
+
+net = nn.Sequential(nn.Linear(3, 20), nn.ReLU(), nn.Linear(20, 1))
+to_pyro_module_(net)
+for layer in (net[0], net[2]):
+    layer.weight = PyroSample(LogUniform().expand(layer.weight.shape).to_event(2))
+
+
+def sparse(x, y=None):
+    mean = net(x)[:, 0] + pyro.sample("level", Horseshoe(0.1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
+
+
+trained = fit(sparse, DVIGuide(init_scale=0.5), x, np.log1p(y), steps=500)
+report = pruning_report(sparse, trained, x, np.log1p(y), sites=["0.weight", "2.weight"])
+print(report)
+print(smaller_network(net, report))
+hierarchy = poutine.reparam(sparse, config={"level": HorseshoeReparam()})
+
 # %% noise without a prior
 from pyro_moments import VBPGuide
 

@@ -50,7 +50,7 @@ def test_every_page_is_in_a_table_of_contents():
 
 
 RESULTS = re.compile(
-    r"(Warning|Fit|Progress|Prediction|Accuracy|Attribution|Calibration|Comparison)$"
+    r"(Warning|Fit|Progress|Prediction|Accuracy|Attribution|Calibration|Comparison|Report)$"
 )
 NOT_CALLED = {"Diagnosis", "Finding", "LinearResponse", "MomentTensor", "NotAnOptimum"}
 NOT_CALLED |= {"UnsupportedMoments", "StoredFileError", "moment_rule"}  # this one in CONTRIBUTING
@@ -60,8 +60,9 @@ NOT_CALLED |= {"UnsupportedMoments", "StoredFileError", "moment_rule"}  # this o
 def test_every_verb_guide_and_objective_has_an_executed_example(framework):
     names = set(importlib.import_module(f"{framework}_moments").__all__) - NOT_CALLED
     fragments = [path.read_text("utf-8") for path in DOCS.glob(f"fragments/*_{framework}.py")]
-    imported = re.findall(rf"^from {framework}_moments import (.+)$", "\n".join(fragments), re.M)
-    used = set(", ".join(imported).split(", "))
+    imports = rf"^from {framework}_moments import (\([^)]+\)|.+)$"
+    imported = re.findall(imports, "\n".join(fragments), re.M)
+    used = set(re.findall(r"\w+", " ".join(imported)))
     assert {name for name in names if not RESULTS.search(name)} - used == set()
 
 
