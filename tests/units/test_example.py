@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyro
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _settings_of_pyro():
+    """The example changes one for the whole process."""
+    with pyro.settings.context(module_local_params=False):
+        yield
 
 
 @pytest.mark.slow
