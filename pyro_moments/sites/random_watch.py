@@ -51,12 +51,14 @@ class GeneratorWatch:
     def __init__(self) -> None:
         self.site: Any = None
         self._since: State | None = None
+        self._start: State = []
         self._spans: list[tuple[State, State]] = []  # between sites: nothing should be drawn
         self._before_parameters: list[tuple[State, State]] = []  # whose values may be drawn
 
     def start(self) -> None:
         """Begin to watch."""
-        self.site, self._spans, self._before_parameters, self._since = None, [], [], _state()
+        self.site, self._spans, self._before_parameters = None, [], []
+        self._start = self._since = _state()
 
     def site_begins(self, site: Any) -> None:
         """Note that a site is drawn next."""
@@ -86,7 +88,9 @@ class GeneratorWatch:
         return not (_same(first, last) or all(_same(*span) for span in self._spans))
 
     def drew(self) -> bool:
-        """Return whether anything was drawn that is no site."""
+        """Return whether anything was drawn that is no site; most programs draw nothing at all."""
+        if _same(self._start, self._spans[-1][1]):
+            return False
         return self.drew_elsewhere() or not all(_same(*span) for span in self._before_parameters)
 
 

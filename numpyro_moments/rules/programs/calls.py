@@ -26,7 +26,7 @@ from moment_calculus.operations.recognition import resolved
 from moment_calculus.operations.shapes.moves import converted
 from moment_calculus.values import Value
 from moment_calculus.values.deferred import Composite
-from numpyro_moments.rules.programs.units import is_noise, one_hot_value
+from numpyro_moments.rules.programs.units import one_hot_value
 from numpyro_moments.rules.table import moment_rule, program_rule
 
 _HOME = os.path.join(os.path.dirname(os.path.abspath(jax.__file__)), "")
@@ -67,9 +67,10 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 
 def recognised(equation: Any, operands: list[Any]) -> Value | None:
     """Return the result of a JAX function that has a rule; None for others."""
-    name = function_of_jax(equation) or _own_function(equation)
-    if name == "_one_hot_below" and is_noise(operands[0]):
+    name, place = _function(equation)
+    if name == "_one_hot_below" and place.startswith(_FOLDER):
         return one_hot_value(*operands)
+    name = name if place.startswith(_HOME) else ""
     if name in _MATRICES and is_value(operands[0]):
         vector = operands[0]
         square = equation.outvars[0].aval.shape == vector.shape * 2
@@ -84,18 +85,16 @@ def recognised(equation: Any, operands: list[Any]) -> Value | None:
 
 def function_of_jax(equation: Any) -> str:
     """Return the name of the JAX function that an equation calls; empty for any other."""
-    return _function_of(equation, _HOME)
+    name, place = _function(equation)
+    return name if place.startswith(_HOME) else ""
 
 
-def _own_function(equation: Any) -> str:
-    return _function_of(equation, _FOLDER)
-
-
-def _function_of(equation: Any, folder: str) -> str:
+def _function(equation: Any) -> tuple[str, str]:
+    """Return the name of the function that an equation calls, and its file."""
     program = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
     information = getattr(getattr(program, "jaxpr", program), "debug_info", None)
     name, _, place = str(getattr(information, "func_src_info", "")).partition(" at ")
-    return name if place.startswith(folder) else ""
+    return name, place
 
 
 def _fits(equation: Any, operands: list[Any]) -> bool:

@@ -44,14 +44,10 @@ def _one_hot_below(uniform: jax.Array, probabilities: jax.Array) -> jax.Array:
     return jax.nn.one_hot(place, probabilities.shape[-1], dtype=probabilities.dtype)
 
 
-def one_hot_value(uniform: Any, probabilities: Any) -> Value:
-    """Return the moments of what ``one_hot_below`` draws."""
-    propagation = uniform.source.propagation
+def one_hot_value(uniform: Any, probabilities: Any) -> Value | None:
+    """Return the moments of what ``one_hot_below`` draws; None for numbers that are no noise."""
+    if not isinstance(uniform, Uniform):
+        return None
     if hasattr(probabilities, "sites"):
         probabilities = probabilities.gaussian()
-    return one_hot(probabilities, propagation)
-
-
-def is_noise(operand: Any) -> bool:
-    """Return whether an operand is uniform noise."""
-    return isinstance(operand, Uniform)
+    return one_hot(probabilities, uniform.source.propagation)
