@@ -272,10 +272,11 @@ class LinearMap(Step):
         return Added(affine(self.mapped.variance, self.random_matrix.variance))
 
     def absorbable(self, value: Gaussian) -> tuple[int, ...]:
-        """Return the places of weight and bias."""
-        if self.noise.variance is None:
-            return ()
-        return tuple(place for place in range(len(self.inputs)) if not self._is_mapped(place))
+        """Return the places of weight and bias, if no covariance of theirs is left out."""
+        places = [place for place in range(len(self.inputs)) if not self._is_mapped(place)]
+        sources = [self.inputs[place] for place in places]
+        known = all(source.independent or links_of(source) is not None for source in sources)
+        return tuple(places) if known and self.noise.variance is not None else ()
 
     def absorbed(self, value: Gaussian) -> Added:
         """Return the noise of the outputs of one row by weight and bias."""

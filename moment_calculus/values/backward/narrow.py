@@ -60,7 +60,7 @@ def _times(
         weight = terms[order - 1] * scale**order
         counts = by_input * constants(products.counts, by_input)
         total = total + weight * (((cotangent * weight) @ by_unit * counts) @ by_unit.mT)
-        own = (by_unit * by_unit * counts[..., None, :]).sum(-1)
+        own = counts @ (by_unit * by_unit).mT
         rest = rest - weight * weight * own
     return total + xp.clip(rest, min=0.0) * cotangent
 

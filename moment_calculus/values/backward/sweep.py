@@ -95,8 +95,12 @@ class _Graph:
         return self._alone[value.serial]
 
     def is_used_once(self, value: Gaussian) -> bool:
-        """Return whether a value is alone, and one step takes it."""
-        return self.uses.get(value.serial) == 1 and self.is_alone(value)
+        """Return whether one step takes a value, which is alone or computed from such a one."""
+        if self.uses.get(value.serial) != 1:
+            return False
+        if _is_leaf(value) or len(value.step.inputs) > 1:
+            return self.is_alone(value)
+        return self.is_used_once(value.step.inputs[0])
 
 
 def _is_leaf(value: Gaussian) -> bool:
