@@ -135,10 +135,9 @@ def shrunk(variance: Array, explained: Array) -> tuple[Array, Array]:
     """Return √(variance / explained) where that is less than 1, and variance − explained ≥ 0."""
     xp, rest = namespace(variance), variance - explained
     too_large, one = rest < 0, namespace(variance).ones_like(rest)
-    ratio = xp.where(too_large, variance, one) / xp.where(too_large, explained, one)
-    return xp.sqrt(xp.clip(ratio, min=TINY_VARIANCE)), xp.where(
-        too_large, xp.zeros_like(rest), rest
-    )
+    # roots before the ratio, whose derivative divides by the square of ``explained``
+    roots = (safe_scale(xp.where(too_large, part, one)) for part in (variance, explained))
+    return next(roots) / next(roots), xp.where(too_large, xp.zeros_like(rest), rest)
 
 
 def standard_deviation(variance: Array) -> Array:
