@@ -128,6 +128,7 @@ class TridiagonalGuide(FixedSettings, DVIGuide):
         >>> guide = TridiagonalGuide(correlation=0.3)
     """
 
+    default_covariance = "backward"
     why_no_prior = NO_PRIOR
 
     @with_known_options

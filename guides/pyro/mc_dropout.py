@@ -222,6 +222,7 @@ class MCDropoutGuide(FixedSettings, DVIGuide):
         >>> guide = MCDropoutGuide(p=0.2)
     """
 
+    default_covariance = "backward"
     why_no_prior = "has no density"  # why prior=... raises an error
 
     @with_known_options

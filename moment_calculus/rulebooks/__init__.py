@@ -22,7 +22,7 @@ RULEBOOKS: dict[str, RuleBook] = {book.name: book for book in _BOOKS}
 
 
 def propagation_of(
-    covariance: str,  # "full" or "diagonal"
+    covariance: str | None,  # one of COVARIANCES; None for what the guide names, or "full"
     rules: str | RuleBook,  # a key of RULEBOOKS, or the user's own book
     categorical: str | None = None,  # rule for classes; None for the book's, or "points"
     memory_limit: float | None = None,  # bytes of one covariance; by default half of the memory
@@ -33,4 +33,6 @@ def propagation_of(
         check_choice("rules", rules, tuple(RULEBOOKS))
         rules = RULEBOOKS[rules]
     limit = half_of_memory() if memory_limit is None else memory_limit
-    return Propagation(covariance, rules, categorical, limit, categorical_draws)
+    by_guide = covariance is None
+    options = rules, categorical, limit, categorical_draws, by_guide
+    return Propagation("full" if covariance is None else covariance, *options)

@@ -143,6 +143,7 @@ class Propagation:
     categorical: str | None = None
     memory_limit: float = field(default_factory=half_of_memory)  # bytes of one covariance
     categorical_draws: int = 1  # draws of the logits, if these are sampled
+    by_guide: bool = False  # whether a guide may name another covariance
 
     def __post_init__(self) -> None:
         """Raise ValueError if an option is not valid."""
@@ -163,6 +164,11 @@ class Propagation:
             raise ValueError(f"memory_limit={self.memory_limit} must be positive")
         if self.categorical_draws < 1:
             raise ValueError(f"categorical_draws={self.categorical_draws} must be at least 1")
+
+    def of_guide(self, guide: Any) -> Propagation:
+        """Return these options with the covariance that a guide names, if the user named none."""
+        named = getattr(guide, "default_covariance", None) if self.by_guide else None
+        return self if named in (None, self.covariance) else replace(self, covariance=named)
 
     @property
     def is_backward(self) -> bool:

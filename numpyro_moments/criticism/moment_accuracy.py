@@ -29,7 +29,7 @@ def moment_accuracy(
     *data: Any,
     params: dict[str, Any] | None = None,
     num_samples: int = 1000,
-    covariance: str = "full",
+    covariance: str | None = None,
     rules: str | RuleBook = "exact",
     rng_key: Any = None,
     **named: Any,
@@ -61,7 +61,7 @@ def moment_accuracy(
         params: trained parameters of guide and model, unless ``guide`` is a ``Fit``.
         num_samples: number of draws, at least 40; means are compared to 1 / √n standard
             deviations.
-        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default as in ``predict``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``,
             or your own.
         rng_key: random key of the draws; by default always the same.

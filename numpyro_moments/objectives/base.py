@@ -30,7 +30,7 @@ class Objective(Expectations, ELBO):
         self,
         *,
         propagation: str = "analytic",
-        covariance: str = "full",
+        covariance: str | None = None,
         rules: str | RuleBook = "exact",
         categorical: str | None = None,
         categorical_draws: int = 1,

@@ -253,7 +253,7 @@ def predict(
     guide: Any,
     params: Any = None,
     *args: Any,
-    covariance: str = "full",
+    covariance: str | None = None,
     rules: str | RuleBook = "exact",
     propagation: str = "analytic",
     num_particles: int = 100,
@@ -270,7 +270,8 @@ def predict(
             ``predict(model, result, x)`` takes those of the fit ``result``.
         *args: the model's arguments, with new inputs and, usually, without observations;
             ``Moments`` for inputs that are uncertain or missing.
-        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default what the guide
+            names, such as ``"full"`` of a ``DVIGuide``, else ``"full"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``,
             or your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
@@ -327,7 +328,7 @@ def log_predictive(
     **kwargs: Any,
 ) -> jax.Array:
     """Return the summed log predictive densities of all observations."""
-    propagation = propagation or propagation_of("full", "exact")
+    propagation = propagation or propagation_of(None, "exact")
     sites = _predicted_sites(model, guide, params, args, kwargs, propagation)
     observed = {name: site for name, site in sites.items() if _is_observation(site)}
     return summed_log_density(observed, prediction_at)

@@ -221,7 +221,7 @@ class NumPyroProblem:
     @property
     def propagation(self) -> Propagation:
         """Return how randomness flows in the objective."""
-        return getattr(self.svi.loss, "propagation", None) or propagation_of("full", "exact")
+        return getattr(self.svi.loss, "propagation", None) or propagation_of(None, "exact")
 
     def quantities(self, of: Quantity, args: tuple, named: Mapping[str, Any]) -> Quantities:
         """Return the expectations of sites, or of a function of sites."""

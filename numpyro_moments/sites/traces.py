@@ -43,12 +43,18 @@ from numpyro_moments.sites.terms import Site, without_wrappers
 
 def bind(guide: Any, model: Any, params: dict[str, Any] | None = None) -> None:
     """Bind a guide to its model, and give it its trained parameters."""
-    while not hasattr(guide, "bind") and getattr(guide, "fn", None) is not None:
-        guide = guide.fn
+    guide = unwrapped(guide)
     if hasattr(guide, "bind"):
         guide.bind(model)
         if params is not None:
             guide.restore(params)
+
+
+def unwrapped(guide: Any) -> Any:
+    """Return a guide without the handlers around it."""
+    while not hasattr(guide, "bind") and getattr(guide, "fn", None) is not None:
+        guide = guide.fn
+    return guide
 
 
 class Part(NamedTuple):
@@ -149,6 +155,7 @@ def moment_traces(
     settles: bool = True,  # whether parameters get the covariances that are computed backwards
 ) -> Traces:
     """Run guide and model as NumPyro's ELBOs do, with moments in place of samples."""
+    propagation = propagation.of_guide(unwrapped(guide))
     messengers = partial(MomentMessenger, sample_sites=sample_sites), observing(predicting)
     program = model, guide, args, kwargs, parameters
     traced = trace_sites(*program, key, messengers, site_parts, latent_input)

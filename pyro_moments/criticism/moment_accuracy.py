@@ -50,7 +50,7 @@ def moment_accuracy(
     guide: Any,
     *data: Any,
     num_samples: int = 1000,
-    covariance: str = "full",
+    covariance: str | None = None,
     rules: str | RuleBook = "exact",
     **named: Any,
 ) -> MomentAccuracy:
@@ -80,7 +80,7 @@ def moment_accuracy(
         *data: arguments of both, with or without observations.
         num_samples: number of draws, at least 40; means are compared to 1 / √n standard
             deviations.
-        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default as in ``predict``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``,
             or your own.
         **named: arguments of model and guide by name.

@@ -205,7 +205,7 @@ class Objective(Expectations, Loss):
         self,
         *,
         propagation: str = "analytic",
-        covariance: str = "full",
+        covariance: str | None = None,
         rules: str | RuleBook = "exact",
         categorical: str | None = None,
         categorical_draws: int = 1,

@@ -53,7 +53,9 @@ class DeterministicELBO(Objective):
             after training three hidden layers); it also goes through convolutions, tied
             weights and recurrent cells. Functions of differences and of overlapping parts
             of one value are approximate: up to 12 % in a standard deviation, and 24 to 47 %
-            for sums of ``|x_i - x_j|`` over pairs, where ``"full"`` is exact.
+            for sums of ``|x_i - x_j|`` over pairs, where ``"full"`` is exact. By default what
+            the guide names: ``"backward"`` of ``MCDropoutGuide`` and ``TridiagonalGuide``,
+            ``"full"`` of all others.
         rules: rule book: ``"exact"`` (covariances of activations without closed pairs by
             32 terms of a series, see
             :func:`moment_calculus.functions.pairs.covariance.covariance`), ``"dvi"`` for

@@ -238,7 +238,7 @@ def predict(
     model: Callable,
     guide: Any,
     *args: Any,
-    covariance: str = "full",
+    covariance: str | None = None,
     rules: str | RuleBook = "exact",
     propagation: str = "analytic",
     num_particles: int = 100,
@@ -252,7 +252,8 @@ def predict(
         guide: trained guide with Gaussian sites, or what ``fit`` returned.
         *args: the model's arguments, with new inputs and, usually, without observations;
             ``Moments`` for inputs that are uncertain or missing.
-        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default what the guide
+            names, such as ``"full"`` of a ``DVIGuide``, else ``"full"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``,
             or your own.
         propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
@@ -304,7 +305,7 @@ def log_predictive(
     propagation: Propagation | None, model: Callable, guide: Callable, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
     """Return the summed log predictive densities of all observations."""
-    propagation = propagation or propagation_of("full", "exact")
+    propagation = propagation or propagation_of(None, "exact")
     sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, propagation))
     observed = {
         name: site
@@ -329,6 +330,7 @@ def moment_trace(
     Sites without observations are not drawn.
     """
     bind(guide, model)
+    propagation = propagation.of_guide(poutine.unwrap(guide))
     messenger = messenger or MomentMessenger(propagation, guide=guide)
     of_guide = at_means(args, kwargs)
     of_model = with_values(model, args, kwargs, messenger.input_value)

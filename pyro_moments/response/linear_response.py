@@ -179,7 +179,8 @@ class PyroProblem:
     @property
     def propagation(self) -> Propagation:
         """Return how randomness flows in the objective."""
-        return getattr(self.elbo, "propagation", None) or propagation_of("full", "exact")
+        found = getattr(self.elbo, "propagation", None) or propagation_of(None, "exact")
+        return found.of_guide(poutine.unwrap(self.guide))
 
     def _run_model(self, args: tuple, named: Mapping[str, Any]) -> RunModel:
         """Return a function that runs the model with other arguments; with none, with the data."""

@@ -100,6 +100,7 @@ def moment_traces(
     sample_sites: Collection[str] = (),
 ) -> tuple[Trace, Trace]:
     """Return the traces of model and guide, in which Gaussian latent sites hold moments."""
+    propagation = propagation.of_guide(poutine.unwrap(guide))
     messenger = MomentMessenger(propagation, sample_sites, guide)
 
     def run_model(program: Callable[[], Any]) -> Any:
