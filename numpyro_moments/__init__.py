@@ -8,6 +8,7 @@ except ImportError as error:
         'numpyro_moments needs NumPyro and JAX: pip install "pyro-moments[numpyro]"'
     ) from error
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
@@ -17,15 +18,7 @@ from guides.numpyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
 from guides.numpyro.tridiagonal import TridiagonalGuide
 from guides.numpyro.vbp import VBPGuide
 from moment_calculus import __version__ as __version__
-from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
-from moment_calculus.criticism.arviz_access import loo_weights
 from moment_calculus.criticism.attribution import Attribution
-from moment_calculus.criticism.calibration.calibration import Calibration, calibration
-from moment_calculus.criticism.calibration.classes import ClassCalibration
-from moment_calculus.criticism.calibration.replications import predictive_p_values
-from moment_calculus.criticism.comparison.comparison import Comparison
-from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
-from moment_calculus.criticism.pruning import PruningReport
 from moment_calculus.errors import (
     CovarianceDroppedWarning,
     DependenceWarning,
@@ -39,10 +32,6 @@ from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from numpyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from numpyro_moments import units
-from numpyro_moments.criticism.inference_data import loo, to_inference_data
-from numpyro_moments.criticism.moment_accuracy import moment_accuracy
-from numpyro_moments.criticism.pruning import pruning_report, smaller_network
-from numpyro_moments.criticism.verdicts import compare_with_nuts, diagnose
 from numpyro_moments.draws.starts import init_to_fit
 from numpyro_moments.fitting.fit import fit
 from numpyro_moments.fitting.storing import load, save
@@ -51,16 +40,28 @@ from numpyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.prediction.predict import Prediction, SampledPrediction, predict
 from numpyro_moments.prediction.propagate import propagate
-from numpyro_moments.response.linear_response import LinearResponse, linear_response
 from numpyro_moments.rules.table import moment_rule
 from numpyro_moments.svi import SVI
 
 if TYPE_CHECKING:
+    from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
+    from moment_calculus.criticism.arviz_access import loo_weights
+    from moment_calculus.criticism.calibration.calibration import Calibration, calibration
+    from moment_calculus.criticism.calibration.classes import ClassCalibration
+    from moment_calculus.criticism.calibration.replications import predictive_p_values
+    from moment_calculus.criticism.comparison.comparison import Comparison
+    from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
+    from moment_calculus.criticism.pruning import PruningReport
+    from numpyro_moments.criticism.inference_data import loo, to_inference_data
+    from numpyro_moments.criticism.moment_accuracy import moment_accuracy
+    from numpyro_moments.criticism.pruning import pruning_report, smaller_network
+    from numpyro_moments.criticism.verdicts import compare_with_nuts, diagnose
     from numpyro_moments.prediction.statistics import (
         AnalyticNorm,
         initialise_from_statistics,
         propagate_statistics,
     )
+    from numpyro_moments.response.linear_response import LinearResponse, linear_response
 
 __all__ = [
     "SVI",
@@ -122,11 +123,34 @@ __all__ = [
     "units",
 ]
 
+_IMPORTED_ON_REQUEST = {  # what looks at a fit after training, and what needs flax
+    "moment_calculus.criticism.accuracy.accuracy": "MomentAccuracy",
+    "moment_calculus.criticism.arviz_access": "loo_weights",
+    "moment_calculus.criticism.calibration.calibration": "Calibration calibration",
+    "moment_calculus.criticism.calibration.classes": "ClassCalibration",
+    "moment_calculus.criticism.calibration.replications": "predictive_p_values",
+    "moment_calculus.criticism.comparison.comparison": "Comparison",
+    "moment_calculus.criticism.diagnosis.findings": "Diagnosis Finding",
+    "moment_calculus.criticism.pruning": "PruningReport",
+    "numpyro_moments.criticism.inference_data": "loo to_inference_data",
+    "numpyro_moments.criticism.moment_accuracy": "moment_accuracy",
+    "numpyro_moments.criticism.pruning": "pruning_report smaller_network",
+    "numpyro_moments.criticism.verdicts": "compare_with_nuts diagnose",
+    "numpyro_moments.response.linear_response": "LinearResponse linear_response",
+    "numpyro_moments.prediction.statistics": (
+        "AnalyticNorm initialise_from_statistics propagate_statistics"
+    ),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import what needs flax where it is asked for."""
-    if name in ("AnalyticNorm", "initialise_from_statistics", "propagate_statistics"):
-        from numpyro_moments.prediction import statistics
-
-        return getattr(statistics, name)
+    """Import what most programs never ask for."""
+    for module, names in _IMPORTED_ON_REQUEST.items():
+        if name in names.split():
+            return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the names that are exported, imported or not."""
+    return sorted({*globals(), *__all__})

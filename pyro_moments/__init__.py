@@ -8,6 +8,9 @@ except ImportError as error:
         'pyro_moments needs Pyro and PyTorch: pip install "pyro-moments[pyro]"'
     ) from error
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from guides.pyro.empirical_bayes import EmpiricalBayesNormal
 from guides.pyro.mc_dropout import MCDropoutGuide
 from guides.pyro.mean_field import DVIGuide
@@ -15,15 +18,7 @@ from guides.pyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
 from guides.pyro.tridiagonal import TridiagonalGuide
 from guides.pyro.vbp import VBPGuide
 from moment_calculus import __version__ as __version__
-from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
-from moment_calculus.criticism.arviz_access import loo_weights
 from moment_calculus.criticism.attribution import Attribution
-from moment_calculus.criticism.calibration.calibration import Calibration, calibration
-from moment_calculus.criticism.calibration.classes import ClassCalibration
-from moment_calculus.criticism.calibration.replications import predictive_p_values
-from moment_calculus.criticism.comparison.comparison import Comparison
-from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
-from moment_calculus.criticism.pruning import PruningReport
 from moment_calculus.errors import (
     CaptureWarning,
     CovarianceDroppedWarning,
@@ -38,10 +33,6 @@ from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments import units
-from pyro_moments.criticism.inference_data import loo, to_inference_data
-from pyro_moments.criticism.moment_accuracy import moment_accuracy
-from pyro_moments.criticism.pruning import pruning_report, smaller_network
-from pyro_moments.criticism.verdicts import compare_with_nuts, diagnose
 from pyro_moments.draws.starts import init_to_fit
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.fitting.fit import fit
@@ -56,9 +47,23 @@ from pyro_moments.prediction.statistics import (
     initialise_from_statistics,
     propagate_statistics,
 )
-from pyro_moments.response.linear_response import LinearResponse, linear_response
 from pyro_moments.rules.table import moment_rule
 from pyro_moments.svi import SVI
+
+if TYPE_CHECKING:
+    from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy
+    from moment_calculus.criticism.arviz_access import loo_weights
+    from moment_calculus.criticism.calibration.calibration import Calibration, calibration
+    from moment_calculus.criticism.calibration.classes import ClassCalibration
+    from moment_calculus.criticism.calibration.replications import predictive_p_values
+    from moment_calculus.criticism.comparison.comparison import Comparison
+    from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
+    from moment_calculus.criticism.pruning import PruningReport
+    from pyro_moments.criticism.inference_data import loo, to_inference_data
+    from pyro_moments.criticism.moment_accuracy import moment_accuracy
+    from pyro_moments.criticism.pruning import pruning_report, smaller_network
+    from pyro_moments.criticism.verdicts import compare_with_nuts, diagnose
+    from pyro_moments.response.linear_response import LinearResponse, linear_response
 
 __all__ = [
     "SVI",
@@ -121,3 +126,32 @@ __all__ = [
     "to_inference_data",
     "units",
 ]
+
+_IMPORTED_ON_REQUEST = {  # what looks at a fit after training
+    "moment_calculus.criticism.accuracy.accuracy": "MomentAccuracy",
+    "moment_calculus.criticism.arviz_access": "loo_weights",
+    "moment_calculus.criticism.calibration.calibration": "Calibration calibration",
+    "moment_calculus.criticism.calibration.classes": "ClassCalibration",
+    "moment_calculus.criticism.calibration.replications": "predictive_p_values",
+    "moment_calculus.criticism.comparison.comparison": "Comparison",
+    "moment_calculus.criticism.diagnosis.findings": "Diagnosis Finding",
+    "moment_calculus.criticism.pruning": "PruningReport",
+    "pyro_moments.criticism.inference_data": "loo to_inference_data",
+    "pyro_moments.criticism.moment_accuracy": "moment_accuracy",
+    "pyro_moments.criticism.pruning": "pruning_report smaller_network",
+    "pyro_moments.criticism.verdicts": "compare_with_nuts diagnose",
+    "pyro_moments.response.linear_response": "LinearResponse linear_response",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what most programs never ask for."""
+    for module, names in _IMPORTED_ON_REQUEST.items():
+        if name in names.split():
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the names that are exported, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.special
+import scipy
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.divergences import gaussian_entropy

@@ -110,6 +110,20 @@ class Activation(ABC):
         """
         return NotImplemented
 
+    def pair_partials(self, mean: Array, variance: Array, covariance: Array) -> Any:
+        """Derivatives of :meth:`pair_covariance`, which a compiler else derives at length.
+
+        Args:
+            mean: means of x, [..., d].
+            variance: variances of x, [..., d].
+            covariance: covariance of x, [..., d, d].
+
+        Returns:
+            The derivatives of the entries C_ij by E x_i, by Var x_i and by Cov(x_i, x_j), each
+            [..., d, d] and finite on the diagonal too, or NotImplemented.
+        """
+        return NotImplemented
+
     def cross_covariance(
         self,
         other: Activation,

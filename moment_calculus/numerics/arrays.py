@@ -13,7 +13,7 @@ from typing import Any
 
 import array_api_compat
 import numpy as np
-import scipy.special
+import scipy  # not its parts, which SciPy imports where they are first used
 
 from moment_calculus.numerics.derivatives import is_eager
 from moment_calculus.numerics.private_apis import is_untraced

@@ -65,12 +65,15 @@ def may_read(array: Array) -> bool:
 
 
 def with_tangent(function: Callable[..., Array], tangent: Callable[..., Any]) -> Any:
-    """Return a function whose (value, derivative) is ``tangent(arrays, directions)``."""
+    """Return a function whose (value, derivative) is ``tangent(arrays, directions)``.
+
+    JAX traces it, and lowers it to XLA, once for all calls with arrays of equal shapes.
+    """
     import jax
 
     wrapped = jax.custom_jvp(function)
     wrapped.defjvp(tangent)
-    return wrapped
+    return jax.jit(wrapped)
 
 
 def directional_derivative(function: Callable[..., Array]) -> Callable[..., Array]:

@@ -273,8 +273,13 @@ def bivariate_pdf(a: Array, b: Array, rho: Array) -> Array:
 
 def conditional_cdf(a: Array, b: Array, rho: Array) -> Array:
     """Return P(x > −a | y = −b) = Φ((a − ρb)/√(1 − ρ²)) of standard normals x, y."""
+    return cdf(conditional_threshold(a, b, rho))
+
+
+def conditional_threshold(a: Array, b: Array, rho: Array) -> Array:
+    """Return (a − ρb)/√(1 − ρ²), accurate for |ρ| → 1."""
     a, b, rho, _ = _folded(a, b, rho)
-    return cdf(_conditional(a, b, rho)[0])
+    return _conditional(a, b, rho)[0]
 
 
 # The mixed covariance is the derivative of the rectifier covariance by b.

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh_tridiagonal
+import scipy
+from numpy.linalg import LinAlgError
 
 from moment_calculus.optimisation.outcome import Course, Outcome
 from moment_calculus.optimisation.rounds import (
@@ -285,7 +286,7 @@ def newton_decrement(slope: np.ndarray, hessian: np.ndarray) -> float:
     if not (np.isfinite(slope).all() and np.isfinite(hessian).all()):
         return np.inf
     try:
-        return 0.5 * float(slope @ cho_solve(cho_factor(hessian), slope))
+        return 0.5 * float(slope @ scipy.linalg.cho_solve(scipy.linalg.cho_factor(hessian), slope))
     except LinAlgError:
         values, directions = np.linalg.eigh(hessian)
     # Directions that are nothing but rounding (redundant parameters) count with the
@@ -406,7 +407,7 @@ def negative_direction(product: Callable[[np.ndarray], np.ndarray], size: int) -
         if not np.isfinite(image).all():
             return None
         diagonal.append(float(basis[-1] @ image))
-        values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal))
+        values, vectors = scipy.linalg.eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal))
         least.append(float(values[0]))
         is_settled = len(least) > 3 and abs(least[-4] - least[-1]) <= SETTLED * abs(least[-1])
         rest = image - np.stack(basis).T @ (np.stack(basis) @ image)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+import scipy
 
 from moment_calculus.optimisation.outcome import Outcome
 
@@ -174,7 +174,7 @@ def in_rounds(
             "trust-ncg": {"hessp": current.hessian_product},
         }
         try:
-            minimize(
+            scipy.optimize.minimize(
                 current.value_and_slope,
                 np.zeros_like(outcome.place),
                 jac=True,

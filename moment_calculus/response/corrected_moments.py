@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
-from scipy.special import ndtri
+import scipy
+from numpy.linalg import LinAlgError
 
 from moment_calculus.errors import warn_user
 from moment_calculus.numerics.arrays import to_numpy
@@ -146,7 +146,7 @@ class CorrectedMoments:
 
     def _unconstrained_columns(self, site: str, levels: tuple[float, float]) -> Columns:
         latent, deviation = self._latent(site), np.sqrt(self._variance(site))
-        ends = (latent.loc + float(ndtri(level)) * deviation for level in levels)
+        ends = (latent.loc + float(scipy.special.ndtri(level)) * deviation for level in levels)
         return Columns(latent.loc, latent.scale, deviation, *ends)
 
     def _support_columns(self, site: str, levels: tuple[float, float]) -> Columns:
@@ -155,7 +155,9 @@ class CorrectedMoments:
             return self._columns_of_draws(latent, levels)
         mean, corrected = self._support_moments(latent, np.sqrt(self._variance(site)))
         guides = self._support_moments(latent, latent.scale)[1]
-        return Columns(mean, guides, corrected, *self._interval(site, float(ndtri(levels[1]))))
+        return Columns(
+            mean, guides, corrected, *self._interval(site, float(scipy.special.ndtri(levels[1])))
+        )
 
     def _support_moments(
         self, latent: Latent, deviation: np.ndarray
@@ -228,7 +230,7 @@ class CorrectedMoments:
         return self._curvature.layout.slices[site], shape
 
     def _intervals(self, mass: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        half_width = float(ndtri(central_levels(mass)[1]))
+        half_width = float(scipy.special.ndtri(central_levels(mass)[1]))
         return {site: self._interval(site, half_width) for site in self.sites}
 
     def _interval(self, site: str, half_width: float) -> tuple[np.ndarray, np.ndarray]:
@@ -292,10 +294,10 @@ class CorrectedMoments:
     def _log_density(self, offsets: np.ndarray) -> np.ndarray:
         size, parts = offsets.shape[1], self._curvature.layout.slices
         try:
-            factor = cholesky(self._covariance(None, None), lower=True)
+            factor = scipy.linalg.cholesky(self._covariance(None, None), lower=True)
         except LinAlgError:
             raise ValueError("the corrected covariance is singular: it has no density") from None
-        white = solve_triangular(factor, offsets.T, lower=True)
+        white = scipy.linalg.solve_triangular(factor, offsets.T, lower=True)
         log_density = -0.5 * (white**2).sum(0) - 0.5 * size * math.log(2 * math.pi)
         log_density -= np.log(np.diagonal(factor)).sum()
         for site, latent in self._curvature.layout.latents.items():

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from moment_calculus.response.problem import (
@@ -232,6 +231,8 @@ def _lowest(
     objective: DeterministicLoss, parameters: np.ndarray, units: np.ndarray
 ) -> Indefinite | None:
     """Return the lowest direction of a large Hessian if it curves downwards."""
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
     product = lambda v: units * objective.hessian_product(parameters, units * np.ravel(v))  # noqa: E731
     operator = LinearOperator((parameters.size, parameters.size), product, dtype=np.float64)
     start = np.random.default_rng(0).normal(size=parameters.size)

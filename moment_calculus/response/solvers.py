@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, eigh, eigh_tridiagonal, solve_triangular
-from scipy.sparse.linalg import LinearOperator, cg
+import scipy
+from numpy.linalg import LinAlgError
 
 from moment_calculus.response.problem import Functional, Indefinite, Undetermined
 
@@ -39,7 +39,7 @@ class Dense:
         self.root = self._units[:, None] * inverse
 
     def _without_flat(self, scaled: np.ndarray) -> np.ndarray:
-        values, directions = eigh(scaled)
+        values, directions = scipy.linalg.eigh(scaled)
         least = self._null * values[-1]
         if values[-1] <= 0 or values[0] < -FLAT * values[-1]:
             raise Indefinite(values[0], self._units * directions[:, 0])
@@ -75,8 +75,8 @@ class Dense:
 
 def _inverse_root(matrix: np.ndarray, least: float) -> np.ndarray:
     """Return R, R Rᵀ = matrix⁻¹; raise LinAlgError unless positive definite."""
-    factor = cholesky(matrix, lower=True)
-    root = solve_triangular(factor, np.eye(len(matrix)), lower=True).T
+    factor = scipy.linalg.cholesky(matrix, lower=True)
+    root = scipy.linalg.solve_triangular(factor, np.eye(len(matrix)), lower=True).T
     largest = np.linalg.norm(matrix, 1) * np.linalg.norm(root, 2) ** 2
     if not largest * least < 1:
         raise LinAlgError("singular")
@@ -128,6 +128,8 @@ class ConjugateGradients:
 
     def _solution(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the solution and None; without one a nearly flat direction."""
+        from scipy.sparse.linalg import LinearOperator, cg
+
         size = len(row)
         operator = LinearOperator((size, size), self._checked, dtype=np.float64)
         try:
@@ -190,7 +192,7 @@ class ConjugateGradients:
 
 def _first_column(diagonal: np.ndarray, off_diagonal: np.ndarray) -> np.ndarray:
     """Return the first column of the inverse root of a tridiagonal matrix."""
-    values, directions = eigh_tridiagonal(diagonal, off_diagonal)
+    values, directions = scipy.linalg.eigh_tridiagonal(diagonal, off_diagonal)
     return directions @ (directions[0] / np.sqrt(np.maximum(values, np.finfo(float).tiny)))
 
 
@@ -243,7 +245,7 @@ class Arrow:
         together = self._whitened.reshape(-1, len(corner))
         schur = corner - together.T @ together
         try:
-            self._schur = cholesky(schur, lower=True) if len(schur) else schur
+            self._schur = scipy.linalg.cholesky(schur, lower=True) if len(schur) else schur
         except LinAlgError:
             raise self._downwards_at(schur) from None
 
@@ -346,12 +348,16 @@ class Arrow:
         return self._joined(inner - np.einsum("eig,rg->rei", self._whitened, outer), outer)
 
     def _whitened_border(self, columns: np.ndarray) -> np.ndarray:
-        return solve_triangular(self._schur, columns, lower=True) if len(columns) else columns
+        return (
+            scipy.linalg.solve_triangular(self._schur, columns, lower=True)
+            if len(columns)
+            else columns
+        )
 
     def _from_schur(self, columns: np.ndarray) -> np.ndarray:
         if not len(columns):
             return columns
-        return solve_triangular(self._schur, columns, lower=True, trans="T")
+        return scipy.linalg.solve_triangular(self._schur, columns, lower=True, trans="T")
 
     def _joined(self, whitened: np.ndarray, outer: np.ndarray) -> np.ndarray:
         """Return rows [k, n] of local parts, no longer whitened, and the border."""
@@ -368,7 +374,7 @@ class Arrow:
         return Indefinite(values[worst, 0], direction)
 
     def _downwards_at(self, schur: np.ndarray) -> Indefinite:
-        values, directions = eigh(schur)
+        values, directions = scipy.linalg.eigh(schur)
         outer = directions[:, :1].T
         inner = -np.einsum("eig,rg->rei", self._whitened, outer)
         return Indefinite(values[0], self._joined(inner, outer)[0])

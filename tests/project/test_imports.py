@@ -133,6 +133,15 @@ def test_a_front_end_works_without_the_other_ones_host_and_never_asks_for_it(hos
     assert loaded(f"{code}\nassert not wanted, wanted", HOSTS[host]) == list(HOSTS[host])
 
 
+@pytest.mark.parametrize("host", HOSTS)
+def test_importing_a_front_end_leaves_what_is_slow_to_import_for_its_first_use(host):
+    slow = "scipy.stats scipy.optimize arviz pandas flax torch._dynamo torch._inductor".split()
+    ours = [f"{host}_moments.{part}" for part in ("criticism.verdicts", "response.linear_response")]
+    assert loaded(f"import {host}_moments", (*slow, *ours, *HOSTS[host])) == list(HOSTS[host])
+    starred = f"from {host}_moments import *; assert diagnose and linear_response"
+    assert loaded(starred, ours) == ours
+
+
 WITHOUT_HOST = """
 import importlib
 

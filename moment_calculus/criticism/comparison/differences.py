@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import wasserstein_distance
+import scipy
 
 from moment_calculus.criticism.arviz_access import (
     DIVERGING,
@@ -185,7 +185,9 @@ def _distances(
 
 
 def _each_distance(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    return np.array([wasserstein_distance(*pair) for pair in zip(ours.T, theirs.T, strict=True)])
+    return np.array(
+        [scipy.stats.wasserstein_distance(*pair) for pair in zip(ours.T, theirs.T, strict=True)]
+    )
 
 
 def _columns(draws: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from moment_calculus.criticism.calibration.calibration import calibration
 from moment_calculus.criticism.calibration.coverage import SIGNIFICANT
@@ -402,7 +402,7 @@ def check_prior_conflict(inputs: DiagnosisInputs) -> Finding:
 
 
 def _limit(chance: float, size: int) -> float:
-    return float(-ndtri(chance / 2 / size))
+    return float(-scipy.special.ndtri(chance / 2 / size))
 
 
 def _distances(inputs: DiagnosisInputs) -> dict[str, np.ndarray] | str:

@@ -16,11 +16,19 @@ from moment_calculus.functions.base import (
     normal_hermite,
     over_pairs,
 )
-from moment_calculus.numerics.arrays import TINY_VARIANCE, namespace, outer, safe_scale
+from moment_calculus.numerics.arrays import (
+    TINY_VARIANCE,
+    namespace,
+    off_diagonal_mask,
+    outer,
+    safe_scale,
+    transpose,
+)
 from moment_calculus.numerics.derivatives import elementwise, with_checkpoint
 from moment_calculus.numerics.normal import (
     LIMIT,
     cdf,
+    conditional_threshold,
     pdf,
     raw_tail_moments,
     rectifier_covariance,
@@ -156,6 +164,11 @@ def _share_above(threshold: Array) -> Array:
     return _jax_share(threshold) if is_jax_array(threshold) else cdf(threshold)
 
 
+def _as_sides(feature: Array) -> tuple[Array, Array]:
+    """Return [..., d] as rows and as columns of pairs."""
+    return feature[..., :, None], feature[..., None, :]
+
+
 @dataclass(frozen=True)
 class LeakyReLU(Activation):
     """The function max(x, αx) for a slope α < 1; every formula holds for any α.
@@ -207,6 +220,28 @@ class LeakyReLU(Activation):
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Return the exact covariance of every pair."""
         return self._pairs(rectifier_covariance, mean, variance, covariance)
+
+    def pair_partials(self, mean: Array, variance: Array, covariance: Array) -> Any:
+        """Return Cov(f′_i, f_j), Cov(f″_i, f_j)/2 and E[f′_i f′_j] by Price's theorem."""
+        scale, threshold = safe_scale(variance), _threshold(mean, variance)
+        rho = correlation(variance, covariance)
+        rho = namespace(rho).where(off_diagonal_mask(mean), rho, 0 * rho)
+        both = over_pairs(step_covariance, threshold, rho)
+        a = namespace(mean).clip(threshold, min=-LIMIT, max=LIMIT)
+        (a, b), (reach_a, reach_b) = _as_sides(a), _as_sides(_share_above(a))
+        given_a = conditional_threshold(b, a, rho)
+        share, width = _share_above(given_a), ((1 - rho) * (1 + rho)) ** 0.5
+        rise = pdf(b) * (transpose(share) - reach_a) + rho * pdf(a) * share
+        bend = width * (pdf(given_a) + given_a * share) - pdf(b) - b * reach_b
+        own, other = _as_sides(scale)
+        low, step = self.negative_slope, 1 - self.negative_slope
+        linear, square = low * step, step * step
+        density = pdf(a) / own  # of x at zero
+        return (
+            square * other * (b * both + rise) + linear * covariance * density,
+            density / 2 * (square * other * bend - linear * covariance * a / own),
+            square * (reach_a * reach_b + both) + low * low + linear * (reach_a + reach_b),
+        )
 
     def dvi_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Return the approximate covariance of every pair by [DVI]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,6 +90,10 @@ class _General:
             result = mehler(self.activation, mean, covariance, order=self.order)
         return namespace(mean).where(off_diagonal_mask(mean), result, spread[..., None])
 
+    def partials(self, mean: Array, variance: Array, covariance: Array, spread: Array) -> Any:
+        """Return :meth:`Activation.pair_partials`."""
+        return self.activation.pair_partials(mean, variance, covariance)
+
 
 def opaque_covariance(
     activation: Activation,
@@ -156,8 +161,8 @@ def compiled_covariance(
     if has_closed_pairs(activation):
         layer = _Layer(activation, COMPILED_ORDER[mean.dtype.itemsize], fallback)
     else:
-        layer = _Layer(activation, max(1, order // 2), _Layer(activation, order).compute)
-    return layer.compute(*flat).reshape(covariance.shape)
+        layer = _Layer(activation, max(1, order // 2), _Layer(activation, order))
+    return layer(*flat).reshape(covariance.shape)
 
 
 @dataclass(frozen=True)
@@ -166,14 +171,13 @@ class _Layer:
 
     activation: Activation
     order: int  # number of terms
-    # serves where the certificate does not hold; None if the series has to serve
-    # everywhere
-    fallback: Callable[..., Array] | None = None
+    # serves where the certificate does not hold, and may have ``partials``; None if the
+    # series has to serve everywhere
+    fallback: Any = None
 
-    @property
-    def compute(self) -> Callable[..., Array]:
-        """Return the differentiable function of the arrays."""
-        return with_tangent(self.value, self.tangent)
+    def __call__(self, *arrays: Array) -> Array:
+        """Return the covariances, differentiable; equal layers are traced once."""
+        return _traced_once(self)(*arrays)
 
     def value(self, *arrays: Array) -> Array:
         """Return the covariances."""
@@ -202,11 +206,33 @@ class _Layer:
         return cond(_is_certified(terms, inverse, *arrays[2:]), series, self.fallback, *arrays)
 
     def _tangent_of_rows(self, terms: Array, inverse: Array, *both: Array) -> Array:
-        series = partial(_series_tangent, terms, inverse)
+        series, arrays = partial(_series_partials, terms, inverse), both[:4]
         if self.fallback is None:
-            return series(*both)
-        chosen = _is_certified(terms, inverse, *both[2:4])
-        return cond(chosen, series, directional_derivative(self.fallback), *both)
+            return _change(series(*arrays), *both[4:])
+        chosen = _is_certified(terms, inverse, *arrays[2:])
+        if not _has_pair_partials(self.fallback):
+            along = lambda *both: _change(series(*both[:4]), *both[4:])  # noqa: E731
+            return cond(chosen, along, directional_derivative(self.fallback), *both)
+        # only what is not linear in the changes: a conditional, transposed, is two
+        return _change(cond(chosen, series, self.fallback.partials, *arrays), *both[4:])
+
+    def partials(self, *arrays: Array) -> tuple[Array, Array, Array]:
+        """Return the derivatives of the series by E x, Var x and Cov(x)."""
+        return _series_partials(*self._terms(*arrays[:2]), *arrays)
+
+
+@functools.lru_cache(maxsize=64)
+def _traced_once(layer: _Layer) -> Callable[..., Array]:
+    return with_tangent(layer.value, layer.tangent)
+
+
+def _has_pair_partials(fallback: Any) -> bool:
+    """Return whether a rule of pairs has derivatives in closed form."""
+    if not isinstance(fallback, _General):
+        return hasattr(fallback, "partials")
+    # those of a class that replaces the covariances alone belong to others
+    kinds = type(fallback.activation).__mro__
+    return "pair_partials" in vars(next(kind for kind in kinds if "pair_covariance" in vars(kind)))
 
 
 def _is_certified(terms: Array, inverse: Array, covariance: Array, spread: Array) -> Array:
@@ -229,18 +255,26 @@ def _series(
     return namespace(rho).where(off_diagonal_mask(mean), total, spread[..., None])
 
 
-def _series_tangent(terms: Array, inverse: Array, *both: Array) -> Array:
-    """Return the derivative of the series along changes of the moments."""
-    _, _, covariance, _, by_mean, by_variance, by_covariance, by_spread = both
+def _series_partials(
+    terms: Array, inverse: Array, mean: Array, variance: Array, covariance: Array, spread: Array
+) -> tuple[Array, Array, Array]:
+    """Return :meth:`Activation.pair_partials` of the series."""
     size, listed = outer(inverse, inverse), _listed(terms)
     rho, first = clipped_correlation(covariance, size), listed[:-2]
     steep = [k * g for k, g in enumerate(first, start=1)]
     shifted = [math.sqrt(k + 1) * g for k, g in enumerate(listed[1:-1], start=1)]
     bent = [math.sqrt((k + 1) * (k + 2)) / 2 * g for k, g in enumerate(listed[2:], start=1)]
     slope, bend = (rho * _sum(side, first, rho) for side in (shifted, bent))
-    side = slope * (by_mean * inverse)[..., None] + bend * (by_variance * inverse**2)[..., None]
-    change = _sum(steep, first, rho) * size * by_covariance + side + transpose(side)
-    return namespace(rho).where(off_diagonal_mask(inverse), change, by_spread[..., None])
+    first_row, second_row = inverse[..., None], (inverse**2)[..., None]
+    return slope * first_row, bend * second_row, _sum(steep, first, rho) * size
+
+
+def _change(partials: Any, mean: Array, variance: Array, covariance: Array, spread: Array) -> Array:
+    """Return the derivative along changes of the moments and of Var f(x)."""
+    by_mean, by_variance, by_covariance = partials
+    side = by_mean * mean[..., None] + by_variance * variance[..., None]
+    change = by_covariance * covariance + side + transpose(side)
+    return namespace(change).where(off_diagonal_mask(mean), change, spread[..., None])
 
 
 def _listed(terms: Array) -> list[Array]:

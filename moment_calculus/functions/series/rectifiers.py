@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.special
+import scipy
 
 from moment_calculus.numerics.arrays import Array, namespace
 from moment_calculus.numerics.derivatives import elementwise_of_statistics

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, ndtr
+import scipy
 
 from moment_calculus.numerics.arrays import Array, log1p, namespace, safe_scale
 from moment_calculus.numerics.derivatives import elementwise
@@ -37,11 +37,13 @@ def _mixture(single: bool) -> np.ndarray:
     count, steepest, ratio = (7, 1.3092, 1.3157) if single else (12, 1.6603, 1.2150)
     slopes = steepest * ratio ** -np.arange(float(count))
     x = np.linspace(-40.0, 0.0, 1001)[:, None]
-    last = ndtr(slopes[-1] * x)
-    shares = _minimax_coefficients(ndtr(slopes[:-1] * x) - last, (expit(x) - last)[:, 0])
+    last = scipy.special.ndtr(slopes[-1] * x)
+    shares = _minimax_coefficients(
+        scipy.special.ndtr(slopes[:-1] * x) - last, (scipy.special.expit(x) - last)[:, 0]
+    )
     shares = np.append(shares, 1 - shares.sum())
     x = np.linspace(-40.0, 40.0, 2001)[:, None]
-    bump = np.where(x < -30, 0.0, np.exp(-x) * np.logaddexp(0, x) - expit(-x))
+    bump = np.where(x < -30, 0.0, np.exp(-x) * np.logaddexp(0, x) - scipy.special.expit(-x))
     density = slopes * np.exp(-0.5 * (slopes * x) ** 2) / math.sqrt(2 * math.pi)
     rest = _minimax_coefficients(
         np.concatenate([density, slopes * x * density], axis=1), bump[:, 0]
