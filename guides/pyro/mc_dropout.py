@@ -200,6 +200,12 @@ class MCDropoutGuide(FixedSettings, DVIGuide):
     exactly where covariances are full; a map of more inputs, or of random ones, is taken
     as Gaussian.
 
+    Covariances are carried backward by default: masks make the units of the first layer
+    dependent, and a step of 13-50-2 then takes a fifth (Pyro) to a fiftieth (NumPyro) of
+    one with full covariances. Rare masks are no Gaussian: trained so on the set yacht with
+    a random scale of the noise, the loss is 14.9, by full covariances 19.2, by 2000 masks
+    693; trained by diagonal ones it is −243, where masks have 9097.
+
     The divergence from Normal priors N(0, λ) is ‖M‖²/(2kλ) for every masked site, k = 1 −
     p, but for a constant, as a discrete q has none. Priors of which the scale is learnt
     or random, and others than Normal ones, enter by E_q[log p], exactly.

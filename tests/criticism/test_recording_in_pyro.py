@@ -96,7 +96,7 @@ def test_masks_are_drawn_and_the_gaussian_that_matches_them_is_named():
     guide = MCDropoutGuide(p=0.7)
     torch.manual_seed(1)
     DeterministicELBO().loss(lambda x: model(x), guide, X)
-    result = moment_accuracy(model, guide, X)
+    result = moment_accuracy(model, guide, X, covariance="full")
     assert result["linear"].is_accurate
     assert result.first.operation == "tanh"
     assert "matched by a Gaussian" in result.sentence

@@ -16,6 +16,7 @@ from moment_calculus.numerics.arrays import (
     affine_squared,
     pairs_of_rows,
     row_sums,
+    shrunk,
     squared,
     squared_products,
 )
@@ -164,3 +165,17 @@ def test_second_derivatives(name):
             )
             change = (sum(slope(*ahead)) - sum(slope(*behind))) / (2 * step)
             np.testing.assert_allclose(bend, change, rtol=1e-6, atol=1e-9)
+
+
+def test_shrunk_has_a_gradient_where_variances_underflow():
+    """The variance of a unit without weights, 1e-23, squared is no number of float32."""
+    explained = np.array([1e-23, 1e-29, 0.25, 0.0], np.float32)
+    variance = explained * np.array([1 - 1e-6, 1 - 1e-6, 0.5, 1.0], np.float32)
+    leaves = [torch.tensor(part, requires_grad=True) for part in (variance, explained)]
+    factor, rest = shrunk(*leaves)
+    by_torch = torch.autograd.grad(factor.sum() + rest.sum(), leaves)
+    by_jax = jax.grad(lambda *parts: sum(map(jnp.sum, shrunk(*parts))), (0, 1))(variance, explained)
+    for ours, theirs in zip(by_torch, by_jax, strict=True):
+        assert np.isfinite(ours).all()
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    np.testing.assert_allclose(factor.detach()[2], 0.5**0.5, rtol=1e-6)

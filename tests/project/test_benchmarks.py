@@ -33,6 +33,19 @@ def test_step_time(tmp_path, monkeypatch, host, contenders):
     assert all(value > 0 for seconds in found.values() for value in seconds.values())
 
 
+def test_guides_speed(tmp_path):
+    """Guides by their defaults, in Pyro, each with its limit."""
+    import guides_speed
+
+    out = tmp_path / "time.json"
+    few = "--repeats 1 --no-compiled --only TridiagonalGuide"
+    guides_speed.main([*few.split(), "--out", str(out)])
+    (row,) = json.loads(out.read_text())["rows"]
+    assert row["ours"]["name"] == guides_speed.CHAIN
+    assert row["limit"] == 2
+    assert row["ratio"] > 0
+
+
 def test_ordinary_models(tmp_path):
     """In Pyro: in NumPyro the script keeps its process, here the worker, to one processor."""
     import ordinary_models
