@@ -252,12 +252,12 @@ def log_tilted_mean(exponent: Callable[[Array], Array], mean: Array, variance: A
     """
     # The trapezoidal rule, as in :func:`even_nodes`; the gradient flows through the points.
     xp, scale = namespace(mean), safe_scale(variance)
-    coarse = _ramp(np.arange(-REACH, REACH + 1), mean) + 0 * mean
+    coarse = _ramp(range(-int(REACH), int(REACH) + 1), mean) + 0 * mean
     seen = stop_gradient(exponent(stop_gradient(mean + scale * coarse))) - 0.5 * coarse**2
     counts = seen > xp.max(seen, axis=0) - DROP
     low = xp.min(xp.where(counts, coarse, REACH), axis=0) - 1
     step = (xp.max(xp.where(counts, coarse, -REACH), axis=0) + 1 - low) / (TILTED - 1)
-    places = low + step * _ramp(np.arange(TILTED), mean)
+    places = low + step * _ramp(range(TILTED), mean)
     weights = step * xp.exp(-0.5 * places**2) / math.sqrt(2 * math.pi)
     mass = xp.log(xp.sum(weights, axis=0))
     whole = (low < -WHOLE) & (places[-1] > WHOLE)  # then only its rounding is not zero
