@@ -20,6 +20,7 @@ from typing import Any
 import hosts
 import models
 from net_speed_rows import Row, as_json, compared, exceeded, timed
+from plain_dropout import plain_dropout
 from timing import COMPILED, REFERENCE, Step
 
 SCANNED, SIZES, DROPPED = 50, (13, 50, 2), 0.1
@@ -64,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
 def rows(host: ModuleType, repeats: int, compiled: bool, only: str) -> Iterator[Row]:
     """Contenders of which the names contain ``only``, beside their references; prints each."""
     data = host.normal(0, 64, SIZES[0]), host.normal(1, 64)
-    steps = {PLAIN: host.plain_dropout(SCANNED, SIZES, DROPPED, data)[0]}
+    steps = {PLAIN: plain_dropout(host, SCANNED, SIZES, DROPPED, data)}
     small, deep = (
         models.two_heads(host, host.network(sizes)) for sizes in (SIZES, (13, 50, 50, 2))
     )

@@ -15,8 +15,6 @@ import jax.numpy as np
 import numpy
 import numpyro
 import numpyro.distributions
-import optax
-from flax import linen as nn
 from models import convolutional, perceptron, standard
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, autoguide
 from numpyro.infer.elbo import ELBO
@@ -217,34 +215,6 @@ def _plain(outputs: Callable, data: tuple) -> tuple[Step, float]:
     scale = 0.05  # of a usual initialisation
     parameters = {name: scale * site["value"] for name, site in sites.items()}
     return timed(jax.value_and_grad(loss), parameters, *data)
-
-
-def plain_dropout(
-    count: int, sizes: tuple[int, ...], rate: float, data: tuple
-) -> tuple[Step, float]:
-    """So many updates in a scan of a network with dropout of inputs and units, and two heads."""
-    _, units, outputs = sizes
-    dropout = partial(nn.Dropout, rate, deterministic=False)
-    net = nn.Sequential([dropout(), nn.Dense(units), nn.relu, dropout(), nn.Dense(outputs)])
-    start = net.init({"params": jax.random.key(0), "dropout": jax.random.key(1)}, data[0])
-    adam = optax.adam(1e-3)
-
-    def loss(params: Any, key: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-        mean, log_variance = np.moveaxis(net.apply(params, x, rngs={"dropout": key}), -1, 0)
-        density = numpyro.distributions.Normal(mean, np.exp(0.5 * log_variance)).log_prob(y)
-        decay = sum(np.sum(part**2) for part in jax.tree.leaves(params))
-        return 0.5 * decay - np.sum(density)
-
-    def run(state: Any, x: jax.Array, y: jax.Array) -> Any:
-        def update(now: Any, _: None) -> tuple[Any, jax.Array]:
-            (params, moments, key), draw = now, jax.random.split(now[2])[0]
-            value, slope = jax.value_and_grad(loss)(params, draw, x, y)
-            change, moments = adam.update(slope, moments, params)
-            return (optax.apply_updates(params, change), moments, jax.random.split(key)[1]), value
-
-        return jax.lax.scan(update, state, length=count)
-
-    return timed(run, (start, adam.init(start), jax.random.key(0)), *data)
 
 
 def timed(function: Callable, *arguments: Any) -> tuple[Step, float]:

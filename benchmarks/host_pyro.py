@@ -244,24 +244,6 @@ def _plain(layers: list[nn.Module], data: tuple) -> tuple[Step, float]:
     return step, 0.0
 
 
-def plain_dropout(
-    count: int, sizes: tuple[int, ...], rate: float, data: tuple
-) -> tuple[Step, float]:
-    """A loss with its gradients of a network with dropout of inputs and units, and two heads."""
-    inputs, units, outputs = sizes
-    parts = nn.Dropout(rate), nn.Linear(inputs, units), nn.ReLU()
-    net, (x, y) = nn.Sequential(*parts, nn.Dropout(rate), nn.Linear(units, outputs)), data
-
-    def step() -> None:
-        net.zero_grad()
-        mean, log_variance = net(x).unbind(-1)
-        density = torch.distributions.Normal(mean, torch.exp(0.5 * log_variance)).log_prob(y)
-        decay = sum(part.square().sum() for part in net.parameters())
-        (0.5 * decay - density.sum()).backward()
-
-    return step, 0.0
-
-
 def timed(function: Callable, *arguments: Any) -> tuple[Step, float]:
     """Nothing is compiled."""
     return partial(function, *arguments), 0.0

@@ -304,8 +304,8 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
     """Return (1/a) log E_q[N(value; f, scale)ᵃ]: the log predictive density for ``power`` a = 1.
 
     Exact for a certain scale s: (log N(y; m, v + s²/a) + ½ (1 − a) log 2πs² − ½ log a) /
-    a, written without cancellation for small a. Quadrature over a random scale, and over
-    a location that is a function of a Gaussian.
+    a, written without cancellation for small a. Quadrature over a random scale (error: see
+    :func:`.log_tilted_mean`), and over a location that is a function of a Gaussian.
     """
     if is_not_gaussian(loc):
         check_positive(scale)
