@@ -59,6 +59,22 @@ def test_ordinary_models(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("host", "count"), [("pyro", 3), ("numpyro", 3)])
+def test_first_steps(tmp_path, host, count):
+    """One import, and in Pyro a compiled and an eager step, in NumPyro two of one hidden layer."""
+    import first_steps
+
+    out = tmp_path / "first.json"
+    first_steps.main(f"--host {host} --repeats 1 --depths 1 --out {out}".split())
+    found = json.loads(out.read_text())
+    assert len(found["rows"]) == count
+    assert found["rows"][0]["ratio"] > 1  # the package imports its host
+    assert all(row["ratio"] > 0 for row in found["rows"])
+    assert len(found["instructions"]) == (2 if host == "numpyro" else 0)
+    assert len(found["load"]) == 2
+
+
+@pytest.mark.slow
 def test_peak_memory(tmp_path):
     """The covariances are in it, and the network of the benchmark keeps to its limit."""
     import peak_memory
