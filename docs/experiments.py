@@ -16,7 +16,7 @@ import experiments_covariance
 import experiments_pruning
 import experiments_vbp
 import numpy as np
-from experiments_peers import beside_nuts, scored, versions
+from experiments_peers import beside_nuts, scored, uci, uci_gains, versions
 from how_fast import table
 from scipy.stats import chisquare
 
@@ -267,6 +267,8 @@ TABLES = {
     "peers, regression": lambda: beside_nuts(read("peers")),
     "peers, network": lambda: scored(read("peers")["tasks"]["network"]),
     "peers, versions": lambda: versions(read("peers")),
+    "peers, UCI": lambda: uci(read("peers_uci")),
+    "peers, UCI gains": lambda: uci_gains(read("peers_uci")),
     "dropout, scores": dropout_scores,
     "dropout, differences": dropout_gains,
     "dropout, attacks": attacks,

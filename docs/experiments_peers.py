@@ -1,4 +1,4 @@
-"""The tables of other tools beside the library, from what benchmarks/peers.py wrote."""
+"""Tables of other tools beside the library, of benchmarks/peers.py and peers_uci.py."""
 
 from __future__ import annotations
 
@@ -40,3 +40,44 @@ def versions(results: dict[str, Any]) -> str:
     """Of the packages, and the number of processors."""
     rows = [*results["versions"].items(), ("processors", str(results["cores"]))]
     return table(["package", "version"], rows)
+
+
+def uci(results: dict[str, Any]) -> str:
+    """Mean test log-likelihoods, and seconds once warm; splits where they are not all."""
+    sets = results["sets"]
+    most = max(len(found["seconds"]) for one in sets.values() for found in one.values())
+    names = list(dict.fromkeys(name for found in sets.values() for name in found))
+    rows = [[name, *(_cell(found.get(name), most) for found in sets.values())] for name in names]
+    return table(["", *sets], rows)
+
+
+def _cell(found: dict[str, list[float]] | None, most: int) -> str:
+    if found is None:
+        return ""
+    splits = len(found["seconds"])
+    of = "" if splits == most else f", {splits} of {most}"
+    seconds = np.mean(found["seconds"][1:] or found["seconds"])
+    scores = np.asarray(found["log_likelihood"])
+    of += ", diverged once" * int((~np.isfinite(scores)).sum())
+    return f"{scores[np.isfinite(scores)].mean():.2f} ({seconds:.1f} s{of})"
+
+
+def uci_gains(results: dict[str, Any], ours: str = "this library, NumPyro") -> str:
+    """Log-likelihood of the library less that of another tool, with its standard error."""
+    sets = results["sets"]
+    names = list(dict.fromkeys(name for found in sets.values() for name in found if name != ours))
+    rows = [
+        [name, *(_gain(found[ours], found.get(name)) for found in sets.values())] for name in names
+    ]
+    return table([f"{ours}, less", *sets], rows)
+
+
+def _gain(ours: dict[str, list[float]], other: dict[str, list[float]] | None) -> str:
+    if other is None:
+        return ""
+    gaps = np.array(
+        [a - b for a, b in zip(*(one["log_likelihood"] for one in (ours, other)), strict=False)]
+    )
+    gaps = gaps[np.isfinite(gaps)]
+    error = f" ± {gaps.std(ddof=1) / len(gaps) ** 0.5:.2f}" if len(gaps) > 1 else " (one split)"
+    return f"{gaps.mean():+.2f}{error}"

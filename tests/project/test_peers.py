@@ -52,6 +52,49 @@ def test_training_ends_where_the_loss_is_flat(peers):
     assert len(list(losses)) == 7 * peers.BLOCK
 
 
+@pytest.fixture
+def uci(peers):
+    import peers_uci
+
+    return peers_uci
+
+
+def test_contenders_of_the_uci_sets_are_functions_of_these_files(uci):
+    for where in uci.CONTENDERS.values():
+        module, function = where.split(".")
+        text = (ROOT / "benchmarks" / f"{module}.py").read_text(encoding="utf-8")
+        assert function in [part.name for part in ast.parse(text).body if hasattr(part, "name")]
+
+
+def _found(uci, ours, rival, seconds=1.0):
+    """All contenders on one set: three splits of each."""
+    scores = dict.fromkeys(uci.CONTENDERS, rival) | dict.fromkeys(uci.OURS, ours)
+    found = {name: {"log_likelihood": s, "seconds": [9.0, 1.0, 1.0]} for name, s in scores.items()}
+    for name in uci.OURS:
+        found[name]["seconds"] = [9.0, seconds, seconds]
+    return {"yacht": found}
+
+
+def test_the_check_of_the_uci_sets_can_fail(uci):
+    below = [0.9, 1.9, 2.9]
+    assert uci.failures(_found(uci, [1.0, 2.0, 3.0], [1.0, 2.0, 3.0])) == []
+    assert uci.failures(_found(uci, [0.5, 2.6, 2.8], [1.0, 2.0, 3.0])) == []  # within the error
+    assert len(uci.failures(_found(uci, below, [1.0, 2.0, 3.0]))) == len(uci.OURS) * len(uci.RIVALS)
+    assert len(uci.failures(_found(uci, [1.0, 2.0, 3.0], [1.0, 2.0, 3.0], seconds=1.6))) == len(
+        uci.OURS
+    )
+    assert len(uci.failures(_found(uci, [9.0], [1.0]))) == len(uci.OURS) * len(
+        uci.RIVALS
+    )  # no error of one
+
+
+def test_a_mixture_of_normals(uci):
+    data = uci.Split(*(np.zeros(0),) * 3, np.array([0.5]), 1.0)
+    found = uci.mixture(1.0, data, np.array([[0.0], [1.0]]), np.array([[1.0], [2.0]]))
+    expected = [np.exp(-0.125), np.exp(-0.03125) / 2]
+    np.testing.assert_allclose(np.exp(found.log_density), np.mean(expected) / np.sqrt(2 * np.pi))
+
+
 @pytest.mark.slow
 def test_this_library_is_calibrated_on_the_regression(peers):
     import peers_pyro
