@@ -13,10 +13,11 @@ from typing import Any
 
 import experiments_convolutional
 import experiments_covariance
+import experiments_peers
 import experiments_pruning
 import experiments_vbp
 import numpy as np
-from experiments_peers import beside_nuts, scored, uci, uci_gains, versions
+from experiments_peers import beside_nuts, scored, versions
 from how_fast import table
 from scipy.stats import chisquare
 
@@ -267,8 +268,6 @@ TABLES = {
     "peers, regression": lambda: beside_nuts(read("peers")),
     "peers, network": lambda: scored(read("peers")["tasks"]["network"]),
     "peers, versions": lambda: versions(read("peers")),
-    "peers, UCI": lambda: uci(read("peers_uci")),
-    "peers, UCI gains": lambda: uci_gains(read("peers_uci")),
     "dropout, scores": dropout_scores,
     "dropout, differences": dropout_gains,
     "dropout, attacks": attacks,
@@ -287,7 +286,9 @@ TABLES = {
     "GPU, times": gpu_times,
 }
 _OTHERS = experiments_covariance, experiments_convolutional, experiments_pruning, experiments_vbp
-for _title, _make in (row for module in _OTHERS for row in module.TABLES.items()):
+for _title, _make in (
+    row for module in (*_OTHERS, experiments_peers) for row in module.TABLES.items()
+):
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))
 
 

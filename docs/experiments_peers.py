@@ -81,3 +81,9 @@ def _gain(ours: dict[str, list[float]], other: dict[str, list[float]] | None) ->
     gaps = gaps[np.isfinite(gaps)]
     error = f" ± {gaps.std(ddof=1) / len(gaps) ** 0.5:.2f}" if len(gaps) > 1 else " (one split)"
     return f"{gaps.mean():+.2f}{error}"
+
+
+TABLES = {
+    "peers, UCI": lambda read: uci(read("peers_uci")),
+    "peers, UCI gains": lambda read: uci_gains(read("peers_uci")),
+}
