@@ -33,10 +33,14 @@ HEAD = 65_536  # b is constant after so many: to 1e-12 for |ρ| < ½ − 1e-8, e
 
 def geometric_ratio(correlation: Array) -> Array:
     """Return the s in (−1, 1) with ρ = s/(1 + s²), for ρ in (−½, ½)."""
+    return 2 * correlation / (1 + namespace(correlation).sqrt(_definiteness(correlation)))
+
+
+def _definiteness(correlation: Array) -> Array:
+    """Return 1 − 4ρ², kept so far above zero that |s| stays below one."""
     xp = namespace(correlation)
     eps = float(xp.finfo(correlation.dtype).eps)
-    rest = xp.clip(1 - 4 * correlation * correlation, min=4 * eps)  # |s| stays below one
-    return 2 * correlation / (1 + xp.sqrt(rest))
+    return xp.clip(1 - 4 * correlation * correlation, min=4 * eps)
 
 
 def bound(size: int) -> float:
@@ -98,15 +102,12 @@ def _padded(head: Array, size: int) -> Array:
 
 def log_determinant(size: int, correlation: Array) -> Array:
     """Return log |R| ≤ 0 of the correlation matrix of n = size elements."""
-    xp, (low, high), s = (
-        namespace(correlation),
-        _clip_below_and_above(correlation),
-        geometric_ratio(correlation),
-    )
-    power = _powers(size + 2, low)[-1] if size < BLOCK else xp.zeros_like(low)
-    small = (1 - power) / (1 - low)
-    large = xp.expm1((size + 1) * xp.log(high)) / xp.expm1(xp.log(high))
-    return xp.log(xp.where(s * s < 0.5, small, large)) - size * xp.log1p(s * s)
+    # The eigenvalues are 1 ± 2ρ cos θ, and 1 if n is odd, for θ = kπ/(n + 1), k ≤ n/2. Each pair
+    # multiplies to 1 − 4ρ² cos² θ, written so that nothing cancels where ρ is near ½.
+    xp = namespace(correlation)
+    sines = np.sin(np.arange(1, size // 2 + 1) * math.pi / (size + 1)) ** 2
+    rest = _definiteness(correlation)
+    return xp.sum(xp.log(rest + (1 - rest) * constants(sines, correlation)))
 
 
 def log_density(value: Array, loc: Array, scale: Array, correlation: Array) -> Array:
