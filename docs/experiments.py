@@ -17,7 +17,6 @@ import experiments_peers
 import experiments_pruning
 import experiments_vbp
 import numpy as np
-from experiments_peers import beside_nuts, scored, versions
 from how_fast import table
 from scipy.stats import chisquare
 
@@ -265,9 +264,6 @@ def gpu_times() -> str:
 
 
 TABLES = {
-    "peers, regression": lambda: beside_nuts(read("peers")),
-    "peers, network": lambda: scored(read("peers")["tasks"]["network"]),
-    "peers, versions": lambda: versions(read("peers")),
     "dropout, scores": dropout_scores,
     "dropout, differences": dropout_gains,
     "dropout, attacks": attacks,

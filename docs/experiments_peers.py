@@ -84,6 +84,9 @@ def _gain(ours: dict[str, list[float]], other: dict[str, list[float]] | None) ->
 
 
 TABLES = {
+    "peers, regression": lambda read: beside_nuts(read("peers")),
+    "peers, network": lambda read: scored(read("peers")["tasks"]["network"]),
+    "peers, versions": lambda read: versions(read("peers")),
     "peers, UCI": lambda read: uci(read("peers_uci")),
     "peers, UCI gains": lambda read: uci_gains(read("peers_uci")),
 }
