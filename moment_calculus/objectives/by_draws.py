@@ -135,7 +135,7 @@ def check_loss(fit: Fit, objective: Any, source: AllData, evaluations: Evaluatio
     again = [evaluations.loss(next(_batches(source)), next(call_counter)) for _ in range(2)]
     if not math.isclose(*again, rel_tol=1e-5):
         return ByDraws(note="not run: the model draws subsamples, of which every loss has its own")
-    return result._replace(note=remedies(objective.propagation))
+    return result._replace(note=remedies(objective.propagation.of_guide(fit.guide)))
 
 
 def _run_looks(
