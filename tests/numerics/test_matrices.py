@@ -179,3 +179,21 @@ def test_shrunk_has_a_gradient_where_variances_underflow():
         assert np.isfinite(ours).all()
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
     np.testing.assert_allclose(factor.detach()[2], 0.5**0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("needs_rows", [False, True])
+def test_large_squares_in_torch(needs_rows):
+    """Blocks have the value, the gradient and the second derivatives of one array."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(LARGE * BLOCK, 3, generator=random, dtype=torch.float64)
+    vector = torch.randn(3, generator=random, dtype=torch.float64, requires_grad=True)
+    leaves = [vector, x.requires_grad_()] if needs_rows else [vector]
+    results = []
+    for function in (squared_products, lambda x, vector: (x * x) @ vector):
+        loss = function(x, vector).square().mean()
+        first = torch.autograd.grad(loss, leaves, retain_graph=True)
+        again = torch.autograd.grad(loss, leaves, create_graph=True)
+        second = torch.autograd.grad(sum(part.square().sum() for part in again), leaves)
+        results.append((loss, *first, *second))
+    for ours, other in zip(*results, strict=True):
+        torch.testing.assert_close(ours, other)

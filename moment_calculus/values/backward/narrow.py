@@ -53,10 +53,8 @@ def _times(
     terms = hermite(len(orders))
     scale, rows, spread = inputs.standardised(safe_scale(base.variance))
     powers = _Powers(rows), _Powers(spread)
-    for order, products in enumerate(orders, start=1):
+    for order, products in enumerate(orders[1:], start=2):
         by_unit, by_input = (power.next(products) for power in powers)
-        if order == 1:
-            continue
         weight = terms[order - 1] * scale**order
         counts = by_input * constants(products.counts, by_input)
         total = total + weight * (((cotangent * weight) @ by_unit * counts) @ by_unit.mT)
@@ -98,10 +96,10 @@ class _Products:
 
 
 class _Powers:
-    """Products of the entries of rows, order after order."""
+    """Products of the entries of rows, order after order from the first on."""
 
     def __init__(self, rows: Array) -> None:
-        self.rows, self.products = rows, namespace(rows).ones_like(rows[..., :1])
+        self.rows = self.products = rows
 
     def next(self, products: _Products) -> Array:
         """Return the products of one order more."""
