@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -29,7 +30,8 @@ PLAIN = "a plain network with dropout"
 DROPOUT, CHAIN = "MCDropoutGuide", "TridiagonalGuide"
 DIAGONAL, FULL = ", diagonal", ", full"
 DENSE = "DVIGuide, 13-50-50-2, full"  # its second layer is dense, as the first one of dropout is
-ENERGY = "BBAlphaELBO"
+ENERGY, LARGE = "BBAlphaELBO", "13-50-50-2, batch 1024"
+LARGE_DIAGONAL, LARGE_REFERENCE = f"DVIGuide, {LARGE}", f"AutoNormal, {LARGE}"
 DRAWN = {count: f"DVIGuide, sampled, K = {count}" for count in (1, 10)}
 BESIDE_PLAIN = {
     "pyro": {
@@ -71,19 +73,35 @@ def rows(host: ModuleType, repeats: int, compiled: bool, only: str) -> Iterator[
     )
     pairs = {REFERENCE: models.reference(host, REFERENCE), **contenders(host, compiled)}
     for name, pair in pairs.items():
-        if only in name or name in (REFERENCE, DENSE):
+        dense = name == DENSE and only in DROPOUT + FULL
+        if only in name or name == REFERENCE or dense:
             steps[name] = step_of(host, pair, deep if name == DENSE else small, data)
     found = timed(steps, repeats)
+    if host.NAME == "NumPyro" and only in LARGE_DIAGONAL:
+        found |= timed(large(host), repeats)
     name = host.NAME.lower()
-    for reference, limits in (
-        (PLAIN, BESIDE_PLAIN[name]),
-        (DENSE, BESIDE_DENSE),
-        (REFERENCE, BESIDE_SAMPLED[name]),
-    ):
+    groups = (
+        (WHAT, PLAIN, BESIDE_PLAIN[name]),
+        (WHAT, DENSE, BESIDE_DENSE),
+        (WHAT, REFERENCE, BESIDE_SAMPLED[name]),
+        (LARGE, LARGE_REFERENCE, {LARGE_DIAGONAL: 1.3}),
+    )
+    for what, reference, limits in groups:
         beside = {other: found[other] for other in (reference, *limits) if other in found}
-        for row in compared(f"{WHAT}, beside {reference}", host.BY, beside, limits):
-            print(row, flush=True)
-            yield row
+        if reference in beside:
+            for row in compared(f"{what}, beside {reference}", host.BY, beside, limits):
+                print(row, flush=True)
+                yield row
+
+
+def large(host: ModuleType) -> dict[str, Step]:
+    """A step of a large batch by diagonal covariance, and by one draw of the weights."""
+    data = host.normal(0, 1024, SIZES[0]), host.normal(1, 1024)
+    model = models.two_heads(host, host.network((13, 50, 50, 2)))
+    elbo, guide = models.reference(host, REFERENCE)
+    start = partial(guide, init_loc_fn=host.infer.init_to_median)  # scales overflow at others
+    pairs = {LARGE_REFERENCE: (elbo, start), LARGE_DIAGONAL: models.closed_form(host, "diagonal")}
+    return {name: step_of(host, pair, model, data) for name, pair in pairs.items()}
 
 
 def contenders(host: ModuleType, compiled: bool) -> dict[str, tuple[Any, Callable]]:
