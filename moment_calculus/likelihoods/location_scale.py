@@ -7,10 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
-from moment_calculus.functions.base import Rescaled
-from moment_calculus.functions.combinators import Scaled
-from moment_calculus.functions.families.elementary import Exp, capped_exp, infinite_where_capped
-from moment_calculus.functions.families.named import Softplus, log_1p_exp
+from moment_calculus.functions.families.elementary import capped_exp, infinite_where_capped
+from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.log_square import expected_log1p_square
 from moment_calculus.functions.table import activation
 from moment_calculus.likelihoods.drivers import NESTED, conditional, is_not_gaussian, points_of
@@ -32,18 +30,12 @@ from moment_calculus.numerics.arrays import (
     to_float64,
 )
 from moment_calculus.numerics.execution import known_all_false
-from moment_calculus.numerics.quadrature import (
-    even_rule,
-    log_mean_exp,
-    log_tilted_mean,
-    rule_on_trial,
-)
+from moment_calculus.numerics.quadrature import even_rule, log_mean_exp
 from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.sums import aligned, subtract
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift, shape_of
 from moment_calculus.operations.shapes.reshaping import broadcast
 from moment_calculus.values import Deferred, Gaussian, elementwise_covariance
-from moment_calculus.values.ancestry import branches_of
 from moment_calculus.values.spread import broadcast_shape, overlap
 
 SMALL_SCALE_SHARE = 1e-9  # share of an expectation that may come from scales close to zero
@@ -304,8 +296,8 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
     """Return (1/a) log E_q[N(value; f, scale)ᵃ]: the log predictive density for ``power`` a = 1.
 
     Exact for a certain scale s: (log N(y; m, v + s²/a) + ½ (1 − a) log 2πs² − ½ log a) /
-    a, written without cancellation for small a. Quadrature over a random scale (error: see
-    :func:`.log_tilted_mean`), and over a location that is a function of a Gaussian.
+    a, written without cancellation for small a. Quadrature over a random scale, and over
+    a location that is a function of a Gaussian.
     """
     if is_not_gaussian(loc):
         check_positive(scale)
@@ -324,28 +316,12 @@ def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
     shape = broadcast_shape(tuple(residual.shape), scale.shape, shape_of(power))
     scale = broadcast(scale, shape)
     driver = scale.base
-    residual = broadcast(residual, shape) if is_value(residual) else residual
-
-    def exponent(points: Array) -> Array:
-        mean, variance = residual, 0.0
-        if is_value(residual):
-            mean, variance = conditional(residual, driver, points)
-        return power * _log_power_mean(mean, variance, scale(points), power)
-
-    if _is_smooth(scale.function) and branches_of(driver) is None and rule_on_trial() is None:
-        moments = to_float64(driver.mean), to_float64(driver.variance)
-        result = log_tilted_mean(exponent, *moments)
-    else:
-        points, weights = points_of(driver, scale.function.knots)
-        result = log_mean_exp(exponent(points), weights)
-    return cast_clipped(result / power, driver.mean)
-
-
-def _is_smooth(function: Any) -> bool:
-    """Tell if a function is an exponential or a softplus of an affine map, but for its own."""
-    while isinstance(function, Scaled | Rescaled):
-        function = function.inner if isinstance(function, Scaled) else function.activation
-    return isinstance(function, Exp | Softplus)
+    points, weights = points_of(driver, scale.function.knots)
+    mean, variance = residual, 0.0
+    if is_value(residual):
+        mean, variance = conditional(broadcast(residual, shape), driver, points)
+    terms = power * _log_power_mean(mean, variance, scale(points), power)
+    return cast_clipped(log_mean_exp(terms, weights) / power, driver.mean)
 
 
 def _log_power_mean(residual: Array, variance: Any, scale: Any, power: Any) -> Array:

@@ -38,9 +38,6 @@ POINTS = 10
 # Counts of evenly spaced points to try, and how many standard deviations they reach: both
 # grow, so that a tail that is cut off shows as a change.
 EVEN_RULES = (24, 6.5), (36, 8.5), (56, 10.5), (112, 12.5)
-TILTED = 48  # points of :func:`log_tilted_mean`
-WHOLE = 6.5  # standard deviations within which a Gaussian has its mass, but for 1e-10
-DROP = 32.0  # below its peak, where the logarithm of a density no longer counts
 FEWEST_COMPILED = 36  # points in JAX, some of weight zero: it compiles every shape anew
 
 
@@ -242,25 +239,3 @@ def log_mean_exp(exponents: Array, weights: Array, axes: int = 1) -> Array:
     for _ in places:
         wide = logsumexp(wide, axis=0)
     return xp.where(moderate, small, wide)
-
-
-def log_tilted_mean(exponent: Callable[[Array], Array], mean: Array, variance: Array) -> Array:
-    """Return log E[e^g(x)] of x ~ N(mean, variance), for smooth g, relatively accurate for small g.
-
-    Few evenly spaced points, where e^g(x) N(x; mean, variance) has its mass: g is first read at
-    every standard deviation. Measured relative error of powers of a Normal density, of which
-    the logarithm of the scale is x: 1e-9, 2e-5 and 3e-4 at standard deviations of 1, 2 and 3.
-    """
-    # The trapezoidal rule, as in :func:`even_nodes`; the gradient flows through the points.
-    xp, scale = namespace(mean), safe_scale(variance)
-    coarse = _ramp(range(-int(REACH), int(REACH) + 1), mean) + 0 * mean
-    seen = stop_gradient(exponent(stop_gradient(mean + scale * coarse))) - 0.5 * coarse**2
-    counts = seen > xp.max(seen, axis=0) - DROP
-    low = xp.min(xp.where(counts, coarse, REACH), axis=0) - 1
-    step = (xp.max(xp.where(counts, coarse, -REACH), axis=0) + 1 - low) / (TILTED - 1)
-    places = low + step * _ramp(range(TILTED), mean)
-    weights = step * xp.exp(-0.5 * places**2) / math.sqrt(2 * math.pi)
-    mass = xp.log(xp.sum(weights, axis=0))
-    whole = (low < -WHOLE) & (places[-1] > WHOLE)  # then only its rounding is not zero
-    result = log_mean_exp(exponent(mean + scale * places), weights)
-    return result + xp.where(whole, xp.zeros_like(mass), mass)
