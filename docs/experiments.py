@@ -281,10 +281,9 @@ TABLES = {
     "GPU, differences": gpu_differences,
     "GPU, times": gpu_times,
 }
-_OTHERS = experiments_covariance, experiments_convolutional, experiments_pruning, experiments_vbp
-for _title, _make in (
-    row for module in (*_OTHERS, experiments_peers) for row in module.TABLES.items()
-):
+_OTHERS = experiments_convolutional, experiments_covariance, experiments_peers
+_OTHERS += experiments_pruning, experiments_vbp
+for _title, _make in (row for module in _OTHERS for row in module.TABLES.items()):
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))
 
 

@@ -63,6 +63,8 @@ class DVIGuide(AutoGuide):
     model: Callable | None
     scale_constraint = scale_positive
 
+    default_covariance = "full"  # what objectives and predictions carry, unless told
+
     @with_known_options
     def __init__(
         self,

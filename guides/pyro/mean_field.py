@@ -216,6 +216,8 @@ class DVIGuide(AutoGuide):
         >>> guide = DVIGuide(init_scale=0.02)
     """
 
+    default_covariance = "full"  # what objectives and predictions carry, unless told
+
     @with_known_options
     def __init__(
         self,
