@@ -21,8 +21,8 @@ SCALES = np.array([1e4, 1.0, 1e-4])
 FACTOR = rng.normal(size=(3, 3))
 PRECISION = (FACTOR @ FACTOR.T + np.eye(3)) / np.outer(SCALES, SCALES)
 OWN = np.diag(PRECISION)
-FLOW = SimpleNamespace(covariance="full", categorical="points")
-OBJECTIVE = SimpleNamespace(alpha=0.0, propagation=FLOW)
+FULL = SimpleNamespace(covariance="full", categorical="points")
+OBJECTIVE = SimpleNamespace(alpha=0.0, propagation=SimpleNamespace(of_guide=lambda guide: FULL))
 START = np.concatenate([np.zeros(3), np.full(3, -3.0)])
 
 
@@ -244,7 +244,7 @@ def test_looks_are_pooled_before_the_bias_is_taken_out():
 @pytest.mark.parametrize(("bias", "share_off"), [(0.0, 0.0), (0.025, 1.0)])
 def test_particles_are_added_until_they_tell_one_per_cent(bias, share_off):
     """By 32 of them three standard errors are 3 % here."""
-    fit = SimpleNamespace(seconds={"fitting": 100.0}, loss=100.0)
+    fit = SimpleNamespace(guide=None, seconds={"fitting": 100.0}, loss=100.0)
     rng, found = np.random.default_rng(0), []
 
     def particles(data, count, turn):
@@ -266,7 +266,8 @@ def test_a_mean_that_does_not_settle_contradicts_a_smaller_loss(shape, is_off):
     The closed form is what nine draws in ten have; with a shape of 0.4 it is the mean.
     """
     rng, found = np.random.default_rng(0), []
-    fit = SimpleNamespace(seconds={"fitting": 100.0}, loss=5.0 if is_off else 1 / (1 - shape))
+    loss = 5.0 if is_off else 1 / (1 - shape)
+    fit = SimpleNamespace(guide=None, seconds={"fitting": 100.0}, loss=loss)
 
     def particles(data, count, turn):
         return np.zeros((count, 1)), -((1 - rng.random(count)) ** -shape), np.ones(count)
