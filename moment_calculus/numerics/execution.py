@@ -174,6 +174,21 @@ def checkpointed_rows(function: Callable[..., Array], size: int) -> Callable[...
     return cut if jax.default_backend() == "cpu" and jax.device_count() == 1 else checkpointed
 
 
+def divided(terms: Sequence[Array], numbers: Sequence[float]) -> Sequence[Array]:
+    """Return terms, such as :func:`scan` gives, over one number each; in JAX as one array."""
+    if not array_api_compat.is_jax_array(terms):
+        return [term / number for term, number in zip(terms, numbers, strict=True)]
+    column = np.reshape(numbers, (-1, *(1,) * (terms.ndim - 1)))  # type: ignore[attr-defined]
+    return terms / constants(column, terms)
+
+
+def preceded(first: Array, terms: Sequence[Array]) -> Sequence[Array]:
+    """Return a term and others; in JAX as one array, which takes less time to compile."""
+    if not array_api_compat.is_jax_array(terms):
+        return [first, *terms]
+    return namespace(first).concat([first[None], terms])
+
+
 def while_loop(condition: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
     """Apply ``step`` while ``condition`` holds, in traced programs of JAX in a compiled loop."""
     # A compiled loop would be compiled anew by each call, which takes longer than it runs.

@@ -25,6 +25,7 @@ from moment_calculus.numerics.arrays import (
     transpose,
 )
 from moment_calculus.numerics.derivatives import elementwise, with_checkpoint
+from moment_calculus.numerics.execution import divided, preceded
 from moment_calculus.numerics.normal import (
     LIMIT,
     cdf,
@@ -211,11 +212,9 @@ class LeakyReLU(Activation):
         """Return g_1 = σ E[f′] and g_n = (1 − α) σ (−1)ⁿ He_{n−2}(a) φ(a) / √n! with a = μ/σ."""
         scale, threshold = safe_scale(variance), _threshold(mean, variance)
         jump = (1 - self.negative_slope) * scale * pdf(threshold)
-        curved = [
-            (-1) ** n * term / math.sqrt(n * (n - 1))
-            for n, term in enumerate(normal_hermite(threshold, jump, order - 1), start=2)
-        ]
-        return [scale * self.gain(mean, variance), *curved]
+        numbers = [(-1) ** n * math.sqrt(n * (n - 1)) for n in range(2, order + 1)]
+        curved = divided(normal_hermite(threshold, jump, order - 1), numbers)
+        return preceded(scale * self.gain(mean, variance), curved)
 
     def pair_covariance(self, mean: Array, variance: Array, covariance: Array) -> Array:
         """Return the exact covariance of every pair."""

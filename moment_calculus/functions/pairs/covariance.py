@@ -192,7 +192,7 @@ class _Layer:
     def _terms(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return the coefficients [rows, order + 2, d], computed once, and 1/σ."""
         coefficients = self.activation.hermite(mean, variance, self.order + 2)
-        stacked = namespace(mean).stack(list(coefficients), axis=-2)
+        stacked = namespace(mean).stack(coefficients, axis=-2)
         return optimization_barrier(stacked, 1 / safe_scale(variance))
 
     def _by_rows(self, function: Callable[..., Array]) -> Callable[..., Array]:
