@@ -21,7 +21,7 @@ import array_api_compat
 import numpy as np
 
 from moment_calculus.numerics.arrays import Array, namespace, outer, safe_scale
-from moment_calculus.numerics.execution import scan
+from moment_calculus.numerics.execution import elements, scan
 from moment_calculus.numerics.normal import LIMIT
 
 Moments = tuple[Array, Array]
@@ -265,12 +265,12 @@ def clipped_correlation(covariance: Array, inverse: Array) -> Array:
 
 
 @functools.cache
-def _upper_triangle(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows and columns above the diagonal, and each entry's place among them."""
+def _upper_triangle(size: int) -> tuple[np.ndarray, ...]:
+    """Return rows, columns and places above the diagonal, and each entry's number among them."""
     rows, columns = np.triu_indices(size, 1)
-    place = np.zeros((size, size), dtype=np.int64)
-    place[rows, columns] = place[columns, rows] = np.arange(rows.size)
-    return rows, columns, place.ravel()
+    number = np.zeros((size, size), dtype=np.int64)
+    number[rows, columns] = number[columns, rows] = np.arange(rows.size)
+    return rows, columns, rows * size + columns, number.ravel()
 
 
 def over_pairs(function: Any, features: Any, matrix: Array) -> Array:
@@ -282,20 +282,20 @@ def over_pairs(function: Any, features: Any, matrix: Array) -> Array:
     size, xp = matrix.shape[-1], namespace(matrix)
     if size < 2:
         return 0 * matrix
-    rows, columns, place = (_to_framework(index, matrix) for index in _upper_triangle(size))
+    rows, columns, places, numbers = (
+        _to_framework(index, matrix) for index in _upper_triangle(size)
+    )
     flat = xp.reshape(matrix, (*matrix.shape[:-2], size * size))
     values = function(
-        _take_features(features, rows),
-        _take_features(features, columns),
-        xp.take(flat, rows * size + columns, axis=-1),
+        _take_features(features, rows), _take_features(features, columns), elements(flat, places)
     )
-    return xp.reshape(xp.take(values, place, axis=-1), (*values.shape[:-1], size, size))
+    return xp.reshape(elements(values, numbers), (*values.shape[:-1], size, size))
 
 
 def _take_features(features: Any, index: Array) -> Any:
     if isinstance(features, tuple):
         return tuple(_take_features(part, index) for part in features)
-    return namespace(features).take(features, index, axis=-1)
+    return elements(features, index)
 
 
 def _to_framework(index: np.ndarray, like: Array) -> Array:

@@ -189,6 +189,14 @@ def preceded(first: Array, terms: Sequence[Array]) -> Sequence[Array]:
     return namespace(first).concat([first[None], terms])
 
 
+def elements(array: Array, index: Array) -> Array:
+    """Return elements of the trailing axis, for an index of numbers that are within its size."""
+    if not array_api_compat.is_jax_array(array):
+        return namespace(array).take(array, index, axis=-1)
+    # unchecked: XLA makes the checks anew in each program that uses the elements
+    return array.at[..., index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
 def while_loop(condition: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
     """Apply ``step`` while ``condition`` holds, in traced programs of JAX in a compiled loop."""
     # A compiled loop would be compiled anew by each call, which takes longer than it runs.

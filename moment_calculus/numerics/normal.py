@@ -151,15 +151,15 @@ _RECTIFIER_RULES = {True: _Rule(1, 12, 16.0), False: _Rule(1, 24, 24.0)}
 def _range(total: Array, gap: Array, rho: Array, rule: _Rule) -> tuple[Array, Array]:
     """Return the ends of integration as 1 − e^(1/2^halvings), the larger first."""
     xp = namespace(rho)
-    least = ((1 - rho) / (1 + rho)) ** 0.5
+    least = xp.sqrt((1 - rho) / (1 + rho))
     slope_at_one, slope_at_least = total - gap, total * least - gap / (least + 1e-15)
     outside = xp.clip(xp.maximum(slope_at_least, -slope_at_one), min=0.0)
-    reach = (8 * rule.depth + outside * outside) ** 0.5
-    width = reach + (reach * reach + 4 * total * gap) ** 0.5
+    reach = xp.sqrt(8 * rule.depth + outside * outside)
+    width = reach + xp.sqrt(reach * reach + 4 * total * gap)
     far = xp.minimum(2 * rho / ((1 + rho) * (1 + least)), 1 - 2 * gap / width)
     near = xp.clip(1 - width / (2 * total + 1e-15), min=0.0)
     for _ in range(rule.halvings):
-        far, near = (u / (1 + xp.clip(1 - u, min=0.0) ** 0.5) for u in (far, near))
+        far, near = (u / (1 + xp.sqrt(xp.clip(1 - u, min=0.0))) for u in (far, near))
     return far, near
 
 
@@ -196,8 +196,8 @@ def _folded(a: Array, b: Array, rho: Array) -> tuple[Array, Array, Array, Array]
 
 def _conditional(a: Array, b: Array, rho: Array) -> tuple[Array, Array]:
     """Return (a − ρb)/r and (b − ρa)/r, r² = 1 − ρ², accurate for ρ → 1."""
-    ratio = ((1 - rho) / (1 + rho)) ** 0.5
-    gap = (a - b) / _residual(rho) ** 0.5
+    xp = namespace(rho)
+    ratio, gap = xp.sqrt((1 - rho) / (1 + rho)), (a - b) / xp.sqrt(_residual(rho))
     return gap + b * ratio, a * ratio - gap
 
 
@@ -211,7 +211,7 @@ def _bivariate_pdf(a: Array, b: Array, rho: Array) -> Array:
     residual, gap = _residual(rho), a - b
     exponent = gap * gap / (2 * residual) + a * b / (1 + rho)
     xp = namespace(rho)
-    return xp.exp(-xp.clip(exponent, min=0.0)) / (2 * math.pi * residual**0.5)
+    return xp.exp(-xp.clip(exponent, min=0.0)) / (2 * math.pi * xp.sqrt(residual))
 
 
 # Price's theorem: the derivative of the step covariance by ρ is φ₂(a, b; ρ).
@@ -297,7 +297,7 @@ def _mixed_slopes(a: Array, b: Array, rho: Array) -> Any:
     both = step_covariance(a, b, rho)
     a, b, size, _ = _folded(a, b, rho)
     centre, density = _conditional(a, b, size)[0], pdf(b)
-    width = _residual(size) ** 0.5
+    width = namespace(size).sqrt(_residual(size))
     shifted = (a - size * b) * cdf(centre) + width * pdf(centre)
     slope_b = density * (shifted - a * cdf(a) - pdf(a))
     return ((both, slope_b, density * cdf(centre)),)

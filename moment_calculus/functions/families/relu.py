@@ -229,7 +229,7 @@ class LeakyReLU(Activation):
         a = namespace(mean).clip(threshold, min=-LIMIT, max=LIMIT)
         (a, b), (reach_a, reach_b) = _as_sides(a), _as_sides(_share_above(a))
         given_a = conditional_threshold(b, a, rho)
-        share, width = _share_above(given_a), ((1 - rho) * (1 + rho)) ** 0.5
+        share, width = _share_above(given_a), namespace(rho).sqrt((1 - rho) * (1 + rho))
         rise = pdf(b) * (transpose(share) - reach_a) + rho * pdf(a) * share
         bend = width * (pdf(given_a) + given_a * share) - pdf(b) - b * reach_b
         own, other = _as_sides(scale)

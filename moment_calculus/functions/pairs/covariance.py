@@ -181,13 +181,18 @@ class _Layer:
 
     def value(self, *arrays: Array) -> Array:
         """Return the covariances."""
-        return self._by_rows(self._of_rows)(*self._terms(*arrays[:2]), *arrays)
+        return self._by_rows(self._of_rows)(*self._prepared(*arrays), *arrays)
 
     def tangent(self, primals: Any, tangents: Any) -> tuple[Array, Array]:
         """Return the covariances, and their derivative along changes of the arrays."""
-        terms = self._terms(*primals[:2])
-        change = self._by_rows(self._tangent_of_rows)(*terms, *primals, *tangents)
+        prepared = self._prepared(*primals)
+        change = self._by_rows(self._tangent_of_rows)(*prepared, *primals, *tangents)
         return self.value(*primals), change
+
+    def _prepared(self, *arrays: Array) -> tuple[Array, ...]:
+        """Return the terms, and in which rows they are enough, if something else may serve."""
+        terms = self._terms(*arrays[:2])
+        return terms if self.fallback is None else (*terms, _is_certified(*terms, *arrays[2:]))
 
     def _terms(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return the coefficients [rows, order + 2, d], computed once, and 1/σ."""
@@ -199,17 +204,19 @@ class _Layer:
         """Make a function process some rows at a time, each by its own formula."""
         return function if self.fallback is None else checkpointed_rows(function, ROOM)
 
-    def _of_rows(self, terms: Array, inverse: Array, *arrays: Array) -> Array:
+    def _of_rows(self, terms: Array, inverse: Array, *rest: Array) -> Array:
         series = partial(_series, terms, inverse)
         if self.fallback is None:
-            return series(*arrays)
-        return cond(_is_certified(terms, inverse, *arrays[2:]), series, self.fallback, *arrays)
+            return series(*rest)
+        certified, *arrays = rest
+        return cond(certified.all(), series, self.fallback, *arrays)
 
-    def _tangent_of_rows(self, terms: Array, inverse: Array, *both: Array) -> Array:
-        series, arrays = partial(_series_partials, terms, inverse), both[:4]
+    def _tangent_of_rows(self, terms: Array, inverse: Array, *rest: Array) -> Array:
+        series = partial(_series_partials, terms, inverse)
         if self.fallback is None:
-            return _change(series(*arrays), *both[4:])
-        chosen = _is_certified(terms, inverse, *arrays[2:])
+            return _change(series(*rest[:4]), *rest[4:])
+        chosen, both = rest[0].all(), rest[1:]
+        arrays = both[:4]
         if not _has_pair_partials(self.fallback):
             along = lambda *both: _change(series(*both[:4]), *both[4:])  # noqa: E731
             return cond(chosen, along, directional_derivative(self.fallback), *both)
@@ -236,12 +243,12 @@ def _has_pair_partials(fallback: Any) -> bool:
 
 
 def _is_certified(terms: Array, inverse: Array, covariance: Array, spread: Array) -> Array:
-    """Return whether the series is accurate enough for all pairs."""
+    """Return in which rows the series is accurate enough for all pairs."""
     xp, order = namespace(terms), terms.shape[-2] - 2
     rho = clipped_correlation(covariance, outer(inverse, inverse))
-    largest = xp.max(xp.where(off_diagonal_mask(inverse), xp.abs(rho), 0 * rho))
-    summed = xp.moveaxis(terms[..., :order, :], -2, 0)
-    share = largest_share_left(summed, spread)[-1]
+    largest = xp.max(xp.where(off_diagonal_mask(inverse), xp.abs(rho), 0 * rho), axis=(-2, -1))
+    explained = xp.sum(terms[..., :order, :] ** 2, axis=-2)
+    share = largest_share_left(explained, spread, axis=-1)
     return largest ** (order + 1) * share <= TOLERANCE[terms.dtype.itemsize]
 
 

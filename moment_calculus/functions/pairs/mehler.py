@@ -263,17 +263,18 @@ def _terms_without_shares(largest: float, tolerance: float, limit: int) -> int:
     return min(limit, max(1, math.ceil(math.log(tolerance) / math.log(largest)) - 1))
 
 
-def largest_share_left(terms: Array, variance: Array) -> Array:
-    """Return the largest share of a variance that n = 1, 2, … terms leave, [order]."""
-    xp, random = namespace(terms), variance > 0
-    shares = xp.cumulative_sum(terms * terms, axis=0) / xp.where(random, variance, 1 + 0 * variance)
-    rest = xp.max(xp.where(random, 1 - shares, 0 * shares), axis=tuple(range(1, terms.ndim)))
-    return xp.clip(rest, min=MEASURABLE[terms.dtype.itemsize])
+def largest_share_left(explained: Array, variance: Array, axis: int | tuple[int, ...]) -> Array:
+    """Return the largest share of a variance that a series leaves, which explains a part of it."""
+    xp, random = namespace(explained), variance > 0
+    shares = explained / xp.where(random, variance, 1 + 0 * variance)
+    rest = xp.max(xp.where(random, 1 - shares, 0 * shares), axis=axis)
+    return xp.clip(rest, min=MEASURABLE[explained.dtype.itemsize])
 
 
 def _bounds(terms: Array, variance: Array, tolerance: float) -> list[float]:
     """Return |ρ| up to which n = 1, 2, … terms are enough."""
-    shares = largest_share_left(terms, variance).tolist()
+    explained = namespace(terms).cumulative_sum(terms * terms, axis=0)
+    shares = largest_share_left(explained, variance, tuple(range(1, terms.ndim))).tolist()
     return [min(1.0, (tolerance / share) ** (1 / (n + 1))) for n, share in enumerate(shares, 1)]
 
 
