@@ -158,17 +158,21 @@ def in_cpu_chunks(function: Callable[..., tuple], size: int) -> Callable[..., tu
 
 
 def checkpointed_rows(function: Callable[..., Array], size: int) -> Callable[..., Array]:
-    """Apply a function of JAX arrays [batch, ...] by rows, recomputed for its gradient."""
+    """Apply a function of JAX arrays [batch, ...] by rows, recomputed for its gradient.
+
+    No more rows are computed together than have ``size`` elements of the largest array.
+    """
     import jax
 
     checkpointed = jax.checkpoint(function, prevent_cse=False)
 
     def cut(*arrays: Array) -> Array:
-        rows, result = len(arrays[0]), jax.eval_shape(function, *arrays)
-        chunk_size = max(1, size * rows // result.size)
+        rows, largest = len(arrays[0]), max(array.size for array in arrays)
+        chunk_size = max(1, size * rows // largest)
         count = max(part for part in range(1, min(rows, chunk_size) + 1) if rows % part == 0)
         grouped = [array.reshape(-1, count, *array.shape[1:]) for array in arrays]
-        return jax.lax.map(lambda parts: checkpointed(*parts), grouped).reshape(result.shape)
+        result = jax.lax.map(lambda parts: checkpointed(*parts), grouped)
+        return result.reshape(rows, *result.shape[2:])
 
     # All rows at once on a GPU, and where they may be spread over several devices.
     return cut if jax.default_backend() == "cpu" and jax.device_count() == 1 else checkpointed

@@ -187,7 +187,7 @@ class _Layer:
         """Return the covariances, and their derivative along changes of the arrays."""
         prepared = self._prepared(*primals)
         change = self._by_rows(self._tangent_of_rows)(*prepared, *primals, *tangents)
-        return self.value(*primals), change
+        return self(*primals), change
 
     def _prepared(self, *arrays: Array) -> tuple[Array, ...]:
         """Return the terms, and in which rows they are enough, if something else may serve."""
