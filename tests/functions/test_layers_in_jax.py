@@ -42,7 +42,8 @@ def test_a_row_is_certified_by_its_own_correlations():
     spread = function.moments(arrays[0], diagonal(arrays[1]))[1]
     certified = layer._prepared(arrays[0], diagonal(arrays[1]), arrays[1], spread)[-1]
     assert certified.shape == (ROWS,)
-    assert certified[:6].all() and not certified[6:].any()
+    assert certified[:6].all()
+    assert not certified[6:].any()
 
 
 def test_a_layer_with_its_gradient_is_a_short_program():
