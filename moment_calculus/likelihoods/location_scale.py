@@ -23,14 +23,16 @@ from moment_calculus.numerics.arrays import (
     Array,
     cast_clipped,
     constants,
+    device,
     gammaln,
     namespace,
     restore_infinities,
     stop_gradient,
     to_float64,
 )
-from moment_calculus.numerics.execution import known_all_false
+from moment_calculus.numerics.execution import known_all_false, to_host
 from moment_calculus.numerics.quadrature import even_rule, log_mean_exp
+from moment_calculus.numerics.tilted_normal import log_tilted_normal
 from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.sums import aligned, subtract
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift, shape_of
@@ -314,6 +316,9 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
 def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
     check_positive(scale)
     shape = broadcast_shape(tuple(residual.shape), scale.shape, shape_of(power))
+    found = elementary.exponential_parts(scale)
+    if found is not None and not (is_not_gaussian(residual) or is_not_gaussian(found[0])):
+        return _log_integrate_log_scale(residual, *found, power, shape)
     scale = broadcast(scale, shape)
     driver = scale.base
     points, weights = points_of(driver, scale.function.knots)
@@ -322,6 +327,18 @@ def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
         mean, variance = conditional(broadcast(residual, shape), driver, points)
     terms = power * _log_power_mean(mean, variance, scale(points), power)
     return cast_clipped(log_mean_exp(terms, weights) / power, driver.mean)
+
+
+def _log_integrate_log_scale(
+    residual: Any, base: Gaussian, rate: float, factor: Any, power: Any, shape: tuple[int, ...]
+) -> Array:
+    """Integrate over the scale factor · exp(rate · base)."""
+    driver = scale_shift(base, rate).gaussian()
+    mean, variance, covariance = _moments_with_driver(residual, driver)
+    zero = namespace(driver.mean).zeros(shape, dtype=driver.mean.dtype, device=device(driver.mean))
+    moments = mean, variance, covariance, driver.mean + log(factor), driver.variance
+    wide = tuple(to_float64(to_host(part + zero)) for part in moments)
+    return cast_clipped(log_tilted_normal(wide, power), driver.mean)
 
 
 def _log_power_mean(residual: Array, variance: Any, scale: Any, power: Any) -> Array:

@@ -1,0 +1,173 @@
+"""Means of powers of a normal density whose mean and log scale are jointly Gaussian.
+
+For a residual r and a log scale h, (1/a) log E N(r; 0, e^{2h})ᵃ is an integral over h, as r is
+integrated in closed form given h. Its derivatives by the moments are means of derivatives by r and
+h under the tilted density (Price 1958): one pass over the nodes gives the value and all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from moment_calculus.numerics.arrays import (
+    Array,
+    constants,
+    namespace,
+    positive_part,
+    safe_scale,
+    stop_gradient,
+)
+from moment_calculus.numerics.derivatives import elementwise_of_statistics, may_read
+from moment_calculus.numerics.execution import cond
+from moment_calculus.numerics.quadrature import standard_nodes
+
+LOG_2PI = math.log(2 * math.pi)
+EVEN, EDGE = 64, 9.0  # number of evenly spaced nodes, and standard deviations to the outermost
+WIDEST = 1.0  # Var h, and a Var h, up to which they suffice
+DETERMINED = 0.81  # squared correlation from which on r may be a sharp function of h
+INSIDE = 5.0  # standard deviations of h between which the peak has to lie
+PIECE = 1 << 13  # bytes of a large torch tensor, each number of which has so many nodes
+
+Nodes = tuple[Array, Array]  # in standard deviations of h, and weights, [nodes, *shape]
+Moments = tuple[Array, Array, Array, Array, Array]  # of r, Cov(r, h), and of h
+
+
+def log_tilted_normal(moments: Moments, power: Any) -> Array:
+    """Return (1/a) log E N(r; 0, e^{2h})ᵃ for arrays of one shape, in their precision.
+
+    Measured error, in units of one plus the value: 2e-6 by evenly spaced nodes, which are
+    taken where they suffice for all elements; else that of the panels of `standard_nodes`.
+    """
+    if isinstance(power, int | float):
+        return _at_power(float(power))(*moments)
+    return _at_power(None)(*moments, power)
+
+
+@functools.cache
+def _at_power(power: float | None) -> Callable[..., Array]:
+    """Return the function of the moments, and of the power too if it is an array."""
+
+    def by(rule: Callable[..., Nodes], *arrays: Array) -> tuple[Array, ...]:
+        found = _integrated(rule, arrays[:5], arrays[5] if power is None else power)
+        return found[: 1 + len(arrays)]
+
+    def statistics(*arrays: Array) -> tuple[Array, ...]:
+        smooth = _is_smooth(arrays[:5], arrays[5] if power is None else power)
+        ways = functools.partial(by, _even), functools.partial(by, _panels)
+        if array_api_compat.is_jax_array(smooth):
+            return cond(smooth.all(), *ways, *arrays)
+        return ways[not (may_read(smooth) and smooth.all())](*arrays)
+
+    return elementwise_of_statistics(statistics, 1, piece=PIECE)
+
+
+def _is_smooth(moments: Moments, power: Any) -> Array:
+    """Tell where evenly spaced nodes suffice."""
+    _, variance, covariance, _, log_variance = moments
+    determined = covariance * covariance > DETERMINED * variance * log_variance
+    wide = (log_variance > WIDEST) | (power * log_variance > WIDEST)
+    low, high = (_Integrand(moments, power, end).rise() / end for end in (-INSIDE, INSIDE))
+    # the integrand rises up to the one end and falls from the other one
+    return (low <= 1) & (high <= 1) & ~determined & ~wide
+
+
+class _Integrand:
+    """The log of N(r̂; 0, e^{2h} + a u)ᵃ at nodes of h, up to a factor, and its derivatives."""
+
+    def __init__(self, moments: Moments, power: Any, z: Any) -> None:
+        mean, variance, covariance, log_mean, log_variance = moments
+        self.power, self.deviation = power, safe_scale(log_variance)
+        self.slope = covariance / self.deviation
+        rest = positive_part(variance - self.slope * self.slope)  # u, the variance of r given h
+        xp = namespace(mean)
+        most = math.log(float(xp.finfo(mean.dtype).max)) / 2.2
+        self.log_scale = xp.clip(log_mean + self.deviation * z, min=-most, max=most)
+        residual = mean + self.slope * z
+        squared = xp.exp(2 * self.log_scale)
+        total = squared + power * rest
+        self.growth = _growth(power * rest, squared, self.log_scale)
+        limit = float(xp.finfo(mean.dtype).max) ** 0.45
+        self.pull = xp.clip(residual / total, min=-limit, max=limit)
+        self.misfit = xp.clip(residual * self.pull, max=limit)
+        self.inverse, self.own, self.shared = 1 / total, squared / total, rest / total
+
+    def log_value(self) -> Array:
+        """Return the log of the integrand."""
+        spread = self.power * (LOG_2PI + 2 * self.log_scale + self.misfit)
+        return -0.5 * (spread + self.growth)
+
+    def by_log_scale(self) -> Array:
+        """Return the derivative by h of the log of the integrand, by a."""
+        return self.shared + self.own * self.misfit - 1
+
+    def rise(self) -> Array:
+        """Return its derivative by z."""
+        return self.power * (self.deviation * self.by_log_scale() - self.slope * self.pull)
+
+
+def _growth(added: Array, squared: Array, log_scale: Array) -> Array:
+    """Return log(1 + added / squared)."""
+    xp = namespace(squared)
+    least = added / float(xp.finfo(squared.dtype).max) ** 0.5  # below it the ratio may overflow
+    logs = xp.log(xp.clip(added, min=float(xp.finfo(squared.dtype).tiny))) - 2 * log_scale
+    return xp.where(squared < least, logs, xp.log1p(added / xp.clip(squared, min=least)))
+
+
+def _integrated(rule: Callable[..., Nodes], moments: Moments, power: Any) -> tuple[Array, ...]:
+    """Return the value, and its derivatives by the five moments and by the power."""
+    z, weights = rule(moments[3], safe_scale(moments[4]))
+    at = _Integrand(moments, power, z)
+    log_mean, shares = _log_mean(at.log_value(), weights)
+    value = log_mean / power
+    by_mean, by_log, pull = -at.pull, at.by_log_scale(), at.pull
+    q, xp = at.own * at.misfit, namespace(z)
+    bend = 2 * q * (1 - 2 * at.own) - 2 * at.shared * at.own
+    terms = (
+        by_mean,
+        0.5 * (power * pull * pull - at.inverse),
+        2 * pull * at.own + power * by_mean * by_log,
+        by_log,
+        0.5 * (bend + power * by_log * by_log),
+        -0.5 * (LOG_2PI + 2 * at.log_scale + at.shared + q),
+    )
+    slopes = [xp.sum(shares * term, axis=0) for term in terms]
+    return value, *slopes[:5], (slopes[5] - value) / power
+
+
+def _log_mean(exponents: Array, weights: Array) -> tuple[Array, Array]:
+    """Return log Σ w eᵍ, accurate for small g too, and the shares of its terms."""
+    xp = namespace(exponents)
+    lowest = -float(xp.finfo(exponents.dtype).max) / 4
+    counted = weights > 0  # weights underflow in single precision
+    logs = xp.log(xp.where(counted, weights, xp.ones_like(weights)))
+    logs = xp.where(counted, exponents + logs, lowest)
+    centre = stop_gradient(xp.sum(weights * exponents, axis=0))
+    top = stop_gradient(xp.max(xp.where(counted, exponents, lowest), axis=0))
+    moderate = xp.abs(top - centre) <= 1  # rounding may put the mean above the largest
+    origin = xp.where(moderate, centre, stop_gradient(xp.max(logs, axis=0)))
+    terms = xp.exp(logs - origin)
+    total = xp.sum(terms, axis=0)
+    excess = xp.sum(weights * xp.expm1(xp.clip(exponents - origin, max=1.0)), axis=0)
+    close = xp.where(moderate, excess, xp.zeros_like(excess))
+    return xp.where(moderate, xp.log1p(close), xp.log(total)) + origin, terms / total
+
+
+def _even(log_mean: Array, scale: Array) -> Nodes:
+    """Return the trapezoidal rule, whose error falls exponentially with the number of nodes."""
+    places = np.linspace(-EDGE, EDGE, EVEN)
+    mass = np.exp(-0.5 * places**2)
+    column = (-1,) + (1,) * len(scale.shape)
+    z, weights = (constants(part.reshape(column), scale) for part in (places, mass / mass.sum()))
+    return z, weights
+
+
+def _panels(log_mean: Array, scale: Array) -> Nodes:
+    """Return panels, also around a log scale of zero."""
+    z, weights = standard_nodes(log_mean, scale)
+    return z, weights / namespace(weights).sum(weights, axis=0, keepdims=True)
