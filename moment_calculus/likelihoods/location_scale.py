@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.base import Rescaled
+from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.families.elementary import capped_exp, infinite_where_capped
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.log_square import expected_log1p_square
@@ -32,7 +34,7 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.numerics.execution import known_all_false, to_host
 from moment_calculus.numerics.quadrature import even_rule, log_mean_exp
-from moment_calculus.numerics.tilted_normal import log_tilted_normal
+from moment_calculus.numerics.tilted_normal import LINKS, Link, log_tilted_normal
 from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.sums import aligned, subtract
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift, shape_of
@@ -316,9 +318,9 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
 def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
     check_positive(scale)
     shape = broadcast_shape(tuple(residual.shape), scale.shape, shape_of(power))
-    found = elementary.exponential_parts(scale)
-    if found is not None and not (is_not_gaussian(residual) or is_not_gaussian(found[0])):
-        return _log_integrate_log_scale(residual, *found, power, shape)
+    parts = _link_of(scale)
+    if parts is not None and not (is_not_gaussian(residual) or is_not_gaussian(parts[0])):
+        return _log_integrate_link(residual, *parts, power, shape)
     scale = broadcast(scale, shape)
     driver = scale.base
     points, weights = points_of(driver, scale.function.knots)
@@ -329,16 +331,41 @@ def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
     return cast_clipped(log_mean_exp(terms, weights) / power, driver.mean)
 
 
-def _log_integrate_log_scale(
-    residual: Any, base: Gaussian, rate: float, factor: Any, power: Any, shape: tuple[int, ...]
+def _link_of(scale: Deferred) -> tuple[Gaussian, float, Any, Link] | None:
+    """Return x, r, c > 0 and the link g with scale = c g(rx); None for other scales."""
+    if (found := elementary.exponential_parts(scale)) is not None:
+        return *found, ("exp", 0.0)
+    function, factor, shift, rate = scale.function, 1.0, 0.0, 1.0
+    while isinstance(function, Scaled):
+        shift, factor = shift + factor * function.shift, factor * function.scale
+        function = function.inner
+    if isinstance(function, Rescaled):
+        shift, factor = shift + factor * function.shift, factor * function.outer
+        rate, function = function.inner, function.activation
+    numbers = isinstance(factor, float) and isinstance(shift, float)
+    if function.name not in LINKS or not numbers or factor <= 0 or shift < 0:
+        return None
+    return scale.base, rate, factor, (function.name, shift / factor)
+
+
+def _log_integrate_link(
+    residual: Any,
+    base: Gaussian,
+    rate: float,
+    factor: Any,
+    link: Link,
+    power: Any,
+    shape: tuple[int, ...],
 ) -> Array:
-    """Integrate over the scale factor · exp(rate · base)."""
+    """Integrate over the scale factor · g(rate · base)."""
     driver = scale_shift(base, rate).gaussian()
     mean, variance, covariance = _moments_with_driver(residual, driver)
     zero = namespace(driver.mean).zeros(shape, dtype=driver.mean.dtype, device=device(driver.mean))
-    moments = mean, variance, covariance, driver.mean + log(factor), driver.variance
-    wide = tuple(to_float64(to_host(part + zero)) for part in moments)
-    return cast_clipped(log_tilted_normal(wide, power), driver.mean)
+    moments = mean, variance, covariance, driver.mean, driver.variance
+    mean, variance, covariance, *others = (to_float64(to_host(part + zero)) for part in moments)
+    factor = to_host(factor)
+    scaled = mean / factor, variance / factor**2, covariance / factor, *others
+    return cast_clipped(log_tilted_normal(scaled, power, link) - log(factor), driver.mean)
 
 
 def _log_power_mean(residual: Array, variance: Any, scale: Any, power: Any) -> Array:

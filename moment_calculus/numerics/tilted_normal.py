@@ -1,6 +1,6 @@
-"""Means of powers of a normal density whose mean and log scale are jointly Gaussian.
+"""Means of powers of a normal density whose scale is an exponential or a softplus of a Gaussian.
 
-For a residual r and a log scale h, (1/a) log E N(r; 0, e^{2h})ᵃ is an integral over h, as r is
+For a residual r and a scale s(h), (1/a) log E N(r; 0, s²)ᵃ is an integral over h, as r is
 integrated in closed form given h. Its derivatives by the moments are means of derivatives by r and
 h under the tilted density (Price 1958): one pass over the nodes gives the value and all of them.
 """
@@ -38,27 +38,31 @@ Nodes = tuple[Array, Array]  # in standard deviations of h, and weights, [nodes,
 Moments = tuple[Array, Array, Array, Array, Array]  # of r, Cov(r, h), and of h
 
 
-def log_tilted_normal(moments: Moments, power: Any) -> Array:
-    """Return (1/a) log E N(r; 0, e^{2h})ᵃ for arrays of one shape, in their precision.
+LINKS = ("exp", "softplus")
+Link = tuple[str, float]  # the scale is eʰ or log(1 + eʰ), plus a floor ≥ 0
+
+
+def log_tilted_normal(moments: Moments, power: Any, link: Link = ("exp", 0.0)) -> Array:
+    """Return (1/a) log E N(r; 0, s(h)²)ᵃ for arrays of one shape, in their precision.
 
     Measured error, in units of one plus the value: 2e-6 by evenly spaced nodes, which are
     taken where they suffice for all elements; else that of the panels of `standard_nodes`.
     """
     if isinstance(power, int | float):
-        return _at_power(float(power))(*moments)
-    return _at_power(None)(*moments, power)
+        return _at_power(float(power), link)(*moments)
+    return _at_power(None, link)(*moments, power)
 
 
 @functools.cache
-def _at_power(power: float | None) -> Callable[..., Array]:
+def _at_power(power: float | None, link: Link) -> Callable[..., Array]:
     """Return the function of the moments, and of the power too if it is an array."""
 
     def by(rule: Callable[..., Nodes], *arrays: Array) -> tuple[Array, ...]:
-        found = _integrated(rule, arrays[:5], arrays[5] if power is None else power)
+        found = _integrated(rule, arrays[:5], arrays[5] if power is None else power, link)
         return found[: 1 + len(arrays)]
 
     def statistics(*arrays: Array) -> tuple[Array, ...]:
-        smooth = _is_smooth(arrays[:5], arrays[5] if power is None else power)
+        smooth = _is_smooth(arrays[:5], arrays[5] if power is None else power, link)
         ways = functools.partial(by, _even), functools.partial(by, _panels)
         if array_api_compat.is_jax_array(smooth):
             return cond(smooth.all(), *ways, *arrays)
@@ -67,32 +71,30 @@ def _at_power(power: float | None) -> Callable[..., Array]:
     return elementwise_of_statistics(statistics, 1, piece=PIECE)
 
 
-def _is_smooth(moments: Moments, power: Any) -> Array:
+def _is_smooth(moments: Moments, power: Any, link: Link) -> Array:
     """Tell where evenly spaced nodes suffice."""
     _, variance, covariance, _, log_variance = moments
     determined = covariance * covariance > DETERMINED * variance * log_variance
     wide = (log_variance > WIDEST) | (power * log_variance > WIDEST)
-    low, high = (_Integrand(moments, power, end).rise() / end for end in (-INSIDE, INSIDE))
+    low, high = (_Integrand(moments, power, link, end).rise() / end for end in (-INSIDE, INSIDE))
     # the integrand rises up to the one end and falls from the other one
     return (low <= 1) & (high <= 1) & ~determined & ~wide
 
 
 class _Integrand:
-    """The log of N(r̂; 0, e^{2h} + a u)ᵃ at nodes of h, up to a factor, and its derivatives."""
+    """The log of N(r̂; 0, s² + a u)ᵃ at nodes of h, up to a factor, and its derivatives."""
 
-    def __init__(self, moments: Moments, power: Any, z: Any) -> None:
+    def __init__(self, moments: Moments, power: Any, link: Link, z: Any) -> None:
         mean, variance, covariance, log_mean, log_variance = moments
         self.power, self.deviation = power, safe_scale(log_variance)
         self.slope = covariance / self.deviation
         rest = positive_part(variance - self.slope * self.slope)  # u, the variance of r given h
+        scale, self.rate, self.bend = _scale(link, log_mean + self.deviation * z)
         xp = namespace(mean)
-        most = math.log(float(xp.finfo(mean.dtype).max)) / 2.2
-        self.log_scale = xp.clip(log_mean + self.deviation * z, min=-most, max=most)
-        residual = mean + self.slope * z
-        squared = xp.exp(2 * self.log_scale)
+        self.log_scale, squared = xp.log(scale), scale * scale
         total = squared + power * rest
         self.growth = _growth(power * rest, squared, self.log_scale)
-        limit = float(xp.finfo(mean.dtype).max) ** 0.45
+        limit, residual = float(xp.finfo(mean.dtype).max) ** 0.45, mean + self.slope * z
         self.pull = xp.clip(residual / total, min=-limit, max=limit)
         self.misfit = xp.clip(residual * self.pull, max=limit)
         self.inverse, self.own, self.shared = 1 / total, squared / total, rest / total
@@ -103,12 +105,27 @@ class _Integrand:
         return -0.5 * (spread + self.growth)
 
     def by_log_scale(self) -> Array:
-        """Return the derivative by h of the log of the integrand, by a."""
+        """Return its derivative by log s, by a."""
         return self.shared + self.own * self.misfit - 1
 
     def rise(self) -> Array:
         """Return its derivative by z."""
-        return self.power * (self.deviation * self.by_log_scale() - self.slope * self.pull)
+        by_z = self.deviation * self.rate * self.by_log_scale() - self.slope * self.pull
+        return self.power * by_z
+
+
+def _scale(link: Link, h: Array) -> tuple[Array, Any, Any]:
+    """Return s, and the first and the second derivative of log s."""
+    xp, (kind, floor) = namespace(h), link
+    most = math.log(float(xp.finfo(h.dtype).max)) / 2.2
+    grown = xp.exp(xp.clip(h, min=-most, max=most))
+    if kind == "exp":
+        scale = grown + floor
+        rate = grown / scale if floor else 1.0
+        return scale, rate, rate * (1 - rate)
+    scale = xp.where(h > most, h, xp.log1p(grown)) + floor
+    rate = grown / (1 + grown) / scale
+    return scale, rate, rate * (1 / (1 + grown) - rate)
 
 
 def _growth(added: Array, squared: Array, log_scale: Array) -> Array:
@@ -119,21 +136,23 @@ def _growth(added: Array, squared: Array, log_scale: Array) -> Array:
     return xp.where(squared < least, logs, xp.log1p(added / xp.clip(squared, min=least)))
 
 
-def _integrated(rule: Callable[..., Nodes], moments: Moments, power: Any) -> tuple[Array, ...]:
+def _integrated(
+    rule: Callable[..., Nodes], moments: Moments, power: Any, link: Link
+) -> tuple[Array, ...]:
     """Return the value, and its derivatives by the five moments and by the power."""
     z, weights = rule(moments[3], safe_scale(moments[4]))
-    at = _Integrand(moments, power, z)
+    at = _Integrand(moments, power, link, z)
     log_mean, shares = _log_mean(at.log_value(), weights)
-    value = log_mean / power
-    by_mean, by_log, pull = -at.pull, at.by_log_scale(), at.pull
-    q, xp = at.own * at.misfit, namespace(z)
-    bend = 2 * q * (1 - 2 * at.own) - 2 * at.shared * at.own
+    value, xp = log_mean / power, namespace(z)
+    pull, rate, by_log = at.pull, at.rate, at.by_log_scale()
+    q, by_h = at.own * at.misfit, rate * by_log
+    bend = 2 * rate * rate * (q * (1 - 2 * at.own) - at.shared * at.own) + at.bend * by_log
     terms = (
-        by_mean,
+        -pull,
         0.5 * (power * pull * pull - at.inverse),
-        2 * pull * at.own + power * by_mean * by_log,
-        by_log,
-        0.5 * (bend + power * by_log * by_log),
+        pull * (2 * rate * at.own - power * by_h),
+        by_h,
+        0.5 * (bend + power * by_h * by_h),
         -0.5 * (LOG_2PI + 2 * at.log_scale + at.shared + q),
     )
     slopes = [xp.sum(shares * term, axis=0) for term in terms]
