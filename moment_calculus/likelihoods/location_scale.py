@@ -225,6 +225,10 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found
         return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
+    parts = _link_of(scale) if jointly_gaussian else None
+    if parts is not None and not is_not_gaussian(parts[0]):
+        shape = broadcast_shape(shape_of(residual), scale.shape)
+        return _integrate_link(residual, *parts, 0.0, shape)
     squared = scaled_expectation(
         lambda mean, variance: mean * mean + variance, lambda r: r * r, value, loc, scale
     )
@@ -320,7 +324,7 @@ def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
     shape = broadcast_shape(tuple(residual.shape), scale.shape, shape_of(power))
     parts = _link_of(scale)
     if parts is not None and not (is_not_gaussian(residual) or is_not_gaussian(parts[0])):
-        return _log_integrate_link(residual, *parts, power, shape)
+        return _integrate_link(residual, *parts, power, shape)
     scale = broadcast(scale, shape)
     driver = scale.base
     points, weights = points_of(driver, scale.function.knots)
@@ -348,7 +352,7 @@ def _link_of(scale: Deferred) -> tuple[Gaussian, float, Any, Link] | None:
     return scale.base, rate, factor, (function.name, shift / factor)
 
 
-def _log_integrate_link(
+def _integrate_link(
     residual: Any,
     base: Gaussian,
     rate: float,
@@ -357,7 +361,7 @@ def _log_integrate_link(
     power: Any,
     shape: tuple[int, ...],
 ) -> Array:
-    """Integrate over the scale factor · g(rate · base)."""
+    """Return (1/a) log E Nᵃ, or E log N for a = 0, for the scale factor · g(rate · base)."""
     driver = scale_shift(base, rate).gaussian()
     mean, variance, covariance = _moments_with_driver(residual, driver)
     zero = namespace(driver.mean).zeros(shape, dtype=driver.mean.dtype, device=device(driver.mean))

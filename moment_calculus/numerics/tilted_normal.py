@@ -43,7 +43,7 @@ Link = tuple[str, float]  # the scale is eʰ or log(1 + eʰ), plus a floor ≥ 0
 
 
 def log_tilted_normal(moments: Moments, power: Any, link: Link = ("exp", 0.0)) -> Array:
-    """Return (1/a) log E N(r; 0, s(h)²)ᵃ for arrays of one shape, in their precision.
+    """Return (1/a) log E N(r; 0, s(h)²)ᵃ for arrays of one shape; E log N for a = 0.
 
     Measured error, in units of one plus the value: 2e-6 by evenly spaced nodes, which are
     taken where they suffice for all elements; else that of the panels of `standard_nodes`.
@@ -74,8 +74,10 @@ def _at_power(power: float | None, link: Link) -> Callable[..., Array]:
 def _is_smooth(moments: Moments, power: Any, link: Link) -> Array:
     """Tell where evenly spaced nodes suffice."""
     _, variance, covariance, _, log_variance = moments
-    determined = covariance * covariance > DETERMINED * variance * log_variance
     wide = (log_variance > WIDEST) | (power * log_variance > WIDEST)
+    if _is_zero(power):
+        return ~wide
+    determined = covariance * covariance > DETERMINED * variance * log_variance
     low, high = (_Integrand(moments, power, link, end).rise() / end for end in (-INSIDE, INSIDE))
     # the integrand rises up to the one end and falls from the other one
     return (low <= 1) & (high <= 1) & ~determined & ~wide
@@ -98,6 +100,10 @@ class _Integrand:
         self.pull = xp.clip(residual / total, min=-limit, max=limit)
         self.misfit = xp.clip(residual * self.pull, max=limit)
         self.inverse, self.own, self.shared = 1 / total, squared / total, rest / total
+
+    def expected(self) -> Array:
+        """Return E log N(r; 0, s²) given h, which is what its log by a tends to for small a."""
+        return -0.5 * (LOG_2PI + 2 * self.log_scale + self.misfit + self.shared)
 
     def log_value(self) -> Array:
         """Return the log of the integrand."""
@@ -142,8 +148,12 @@ def _integrated(
     """Return the value, and its derivatives by the five moments and by the power."""
     z, weights = rule(moments[3], safe_scale(moments[4]))
     at = _Integrand(moments, power, link, z)
-    log_mean, shares = _log_mean(at.log_value(), weights)
-    value, xp = log_mean / power, namespace(z)
+    xp = namespace(z)
+    if _is_zero(power):
+        value, shares = xp.sum(weights * at.expected(), axis=0), weights
+    else:
+        log_mean, shares = _log_mean(at.log_value(), weights)
+        value = log_mean / power
     pull, rate, by_log = at.pull, at.rate, at.by_log_scale()
     q, by_h = at.own * at.misfit, rate * by_log
     bend = 2 * rate * rate * (q * (1 - 2 * at.own) - at.shared * at.own) + at.bend * by_log
@@ -156,7 +166,12 @@ def _integrated(
         -0.5 * (LOG_2PI + 2 * at.log_scale + at.shared + q),
     )
     slopes = [xp.sum(shares * term, axis=0) for term in terms]
-    return value, *slopes[:5], (slopes[5] - value) / power
+    by_power = () if _is_zero(power) else ((slopes[5] - value) / power,)
+    return value, *slopes[:5], *by_power
+
+
+def _is_zero(power: Any) -> bool:
+    return isinstance(power, float) and power == 0
 
 
 def _log_mean(exponents: Array, weights: Array) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from moment_calculus.numerics.tilted_normal import log_tilted_normal
 
-POWERS = (1e-3, 0.5, 1.0)
+POWERS = (0.0, 1e-3, 0.5, 1.0)
 LINKS = ("exp", 0.0), ("softplus", 0.0), ("exp", 0.2), ("softplus", 1e-3)
 PLACES = np.linspace(-13.0, 13.0, 10_001)[:, None]
 
@@ -41,9 +41,12 @@ def exact(mean, variance, covariance, log_mean, log_variance, power, link):
     h, r = log_mean + deviation * PLACES, mean + slope * PLACES
     squared = (SCALES[link[0]](h) + link[1]) ** 2
     total = squared + power * (variance - slope**2)
+    weights = np.exp(-0.5 * PLACES**2) / np.exp(-0.5 * PLACES**2).sum()
+    if power == 0:
+        logs = np.log(2 * np.pi * squared) + (r * r + variance - slope**2) / squared
+        return -0.5 * (weights * logs).sum(0)
     logs = power * (np.log(2 * np.pi * squared) + r * r / total) + np.log(total / squared)
-    weights = np.exp(-0.5 * PLACES**2)
-    return logsumexp(-0.5 * logs, b=weights / weights.sum(), axis=0) / power
+    return logsumexp(-0.5 * logs, b=weights, axis=0) / power
 
 
 def sizes(arrays):
