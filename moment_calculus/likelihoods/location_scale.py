@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
+from moment_calculus.functions.base import Rescaled
+from moment_calculus.functions.combinators import Scaled
 from moment_calculus.functions.families.elementary import capped_exp, infinite_where_capped
 from moment_calculus.functions.families.named import log_1p_exp
 from moment_calculus.functions.series.log_square import expected_log1p_square
@@ -23,14 +25,16 @@ from moment_calculus.numerics.arrays import (
     Array,
     cast_clipped,
     constants,
+    device,
     gammaln,
     namespace,
     restore_infinities,
     stop_gradient,
     to_float64,
 )
-from moment_calculus.numerics.execution import known_all_false
+from moment_calculus.numerics.execution import known_all_false, to_host
 from moment_calculus.numerics.quadrature import even_rule, log_mean_exp
+from moment_calculus.numerics.tilted_normal import LINKS, Link, log_tilted_normal
 from moment_calculus.operations.elementwise import elementary
 from moment_calculus.operations.elementwise.sums import aligned, subtract
 from moment_calculus.operations.elementwise.unary import apply, is_value, scale_shift, shape_of
@@ -221,6 +225,10 @@ def normal(value: Any, loc: Any, scale: Any) -> Array:
     if found is not None and jointly_gaussian and not is_not_gaussian(found[0]):
         base, rate, factor = found
         return _exponential_scale(residual, scale_shift(base, rate).gaussian(), factor)
+    parts = _link_of(scale) if jointly_gaussian else None
+    if parts is not None and not is_not_gaussian(parts[0]):
+        shape = broadcast_shape(shape_of(residual), scale.shape)
+        return _integrate_link(residual, *parts, 0.0, shape)
     squared = scaled_expectation(
         lambda mean, variance: mean * mean + variance, lambda r: r * r, value, loc, scale
     )
@@ -314,6 +322,9 @@ def normal_log_predictive(value: Array, loc: Any, scale: Any, *, power: Any = 1.
 def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
     check_positive(scale)
     shape = broadcast_shape(tuple(residual.shape), scale.shape, shape_of(power))
+    parts = _link_of(scale)
+    if parts is not None and not (is_not_gaussian(residual) or is_not_gaussian(parts[0])):
+        return _integrate_link(residual, *parts, power, shape)
     scale = broadcast(scale, shape)
     driver = scale.base
     points, weights = points_of(driver, scale.function.knots)
@@ -322,6 +333,43 @@ def _log_integrate_scale(residual: Any, scale: Any, power: Any) -> Array:
         mean, variance = conditional(broadcast(residual, shape), driver, points)
     terms = power * _log_power_mean(mean, variance, scale(points), power)
     return cast_clipped(log_mean_exp(terms, weights) / power, driver.mean)
+
+
+def _link_of(scale: Deferred) -> tuple[Gaussian, float, Any, Link] | None:
+    """Return x, r, c > 0 and the link g with scale = c g(rx); None for other scales."""
+    if (found := elementary.exponential_parts(scale)) is not None:
+        return *found, ("exp", 0.0)
+    function, factor, shift, rate = scale.function, 1.0, 0.0, 1.0
+    while isinstance(function, Scaled):
+        shift, factor = shift + factor * function.shift, factor * function.scale
+        function = function.inner
+    if isinstance(function, Rescaled):
+        shift, factor = shift + factor * function.shift, factor * function.outer
+        rate, function = function.inner, function.activation
+    numbers = isinstance(factor, float) and isinstance(shift, float)
+    if function.name not in LINKS or not numbers or factor <= 0 or shift < 0:
+        return None
+    return scale.base, rate, factor, (function.name, shift / factor)
+
+
+def _integrate_link(
+    residual: Any,
+    base: Gaussian,
+    rate: float,
+    factor: Any,
+    link: Link,
+    power: Any,
+    shape: tuple[int, ...],
+) -> Array:
+    """Return (1/a) log E Nᵃ, or E log N for a = 0, for the scale factor · g(rate · base)."""
+    driver = scale_shift(base, rate).gaussian()
+    mean, variance, covariance = _moments_with_driver(residual, driver)
+    zero = namespace(driver.mean).zeros(shape, dtype=driver.mean.dtype, device=device(driver.mean))
+    moments = mean, variance, covariance, driver.mean, driver.variance
+    mean, variance, covariance, *others = (to_float64(to_host(part + zero)) for part in moments)
+    factor = to_host(factor)
+    scaled = mean / factor, variance / factor**2, covariance / factor, *others
+    return cast_clipped(log_tilted_normal(scaled, power, link) - log(factor), driver.mean)
 
 
 def _log_power_mean(residual: Array, variance: Any, scale: Any, power: Any) -> Array:

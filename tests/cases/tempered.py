@@ -97,6 +97,12 @@ TEMPERED = [
         extremes=False,
     ),
     tempered(
+        "normal_log_scale",
+        (DATA, HEADS),
+        of_family("Normal", lambda out: (part(out, 0), exp(part(out, 1)))),
+        plain_heads(lambda h: h.exp()),
+    ),
+    tempered(
         "normal_nonlinear",
         (DATA, LATENT, POSITIVE),
         of_family("Normal", lambda f, s: (sigmoid(f), s)),
