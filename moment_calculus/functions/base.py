@@ -76,11 +76,11 @@ class Activation(ABC):
         return self.moments(mean, variance)[0]
 
     @abstractmethod
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+    def hermite(self, mean: Array, variance: Array, order: int) -> Sequence[Array]:
         """Orthonormal Hermite coefficients g_n = σⁿ E[f⁽ⁿ⁾(x)] / √n!, n = 1 … order.
 
         They give Var f = Σ g_n² and, for correlation ρ, Cov(f(x), f(y)) = Σ ρⁿ g_n(x)
-        g_n(y).
+        g_n(y). In JAX they may be one array, along a leading axis.
 
         Args:
             mean: mean of x.

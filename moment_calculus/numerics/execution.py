@@ -182,7 +182,7 @@ def divided(terms: Sequence[Array], numbers: Sequence[float]) -> Sequence[Array]
     """Return terms, such as :func:`scan` gives, over one number each; in JAX as one array."""
     if not array_api_compat.is_jax_array(terms):
         return [term / number for term, number in zip(terms, numbers, strict=True)]
-    column = np.reshape(numbers, (-1, *(1,) * (terms.ndim - 1)))  # type: ignore[attr-defined]
+    column = np.reshape(numbers, (-1, *(1,) * (terms.ndim - 1)))
     return terms / constants(column, terms)
 
 

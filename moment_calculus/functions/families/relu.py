@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -208,7 +208,7 @@ class LeakyReLU(Activation):
         low = self.negative_slope
         return low + (1 - low) * _share_above(_threshold(mean, variance))
 
-    def hermite(self, mean: Array, variance: Array, order: int) -> list[Array]:
+    def hermite(self, mean: Array, variance: Array, order: int) -> Sequence[Array]:
         """Return g_1 = σ E[f′] and g_n = (1 − α) σ (−1)ⁿ He_{n−2}(a) φ(a) / √n! with a = μ/σ."""
         scale, threshold = safe_scale(variance), _threshold(mean, variance)
         jump = (1 - self.negative_slope) * scale * pdf(threshold)
