@@ -58,7 +58,8 @@ def _cell(found: dict[str, list[float]] | None, most: int) -> str:
     of = "" if splits == most else f", {splits} of {most}"
     seconds = np.mean(found["seconds"][1:] or found["seconds"])
     scores = np.asarray(found["log_likelihood"])
-    of += ", diverged once" * int((~np.isfinite(scores)).sum())
+    diverged = int((~np.isfinite(scores)).sum())
+    of += f", {diverged} diverged" if diverged else ""
     return f"{scores[np.isfinite(scores)].mean():.2f} ({seconds:.1f} s{of})"
 
 
