@@ -7,7 +7,7 @@ Normal likelihood and empirical-Bayes priors as in Wu et al. 2019, or N(0, 1), i
 a constant rate on batches of 32 rows, by `DeterministicELBO` with `DVIGuide` and by
 `TraceMeanField_ELBO` with one particle and `AutoNormal`. All start from the same posterior and see
 the same batches, in both hosts; `--start` is the standard deviation of every weight there, which
-decides how noisy the draws are: 0.05 as `DVIGuide` has it, the hosts' guides have 0.1.
+decides how noisy the draws are: 0.02 as `DVIGuide` has it, the hosts' guides have 0.1.
 
 The mean log-likelihood of the test rows, in the units of y, is that of the mixture over 500 draws
 from the posterior, with the same random numbers for all; it is evaluated every 25 updates while
@@ -72,7 +72,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("file", type=Path, help="set of data, such as UCI's concrete.npz")
     parser.add_argument("--target", type=float, default=-3.2, help="log-likelihood (%(default)s)")
     parser.add_argument("--prior", choices=PRIORS, default=PRIORS[0], help="of the weights")
-    parser.add_argument("--start", type=float, default=0.05, help="scale of all weights (0.05)")
+    parser.add_argument("--start", type=float, default=0.02, help="scale of all weights (0.02)")
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 3e-3, 1e-2])
     parser.add_argument("--splits", type=int, default=3, help="of the file's (%(default)s)")
     parser.add_argument("--most", type=int, default=10_000, help="updates (%(default)s)")

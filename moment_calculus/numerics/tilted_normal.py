@@ -24,7 +24,7 @@ from moment_calculus.numerics.arrays import (
     stop_gradient,
 )
 from moment_calculus.numerics.derivatives import elementwise_of_statistics, may_read
-from moment_calculus.numerics.execution import cond
+from moment_calculus.numerics.execution import cond, in_cpu_chunks
 from moment_calculus.numerics.quadrature import standard_nodes
 
 LOG_2PI = math.log(2 * math.pi)
@@ -32,7 +32,9 @@ EVEN, EDGE = 64, 9.0  # number of evenly spaced nodes, and standard deviations t
 WIDEST = 1.0  # Var h, and a Var h, up to which they suffice
 DETERMINED = 0.81  # squared correlation from which on r may be a sharp function of h
 INSIDE = 5.0  # standard deviations of h between which the peak has to lie
-PIECE = 1 << 13  # bytes of a large torch tensor, each number of which has so many nodes
+# So much of large arrays is computed together, as each number has so many nodes: bytes of a torch
+# tensor, elements of a JAX array.
+PIECE, JAX_PIECE = 1 << 13, 1 << 9
 
 Nodes = tuple[Array, Array]  # in standard deviations of h, and weights, [nodes, *shape]
 Moments = tuple[Array, Array, Array, Array, Array]  # of r, Cov(r, h), and of h
@@ -50,7 +52,7 @@ def log_tilted_normal(moments: Moments, power: Any, link: Link = ("exp", 0.0)) -
     """
     if isinstance(power, int | float):
         return _at_power(float(power), link)(*moments)
-    return _at_power(None, link)(*moments, power)
+    return _at_power(None, link)(*moments, power + 0 * moments[0])
 
 
 @functools.cache
@@ -68,7 +70,7 @@ def _at_power(power: float | None, link: Link) -> Callable[..., Array]:
             return cond(smooth.all(), *ways, *arrays)
         return ways[not (may_read(smooth) and smooth.all())](*arrays)
 
-    return elementwise_of_statistics(statistics, 1, piece=PIECE)
+    return elementwise_of_statistics(in_cpu_chunks(statistics, JAX_PIECE), 1, piece=PIECE)
 
 
 def _is_smooth(moments: Moments, power: Any, link: Link) -> Array:
