@@ -24,7 +24,8 @@ from pyro_moments.compiled.read_state import PLAIN
 from pyro_moments.evaluation.precision import full_precision, is_autocast_on
 
 DEVIATION = 1e-2  # relative error allowed; compilers have got gradients wrong
-LIMIT = 8  # most programs, as many as torch.compile makes of one function
+LIMIT = 8  # most programs of a model and a guide, as many as torch.compile makes of one function
+KEPT = 32  # most models and guides whose programs are kept, such as of a fit after another one
 
 
 class CompiledLoss:
@@ -101,11 +102,7 @@ class CompiledLoss:
         kwargs: dict,
     ) -> tuple[Program, list[torch.Tensor]]:
         try:
-            if sum(map(len, self.programs.values())) >= LIMIT:
-                raise Uncapturable(
-                    f"{LIMIT} programs were captured already; pass as a tensor what differs "
-                    "between calls (numbers, attributes, shapes)"
-                )
+            self._make_room(key[:2])
             program = Program(self.eager, model, guide, args, kwargs, self._compile)
             inputs = program.inputs(tensors)
             if inputs is None:
@@ -115,6 +112,19 @@ class CompiledLoss:
             raise
         self.programs[key].append(program)
         return program, inputs
+
+    def _make_room(self, pair: tuple[int, int]) -> None:
+        """Raise if a model and a guide have their programs; forget those of the oldest others."""
+        counts: dict[tuple[int, int], int] = {}
+        for key, programs in self.programs.items():
+            counts[key[:2]] = counts.get(key[:2], 0) + len(programs)
+        if counts[pair] >= LIMIT:
+            raise Uncapturable(
+                f"{LIMIT} programs were captured already; pass as a tensor what differs "
+                "between calls (numbers, attributes, shapes)"
+            )
+        kept = [*(other for other in counts if other != pair), pair][-KEPT:]
+        self.programs = {key: found for key, found in self.programs.items() if key[:2] in kept}
 
     def _compile(self, graph: Any, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
         """Compile and try a graph; replay its operations if no compiler works."""

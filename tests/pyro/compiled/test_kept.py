@@ -1,13 +1,20 @@
-"""A compiled program is kept, for the next one that is the same and for other processes."""
+"""Compiled programs are kept: for equal ones, for other processes, and by model and guide."""
 
 from __future__ import annotations
 
+import warnings
+
+import pyro.distributions as dist
 import pytest
 import torch
 from torch._dynamo.utils import counters
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from pyro_moments import DVIGuide
+from pyro_moments.compiled import compiled_loss
 from pyro_moments.compiled.compilers import inductor
+from tests.pyro import models
+from tests.pyro.compiled.compiling import make, programs
 
 
 @pytest.mark.slow  # a C++ compiler takes seconds
@@ -21,3 +28,21 @@ def test_the_same_program_is_compiled_once(tmp_path, monkeypatch):
     found = counters["inductor"] - before
     assert (found["fxgraph_cache_miss"], found["fxgraph_cache_hit"]) == (1, 1)
     assert found["fxgraph_cache_bypass"] == 0
+
+
+def test_one_objective_serves_many_guides(monkeypatch):
+    """Each has programs of its own; those of the oldest make room and are captured again."""
+    monkeypatch.setattr(compiled_loss, "KEPT", 3)
+    x, y = models.data()
+    model, elbo = models.regression(lambda f: dist.Normal(f, 0.5)), make()
+    guides = [DVIGuide() for _ in range(compiled_loss.LIMIT + 1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for guide in guides:
+            elbo.loss(model, guide, x, y)
+    kept = programs(elbo)
+    assert len(kept) == 3
+    elbo.loss(model, guides[-1], x[:5], y[:5])  # the newest may have another one
+    assert programs(elbo)[:3] == kept
+    elbo.loss(model, guides[0], x, y)
+    assert programs(elbo)[:2] == kept[1:]
