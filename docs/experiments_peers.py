@@ -8,6 +8,7 @@ import numpy as np
 from how_fast import table
 
 REFERENCE = "NUTS, NumPyro"
+DIVERGED = -100.0  # test log-likelihood of a row, below which a training counts as diverged
 HEAD = ("", "seconds", "again", "test log-likelihood", "inside 90 %")
 
 
@@ -58,9 +59,9 @@ def _cell(found: dict[str, list[float]] | None, most: int) -> str:
     of = "" if splits == most else f", {splits} of {most}"
     seconds = np.mean(found["seconds"][1:] or found["seconds"])
     scores = np.asarray(found["log_likelihood"])
-    diverged = int((~np.isfinite(scores)).sum())
-    of += f", {diverged} diverged" if diverged else ""
-    return f"{scores[np.isfinite(scores)].mean():.2f} ({seconds:.1f} s{of})"
+    trained = scores > DIVERGED
+    of += "" if trained.all() else f", {(~trained).sum()} diverged"
+    return f"{scores[trained].mean():.2f} ({seconds:.1f} s{of})"
 
 
 def uci_gains(results: dict[str, Any], ours: str = "this library, NumPyro") -> str:
@@ -76,10 +77,8 @@ def uci_gains(results: dict[str, Any], ours: str = "this library, NumPyro") -> s
 def _gain(ours: dict[str, list[float]], other: dict[str, list[float]] | None) -> str:
     if other is None:
         return ""
-    gaps = np.array(
-        [a - b for a, b in zip(*(one["log_likelihood"] for one in (ours, other)), strict=False)]
-    )
-    gaps = gaps[np.isfinite(gaps)]
+    theirs = np.asarray(other["log_likelihood"])
+    gaps = (np.asarray(ours["log_likelihood"])[: len(theirs)] - theirs)[theirs > DIVERGED]
     error = f" ± {gaps.std(ddof=1) / len(gaps) ** 0.5:.2f}" if len(gaps) > 1 else " (one split)"
     return f"{gaps.mean():+.2f}{error}"
 
