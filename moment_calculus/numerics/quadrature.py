@@ -74,6 +74,16 @@ def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
+def trapezoidal(count: int, edge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return evenly spaced nodes in ±edge and their weights for a standard normal variable."""
+    # For analytic functions its error falls exponentially with the number of nodes
+    # (Trefethen and Weideman 2014).
+    places = np.linspace(-edge, edge, count)
+    weights = np.exp(-0.5 * places**2)
+    return places, weights / weights.sum()
+
+
+@functools.cache
 def low_discrepancy(count: int, axes: int) -> np.ndarray:
     """Return fixed, evenly spread normal points [count, axes] of equal weight (Sobol)."""
     from scipy.stats import qmc  # which takes long to import
@@ -160,11 +170,7 @@ def even_nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
     rule = _RULE_ON_TRIAL.get()
     assert rule is not None, "a rule that is tried"
     rule.used = True
-    # The trapezoidal rule: for analytic functions its error falls exponentially with the
-    # number of points (Trefethen and Weideman 2014).
-    places = np.linspace(-rule.edge, rule.edge, rule.count)
-    weights = np.exp(-0.5 * places**2)
-    parts: tuple[Any, ...] = places, weights / weights.sum()
+    parts: tuple[Any, ...] = trapezoidal(rule.count, rule.edge)
     if is_traced_once(mean) and rule.count < FEWEST_COMPILED:
         parts = tuple(np.pad(part, (0, FEWEST_COMPILED - rule.count)) for part in parts)
     points, mass = (constants(part.reshape((-1,) + (1,) * len(mean.shape)), mean) for part in parts)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import array_api_compat
-import numpy as np
 
 from moment_calculus.numerics.arrays import (
     Array,
@@ -25,7 +24,7 @@ from moment_calculus.numerics.arrays import (
 )
 from moment_calculus.numerics.derivatives import elementwise_of_statistics, may_read
 from moment_calculus.numerics.execution import cond, in_cpu_chunks
-from moment_calculus.numerics.quadrature import standard_nodes
+from moment_calculus.numerics.quadrature import standard_nodes, trapezoidal
 
 LOG_2PI = math.log(2 * math.pi)
 EVEN, EDGE = 64, 9.0  # number of evenly spaced nodes, and standard deviations to the outermost
@@ -38,7 +37,6 @@ PIECE, JAX_PIECE = 1 << 13, 1 << 9
 
 Nodes = tuple[Array, Array]  # in standard deviations of h, and weights, [nodes, *shape]
 Moments = tuple[Array, Array, Array, Array, Array]  # of r, Cov(r, h), and of h
-
 
 LINKS = ("exp", "softplus")
 Link = tuple[str, float]  # the scale is eʰ or log(1 + eʰ), plus a floor ≥ 0
@@ -55,7 +53,7 @@ def log_tilted_normal(moments: Moments, power: Any, link: Link = ("exp", 0.0)) -
     return _at_power(None, link)(*moments, power + 0 * moments[0])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)  # a power may change at every step
 def _at_power(power: float | None, link: Link) -> Callable[..., Array]:
     """Return the function of the moments, and of the power too if it is an array."""
 
@@ -195,11 +193,9 @@ def _log_mean(exponents: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def _even(log_mean: Array, scale: Array) -> Nodes:
-    """Return the trapezoidal rule, whose error falls exponentially with the number of nodes."""
-    places = np.linspace(-EDGE, EDGE, EVEN)
-    mass = np.exp(-0.5 * places**2)
+    """Return evenly spaced nodes."""
     column = (-1,) + (1,) * len(scale.shape)
-    z, weights = (constants(part.reshape(column), scale) for part in (places, mass / mass.sum()))
+    z, weights = (constants(part.reshape(column), scale) for part in trapezoidal(EVEN, EDGE))
     return z, weights
 
 
