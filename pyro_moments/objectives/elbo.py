@@ -92,18 +92,17 @@ class DeterministicELBO(Objective):
     devices of the tensors, values of the other arguments) runs model and guide a few times,
     captures what they compute and compiles it, which takes seconds; later calls run the
     compiled result. Tensors are inputs: parameters, arguments, and tensors in attributes,
-    closures and globals are read anew at every call; random draws and subsamples are made
-    anew. If a number or flag in such a place changes, the program is captured again, up to
-    eight times for one model and guide; those of 32 models and guides are kept. It is assumed
-    that the structure of the program does not depend on the values of tensors, that the
-    contents of NumPy arrays do not change, and that Pyro's validation is needed in the first
-    call only. The loss is differentiable once. If capture
-    is impossible, the loss is evaluated eagerly; if no C++ compiler works, the captured
-    operations are replayed; both after one :class:`CaptureWarning`. Sigmoid and tanh take
-    the covariances of small layers from the fixed series of
-    :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error is stated
-    there; covariances of large layers are computed as in eager programs, by operations of
-    their own.
+    closures and globals are read anew at every call; random draws and subsamples are made anew.
+    If a number or flag in such a place changes, the program is captured again, up to eight
+    times for one model and guide; those of 32 models and guides are kept. It is assumed that
+    the structure of the program does not depend on the values of tensors, that the contents of
+    NumPy arrays do not change, and that Pyro's validation is needed in the first call only. The
+    loss is differentiable once. If capture is impossible, the loss is evaluated eagerly; if no
+    C++ compiler works, the captured operations are replayed; both after one
+    :class:`CaptureWarning`. Sigmoid and tanh take the covariances of small layers from the
+    fixed series of :func:`moment_calculus.functions.pairs.covariance.covariance`, whose error
+    is stated there; covariances of large layers are computed as in eager programs, by
+    operations of their own.
 
     Source: Wu et al. 2019 (DVI).
 
