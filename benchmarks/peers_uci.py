@@ -8,7 +8,8 @@ One hidden layer of 50 ReLUs gives the mean and the log variance of y, with weig
 network of the README, for every tool that takes a model. laplace-torch takes none: it has one noise
 for all rows. All contenders run in one process, one split after the other. Seconds are those of the
 processor, of training with all that leads to the posterior; "warm" is the second split and later
-ones, without compiling. --slow N runs `SLOW` ones on the first N splits only.
+ones, without compiling. --slow N runs `SLOW` ones on the first N splits only. --first N adds
+splits from N on to the file, in a process that runs split N - 1 before without keeping it.
 
 --check fails where the library is below one of `RIVALS` by more than one standard error of the
 paired difference, or takes more than 1.5 times the seconds of laplace-torch once warm.
@@ -143,6 +144,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder that holds uci/*.npz")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--splits", type=int, default=SPLITS)
+    parser.add_argument("--first", type=int, default=0, help="split to go on with (0)")
     parser.add_argument("--slow", type=int, default=SPLITS, help="splits of the slow ones (all)")
     options = parser.parse_args(arguments)
     results: dict[str, Any] = {
@@ -152,7 +154,10 @@ def main(arguments: list[str] | None = None) -> None:
         "sets": {},
     }
     runs = contenders(options.only)
-    for number in range(options.splits):
+    if options.first:
+        measure({"sets": {}}, options, options.first - 1, runs)  # compiles
+        results = json.loads(Path(options.out).read_text())
+    for number in range(options.first, options.splits):
         measure(results, options, number, runs)
         hosts.write(options.out, results)
     failed = failures(results["sets"]) if not options.only else []
