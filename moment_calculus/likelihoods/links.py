@@ -164,7 +164,9 @@ def expected_log_trials(logits: Any, successes: Any, failures: Any, total: Any) 
     """Return s E[log S(x)] + f E[log S(−x)] of a value or array; ``total`` = s + f."""
     if _is_gaussian(logits):
         smaller, right = _memoised_softplus(logits)
-        return (successes - total * right) * logits.mean - total * smaller
+        if not (isinstance(total, int) and total == 1):  # one trial: fewer products of all rows
+            smaller, right = total * smaller, total * right
+        return (successes - right) * logits.mean - smaller
     one, zero = expected_log_sigmoids(logits)
     return successes * one + failures * zero
 

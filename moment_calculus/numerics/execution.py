@@ -304,21 +304,27 @@ def known_all_false(condition: Array) -> bool:
     return is_eager(condition) and not condition.any()
 
 
+def if_cheap(
+    holds: Array, cheap: Callable[..., tuple], general: Callable[..., tuple], *arrays: Array
+) -> tuple:
+    """Return cheap(*arrays) if a condition, one truth value, is known to hold, else general."""
+    if not array_api_compat.is_jax_array(holds):
+        return cheap(*arrays) if is_eager(holds) and holds else general(*arrays)
+    # Small arrays are not worth the time to compile both rules.
+    if arrays[0].size < LARGE:
+        return general(*arrays)
+    import jax
+
+    return jax.lax.cond(holds, cheap, general, *arrays)
+
+
 def where_cheap(
     condition: Array, cheap: Callable[..., tuple], general: Callable[..., tuple], *arrays: Array
 ) -> tuple:
     """Return cheap(*arrays) where the condition holds, elsewhere general(*arrays)."""
-    if array_api_compat.is_jax_array(condition):
-        # Small arrays are not worth the time to compile both rules.
-        if condition.size < LARGE:
-            return general(*arrays)
-        import jax
-
-        return jax.lax.cond(condition.all(), cheap, general, *arrays)
-    if not is_eager(condition):
-        return general(*arrays)  # to rounding the same as the cheap rule where that holds
-    if condition.all():
-        return cheap(*arrays)
+    known = not array_api_compat.is_jax_array(condition) and is_eager(condition)
+    if not known or condition.all():  # traced: the same to rounding where the condition holds
+        return if_cheap(condition.all(), cheap, general, *arrays)
     rest = ~condition
     parts = general(*(array[rest] for array in arrays))
     return tuple(

@@ -50,7 +50,7 @@ class CompiledLoss:
         if program is None:
             return self.eager(model, guide, *args, **kwargs)
         program.show_parameters()
-        if not program.used:
+        if not program.used or not torch.is_grad_enabled():
             return program(inputs).loss
         return Differentiable.apply(program, *inputs)
 
@@ -80,17 +80,25 @@ class CompiledLoss:
         try:
             _check_handlers()
             signature = _signature((args, kwargs), tensors)
-            key = (id(model), id(guide), self.settings(), *_global_settings(), signature)
+            key = (id(model), id(guide), self.settings(), signature, *_global_settings())
             if key in self.failed:
                 return None, []
-            for program in self.programs.setdefault(key, []):
-                inputs = program.inputs(tensors)
-                if inputs is not None:
-                    return program, inputs
-            return self._capture(key, tensors, model, guide, args, kwargs)
+            found = self._captured(key, tensors)
+            return found or self._capture(key, tensors, model, guide, args, kwargs)
         except Uncapturable as reason:
             self._warn(f"the loss is evaluated eagerly, as without compiled=True: {reason}")
             return None, []
+
+    def _captured(
+        self, key: tuple, tensors: list[torch.Tensor]
+    ) -> tuple[Program, list[torch.Tensor]] | None:
+        """Return a program and its tensors; one with gradients also serves without them."""
+        for known in dict.fromkeys((key, (*key[:-1], True))):
+            for program in self.programs.get(known, ()):
+                inputs = program.inputs(tensors)
+                if inputs is not None:
+                    return program, inputs
+        return None
 
     def _capture(
         self,
@@ -110,7 +118,7 @@ class CompiledLoss:
         except Uncapturable:
             self.failed[key] = (model, guide)
             raise
-        self.programs[key].append(program)
+        self.programs.setdefault(key, []).append(program)
         return program, inputs
 
     def _make_room(self, pair: tuple[int, int]) -> None:
@@ -118,7 +126,7 @@ class CompiledLoss:
         counts: dict[tuple[int, int], int] = {}
         for key, programs in self.programs.items():
             counts[key[:2]] = counts.get(key[:2], 0) + len(programs)
-        if counts[pair] >= LIMIT:
+        if counts.get(pair, 0) >= LIMIT:
             raise Uncapturable(
                 f"{LIMIT} programs were captured already; pass as a tensor what differs "
                 "between calls (numbers, attributes, shapes)"
@@ -172,12 +180,12 @@ def _check_handlers() -> None:
 
 
 def _global_settings() -> tuple:
-    """Return the global settings of torch on which a program depends."""
+    """Return the global settings of torch on which a program depends, gradients last."""
     return (
-        torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
         is_autocast_on() and _autocast(),
+        torch.is_grad_enabled(),
     )
 
 

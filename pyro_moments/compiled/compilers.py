@@ -19,7 +19,8 @@ from pyro_moments._host import compile_graph
 
 Backend = Callable[[GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
 
-LIMIT = 2**18  # multiplications; beyond, a library is faster
+LIMIT = 2**16  # multiplications; beyond, a library is faster
+INLINED = 25  # operations of a result that is computed again for each use, half of the default
 _PRODUCTS = tuple(
     getattr(torch.ops.aten, name).default for name in ("mm", "addmm", "bmm", "baddbmm")
 )
@@ -42,6 +43,8 @@ def _options(graph: GraphModule) -> dict[str, Any]:
     """Return options of the compiler for a graph, by their names in its configuration."""
     options: dict[str, Any] = {
         "fallback_random": True,
+        # twice to four times as fast for models that write x @ w + b, compiling in half the time
+        "realize_cpu_opcount_threshold": INLINED,
         # most patterns fuse a sum with a matrix product, and copy the other term first
         "pattern_matcher": False,
         # a program checks the metadata of all its inputs itself

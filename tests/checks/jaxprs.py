@@ -148,7 +148,7 @@ def _iota(*, dtype: Any, shape: Sequence[int], dimension: int, **_: Any) -> Any:
 
 FUNCTIONS: dict[str, Callable] = {
     **{name: _elementwise(function) for name, function in ELEMENTWISE.items()},
-    "bitcast_convert_type": lambda x, *, new_dtype: np.ascontiguousarray(x).view(new_dtype),
+    "bitcast_convert_type": lambda x, *, new_dtype: np.asarray(x, order="C").view(new_dtype),
     "broadcast_in_dim": _broadcast,
     "concatenate": lambda *parts, dimension: np.concatenate(parts, dimension),
     "convert_element_type": lambda x, *, new_dtype, **_: np.asarray(x).astype(new_dtype),
@@ -170,6 +170,7 @@ FUNCTIONS: dict[str, Callable] = {
     ),
     "rev": lambda x, *, dimensions: np.flip(x, dimensions),
     "shift_left": np.left_shift,
+    "shift_right_arithmetic": lambda x, by: x >> by,
     "shift_right_logical": lambda x, by: x >> by,
     "slice": _cut,
     "squeeze": lambda x, *, dimensions: np.squeeze(x, dimensions),

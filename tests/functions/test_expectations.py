@@ -10,7 +10,7 @@ import torch
 
 from moment_calculus.functions.series import softplus_mean
 from moment_calculus.functions.series.log_square import expected_log1p_square
-from moment_calculus.functions.series.softplus_mean import NARROW, expected_softplus
+from moment_calculus.functions.series.softplus_mean import NARROW, TINY, expected_softplus
 from moment_calculus.functions.table import Rescaled, Softplus, activation
 from tests.checks.jaxprs import by_numpy
 
@@ -113,6 +113,23 @@ def test_narrow_elements_do_not_depend_on_wide_ones(framework):
     same = mixed == narrow
     for one, other in zip(alone, among, strict=True):
         np.testing.assert_allclose(np.asarray(one)[same], np.asarray(other)[same], rtol=3e-6)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_tiny_variances(framework, dtype):
+    """By the series, for arrays that have no larger variance; also at zero and far from it."""
+    largest = TINY[0] if dtype is np.float32 else TINY[1]
+    mean = np.array([-80.0, -30.0, -4.0, -1.3, -0.0, 0.0, 0.4, 2.0, 7.0, 30.0]).repeat(3)
+    variance = np.tile(np.array([0.999, 0.3, 1e-9]) * largest, 10)
+    exact = expectations(softplus, mean, variance)
+    copies = 200  # JAX takes the series for large arrays only
+    many = [np.tile(part, copies).astype(dtype) for part in (mean, variance)]
+    found = with_slopes(CASES["softplus"][0], *many, framework)
+    relative, absolute = TOLERANCES[dtype]
+    for ours, right in zip(found, exact, strict=True):
+        np.testing.assert_allclose(ours, np.tile(right, copies), rtol=relative, atol=absolute)
+        assert (ours >= 0).all()
 
 
 @pytest.mark.slow

@@ -46,3 +46,14 @@ def test_one_objective_serves_many_guides(monkeypatch):
     assert programs(elbo)[:3] == kept
     elbo.loss(model, guides[0], x, y)
     assert programs(elbo)[:2] == kept[1:]
+
+
+def test_a_program_with_gradients_gives_the_loss_alone():
+    x, y = models.data()
+    model, elbo, guide = models.regression(lambda f: dist.Normal(f, 0.5)), make(), DVIGuide()
+    trained = elbo.loss_and_grads(model, guide, x, y)
+    kept = programs(elbo)
+    assert elbo.loss(model, guide, x, y) == pytest.approx(trained, rel=1e-6)
+    with torch.no_grad():
+        assert not elbo.differentiable_loss(model, guide, x, y).requires_grad
+    assert programs(elbo) == kept
