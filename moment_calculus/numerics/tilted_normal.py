@@ -23,7 +23,7 @@ from moment_calculus.numerics.arrays import (
     stop_gradient,
 )
 from moment_calculus.numerics.derivatives import elementwise_of_statistics, may_read
-from moment_calculus.numerics.execution import cond, in_cpu_chunks
+from moment_calculus.numerics.execution import LARGE, by_numpy, cond, in_cpu_chunks
 from moment_calculus.numerics.quadrature import standard_nodes, trapezoidal
 
 LOG_2PI = math.log(2 * math.pi)
@@ -49,7 +49,9 @@ def log_tilted_normal(moments: Moments, power: Any, link: Link = ("exp", 0.0)) -
     taken where they suffice for all elements; else that of the panels of `standard_nodes`.
     """
     if isinstance(power, int | float):
-        return _at_power(float(power), link)(*moments)
+        function = _at_power(float(power), link)
+        few = math.prod(moments[0].shape) <= LARGE
+        return by_numpy(function, *moments) if few else function(*moments)
     return _at_power(None, link)(*moments, power + 0 * moments[0])
 
 
@@ -61,9 +63,10 @@ def _at_power(power: float | None, link: Link) -> Callable[..., Array]:
         found = _integrated(rule, arrays[:5], arrays[5] if power is None else power, link)
         return found[: 1 + len(arrays)]
 
+    ways = functools.partial(by, _even), functools.partial(by, _panels)
+
     def statistics(*arrays: Array) -> tuple[Array, ...]:
         smooth = _is_smooth(arrays[:5], arrays[5] if power is None else power, link)
-        ways = functools.partial(by, _even), functools.partial(by, _panels)
         if array_api_compat.is_jax_array(smooth):
             return cond(smooth.all(), *ways, *arrays)
         return ways[not (may_read(smooth) and smooth.all())](*arrays)

@@ -25,6 +25,7 @@ from pyro_moments.evaluation.precision import full_precision, is_autocast_on
 
 DEVIATION = 1e-2  # relative error allowed; compilers have got gradients wrong
 LIMIT = 8  # most programs of a model and a guide, as many as torch.compile makes of one function
+REMEMBERED = 256  # most signatures that cannot be captured
 KEPT = 32  # most models and guides whose programs are kept, such as of a fit after another one
 
 
@@ -117,6 +118,8 @@ class CompiledLoss:
                 raise Uncapturable("what it reads besides its arguments does not stay as it was")
         except Uncapturable:
             self.failed[key] = (model, guide)
+            for oldest in [*self.failed][:-REMEMBERED]:
+                del self.failed[oldest]
             raise
         self.programs.setdefault(key, []).append(program)
         return program, inputs

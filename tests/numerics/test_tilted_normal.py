@@ -127,6 +127,15 @@ def test_extremes_are_finite(link, dtype, run):
         assert all(np.isfinite(slope).all() for slope in found)
 
 
+def test_known_arrays_of_jax_are_not_worth_a_compiler():
+    """NumPy computes what a program would, for few elements."""
+    arrays = [jnp.asarray(part.astype(np.float32)) for part in SMOOTH]
+    known = log_tilted_normal(arrays, 0.5)
+    assert isinstance(known, jax.Array)
+    assert known.dtype == np.float32
+    np.testing.assert_allclose(known, exact(*SMOOTH, 0.5, LINKS[0]), rtol=1e-5, atol=1e-5)
+
+
 def test_a_power_is_differentiated_too_and_derivatives_are():
     arrays = [torch.tensor(part[:5], requires_grad=True) for part in SMOOTH]
     power = torch.full((5,), 0.5, dtype=torch.double, requires_grad=True)
