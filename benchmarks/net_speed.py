@@ -111,11 +111,11 @@ def _first_step(compiled: bool) -> Measured:
     """Processor seconds of the first step in Pyro, alone in its process, compilers included."""
     host = hosts.load("pyro")
     name = "compiled=True" if compiled else "TraceMeanField_ELBO"
-    model = models.regression(host, host.network((13, 50, 1)))
-    ours = models.closed_form(host, FULL, compiled=True)
-    elbo, guide = ours if compiled else models.reference(host, REFERENCE)
-    data = host.normal(0, 64, 13), host.normal(1, 64)
     with empty_cache(), host.own_parameters():
+        model = models.regression(host, host.network((13, 50, 1)))
+        ours = models.closed_form(host, FULL, compiled=True)
+        elbo, guide = ours if compiled else models.reference(host, REFERENCE)
+        data = host.normal(0, 64, 13), host.normal(1, 64)
         start = processor_seconds()
         elbo.loss_and_grads(model, guide(model), *data)
         seconds = processor_seconds() - start
