@@ -42,7 +42,10 @@ CLASSIFIER = """## A classifier
 One ELBO of diagonal covariances with its gradients of 784-400-400-10 on batches of 128, as a ratio
 to the plain network, forward and backward, and to what no such step can do without, measured in the
 same run: its matrix products alone, 2.4 times the multiplications of the plain network's, and one
-pass over the weights. From `benchmarks/step_time.py`, whose clock is that of the wall.
+pass over the weights. From `benchmarks/step_time.py`, whose clock is that of the wall. Other
+programs ran beside it: in Pyro the host's own ELBO, by one draw, took 8.7 times the plain network,
+and 5.0 times on a quiet machine, where the compiled step took 1.18 of the limit, and NumPyro's
+1.14, 1.27 and 1.21.
 """
 AGAIN = """## Run it again
 
