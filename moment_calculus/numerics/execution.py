@@ -323,8 +323,9 @@ def where_cheap(
 ) -> tuple:
     """Return cheap(*arrays) where the condition holds, elsewhere general(*arrays)."""
     known = not array_api_compat.is_jax_array(condition) and is_eager(condition)
-    if not known or condition.all():  # traced: the same to rounding where the condition holds
-        return if_cheap(condition.all(), cheap, general, *arrays)
+    holds = condition.all()
+    if not known or holds:  # traced: the same to rounding where the condition holds
+        return if_cheap(holds, cheap, general, *arrays)
     rest = ~condition
     parts = general(*(array[rest] for array in arrays))
     return tuple(

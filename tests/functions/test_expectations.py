@@ -132,6 +132,13 @@ def test_tiny_variances(framework, dtype):
         assert (ours >= 0).all()
 
 
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_no_elements(framework, dtype):
+    found = with_slopes(CASES["softplus"][0], *np.zeros((2, 0), dtype), framework)
+    assert [part.shape for part in found] == [(0,)] * 3
+
+
 @pytest.mark.slow
 def test_second_derivatives_at_zero():
     """Where both half lines meet: E S′ and E S‴/4, by differentiation of what is differentiated."""

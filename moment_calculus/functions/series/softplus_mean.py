@@ -236,6 +236,8 @@ def _partials(mean: Array, variance: Array) -> Any:
 def _nonpositive_cheapest(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
     single = is_single_precision(mean)
     general, limit = (_narrow_or_wide, TINY[0]) if single else (_nonpositive, TINY[1])
+    if 0 in mean.shape:  # nothing is the largest
+        return general(mean, variance)
     largest = namespace(variance).max(variance)  # cheaper than to compare all
     return if_cheap(largest <= limit, _nonpositive_series, general, mean, variance)
 
