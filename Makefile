@@ -42,6 +42,7 @@ test-matrix:
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	mkdir -p build/names && ln -sfn ../../guides build/names/moment_guides
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -34,7 +34,7 @@ def evaluated(case: Any, x: Any, precision: str, place: str, start: dict | None)
         x = jnp.asarray(x, precision)
         y = jnp.asarray(case.y, precision if case.y.dtype.kind == "f" else None)
         model = case.model()
-        ours = case.guide.__module__.startswith("guides.")
+        ours = case.guide.__module__.startswith("moment_guides.")
         svi = SVI(model, case.guide() if ours else case.guide(model), Adam(1e-3), case.objective)
         state = jax.jit(svi.init)(jax.random.key(0), x, y)
         if start is None:

@@ -11,12 +11,6 @@ except ImportError as error:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from guides.pyro.empirical_bayes import EmpiricalBayesNormal
-from guides.pyro.mc_dropout import MCDropoutGuide
-from guides.pyro.mean_field import DVIGuide
-from guides.pyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
-from guides.pyro.tridiagonal import TridiagonalGuide
-from guides.pyro.vbp import VBPGuide
 from moment_calculus import __version__ as __version__
 from moment_calculus.criticism.attribution import Attribution
 from moment_calculus.errors import (
@@ -31,6 +25,12 @@ from moment_calculus.optimisation.storage.files import StoredFileError
 from moment_calculus.optimisation.training import Progress
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.response.problem import NarrowerVarianceWarning, NotAnOptimum
+from moment_guides.pyro.empirical_bayes import EmpiricalBayesNormal
+from moment_guides.pyro.mc_dropout import MCDropoutGuide
+from moment_guides.pyro.mean_field import DVIGuide
+from moment_guides.pyro.sparse_priors import Horseshoe, HorseshoeReparam, LogUniform
+from moment_guides.pyro.tridiagonal import TridiagonalGuide
+from moment_guides.pyro.vbp import VBPGuide
 from pyro_moments import rules as _rules  # noqa: F401  (registers the rules)
 from pyro_moments import units
 from pyro_moments.draws.starts import init_to_fit

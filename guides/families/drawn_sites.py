@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from guides.families import mc_dropout, mean_field
 from moment_calculus.numerics.arrays import Array
 from moment_calculus.operations.dropout.masked_weight import SiteMask, unsupported_operation_error
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.values import Gaussian
 from moment_calculus.values.propagation import Propagation
+from moment_guides.families import mc_dropout, mean_field
 
 
 class SharedDrawNeeded(Exception):

@@ -8,12 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeGuard
 
-from guides.families import mc_dropout
-from guides.families.mc_dropout import (
-    infinite_at_zero,
-    masked_site_not_used,
-    no_dropout_prior,
-)
 from moment_calculus.errors import (
     UnsupportedMoments,
     dependent_posterior,
@@ -37,6 +31,12 @@ from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Gaussian, Spread, Value
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
+from moment_guides.families import mc_dropout
+from moment_guides.families.mc_dropout import (
+    infinite_at_zero,
+    masked_site_not_used,
+    no_dropout_prior,
+)
 
 Posterior = Any  # a distribution of the framework
 Transform = Any

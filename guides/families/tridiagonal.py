@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from guides.families.mean_field import checked_scale
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.divergences import gaussian_entropy
 from moment_calculus.numerics.arrays import Array, axis_moved, constants, device, namespace
@@ -26,6 +25,7 @@ from moment_calculus.operations.shapes.moves import move_axis
 from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.values import Gaussian
 from moment_calculus.values.propagation import Propagation, check_choice
+from moment_guides.families.mean_field import checked_scale
 
 BLOCK = 64  # elements in one matrix product of a recursion
 HEAD = 65_536  # b is constant after so many: to 1e-12 for |ρ| < ½ − 1e-8, else to 1e-5

@@ -5,5 +5,5 @@ try:
     import numpyro  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        'guides.numpyro needs NumPyro and JAX: pip install "pyro-moments[numpyro]"'
+        'moment_guides.numpyro needs NumPyro and JAX: pip install "pyro-moments[numpyro]"'
     ) from error

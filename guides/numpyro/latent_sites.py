@@ -16,8 +16,8 @@ from numpyro.distributions.util import periodic_repeat
 from numpyro.infer.util import helpful_support_errors
 from numpyro.ops.provenance import eval_provenance
 
-from guides.families.mean_field import LatentSite, initial_noise_scale, varying_support_error
 from moment_calculus.errors import UnsupportedMoments
+from moment_guides.families.mean_field import LatentSite, initial_noise_scale, varying_support_error
 
 
 def is_latent(site: dict) -> bool:

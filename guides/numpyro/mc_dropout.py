@@ -12,21 +12,21 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import Distribution, biject_to, constraints
 
-from guides.families import mc_dropout
-from guides.families.mc_dropout import (
-    DroppedWeightBase,
-    WeightSites,
-    bounded_site_error,
-    prior_scale,
-)
-from guides.families.mean_field import FixedSettings, LatentSite, with_known_options
-from guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real
-from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.numerics.private_apis import (
     is_constant,
     programs_inside,
     restricted,
 )
+from moment_guides.families import mc_dropout
+from moment_guides.families.mc_dropout import (
+    DroppedWeightBase,
+    WeightSites,
+    bounded_site_error,
+    prior_scale,
+)
+from moment_guides.families.mean_field import FixedSettings, LatentSite, with_known_options
+from moment_guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real
+from moment_guides.numpyro.mean_field import DVIGuide
 
 # Primitives that leave a value as it is, except for its precision.
 _SAME = frozenset("convert_element_type copy copy_p optimization_barrier name".split())

@@ -15,8 +15,9 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer.autoguide import AutoGuide
 
-from guides.families.mean_field import LatentSite, checked_scale, with_known_options
-from guides.numpyro.latent_sites import (
+from moment_calculus.numerics.private_apis import is_traced
+from moment_guides.families.mean_field import LatentSite, checked_scale, with_known_options
+from moment_guides.numpyro.latent_sites import (
     ModelTrace,
     check_fixed_supports,
     init_to_network,
@@ -24,8 +25,7 @@ from guides.numpyro.latent_sites import (
     on_support,
     slope_sign,
 )
-from guides.numpyro.scales import FastNormal, full_like, scale_positive
-from moment_calculus.numerics.private_apis import is_traced
+from moment_guides.numpyro.scales import FastNormal, full_like, scale_positive
 
 
 class DVIGuide(AutoGuide):

@@ -14,11 +14,11 @@ from numpyro.distributions import Distribution, Normal, constraints, kl_divergen
 from numpyro.distributions.util import promote_shapes, validate_sample
 from numpyro.infer.reparam import Reparam
 
-from guides.families import sparse_priors
-from guides.families.sparse_priors import improper_prior, observed_horseshoe
-from guides.numpyro.scales import FastNormal
 from moment_calculus.likelihoods.divergences import gaussian_entropy
 from moment_calculus.numerics.private_apis import is_traced
+from moment_guides.families import sparse_priors
+from moment_guides.families.sparse_priors import improper_prior, observed_horseshoe
+from moment_guides.numpyro.scales import FastNormal
 
 
 class Horseshoe(Distribution):

@@ -11,9 +11,9 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import Distribution, constraints
 
-from guides.families import tridiagonal
-from guides.families.mean_field import FixedSettings, LatentSite, with_known_options
-from guides.families.tridiagonal import (
+from moment_guides.families import tridiagonal
+from moment_guides.families.mean_field import FixedSettings, LatentSite, with_known_options
+from moment_guides.families.tridiagonal import (
     NO_PRIOR,
     Group,
     Groups,
@@ -23,9 +23,15 @@ from guides.families.tridiagonal import (
     TridiagonalOptions,
     chain_order,
 )
-from guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real, on_support
-from guides.numpyro.mc_dropout import weights_of
-from guides.numpyro.mean_field import DVIGuide
+from moment_guides.numpyro.latent_sites import (
+    ModelTrace,
+    init_to_network,
+    is_latent,
+    is_real,
+    on_support,
+)
+from moment_guides.numpyro.mc_dropout import weights_of
+from moment_guides.numpyro.mean_field import DVIGuide
 
 
 class TridiagonalNormal(TridiagonalNormalBase, Distribution):

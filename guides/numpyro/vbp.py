@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from guides.families.mean_field import with_known_options
-from guides.families.vbp import LOG_VARIANCE_SPREAD, SCALE, mean_scale
-from guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real
-from guides.numpyro.mc_dropout import weights_of
-from guides.numpyro.mean_field import DVIGuide
-from guides.numpyro.scales import FastNormal
+from moment_guides.families.mean_field import with_known_options
+from moment_guides.families.vbp import LOG_VARIANCE_SPREAD, SCALE, mean_scale
+from moment_guides.numpyro.latent_sites import ModelTrace, init_to_network, is_latent, is_real
+from moment_guides.numpyro.mc_dropout import weights_of
+from moment_guides.numpyro.mean_field import DVIGuide
+from moment_guides.numpyro.scales import FastNormal
 
 
 class VBPGuide(DVIGuide):

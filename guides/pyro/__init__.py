@@ -5,5 +5,5 @@ try:
     import torch  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        'guides.pyro needs Pyro and PyTorch: pip install "pyro-moments[pyro]"'
+        'moment_guides.pyro needs Pyro and PyTorch: pip install "pyro-moments[pyro]"'
     ) from error

@@ -14,15 +14,15 @@ from pyro.nn import PyroModule, PyroParam
 from torch.distributions import biject_to
 from torch.overrides import TorchFunctionMode
 
-from guides.families import mc_dropout
-from guides.families.mc_dropout import (
+from moment_guides.families import mc_dropout
+from moment_guides.families.mc_dropout import (
     DroppedWeightBase,
     WeightSites,
     bounded_site_error,
     prior_scale,
 )
-from guides.families.mean_field import FixedSettings, LatentSite, with_known_options
-from guides.pyro.mean_field import DVIGuide, init_to_network, is_real
+from moment_guides.families.mean_field import FixedSettings, LatentSite, with_known_options
+from moment_guides.pyro.mean_field import DVIGuide, init_to_network, is_real
 
 
 def _functions(*names: str) -> set[Callable]:

@@ -21,14 +21,14 @@ from pyro.nn import PyroModule, PyroParam
 from pyro.ops.tensor_utils import periodic_repeat
 from torch.distributions import biject_to
 
-from guides.families.mean_field import (
+from moment_guides.families.mean_field import (
     LatentSite,
     checked_scale,
     initial_noise_scale,
     varying_support_error,
     with_known_options,
 )
-from guides.pyro.ownership import claim_names, release_names
+from moment_guides.pyro.ownership import claim_names, release_names
 
 
 class OnSupport(dist.TransformedDistribution):

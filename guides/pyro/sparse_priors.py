@@ -12,9 +12,9 @@ from pyro.distributions import TorchDistribution, constraints
 from pyro.infer.reparam.reparam import Reparam
 from torch.distributions import Normal, register_kl
 
-from guides.families import sparse_priors
-from guides.families.sparse_priors import improper_prior, observed_horseshoe
 from moment_calculus.likelihoods.divergences import gaussian_entropy
+from moment_guides.families import sparse_priors
+from moment_guides.families.sparse_priors import improper_prior, observed_horseshoe
 
 
 class Horseshoe(TorchDistribution):

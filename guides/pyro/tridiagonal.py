@@ -12,9 +12,9 @@ from pyro.infer.autoguide.utils import deep_setattr
 from pyro.nn import PyroModule, PyroParam
 from torch.distributions import biject_to
 
-from guides.families import tridiagonal
-from guides.families.mean_field import FixedSettings, LatentSite, with_known_options
-from guides.families.tridiagonal import (
+from moment_guides.families import tridiagonal
+from moment_guides.families.mean_field import FixedSettings, LatentSite, with_known_options
+from moment_guides.families.tridiagonal import (
     NO_PRIOR,
     Group,
     Groups,
@@ -24,8 +24,8 @@ from guides.families.tridiagonal import (
     TridiagonalOptions,
     chain_order,
 )
-from guides.pyro.mc_dropout import weights_of
-from guides.pyro.mean_field import DVIGuide, OnSupport, init_to_network, is_real
+from moment_guides.pyro.mc_dropout import weights_of
+from moment_guides.pyro.mean_field import DVIGuide, OnSupport, init_to_network, is_real
 
 
 class TridiagonalNormal(TridiagonalNormalBase, TorchDistribution):

@@ -10,10 +10,10 @@ from pyro.distributions import constraints
 from pyro.infer.autoguide.utils import deep_setattr
 from pyro.nn import PyroParam
 
-from guides.families.mean_field import with_known_options
-from guides.families.vbp import LOG_VARIANCE_SPREAD, SCALE, mean_scale
-from guides.pyro.mc_dropout import weights_of
-from guides.pyro.mean_field import DVIGuide, init_to_network, is_real
+from moment_guides.families.mean_field import with_known_options
+from moment_guides.families.vbp import LOG_VARIANCE_SPREAD, SCALE, mean_scale
+from moment_guides.pyro.mc_dropout import weights_of
+from moment_guides.pyro.mean_field import DVIGuide, init_to_network, is_real
 
 
 class VBPGuide(DVIGuide):

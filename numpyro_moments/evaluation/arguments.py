@@ -21,7 +21,7 @@ def unwrapped(model: Any) -> Any:
     return model
 
 
-OF_PYRO = ("pyro.", "pyro_moments.", "guides.pyro.", "torch.")
+OF_PYRO = ("pyro.", "pyro_moments.", "moment_guides.pyro.", "torch.")
 ADAM = "numpyro.optim.Adam(0.01)"
 # Arrays of NumPy become those of JAX where the precision is known.
 CALLS = Calls("NumPyro", OF_PYRO, unwrapped, jax.Array, lambda array, double: array, ADAM)

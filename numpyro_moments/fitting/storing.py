@@ -14,7 +14,6 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
-from guides.numpyro.latent_sites import init_to_network, is_latent
 from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit, of_fit
 from moment_calculus.optimisation.storage.trainings import (
@@ -27,6 +26,7 @@ from moment_calculus.optimisation.storage.trainings import (
     signature_of,
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
+from moment_guides.numpyro.latent_sites import init_to_network, is_latent
 from numpyro_moments.evaluation.arguments import checked, is_array
 from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import bind

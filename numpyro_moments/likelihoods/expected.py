@@ -14,8 +14,6 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.util import sum_rightmost
 
-from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from guides.numpyro.sparse_priors import Horseshoe, LogUniform
 from moment_calculus import likelihoods
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.classes import check_classes_last
@@ -38,6 +36,8 @@ from moment_calculus.numerics.execution import is_on_host
 from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
+from moment_guides.numpyro.empirical_bayes import EmpiricalBayesNormal
+from moment_guides.numpyro.sparse_priors import Horseshoe, LogUniform
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.structure import (
     constrained_values,

@@ -14,7 +14,6 @@ from numpyro.infer.elbo import ELBO
 from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
-from guides.families.mc_dropout import no_density
 from moment_calculus.errors import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import (
     DataPlates,
@@ -24,6 +23,7 @@ from moment_calculus.objectives.data import (
     log_mean_power,
 )
 from moment_calculus.objectives.options import AlphaEnergy, RenyiBound
+from moment_guides.families.mc_dropout import no_density
 from numpyro_moments.evaluation.failure_causes import diagnose_errors
 from numpyro_moments.likelihoods.expected import tempered_jointly
 from numpyro_moments.objectives.base import Objective, Program, vectorised

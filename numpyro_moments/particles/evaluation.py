@@ -16,10 +16,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site, with_shared_draws
 from moment_calculus.numerics.arrays import squared
 from moment_calculus.numerics.private_apis import read, without_dead_code
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
+from moment_guides.families.drawn_sites import MaskedSite, SharedDrawNeeded, Site, with_shared_draws
 from numpyro_moments._host import ClosedJaxpr, apply_equation
 from numpyro_moments.particles.rows import RowsMixedError, axes_after, called
 from numpyro_moments.particles.undrawn import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from guides.families import mean_field
-from guides.families.drawn_sites import Site
 from moment_calculus.numerics.arrays import standard_deviation
+from moment_guides.families import mean_field
+from moment_guides.families.drawn_sites import Site
 from numpyro_moments._host import new_primitive
 
 normal_site_p = new_primitive("normal_site", lambda _, loc, scale, **__: loc)

@@ -16,7 +16,6 @@ from numpyro.distributions.transforms import Transform
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
-from guides.numpyro.latent_sites import is_latent
 from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
@@ -41,6 +40,7 @@ from moment_calculus.response.response import Response
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values import Deferred, Gaussian
 from moment_calculus.values.propagation import Propagation
+from moment_guides.numpyro.latent_sites import is_latent
 from numpyro_moments.draws.model import NumPyroModel
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.fitting.flat_loss import FlatLoss, locations_by_scale

@@ -12,10 +12,6 @@ from numpyro import distributions as dist
 from numpyro.distributions import transforms
 from numpyro.distributions.util import scale_and_mask
 
-from guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
-from guides.numpyro.mc_dropout import DroppedWeight
-from guides.numpyro.scales import FastNormal
-from guides.numpyro.tridiagonal import TridiagonalNormal
 from moment_calculus.errors import OR_DRAW, UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
@@ -24,6 +20,10 @@ from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.operations.linear.factorisation import CORRELATION
 from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, SIMPLEX
+from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
+from moment_guides.numpyro.mc_dropout import DroppedWeight
+from moment_guides.numpyro.scales import FastNormal
+from moment_guides.numpyro.tridiagonal import TridiagonalNormal
 from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.expected import evaluate
 from numpyro_moments.likelihoods.structure import random_leaves

@@ -16,7 +16,7 @@ def as_tensor(array: np.ndarray, double: bool = False) -> torch.Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
-OF_NUMPYRO = ("numpyro.", "numpyro_moments.", "guides.numpyro.", "jax.", "optax.")
+OF_NUMPYRO = ("numpyro.", "numpyro_moments.", "moment_guides.numpyro.", "jax.", "optax.")
 ADAM = "pyro.optim.Adam({'lr': 0.01})"
 CALLS = Calls("Pyro", OF_NUMPYRO, poutine.unwrap, torch.Tensor, as_tensor, ADAM, ("torch.",))
 checked = CALLS.checked

@@ -15,7 +15,6 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
 
-from guides.pyro.mean_field import init_to_network
 from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.storage.trainings import (
@@ -27,6 +26,7 @@ from moment_calculus.optimisation.storage.trainings import (
     signature_of,
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
+from moment_guides.pyro.mean_field import init_to_network
 from pyro_moments._host import tree_leaves
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.fitting.parameters import (

@@ -13,8 +13,6 @@ from pyro.distributions.util import scale_and_mask, sum_rightmost
 from torch import distributions
 from torch.distributions import constraints
 
-from guides.pyro.empirical_bayes import EmpiricalBayesNormal
-from guides.pyro.sparse_priors import Horseshoe, LogUniform
 from moment_calculus import likelihoods
 from moment_calculus.likelihoods.classes import check_classes_last
 from moment_calculus.likelihoods.classes.registration import ClassLikelihoods, missing_logits_error
@@ -36,6 +34,8 @@ from moment_calculus.operations.normalised.softmax import LogSoftmax, Softmax
 from moment_calculus.operations.shapes.indexing import unstacked
 from moment_calculus.predictions.marginals import Marginal, VectorMarginal
 from moment_calculus.values import Deferred, Gaussian
+from moment_guides.pyro.empirical_bayes import EmpiricalBayesNormal
+from moment_guides.pyro.sparse_priors import Horseshoe, LogUniform
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.evaluation.wrappers import WRAPPERS

@@ -14,7 +14,6 @@ from pyro.poutine import Trace
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from guides.families.mc_dropout import no_density
 from moment_calculus.errors import not_reparameterised, point_without_density
 from moment_calculus.objectives.data import (
     DataPlates,
@@ -24,6 +23,7 @@ from moment_calculus.objectives.data import (
     log_mean_power,
 )
 from moment_calculus.objectives.options import AlphaEnergy, RenyiBound
+from moment_guides.families.mc_dropout import no_density
 from pyro_moments.likelihoods.expected import tempered_jointly
 from pyro_moments.objectives.base import (
     FromTraces,

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
 from moment_calculus.numerics.arrays import squared
 from moment_calculus.operations.dropout.masked_weight import unsupported_inputs_error
+from moment_guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
 from pyro_moments.particles.undrawn import LAZY_RULES, Rows, Undrawn, UndrawnRows, draw_all, in_rows
 from pyro_moments.rules.table import named
 

@@ -12,7 +12,6 @@ from pyro import poutine
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 
-from guides.families.drawn_sites import with_shared_draws
 from moment_calculus.criticism.attribution import (
     Attribution,
     attribution_of,
@@ -33,6 +32,7 @@ from moment_calculus.predictions.site import (
 )
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
+from moment_guides.families.drawn_sites import with_shared_draws
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import diagnose_errors, explain_predictions
 from pyro_moments.evaluation.precision import full_precision

@@ -16,11 +16,11 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites, site_is_subsample
 from torch.overrides import TorchFunctionMode
 
-from guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
 from moment_calculus.errors import not_reparameterised
 from moment_calculus.objectives.data import DataPlates
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.values.propagation import Propagation
+from moment_guides.families.drawn_sites import MaskedSite, SharedDrawNeeded
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.evaluation.uncertain_inputs import at_means, drawn
 from pyro_moments.likelihoods.structure import tensors_of

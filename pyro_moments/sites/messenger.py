@@ -12,7 +12,6 @@ from pyro.infer.autoguide import AutoContinuous, AutoStructured
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
-from guides.families import mean_field
 from moment_calculus.errors import (
     MEAN_FIELD_GUIDES,
     OR_DRAW,
@@ -24,6 +23,7 @@ from moment_calculus.operations.dropout.masked_weight import MaskedWeight
 from moment_calculus.operations.elementwise.unary import site_value
 from moment_calculus.predictions.moments import Moments, as_value
 from moment_calculus.values.propagation import Propagation
+from moment_guides.families import mean_field
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.sites.random_watch import GeneratorWatch
 from pyro_moments.sites.terms import gaussian_base, posterior_value, without_wrappers

@@ -14,9 +14,6 @@ from pyro.infer.util import is_validation_enabled
 from pyro.util import check_site_shape
 from torch.distributions import transforms
 
-from guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
-from guides.pyro.mc_dropout import DroppedWeight
-from guides.pyro.tridiagonal import TridiagonalNormal
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import Activation, Integrated, activation
 from moment_calculus.likelihoods import divergences
@@ -24,6 +21,9 @@ from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.operations.linear.factorisation import CORRELATION
 from moment_calculus.operations.shapes.ordered import ORDERED
 from moment_calculus.operations.shapes.sticks import CORRELATION_FACTOR, SIMPLEX
+from moment_guides.families.posteriors import LatentTerms, Posteriors, at_site, sum_trailing
+from moment_guides.pyro.mc_dropout import DroppedWeight
+from moment_guides.pyro.tridiagonal import TridiagonalNormal
 from pyro_moments.evaluation.failure_causes import refuse_infinite_data
 from pyro_moments.evaluation.tensor import MomentTensor, unwrap, wrap
 from pyro_moments.evaluation.wrappers import WRAPPERS

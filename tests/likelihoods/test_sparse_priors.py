@@ -11,9 +11,13 @@ import pytest
 import torch
 from scipy import integrate, special, stats
 
-from guides.families.sparse_priors import horseshoe, horseshoe_log_prob, log_uniform_divergence
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.likelihoods.divergences import gaussian_entropy
+from moment_guides.families.sparse_priors import (
+    horseshoe,
+    horseshoe_log_prob,
+    log_uniform_divergence,
+)
 from tests.checks.jaxprs import by_numpy
 from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
 from tests.fitting.models import started

@@ -11,8 +11,8 @@ import pandas as pd
 import pyro
 import pytest
 
-import guides
 import moment_calculus
+import moment_guides
 import numpyro_moments
 import pyro_moments
 from tests.fitting.models import HOSTS
@@ -22,7 +22,7 @@ from tests.mistakes.models import OUT, data, fitted, trained
 
 OWN = [
     str(Path(package.__file__).parent)
-    for package in (guides, moment_calculus, numpyro_moments, pyro_moments)
+    for package in (moment_calculus, moment_guides, numpyro_moments, pyro_moments)
 ]
 MISTAKES = {**DATA, **CALLS}
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ("moment_calculus", "guides", "pyro_moments", "numpyro_moments")
+PACKAGES = {name: {"guides": "moment_guides"}.get(name, name) for name in SOURCE}  # by folder
 FOLDERS = {"source": SOURCE, "tests": ("tests",), "benchmarks": ("benchmarks",)}
 LONG_LINE = 90
 ALIKE = 6  # lines that make a duplicate

@@ -8,8 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"guides", "moment_calculus", "numpyro_moments", "pyro_moments"}
+from tests.project.counts import ROOT
 
 
 def run(*command, cwd, **variables):

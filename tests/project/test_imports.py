@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.counts import ROOT
-from tests.project.counts import SOURCE as PACKAGES
+from tests.project.counts import PACKAGES, ROOT
 
 IMPORT_EVERYTHING_IN = """
 import importlib, pkgutil, sys
@@ -64,8 +63,7 @@ def loaded(code: str, names: tuple[str, ...]) -> list[str]:
 
 def test_every_package_is_under_contract():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    existing = [name for name in PACKAGES if (ROOT / name / "__init__.py").exists()]
-    assert sorted(settings["root_packages"]) == sorted(existing)
+    assert sorted(settings["root_packages"]) == sorted(PACKAGES.values())
 
 
 def test_imports_point_downwards():
@@ -75,22 +73,22 @@ def test_imports_point_downwards():
 
 WRONG = [
     ("moment_calculus", "import torch"),
-    ("moment_calculus", "from guides import families"),
+    ("moment_calculus", "from moment_guides import families"),
     ("moment_calculus/numerics", "from moment_calculus.functions import base"),
     ("moment_calculus/optimisation", "from moment_calculus import errors"),
     ("moment_calculus/functions", "from moment_calculus.values import Gaussian"),
     ("moment_calculus/values", "from moment_calculus.operations.shapes import moves"),
     ("moment_calculus/predictions", "from moment_calculus.operations.linear import maps"),
     ("moment_calculus/likelihoods", "from moment_calculus.rulebooks import dvi"),
-    ("guides/families", "import pyro"),
-    ("guides/pyro", "import pyro_moments"),
-    ("guides/pyro", "def late():\n    import numpyro"),
-    ("guides/pyro", "from guides import numpyro"),
+    ("moment_guides/families", "import pyro"),
+    ("moment_guides/pyro", "import pyro_moments"),
+    ("moment_guides/pyro", "def late():\n    import numpyro"),
+    ("moment_guides/pyro", "from moment_guides import numpyro"),
     ("pyro_moments/rules", "from pyro_moments.evaluation import tensor"),
     ("pyro_moments/rules", "import jax.numpy"),
     ("pyro_moments/rules", "def late():\n    import numpyro_moments"),
-    ("guides/numpyro", "import numpyro_moments"),
-    ("guides/numpyro", "def late():\n    import torch"),
+    ("moment_guides/numpyro", "import numpyro_moments"),
+    ("moment_guides/numpyro", "def late():\n    import torch"),
     ("numpyro_moments/sites", "from numpyro_moments.objectives import elbo"),
     ("numpyro_moments/rules", "import pyro.distributions"),
     ("numpyro_moments/rules", "import pyro_moments"),
@@ -102,8 +100,8 @@ def complaints(tmp_path_factory):
     """What import-linter says of the packages with a module for every row of WRONG."""
     directory = tmp_path_factory.mktemp("packages")
     shutil.copy(ROOT / "pyproject.toml", directory)
-    for package in filter(Path.is_dir, map(ROOT.joinpath, PACKAGES)):
-        shutil.copytree(package, directory / package.name)
+    for folder, package in PACKAGES.items():
+        shutil.copytree(ROOT / folder, directory / package)
     for row, (folder, forbidden) in enumerate(WRONG):
         (directory / folder / f"wrong_{row}_.py").write_text(forbidden + "\n")
     result = lint_imports(directory)
@@ -127,9 +125,9 @@ def test_a_front_end_works_without_the_other_ones_host_and_never_asks_for_it(hos
     """Nor do the lower floors load this one's."""
     blocked = (*HOSTS[other], f"{other}_moments")
     code = BLOCK.format(blocked=blocked)
-    code += IMPORT_EVERYTHING_IN.format(packages=["moment_calculus", "guides.families"])
+    code += IMPORT_EVERYTHING_IN.format(packages=["moment_calculus", "moment_guides.families"])
     code += f"assert sys.modules.keys().isdisjoint({HOSTS[host]!r})\n"
-    code += IMPORT_EVERYTHING_IN.format(packages=[f"{host}_moments", f"guides.{host}"])
+    code += IMPORT_EVERYTHING_IN.format(packages=[f"{host}_moments", f"moment_guides.{host}"])
     assert loaded(f"{code}\nassert not wanted, wanted", HOSTS[host]) == list(HOSTS[host])
 
 
@@ -147,7 +145,7 @@ import importlib
 
 for host, blocked in {cases!r}:
     blocker.names = blocked
-    for name in (f"{{host}}_moments", f"guides.{{host}}"):
+    for name in (f"{{host}}_moments", f"moment_guides.{{host}}"):
         before = set(sys.modules)
         try:
             importlib.import_module(name)
@@ -165,7 +163,10 @@ for host, blocked in {cases!r}:
 def test_missing_hosts_say_what_to_install():
     """Without both modules of a host, and without either."""
     cases = [(host, blocked) for host, names in HOSTS.items() for blocked in (names, *zip(names))]
-    removed = (*PACKAGES, *HOSTS)  # torch and jax are loaded where they are free to, and stay
+    removed = (
+        *PACKAGES.values(),
+        *HOSTS,
+    )  # torch and jax stay loaded
     result = run_python(
         BLOCK.format(blocked=()) + WITHOUT_HOST.format(cases=cases, removed=removed)
     )

@@ -10,7 +10,8 @@ import zipfile
 import pytest
 
 import moment_calculus
-from tests.project.distributions import PACKAGES, ROOT, copy_of_source, run, sdist_of, wheel_of
+from tests.project.counts import PACKAGES, ROOT
+from tests.project.distributions import copy_of_source, run, sdist_of, wheel_of
 from tests.project.matrix import Cell, literal_line, run_cell
 
 ALONE = {"pyro": "numpyro", "numpyro": "torch"}  # what is missing
@@ -47,8 +48,10 @@ def wheel(source, sdist, tmp_path_factory):  # after the sdist, which takes what
 @pytest.mark.slow
 def test_what_is_in_the_wheel(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == PACKAGES
-    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == set(
+        PACKAGES.values()
+    )
+    assert {f"{package}/py.typed" for package in PACKAGES.values()} <= set(names)
     assert moment_calculus.__version__ in wheel.name
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from guides.families import tridiagonal
 from moment_calculus.operations.elementwise.sums import add, subtract
 from moment_calculus.operations.elementwise.unary import scale_shift
 from moment_calculus.operations.linear.maps import linear
@@ -18,6 +17,7 @@ from moment_calculus.operations.linear.reductions import reduce_mean, reduce_sum
 from moment_calculus.operations.shapes.indexing import index
 from moment_calculus.operations.shapes.moves import swap_last
 from moment_calculus.operations.shapes.reshaping import reshape
+from moment_guides.families import tridiagonal
 from tests.checks.jaxprs import by_numpy
 from tests.tridiagonal.dense import correlations, covariance, log_density
 from tests.tridiagonal.test_maps import LINEAR, MATRIX, RHO, ROWS, TAU, array, in_jax, site

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from guides.families import tridiagonal
-from guides.families.tridiagonal import Order
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.functions.table import activation
 from moment_calculus.operations.elementwise.products import multiply
@@ -26,6 +24,8 @@ from moment_calculus.operations.shapes.reshaping import reshape
 from moment_calculus.operations.shapes.selection import index_features
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.lags import lag_covariance
+from moment_guides.families import tridiagonal
+from moment_guides.families.tridiagonal import Order
 from tests.checks.jaxprs import by_numpy
 from tests.tridiagonal.dense import covariance, draws
 

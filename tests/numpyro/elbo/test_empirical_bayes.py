@@ -16,9 +16,9 @@ from numpyro.distributions.batch_util import promote_batch_shape
 from numpyro.infer import Predictive, TraceMeanField_ELBO
 from scipy import stats
 
-from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
-from guides.numpyro.mean_field import DVIGuide
-from guides.pyro.empirical_bayes import EmpiricalBayesNormal as TorchEmpiricalBayesNormal
+from moment_guides.numpyro.empirical_bayes import EmpiricalBayesNormal
+from moment_guides.numpyro.mean_field import DVIGuide
+from moment_guides.pyro.empirical_bayes import EmpiricalBayesNormal as TorchEmpiricalBayesNormal
 from numpyro_moments import DeterministicELBO
 from tests.checks.jaxprs import by_numpy
 

@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 from numpyro.contrib.module import random_eqx_module, random_flax_module, random_nnx_module
 
-from guides.numpyro.empirical_bayes import EmpiricalBayesNormal
+from moment_guides.numpyro.empirical_bayes import EmpiricalBayesNormal
 
 POINTS, INPUTS, HIDDEN = 6, 3, 2
 X = jnp.sin(jnp.arange(POINTS * INPUTS, dtype=jnp.float32)).reshape(POINTS, INPUTS)

@@ -15,9 +15,9 @@ from numpyro.contrib.control_flow import scan
 from numpyro.infer import SVI, Predictive, Trace_ELBO, init_to_median, init_to_sample, init_to_value
 from numpyro.infer.autoguide import AutoDelta, AutoGuideList
 
-from guides.families.mean_field import initial_noise_scale
-from guides.numpyro.mean_field import DVIGuide
 from moment_calculus.errors import UnsupportedMoments
+from moment_guides.families.mean_field import initial_noise_scale
+from moment_guides.numpyro.mean_field import DVIGuide
 from numpyro_moments import DeterministicELBO, predict
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import evaluated

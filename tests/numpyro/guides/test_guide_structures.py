@@ -10,7 +10,7 @@ from numpyro import handlers
 from numpyro.infer import Predictive, Trace_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
-from guides.numpyro.mean_field import DVIGuide
+from moment_guides.numpyro.mean_field import DVIGuide
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.guides.guide_models import MODELS
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpyro.distributions import biject_to, constraints
 
-from guides.numpyro.scales import scale_positive, softplus
+from moment_guides.numpyro.scales import scale_positive, softplus
 from tests.checks.jaxprs import by_numpy
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from guides.numpyro.scales import MAX_SHARED_DRAWS, FastNormal, full_like
+from moment_guides.numpyro.scales import MAX_SHARED_DRAWS, FastNormal, full_like
 
 KEY = jax.random.key(3)
 
