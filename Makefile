@@ -1,4 +1,4 @@
-# make demo | docs | test | test-slow | test-all | test-matrix | lint | format | hooks | clean
+# make demo | docs | pages | test | test-slow | test-all | test-matrix | lint | format | hooks | clean
 # Each builds the environment that it needs first.
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +11,7 @@ CONSTRAINTS ?= constraints$(shell $(PYTHON) -c 'import sys; print("-3.12" * (sys
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo docs test test-slow test-all test-matrix lint format hooks clean
+.PHONY: demo docs pages test test-slow test-all test-matrix lint format hooks clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py --backend $(BACKEND)
@@ -20,6 +20,11 @@ demo: $(INSTALLED)
 docs: export OMP_NUM_THREADS ?= 1
 docs: $(INSTALLED)
 	$(BIN)/sphinx-build -W -n --keep-going -j $(WORKERS) -b html docs docs/_build/html
+
+# What is generated in the pages: the code of their cells, and tables.
+PAGES := cells experiments how_fast rule_books supported_operations
+pages: $(INSTALLED)
+	for name in $(PAGES); do $(BIN)/python docs/$$name.py || exit 1; done
 
 # One thread per worker: the workers already fill the cores.
 test: export OMP_NUM_THREADS ?= 1

@@ -56,10 +56,13 @@ DVI is a checkout of <https://github.com/markovalexander/DVI>, concrete.npz a fi
 export OMP_NUM_THREADS=1
 OUT=docs/experiments/how_fast
 for HOST in pyro numpyro; do
-  python benchmarks/net_speed.py --host $HOST --port DVI --out $OUT/net_speed_$HOST.json
-  python benchmarks/step_time.py --host $HOST --threads 1 --out $OUT/step_time_$HOST.json
+  python benchmarks/net_speed.py --host $HOST --port DVI \\
+    --out $OUT/net_speed_$HOST.json
+  python benchmarks/step_time.py --host $HOST --threads 1 \\
+    --out $OUT/step_time_$HOST.json
   for START in 0.02 0.05; do
-    python benchmarks/time_to_accuracy.py concrete.npz --host $HOST --start $START --most 6000 \\
+    python benchmarks/time_to_accuracy.py concrete.npz --host $HOST \\
+      --start $START --most 6000 \\
       --out $OUT/time_to_accuracy_${HOST}_$START.json
   done
 done

@@ -1,19 +1,26 @@
-"""`{both} NAME cell`: a cell of fragments/NAME_pyro.py and _numpyro.py as tabs, with its output.
+"""Show a cell of fragments/NAME_pyro.py and _numpyro.py, with its output, one framework at a time.
 
-A line `# %% cell` begins a cell.
+A line `# %% CELL` begins a cell. A page has its code between `<!-- cell: NAME CELL -->` and
+`<!-- end -->`, for readers of the Markdown. On the site the page has one switch below its title,
+the tabs of an empty set, and site.css hides what is not chosen.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from kept_cells import outputs
-from run_cells import MARK
+from run_cells import BLOCK, HOSTS, MARK
 from sphinx.util.docutils import SphinxDirective
 
-HOSTS = {"pyro": "Pyro", "numpyro": "NumPyro"}
+TITLE = re.compile(r"\A# .+\n", re.M)
+TAB = "````{{tab-item}} {}\n:sync: {}\n\n% nothing\n````\n"
+TABS = "".join(TAB.format(title, host) for host, title in HOSTS.items())
+SWITCH = f"\n`````{{tab-set}}\n:class: switch\n\n{TABS}`````\n"
 
 
 def block(kind: str, argument: str, options: str, text: str) -> str:
@@ -22,23 +29,24 @@ def block(kind: str, argument: str, options: str, text: str) -> str:
 
 
 class Both(SphinxDirective):
-    """Code and output of one cell, a tab for each framework."""
+    """Code and output of one cell, a division for each framework."""
 
     required_arguments = 2
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        """The tab set, in which the choice of a reader is kept over pages."""
+        """The divisions, of which a reader sees the one that the switch of the page chooses."""
         name, cell = self.arguments
-        tabs = [self._tab(host, name, cell) for host in HOSTS if self._file(host, name).exists()]
-        if not tabs:
+        hosts = [host for host in HOSTS if self._file(host, name).exists()]
+        if not hosts:
             raise self.error(f"no fragments/{name}_*.py")
-        return self.parse_text_to_nodes(f"`````````{{tab-set}}\n{''.join(tabs)}`````````\n")
+        parts = [self._division(host, name, cell) for host in hosts]
+        return self.parse_text_to_nodes("".join(parts))
 
     def _file(self, host: str, name: str) -> Path:
         return Path(self.env.srcdir) / "fragments" / f"{name}_{host}.py"
 
-    def _tab(self, host: str, name: str, cell: str) -> str:
+    def _division(self, host: str, name: str, cell: str) -> str:
         file = self._file(host, name)
         self.env.note_dependency(str(file))
         folder, cells = outputs(file, Path(self.env.srcdir) / "_build")
@@ -51,10 +59,22 @@ class Both(SphinxDirective):
         for picture in result["pictures"]:
             file = os.path.relpath(folder / picture, page.parent)
             parts.append(block("image", file, f":alt: {cell}\n", ""))
-        return f"````````{{tab-item}} {HOSTS[host]}\n:sync: {host}\n\n{''.join(parts)}````````\n"
+        return f"````````{{div}} only-{host}\n\n{''.join(parts)}````````\n"
 
 
-def setup(app) -> dict[str, bool]:
+def with_directives(text: str) -> str:
+    """A page whose cells are directives, below a switch of the framework."""
+    text, count = BLOCK.subn(r"```{both} \1 \2\n```", text)
+    return TITLE.sub(lambda title: title[0] + SWITCH, text) if count else text
+
+
+def read(app: Any, docname: str, content: list[str]) -> None:
+    """Put the directives in the place of the code that a page has for readers of the Markdown."""
+    content[0] = with_directives(content[0])
+
+
+def setup(app: Any) -> dict[str, bool]:
     """Register the directive."""
     app.add_directive("both", Both)
+    app.connect("source-read", read)
     return {"parallel_read_safe": True}

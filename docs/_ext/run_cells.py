@@ -6,11 +6,14 @@ import ast
 import contextlib
 import io
 import json
+import re
 import sys
 import warnings
 from pathlib import Path
 
+HOSTS = {"pyro": "Pyro", "numpyro": "NumPyro"}
 MARK = "# %% "
+BLOCK = re.compile(r"^<!-- cell: (\w+) (.+?) -->\n.*?^<!-- end -->", re.M | re.S)  # of a page
 
 
 def cells(text: str) -> dict[str, tuple[int, str]]:

@@ -17,7 +17,11 @@ def line(age, pressure=None):
     slope = pyro.sample("slope", dist.Normal(0.0, 10.0))
     noise = pyro.sample("noise", dist.HalfNormal(1.0))
     with pyro.plate("patients", len(age)):
-        pyro.sample("pressure", dist.Normal(intercept + slope * age, noise), obs=pressure)
+        pyro.sample(
+            "pressure",
+            dist.Normal(intercept + slope * age, noise),
+            obs=pressure,
+        )
 
 
 result = fit(line, DVIGuide(), age, pressure, method="newton", float64=True)
@@ -29,11 +33,14 @@ from pyro_moments import linear_response
 response = linear_response(line, result, age, pressure)
 for name in ("intercept", "slope"):
     before = float(result.params[f"DVIGuide.scales.{name}"])
-    print(f"{name}: sd {before:.4f} → {float(response.standard_deviation(name)):.4f}")
+    after = float(response.standard_deviation(name))
+    print(f"{name}: sd {before:.4f} → {after:.4f}")
 print(f"correlation {float(response.correlation()[0, 1]):.3f}")
 
 # %% other coordinates
-centred = fit(line, DVIGuide(), age - 55.0, pressure, method="newton", float64=True)
+centred = fit(
+    line, DVIGuide(), age - 55.0, pressure, method="newton", float64=True
+)
 problems = diagnose(line, centred, age - 55.0, pressure).problems
 
 # %% schools
@@ -49,14 +56,18 @@ def schools(error, effect=None):
         pyro.sample("effect", dist.Normal(level, error), obs=effect)
 
 
-result = fit(schools, DVIGuide(), error, effect, method="newton", float64=True)
+result = fit(
+    schools, DVIGuide(), error, effect, method="newton", float64=True
+)
 problems = diagnose(schools, result, error, effect).problems
 
 # %% not centred
 from pyro.infer.reparam import LocScaleReparam
 
 moved = pyro.poutine.reparam(schools, {"level": LocScaleReparam(0.0)})
-result = fit(moved, DVIGuide(), error, effect, method="newton", float64=True)
+result = fit(
+    moved, DVIGuide(), error, effect, method="newton", float64=True
+)
 problems = diagnose(moved, result, error, effect).problems
 
 # %% weigh
@@ -64,7 +75,10 @@ response = linear_response(moved, result, error, effect)
 for weighted in (False, True):
     draws = response.sample(4000, importance_weights=weighted)
     spread = np.asarray(draws["spread"])
-    print("weighted" if weighted else "plain", np.quantile(spread, [0.05, 0.5, 0.95]).round(1))
+    print(
+        "weighted" if weighted else "plain",
+        np.quantile(spread, [0.05, 0.5, 0.95]).round(1),
+    )
 
 
 # %% another prior
@@ -73,26 +87,42 @@ def away_from_zero(error, effect=None):
     spread = pyro.sample("spread", dist.LogNormal(1.5, 0.8))
     with pyro.plate("schools", 8):
         deviation = pyro.sample("deviation", dist.Normal(0.0, 1.0))
-        pyro.sample("effect", dist.Normal(mean + spread * deviation, error), obs=effect)
+        pyro.sample(
+            "effect",
+            dist.Normal(mean + spread * deviation, error),
+            obs=effect,
+        )
 
 
-other = fit(away_from_zero, DVIGuide(), error, effect, method="newton", float64=True)
+other = fit(
+    away_from_zero, DVIGuide(), error, effect, method="newton", float64=True
+)
 diagnosis = diagnose(away_from_zero, other, error, effect, verbose=False)
-for check in ("standard deviations", "standard deviations of linear response"):
-    print(f"{check}: {diagnosis[check].value} ({diagnosis[check].verdict.value})")
+for check in (
+    "standard deviations",
+    "standard deviations of linear response",
+):
+    finding = diagnosis[check]
+    print(f"{check}: {finding.value} ({finding.verdict.value})")
 
 # %% ask nuts
 from pyro_moments import compare_with_nuts
 
-compare_with_nuts(moved, result, error, effect, num_warmup=200, num_samples=200)
+compare_with_nuts(
+    moved, result, error, effect, num_warmup=200, num_samples=200
+)
 
 # %% counts
 x = random.normal(size=100)
-visits = random.poisson(np.exp(1.0 + 0.5 * x + 0.8 * random.normal(size=100)))
+visits = random.poisson(
+    np.exp(1.0 + 0.5 * x + 0.8 * random.normal(size=100))
+)
 
 
 def poisson(x, visits=None):
-    effects = pyro.sample("effects", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    effects = pyro.sample(
+        "effects", dist.Normal(0.0, 2.0).expand([2]).to_event(1)
+    )
     with pyro.plate("patients", len(x)):
         rate = torch.exp(effects[0] + effects[1] * x)
         pyro.sample("visits", dist.Poisson(rate), obs=visits)
@@ -104,31 +134,43 @@ problems = diagnose(poisson, result, x, visits).problems
 
 # %% another likelihood
 def overdispersed(x, visits=None):
-    effects = pyro.sample("effects", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    effects = pyro.sample(
+        "effects", dist.Normal(0.0, 2.0).expand([2]).to_event(1)
+    )
     shape = pyro.sample("shape", dist.LogNormal(0.0, 1.0))
     with pyro.plate("patients", len(x)):
         rate = shape * torch.exp(-effects[0] - effects[1] * x)
         pyro.sample("visits", dist.GammaPoisson(shape, rate), obs=visits)
 
 
-result = fit(overdispersed, DVIGuide(), x, visits, method="newton", float64=True)
+result = fit(
+    overdispersed, DVIGuide(), x, visits, method="newton", float64=True
+)
 problems = diagnose(overdispersed, result, x, visits).problems
 
 # %% refused
 from pyro_moments import UnsupportedMoments
 
 short = random.random(200) < 0.35
-pause = np.where(short, 2.0, 4.3) + np.where(short, 0.25, 0.4) * random.normal(size=200)
+pause = np.where(short, 2.0, 4.3) + np.where(
+    short, 0.25, 0.4
+) * random.normal(size=200)
 
 
 def mixture(pause):
     share = pyro.sample("share", dist.Beta(2.0, 2.0))
-    centre = pyro.sample("centre", dist.Normal(torch.tensor([2.0, 4.0]), 1.0).to_event(1))
-    scale = pyro.sample("scale", dist.LogNormal(-1.0, 1.0).expand([2]).to_event(1))
+    centre = pyro.sample(
+        "centre", dist.Normal(torch.tensor([2.0, 4.0]), 1.0).to_event(1)
+    )
+    scale = pyro.sample(
+        "scale", dist.LogNormal(-1.0, 1.0).expand([2]).to_event(1)
+    )
     which = dist.Categorical(torch.stack([share, 1 - share], -1))
     with pyro.plate("pauses", len(pause)):
         parts = dist.Normal(centre, scale)
-        pyro.sample("pause", dist.MixtureSameFamily(which, parts), obs=pause)
+        pyro.sample(
+            "pause", dist.MixtureSameFamily(which, parts), obs=pause
+        )
 
 
 try:
@@ -140,8 +182,17 @@ except UnsupportedMoments as refusal:
 from pyro_moments import DeterministicELBO
 
 objective = DeterministicELBO(sample_sites=["share", "centre", "scale"])
-drawn = fit(mixture, DVIGuide(), pause, objective=objective, steps=600, learning_rate=0.03)
-diagnosis = diagnose(mixture, drawn, pause, objective=objective, verbose=False)
+drawn = fit(
+    mixture,
+    DVIGuide(),
+    pause,
+    objective=objective,
+    steps=600,
+    learning_rate=0.03,
+)
+diagnosis = diagnose(
+    mixture, drawn, pause, objective=objective, verbose=False
+)
 for finding in diagnosis.findings:
     print(f"{finding.check}: {finding.value} ({finding.verdict.value})")
 
@@ -158,7 +209,9 @@ def square(y):
 
 
 for start in (1.0, -1.0):
-    guide = DVIGuide(init_loc_fn=init_to_value(values={"root": torch.tensor(start)}))
+    guide = DVIGuide(
+        init_loc_fn=init_to_value(values={"root": torch.tensor(start)})
+    )
     result = fit(square, guide, squared, method="newton", float64=True)
     good = diagnose(square, result, squared, verbose=False).is_good
     root = float(result.params["DVIGuide.locs.root"])

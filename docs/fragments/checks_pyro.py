@@ -17,7 +17,9 @@ def network(x, y=None):
     for layer, shape in enumerate([(10, 10), (10, 10), (10, 10)]):
         weight = dist.Normal(0.0, 0.7).expand(shape).to_event(2)
         hidden = torch.relu(hidden @ pyro.sample(f"weight{layer}", weight))
-    last = pyro.sample("last", dist.Normal(0.0, 0.7).expand([10]).to_event(1))
+    last = pyro.sample(
+        "last", dist.Normal(0.0, 0.7).expand([10]).to_event(1)
+    )
     scale = pyro.sample("scale", dist.HalfNormal(1.0))
     with pyro.plate("rows", len(x)):
         return pyro.sample("obs", dist.Normal(hidden @ last, scale), obs=y)
@@ -26,7 +28,9 @@ def network(x, y=None):
 # %% optimum
 from pyro_moments import DVIGuide, fit
 
-result = fit(network, DVIGuide(), x[train], y[train], method="lbfgs", float64=True)
+result = fit(
+    network, DVIGuide(), x[train], y[train], method="lbfgs", float64=True
+)
 print(result.reason)
 print(result.by_draws)
 
@@ -49,7 +53,9 @@ pair = random.normal(size=(60, 1)) + 0.3 * random.normal(size=(60, 2))
 
 
 def regression(x, y=None):
-    weights = pyro.sample("weights", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    weights = pyro.sample(
+        "weights", dist.Normal(0.0, 1.0).expand([2]).to_event(1)
+    )
     scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5))
     with pyro.plate("rows", len(x)):
         pyro.sample("obs", dist.Normal(x @ weights, scale), obs=y)
@@ -59,10 +65,19 @@ ranks = {"mean field": [], "linear response": []}
 for _ in range(100):
     weights, scale = random.normal(size=2), random.lognormal(0.0, 0.5)
     data = pair, pair @ weights + scale * random.normal(size=60)
-    found = fit(regression, DVIGuide(), *data, method="newton", float64=True, by_draws=False)
+    found = fit(
+        regression,
+        DVIGuide(),
+        *data,
+        method="newton",
+        float64=True,
+        by_draws=False,
+    )
     response = linear_response(regression, found, *data)
     draws = found.guide.sample_posterior(99), response.sample(99)
     for method, sites in zip(ranks, draws, strict=True):
-        ranks[method].append(int((np.asarray(sites["weights"])[:, 0] < weights[0]).sum()))
+        ranks[method].append(
+            int((np.asarray(sites["weights"])[:, 0] < weights[0]).sum())
+        )
 for method, of_method in ranks.items():
     print(method, np.histogram(of_method, [0, 20, 40, 60, 80, 100])[0])

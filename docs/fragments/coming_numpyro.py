@@ -11,7 +11,9 @@ y = (data.target - data.target.mean()) / data.target.std()
 
 
 def regression(x, y=None):
-    weights = numpyro.sample("weights", dist.Normal(0.0, 1.0).expand([10]).to_event(1))
+    weights = numpyro.sample(
+        "weights", dist.Normal(0.0, 1.0).expand([10]).to_event(1)
+    )
     noise = numpyro.sample("noise", dist.HalfNormal(1.0))
     with numpyro.plate("rows", len(x)):
         numpyro.sample("obs", dist.Normal(x @ weights, noise), obs=y)
@@ -22,7 +24,8 @@ from numpyro_moments import DVIGuide, fit, linear_response
 
 result = fit(regression, DVIGuide(), x, y, method="newton", float64=True)
 response = linear_response(regression, result, x, y)
-draws = response.sample(1000, jax.random.key(0))  # by site, as chains have them
+# by site, as chains have them
+draws = response.sample(1000, jax.random.key(0))
 np.asarray(draws["weights"]).std(0).round(3)
 
 # %% another guide
@@ -41,7 +44,9 @@ net = nn.Sequential([nn.Dense(20), nn.relu, nn.Dense(1)])
 
 def network(x, y=None):
     prior = dist.Normal(0.0, 0.3)
-    mean = random_flax_module("net", net, prior=prior, input_shape=(1, 10))(x)[..., 0]
+    mean = random_flax_module("net", net, prior=prior, input_shape=(1, 10))(
+        x
+    )[..., 0]
     noise = numpyro.sample("noise", dist.HalfNormal(1.0))
     with numpyro.plate("rows", len(x)):
         numpyro.sample("obs", dist.Normal(mean, noise), obs=y)

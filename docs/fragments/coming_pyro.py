@@ -12,7 +12,9 @@ y = (data.target - data.target.mean()) / data.target.std()
 
 
 def regression(x, y=None):
-    weights = pyro.sample("weights", dist.Normal(0.0, 1.0).expand([10]).to_event(1))
+    weights = pyro.sample(
+        "weights", dist.Normal(0.0, 1.0).expand([10]).to_event(1)
+    )
     noise = pyro.sample("noise", dist.HalfNormal(1.0))
     with pyro.plate("rows", len(x)):
         pyro.sample("obs", dist.Normal(x @ weights, noise), obs=y)
@@ -42,7 +44,9 @@ net = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 1))
 to_pyro_module_(net)
 for layer in (net[0], net[2]):
     for name, value in list(layer.named_parameters()):
-        prior = dist.Normal(0.0, 0.3).expand(value.shape).to_event(value.dim())
+        prior = (
+            dist.Normal(0.0, 0.3).expand(value.shape).to_event(value.dim())
+        )
         setattr(layer, name, PyroSample(prior))
 
 
@@ -54,4 +58,8 @@ def network(x, y=None):
 
 
 inputs, outputs = (torch.as_tensor(part).float() for part in (x, y))
-print(fit(network, DVIGuide(), inputs, outputs, steps=1000, learning_rate=0.02).loss)
+print(
+    fit(
+        network, DVIGuide(), inputs, outputs, steps=1000, learning_rate=0.02
+    ).loss
+)

@@ -18,7 +18,9 @@ relu = torch.relu
 
 
 def weights(name, *shape):
-    return pyro.sample(name, dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape)))
+    return pyro.sample(
+        name, dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape))
+    )
 
 
 def classifier(x, y=None):
@@ -49,7 +51,8 @@ from pyro_moments import predict
 prediction = predict(classifier, result, x_test)["digit"]
 probabilities = np.asarray(prediction.probs)
 print(f"accuracy: {np.mean(probabilities.argmax(1) == y_test):.1%}")
-print(f"log score: {float(np.asarray(prediction.log_prob(y_test)).mean()):.3f}")
+log_score = np.asarray(prediction.log_prob(y_test)).mean()
+print(f"log score: {float(log_score):.3f}")
 
 # %% calibration
 from pyro_moments import calibration
@@ -73,16 +76,22 @@ for axis, row in zip(axes, np.argsort(-entropy)[:6], strict=True):
 # %% noise
 noise = np.random.default_rng(1).uniform(size=(500, 64)).astype(np.float32)
 unknown = np.asarray(predict(classifier, result, noise)["digit"].probs)
-print(f"largest probability, test images: {probabilities.max(1).mean():.2f}")
+print(
+    f"largest probability, test images: {probabilities.max(1).mean():.2f}"
+)
 print(f"largest probability, pure noise: {unknown.max(1).mean():.2f}")
 
 # %% mean
 plain = predict(classifier, result, noise, propagation="mean")["digit"]
-print(
-    f"largest probability by the mean weights, noise: {np.asarray(plain.probs).max(1).mean():.2f}"
-)
+largest = np.asarray(plain.probs).max(1).mean()
+print(f"largest probability by the mean weights, noise: {largest:.2f}")
 
 # %% draws
-drawn = predict(classifier, result, x_test, propagation="sampled", num_particles=200)["digit"]
+drawn = predict(
+    classifier, result, x_test, propagation="sampled", num_particles=200
+)["digit"]
 difference = np.abs(np.asarray(drawn.probs) - probabilities).max(1)
-print(f"largest difference of a probability from 200 draws: {difference.mean():.3f} on average")
+print(
+    "largest difference of a probability from 200 draws: "
+    f"{difference.mean():.3f} on average"
+)

@@ -9,18 +9,30 @@ random = np.random.default_rng(1)
 schools, pupils = 20, 300
 school = random.integers(0, schools, pupils)
 hours = random.normal(size=pupils)
-truth = random.multivariate_normal([1.0, 0.5], [[0.64, -0.24], [-0.24, 0.25]], size=schools)
-grade = truth[school, 0] + truth[school, 1] * hours + random.normal(size=pupils)
+truth = random.multivariate_normal(
+    [1.0, 0.5], [[0.64, -0.24], [-0.24, 0.25]], size=schools
+)
+grade = (
+    truth[school, 0] + truth[school, 1] * hours + random.normal(size=pupils)
+)
 
 
 # %% varying slopes
 def varying_slopes(school, hours, grade=None):
-    mean = pyro.sample("mean", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
-    spread = pyro.sample("spread", dist.Exponential(1.0).expand([2]).to_event(1))
-    factor = spread[..., None] * pyro.sample("factor", dist.LKJCholesky(2, 2.0))
+    mean = pyro.sample(
+        "mean", dist.Normal(0.0, 2.0).expand([2]).to_event(1)
+    )
+    spread = pyro.sample(
+        "spread", dist.Exponential(1.0).expand([2]).to_event(1)
+    )
+    factor = spread[..., None] * pyro.sample(
+        "factor", dist.LKJCholesky(2, 2.0)
+    )
     noise = pyro.sample("noise", dist.Exponential(1.0))
     with pyro.plate("schools", 20):
-        effects = pyro.sample("effects", dist.MultivariateNormal(mean, scale_tril=factor))
+        effects = pyro.sample(
+            "effects", dist.MultivariateNormal(mean, scale_tril=factor)
+        )
     with pyro.plate("pupils", len(hours)):
         expected = effects[..., school, 0] + effects[..., school, 1] * hours
         pyro.sample("grade", dist.Normal(expected, noise), obs=grade)
@@ -30,7 +42,9 @@ def varying_slopes(school, hours, grade=None):
 from pyro_moments import DVIGuide, fit, linear_response
 
 data = (torch.as_tensor(school), hours, grade)
-slopes = fit(varying_slopes, DVIGuide(), *data, method="newton", float64=True)
+slopes = fit(
+    varying_slopes, DVIGuide(), *data, method="newton", float64=True
+)
 print(slopes.reason)
 
 # %% slopes response
@@ -40,18 +54,23 @@ response = linear_response(varying_slopes, slopes, *data, float64=True)
 def intervals(response, *names):
     draws = response.sample(2000)
     for name in names:
-        lower, upper = np.quantile(np.asarray(draws[name]), [0.05, 0.95], axis=0).round(2)
+        lower, upper = np.quantile(
+            np.asarray(draws[name]), [0.05, 0.95], axis=0
+        ).round(2)
         print(f"{name}: {lower} to {upper}")
     return draws
 
 
 draws = intervals(response, "mean", "spread", "noise")
 correlation = np.asarray(draws["factor"])[:, 1, 0]
-print(f"correlation: {np.quantile(correlation, [0.05, 0.95]).round(2)}; true: -0.6")
+ends = np.quantile(correlation, [0.05, 0.95]).round(2)
+print(f"correlation: {ends}; true: -0.6")
 
 # %% counts
 exposure = random.uniform(0.5, 2.0, pupils)
-absences = random.poisson(exposure * np.exp(0.5 + 0.4 * hours + 0.5 * truth[school, 0]))
+absences = random.poisson(
+    exposure * np.exp(0.5 + 0.4 * hours + 0.5 * truth[school, 0])
+)
 
 
 def counts(school, hours, exposure, absences=None):
@@ -70,7 +89,11 @@ poisson = fit(counts, DVIGuide(), *data, method="newton", float64=True)
 print(poisson.reason)
 
 # %% counts response
-print(linear_response(counts, poisson, *data, float64=True).summary().split("level[1]")[0])
+print(
+    linear_response(counts, poisson, *data, float64=True)
+    .summary()
+    .split("level[1]")[0]
+)
 
 # %% ordinal
 cuts = np.array([-1.0, 0.5, 1.5])
@@ -81,21 +104,31 @@ answer = (random.uniform(size=(pupils, 1)) > chance).sum(1)
 def ordinal(hours, answer=None):
     slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
     free = dist.Normal(0.0, 1.5).expand([3]).to_event(1)
-    ordered = dist.TransformedDistribution(free, dist.transforms.OrderedTransform())
+    ordered = dist.TransformedDistribution(
+        free, dist.transforms.OrderedTransform()
+    )
     cuts = pyro.sample("cuts", ordered)
     with pyro.plate("pupils", len(hours)):
-        pyro.sample("answer", dist.OrderedLogistic(slope * hours, cuts), obs=answer)
+        pyro.sample(
+            "answer", dist.OrderedLogistic(slope * hours, cuts), obs=answer
+        )
 
 
-ordinal_fit = fit(ordinal, DVIGuide(), hours, answer, method="newton", float64=True)
+ordinal_fit = fit(
+    ordinal, DVIGuide(), hours, answer, method="newton", float64=True
+)
 print(ordinal_fit.reason)
 
 # %% ordinal response
-response = linear_response(ordinal, ordinal_fit, hours, answer, float64=True)
+response = linear_response(
+    ordinal, ordinal_fit, hours, answer, float64=True
+)
 draws = intervals(response, "slope", "cuts")
 
 # %% predict
 from pyro_moments import predict
 
-probabilities = predict(ordinal, ordinal_fit, np.array([-2.0, 0.0, 2.0]))["answer"].probs
+probabilities = predict(ordinal, ordinal_fit, np.array([-2.0, 0.0, 2.0]))[
+    "answer"
+].probs
 np.asarray(probabilities).round(2)

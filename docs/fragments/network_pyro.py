@@ -5,7 +5,9 @@ from sklearn.datasets import load_breast_cancer
 data = load_breast_cancer()
 rows = np.random.default_rng(0).permutation(len(data.target))
 train, test = rows[:400], rows[400:]
-x = ((data.data - data.data[train].mean(0)) / data.data[train].std(0)).astype(np.float32)
+x = (
+    (data.data - data.data[train].mean(0)) / data.data[train].std(0)
+).astype(np.float32)
 y = data.target
 print(x.shape, f"{y.mean():.0%} are benign")
 
@@ -27,7 +29,8 @@ with torch.no_grad():
 
 # %% scores
 chosen = plain[np.arange(len(test)), y[test]]
-print(f"accuracy {np.mean(plain.argmax(1) == y[test]):.3f}, log score {np.log(chosen).mean():.3f}")
+accuracy = np.mean(plain.argmax(1) == y[test])
+print(f"accuracy {accuracy:.3f}, log score {np.log(chosen).mean():.3f}")
 print(f"least probability of an observed class {chosen.min():.1e}")
 
 # %% priors on its weights
@@ -36,12 +39,19 @@ import pyro.distributions as dist
 from pyro.nn import PyroModule, PyroSample
 from pyro.nn.module import to_pyro_module_
 
-trained = {f"net.{name}": value.detach().clone() for name, value in net.named_parameters()}
+trained = {
+    f"net.{name}": value.detach().clone()
+    for name, value in net.named_parameters()
+}
 to_pyro_module_(net)
 for layer in net:
     for name, value in list(layer.named_parameters()):
         prior = dist.Normal(0.0, 1.0)
-        setattr(layer, name, PyroSample(prior.expand(value.shape).to_event(value.dim())))
+        setattr(
+            layer,
+            name,
+            PyroSample(prior.expand(value.shape).to_event(value.dim())),
+        )
 
 
 class Classifier(PyroModule):
@@ -77,14 +87,27 @@ print(f"least probability of an observed class {chosen.min():.1e}")
 calibration(prediction, y[test])
 
 # %% what is far away
-far = 3 * np.random.default_rng(0).standard_normal((200, 30)).astype(np.float32)
+far = 3 * np.random.default_rng(0).standard_normal((200, 30)).astype(
+    np.float32
+)
 with torch.no_grad():
     hidden = torch.tanh(
-        F.linear(torch.as_tensor(far), trained["net.0.weight"], trained["net.0.bias"])
+        F.linear(
+            torch.as_tensor(far),
+            trained["net.0.weight"],
+            trained["net.0.bias"],
+        )
     )
-    sure = F.linear(hidden, trained["net.2.weight"], trained["net.2.bias"]).softmax(-1).amax(-1)
+    sure = (
+        F.linear(hidden, trained["net.2.weight"], trained["net.2.bias"])
+        .softmax(-1)
+        .amax(-1)
+    )
 careful = np.asarray(predict(model, result, far)["obs"].probs).max(-1)
-print(f"probability of the likeliest class: weights alone {float(sure.mean()):.2f}")
+print(
+    "probability of the likeliest class: "
+    f"weights alone {float(sure.mean()):.2f}"
+)
 print(f"posterior {careful.mean():.2f}")
 
 # %% the last layer alone
@@ -96,15 +119,21 @@ with torch.no_grad():
 
 
 def last_layer(features, y=None):
-    weight = pyro.sample("weight", dist.Normal(0.0, 0.25).expand([16, 2]).to_event(2))
-    bias = pyro.sample("bias", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    weight = pyro.sample(
+        "weight", dist.Normal(0.0, 0.25).expand([16, 2]).to_event(2)
+    )
+    bias = pyro.sample(
+        "bias", dist.Normal(0.0, 1.0).expand([2]).to_event(1)
+    )
     logits = features @ weight + bias
     with pyro.plate("rows", len(features)):
         pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
 
 
 last = fit(last_layer, DVIGuide(), features[train], y[train], steps=1000)
-probabilities = np.asarray(predict(last_layer, last, features[test])["obs"].probs)
+probabilities = np.asarray(
+    predict(last_layer, last, features[test])["obs"].probs
+)
 chosen = probabilities[np.arange(len(test)), y[test]]
 print(f"log score {np.log(chosen).mean():.3f}")
 

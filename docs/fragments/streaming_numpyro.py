@@ -3,7 +3,9 @@ import numpy as np
 
 random = np.random.default_rng(0)
 truth = np.array([0.5, 1.0, -1.0, 0.0])
-x = np.column_stack([np.ones(3000), random.normal(size=(3000, 3))]).astype(np.float32)
+x = np.column_stack([np.ones(3000), random.normal(size=(3000, 3))]).astype(
+    np.float32
+)
 y = random.poisson(np.exp(x @ truth * 0.5)).astype(np.float32)
 days = [slice(start, start + 500) for start in range(0, 3000, 500)]
 
@@ -14,7 +16,9 @@ import numpyro.distributions as dist
 
 
 def model(x, y=None):
-    effects = numpyro.sample("effects", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    effects = numpyro.sample(
+        "effects", dist.Normal(0.0, 1.0).expand([4]).to_event(1)
+    )
     with numpyro.plate("rows", len(x)):
         numpyro.sample("obs", dist.Poisson(jnp.exp(x @ effects)), obs=y)
 
@@ -39,7 +43,9 @@ everything = fit(model, DVIGuide(), x, y, **newton)
 print(np.round(mean_of(everything), 3))
 
 # %% mini-batches
-batches = fit(model, DVIGuide(), x, y, batch_size=250, epochs=60, learning_rate=0.02)
+batches = fit(
+    model, DVIGuide(), x, y, batch_size=250, epochs=60, learning_rate=0.02
+)
 print(np.round(mean_of(batches), 3))
 
 # %% save
@@ -53,14 +59,18 @@ from numpyro_moments import predict
 restored = load("effects.safetensors", model, DVIGuide(), x)
 first = predict(model, everything, x[:4])["obs"].mean
 again = predict(model, restored, x[:4])["obs"].mean
-print(np.asarray(again), np.abs(np.asarray(again) - np.asarray(first)).max())
+print(
+    np.asarray(again), np.abs(np.asarray(again) - np.asarray(first)).max()
+)
 
 # %% another model is refused
 from numpyro_moments import StoredFileError
 
 
 def other(x, y=None):
-    effects = numpyro.sample("effects", dist.Normal(0.0, 2.0).expand([4]).to_event(1))
+    effects = numpyro.sample(
+        "effects", dist.Normal(0.0, 2.0).expand([4]).to_event(1)
+    )
     with numpyro.plate("rows", len(x)):
         numpyro.sample("obs", dist.Poisson(jnp.exp(x @ effects)), obs=y)
 
@@ -71,7 +81,11 @@ except StoredFileError as error:
     print(error)
 
 # %% interrupted
-options = {"batch_size": 250, "checkpoint": "effects.checkpoint", "every": 100}
+options = {
+    "batch_size": 250,
+    "checkpoint": "effects.checkpoint",
+    "every": 100,
+}
 
 
 def interrupt(progress):
@@ -82,5 +96,7 @@ fit(model, DVIGuide(), x, y, steps=600, callback=interrupt, **options)
 
 # %% goes on
 resumed = fit(model, DVIGuide(), x, y, steps=600, **options)
-straight = fit(model, DVIGuide(), x, y, steps=600, batch_size=250, every=100)
+straight = fit(
+    model, DVIGuide(), x, y, steps=600, batch_size=250, every=100
+)
 print(resumed.loss == straight.loss)

@@ -13,10 +13,14 @@ y = random.poisson(np.exp(0.5 + x @ [0.5, -0.5, 0.0])).astype(np.float32)
 
 
 def model(x, y=None):
-    effects = numpyro.sample("effects", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    effects = numpyro.sample(
+        "effects", dist.Normal(0.0, 1.0).expand([3]).to_event(1)
+    )
     level = numpyro.sample("level", dist.Normal(0.0, 1.0))
     with numpyro.plate("rows", len(x)):
-        numpyro.sample("obs", dist.Poisson(jnp.exp(x @ effects + level)), obs=y)
+        numpyro.sample(
+            "obs", dist.Poisson(jnp.exp(x @ effects + level)), obs=y
+        )
 
 
 result = fit(model, DVIGuide(), x, y, method="newton", float64=True)
@@ -29,11 +33,18 @@ losses = svi.run(jax.random.key(0), 200, x, y, progress_bar=False).losses
 print(f"{losses[0]:.1f} → {losses[-1]:.1f}")
 
 # %% replicated data
-from numpyro_moments import linear_response, predictive_p_values, to_inference_data
+from numpyro_moments import (
+    linear_response,
+    predictive_p_values,
+    to_inference_data,
+)
 
 response = linear_response(model, result, x, y)
 data = to_inference_data(response, model, x, y)
-statistics = {"largest": np.max, "zeros": lambda counts: np.mean(counts == 0)}
+statistics = {
+    "largest": np.max,
+    "zeros": lambda counts: np.mean(counts == 0),
+}
 predictive_p_values(data, statistics)
 
 # %% weights
@@ -89,7 +100,12 @@ prior = {"layers_0.kernel": LogUniform(), "layers_2.kernel": LogUniform()}
 
 def sparse(x, y=None):
     level = numpyro.sample("level", Horseshoe(0.1))
-    mean = random_flax_module("net", net, prior=prior, input_shape=(1, 3))(x)[:, 0] + level
+    mean = (
+        random_flax_module("net", net, prior=prior, input_shape=(1, 3))(x)[
+            :, 0
+        ]
+        + level
+    )
     with numpyro.plate("rows", len(x)):
         numpyro.sample("obs", dist.Normal(mean, 0.3), obs=y)
 
@@ -98,7 +114,12 @@ trained = fit(sparse, DVIGuide(init_scale=0.5), x, np.log1p(y), steps=500)
 kernels = ["net/layers_0.kernel", "net/layers_2.kernel"]
 report = pruning_report(sparse, trained, x, np.log1p(y), sites=kernels)
 print(report)
-print(jax.tree.map(jnp.shape, smaller_network(net, report, trained.params["net$params"])[1]))
+print(
+    jax.tree.map(
+        jnp.shape,
+        smaller_network(net, report, trained.params["net$params"])[1],
+    )
+)
 hierarchy = handlers.reparam(sparse, config={"level": HorseshoeReparam()})
 
 # %% noise without a prior
@@ -106,17 +127,30 @@ from numpyro_moments import VBPGuide
 
 
 def network(x, y=None):
-    first = numpyro.sample("first", dist.Normal(0.0, 0.3).expand([3, 20]).to_event(2))
-    last = numpyro.sample("last", dist.Normal(0.0, 0.3).expand([20, 1]).to_event(2))
-    sigma = numpyro.param("sigma", 1.0, constraint=dist.constraints.positive)
+    first = numpyro.sample(
+        "first", dist.Normal(0.0, 0.3).expand([3, 20]).to_event(2)
+    )
+    last = numpyro.sample(
+        "last", dist.Normal(0.0, 0.3).expand([20, 1]).to_event(2)
+    )
+    sigma = numpyro.param(
+        "sigma", 1.0, constraint=dist.constraints.positive
+    )
     with numpyro.plate("rows", len(x)):
         mean = (jax.nn.relu(x @ first) @ last)[:, 0]
         numpyro.sample("obs", dist.Normal(mean, sigma), obs=y)
 
 
 elbo = DeterministicELBO(covariance="diagonal", rules="vbp")
-options = {"precision": "type-II", "batch_size": 20, "epochs": 50, "by_draws": False}
-trained = fit(network, VBPGuide(), x, np.log1p(y), objective=elbo, **options)
+options = {
+    "precision": "type-II",
+    "batch_size": 20,
+    "epochs": 50,
+    "by_draws": False,
+}
+trained = fit(
+    network, VBPGuide(), x, np.log1p(y), objective=elbo, **options
+)
 print(f"noise {float(trained.params['sigma']):.2f}")
 
 # %% moments of a function
@@ -143,7 +177,11 @@ print(f"loss {fit(chance, DVIGuide(), ones, drawn, steps=200).loss:.1f}")
 # %% statistics of the data
 from flax import nnx
 
-from numpyro_moments import AnalyticNorm, initialise_from_statistics, propagate_statistics
+from numpyro_moments import (
+    AnalyticNorm,
+    initialise_from_statistics,
+    propagate_statistics,
+)
 
 images = 0.3 + 0.9 * jax.random.normal(jax.random.key(0), (200, 12, 12, 1))
 mean, variance = images.mean((0, 1, 2)), images.var((0, 1, 2))
@@ -159,7 +197,9 @@ net = nnx.Sequential(nnx.Conv(1, 8, (3, 3), **valid), nnx.relu, flat, last)
 initialise_from_statistics(net, mean, variance)
 print(f"standard deviation of the outputs: {net(images).std():.2f}")
 
-normalised = nnx.Sequential(nnx.Conv(1, 8, (3, 3), **valid), AnalyticNorm(8))
+normalised = nnx.Sequential(
+    nnx.Conv(1, 8, (3, 3), **valid), AnalyticNorm(8)
+)
 propagate_statistics(normalised, mean, variance)
 print(f"of one image: {normalised(images[:1]).std():.2f}")
 
@@ -188,11 +228,18 @@ def expected(sensor, value):
 def predicted(sensor):
     loc = sensor.loc.gaussian()
     noise = sensor.scale**2 * jnp.ones_like(loc.mean)
-    return loc.mean, loc.variance, noise, dist.Normal(loc.mean, (loc.variance + noise) ** 0.5)
+    return (
+        loc.mean,
+        loc.variance,
+        noise,
+        dist.Normal(loc.mean, (loc.variance + noise) ** 0.5),
+    )
 
 
 def line(x, y=None):
-    effects = numpyro.sample("effects", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    effects = numpyro.sample(
+        "effects", dist.Normal(0.0, 1.0).expand([3]).to_event(1)
+    )
     with numpyro.plate("rows", len(x)):
         numpyro.sample("obs", Sensor(x @ effects, 2.0), obs=y)
 

@@ -12,10 +12,14 @@ y = random.poisson(np.exp(0.5 + x @ [0.5, -0.5, 0.0])).astype(np.float32)
 
 
 def model(x, y=None):
-    effects = pyro.sample("effects", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    effects = pyro.sample(
+        "effects", dist.Normal(0.0, 1.0).expand([3]).to_event(1)
+    )
     level = pyro.sample("level", dist.Normal(0.0, 1.0))
     with pyro.plate("rows", len(x)):
-        pyro.sample("obs", dist.Poisson(torch.exp(x @ effects + level)), obs=y)
+        pyro.sample(
+            "obs", dist.Poisson(torch.exp(x @ effects + level)), obs=y
+        )
 
 
 result = fit(model, DVIGuide(), x, y, method="newton", float64=True)
@@ -24,15 +28,24 @@ result = fit(model, DVIGuide(), x, y, method="newton", float64=True)
 from pyro_moments import SVI, DeterministicELBO
 
 svi = SVI(model, DVIGuide(), DeterministicELBO())
-losses = [svi.step(torch.as_tensor(x), torch.as_tensor(y)) for _ in range(200)]
+losses = [
+    svi.step(torch.as_tensor(x), torch.as_tensor(y)) for _ in range(200)
+]
 print(f"{losses[0]:.1f} → {losses[-1]:.1f}")
 
 # %% replicated data
-from pyro_moments import linear_response, predictive_p_values, to_inference_data
+from pyro_moments import (
+    linear_response,
+    predictive_p_values,
+    to_inference_data,
+)
 
 response = linear_response(model, result, x, y)
 data = to_inference_data(response, model, x, y)
-statistics = {"largest": np.max, "zeros": lambda counts: np.mean(counts == 0)}
+statistics = {
+    "largest": np.max,
+    "zeros": lambda counts: np.mean(counts == 0),
+}
 predictive_p_values(data, statistics)
 
 # %% weights
@@ -46,7 +59,9 @@ from pyro.infer import MCMC, NUTS
 from pyro_moments import init_to_fit
 
 kernel = NUTS(model, init_strategy=init_to_fit(result))
-chains = MCMC(kernel, num_samples=100, warmup_steps=50, disable_progbar=True)
+chains = MCMC(
+    kernel, num_samples=100, warmup_steps=50, disable_progbar=True
+)
 chains.run(torch.as_tensor(x), torch.as_tensor(y))
 print(chains.get_samples()["effects"].mean(0).numpy().round(2))
 
@@ -75,12 +90,20 @@ from pyro.nn import PyroSample
 from pyro.nn.module import to_pyro_module_
 from torch import nn
 
-from pyro_moments import Horseshoe, HorseshoeReparam, LogUniform, pruning_report, smaller_network
+from pyro_moments import (
+    Horseshoe,
+    HorseshoeReparam,
+    LogUniform,
+    pruning_report,
+    smaller_network,
+)
 
 net = nn.Sequential(nn.Linear(3, 20), nn.ReLU(), nn.Linear(20, 1))
 to_pyro_module_(net)
 for layer in (net[0], net[2]):
-    layer.weight = PyroSample(LogUniform().expand(layer.weight.shape).to_event(2))
+    layer.weight = PyroSample(
+        LogUniform().expand(layer.weight.shape).to_event(2)
+    )
 
 
 def sparse(x, y=None):
@@ -90,7 +113,9 @@ def sparse(x, y=None):
 
 
 trained = fit(sparse, DVIGuide(init_scale=0.5), x, np.log1p(y), steps=500)
-report = pruning_report(sparse, trained, x, np.log1p(y), sites=["0.weight", "2.weight"])
+report = pruning_report(
+    sparse, trained, x, np.log1p(y), sites=["0.weight", "2.weight"]
+)
 print(report)
 print(smaller_network(net, report))
 hierarchy = poutine.reparam(sparse, config={"level": HorseshoeReparam()})
@@ -100,17 +125,30 @@ from pyro_moments import VBPGuide
 
 
 def network(x, y=None):
-    first = pyro.sample("first", dist.Normal(0.0, 0.3).expand([3, 20]).to_event(2))
-    last = pyro.sample("last", dist.Normal(0.0, 0.3).expand([20, 1]).to_event(2))
-    sigma = pyro.param("sigma", torch.tensor(1.0), constraint=dist.constraints.positive)
+    first = pyro.sample(
+        "first", dist.Normal(0.0, 0.3).expand([3, 20]).to_event(2)
+    )
+    last = pyro.sample(
+        "last", dist.Normal(0.0, 0.3).expand([20, 1]).to_event(2)
+    )
+    sigma = pyro.param(
+        "sigma", torch.tensor(1.0), constraint=dist.constraints.positive
+    )
     with pyro.plate("rows", len(x)):
         mean = (torch.relu(x @ first) @ last)[:, 0]
         pyro.sample("obs", dist.Normal(mean, sigma), obs=y)
 
 
 elbo = DeterministicELBO(covariance="diagonal", rules="vbp")
-options = {"precision": "type-II", "batch_size": 20, "epochs": 50, "by_draws": False}
-trained = fit(network, VBPGuide(), x, np.log1p(y), objective=elbo, **options)
+options = {
+    "precision": "type-II",
+    "batch_size": 20,
+    "epochs": 50,
+    "by_draws": False,
+}
+trained = fit(
+    network, VBPGuide(), x, np.log1p(y), objective=elbo, **options
+)
 print(f"noise {float(trained.params['sigma']):.2f}")
 
 # %% moments of a function
@@ -124,18 +162,30 @@ print(float(moments.mean), float(moments.variance))
 from pyro_moments import units
 
 noisy = Moments(torch.tensor([0.0, 1.0]), variance=torch.tensor([1.0, 4.0]))
-for unit in (units.BernoulliLogistic(), units.StochasticBinary(), units.GumbelArgmax()):
+for unit in (
+    units.BernoulliLogistic(),
+    units.StochasticBinary(),
+    units.GumbelArgmax(),
+):
     drawn = propagate(unit, noisy)
-    print(unit, drawn.mean.numpy().round(3), drawn.variance.numpy().round(3))
+    print(
+        unit, drawn.mean.numpy().round(3), drawn.variance.numpy().round(3)
+    )
 
 # %% statistics of the data
 from torch import nn
 
-from pyro_moments import AnalyticNorm, initialise_from_statistics, propagate_statistics
+from pyro_moments import (
+    AnalyticNorm,
+    initialise_from_statistics,
+    propagate_statistics,
+)
 
 images = 0.3 + 0.9 * torch.randn(200, 1, 12, 12)
 mean, variance = images.mean((0, 2, 3)), images.var((0, 2, 3))
-net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(800, 4))
+net = nn.Sequential(
+    nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(800, 4)
+)
 initialise_from_statistics(net, mean, variance)
 print(f"standard deviation of the outputs: {net(images).std().item():.2f}")
 
@@ -168,11 +218,18 @@ def expected(sensor, value):
 def predicted(sensor):
     loc = sensor.loc.value
     noise = sensor.scale**2 * torch.ones_like(loc.mean)
-    return loc.mean, loc.variance, noise, dist.Normal(loc.mean, (loc.variance + noise) ** 0.5)
+    return (
+        loc.mean,
+        loc.variance,
+        noise,
+        dist.Normal(loc.mean, (loc.variance + noise) ** 0.5),
+    )
 
 
 def line(x, y=None):
-    effects = pyro.sample("effects", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    effects = pyro.sample(
+        "effects", dist.Normal(0.0, 1.0).expand([3]).to_event(1)
+    )
     with pyro.plate("rows", len(x)):
         pyro.sample("obs", Sensor(x @ effects, torch.tensor(2.0)), obs=y)
 

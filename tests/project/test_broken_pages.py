@@ -13,7 +13,7 @@ from tests.project.test_readme import ROOT
 
 pytestmark = pytest.mark.slow
 
-RIGHT = "{py:func}`pyro_moments.fit`, [a page](api.md)\n\n```{both} sums one\n```\n"
+RIGHT = "{py:func}`pyro_moments.fit`, [a page](api.md)\n\n<!-- cell: sums one -->\n<!-- end -->\n"
 API = "# API\n\n```{eval-rst}\n.. autofunction:: pyro_moments.fit\n```\n"
 BROKEN = {
     "name": ("pyro_moments.fit`", "pyro_moments.fitted`", "reference target not found"),
@@ -50,7 +50,9 @@ def test_a_right_page_is_built(tmp_path):
     assert done.returncode == 0, done.stderr
     html = (tmp_path / "html" / "index.html").read_text(encoding="utf-8")
     assert "NumPyro" in html
-    assert html.count('class="output') == 2  # what the cell prints, in both tabs
+    assert html.count('class="output') == 2  # what the cell prints, in both frameworks
+    assert [html.count(f'class="only-{name}') for name in ("pyro", "numpyro")] == [1, 1]
+    assert html.count('class="sd-tab-label"') == 2  # one switch
 
 
 @pytest.mark.parametrize("what", BROKEN)

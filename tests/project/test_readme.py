@@ -53,7 +53,6 @@ FEWER = {
     "range(200)]": "range(3)]",
     "jax.random.key(0), 200, jnp": "jax.random.key(0), 3, jnp",
     "steps=500": "steps=3",
-    "num_warmup=200, num_samples=200": "num_warmup=9, num_samples=9",
 }
 
 
@@ -118,7 +117,7 @@ def test_blocks_of_the_readme_run_alone(block, fresh_module, monkeypatch, tmp_pa
 def test_the_readme_is_short():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text.count("\n") <= 250
-    assert len(BLOCKS) == 7  # two of the literal line, five of tasks
+    assert len(BLOCKS) == 6  # two of the literal line, four of tasks
 
 
 def test_imports_of_all_blocks_are_there():

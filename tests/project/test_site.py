@@ -13,11 +13,12 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 RUNNER = DOCS / "_ext" / "run_cells.py"
+LONGEST = 76  # columns of code, which the boxes of the site show
 FRAGMENTS = sorted({path.stem.rpartition("_")[0] for path in DOCS.glob("fragments/*.py")})
 USES = [
     (page, *use)
     for page in DOCS.rglob("*.md")
-    for use in re.findall(r"^```\{both\} (\w+) (.+)$", page.read_text(encoding="utf-8"), re.M)
+    for use in re.findall(r"^<!-- cell: (\w+) (.+) -->$", page.read_text(encoding="utf-8"), re.M)
 ]
 
 
@@ -31,6 +32,40 @@ def test_fragments_have_the_same_cells_and_pages_show_all(name):
     cells = cells_of(name, "pyro")
     assert cells == cells_of(name, "numpyro")
     assert [cell for _, fragment, cell in USES if fragment == name] == cells
+
+
+@pytest.fixture
+def cells(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    return importlib.import_module("cells")
+
+
+@pytest.mark.parametrize("page", sorted({page for page, *_ in USES}), ids=lambda page: page.stem)
+def test_pages_have_the_code_of_the_fragments(page, cells):
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<!-- cell: ") == len(cells.BLOCK.findall(text))
+    assert text == cells.written(text), "run make pages"
+
+
+def test_a_changed_fragment_changes_its_page(cells, monkeypatch):
+    page = DOCS / "verbs.md"
+    monkeypatch.setattr(cells, "code", lambda name, cell: {"Pyro": "1", "NumPyro": "2"})
+    assert "In NumPyro:\n\n```python\n2\n```" in cells.written(page.read_text(encoding="utf-8"))
+
+
+CODE = re.compile(r"^ *```(?:python|sh|console)\n(.*?)^ *```", re.M | re.S)
+
+
+def test_code_fits_into_its_box():
+    pages = [*DOCS.rglob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]
+    lines = [
+        (page.name, line)
+        for page in pages
+        for body in CODE.findall(page.read_text(encoding="utf-8"))
+        for line in body.splitlines()
+    ]
+    assert len(lines) > 1000
+    assert [found for found in lines if len(found[1]) > LONGEST] == []
 
 
 @pytest.mark.parametrize("package", ["pyro_moments", "numpyro_moments"])
