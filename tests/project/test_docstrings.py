@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -46,10 +47,10 @@ def _place(item) -> tuple[str, str] | None:
     if inspect.ismodule(item):
         return None
     try:
-        file = inspect.getsourcefile(inspect.unwrap(item))
+        file = inspect.getsourcefile(inspect.unwrap(item)) or ""
     except TypeError:  # of a built-in class
         return None
-    return file, item.__qualname__
+    return str(Path(file).resolve()), item.__qualname__  # moment_guides may be a link to guides/
 
 
 def _is_public(file: str, name: str, exported: set[tuple[str, str]]) -> bool:
