@@ -24,6 +24,14 @@ def release_names(guide: Any) -> None:
             del store[name]
 
 
+def has_free_parameters(guide: Any) -> bool:
+    """Return whether the store has parameters of a guide's names that belong to no guide."""
+    parameters = pyro.get_param_store().named_parameters()
+    is_named = (name.startswith(f"{guide._pyro_name}.") for name, _ in parameters)
+    owned = (_is_owned(parameter) for _, parameter in parameters)
+    return any(named and not own for named, own in zip(is_named, owned, strict=True))
+
+
 def claim_names(guide: Any) -> None:
     """Store a guide's own parameters where another guide's have their names."""
     store = pyro.get_param_store()

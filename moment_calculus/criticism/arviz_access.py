@@ -251,7 +251,9 @@ def _elpd_data(named: dict[str, Any], common: dict[str, Any], ours: dict[str, An
     """Return ArviZ's result; it has the names of both lines, so that programs read it on both."""
     renamed = {LINE_1_NAMES[name]: value for name, value in named.items()}
     if is_line_0():
-        entries = {**named, **common, **ours, **renamed}
+        # It prints its first three values by position: the score, its error, the parameters.
+        leading = {name: {**named, **common}[name] for name in ("elpd_loo", "se", "p_loo")}
+        entries = {**leading, **named, **common, **ours, **renamed}
         return arviz().ELPDData(data=list(entries.values()), index=list(entries))
     elpd = arviz().ELPDDataLOO(**renamed, **common)
     for name, value in {**named, **ours}.items():

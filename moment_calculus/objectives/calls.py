@@ -8,10 +8,11 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.arguments import (
     brief,
     check_call,
@@ -88,6 +89,7 @@ class Calls:
     own: type | tuple[type, ...]  # the framework's arrays
     convert: Callable[[Any, bool], Any]  # makes one of NumPy's, in double precision if asked
     optimiser: str  # an optimiser as users write it
+    is_untrained: Callable[[Any, Any], bool]  # whether a guide has parameters nowhere
     makers: tuple[str, ...] = ()  # packages whose classes serve as optimisers
 
     def checked(self, verb: Verb, passes_to: Callable | None = None) -> Verb:
@@ -96,8 +98,10 @@ class Calls:
         signature, name = inspect.signature(verb), verb.__name__
         options = [*_options(signature), *_options(inspect.signature(passes_to or verb))]
 
+        @one_thread_at_a_time
         @functools.wraps(verb)
         def call(*args: Any, **kwargs: Any) -> Any:
+            kwargs = in_our_spelling(name, kwargs, options)
             try:
                 bound = signature.bind(*args, **kwargs)
             except TypeError as error:
@@ -239,7 +243,8 @@ class Calls:
         """Raise TypeError for a guide without parameters where trained ones are needed."""
         if verb in ("fit", "SVI", "load") or not kinds(guide) & GUIDES:
             return
-        if isinstance(params, Mapping) and not params:
+        is_new = verb == "predict" and self.is_untrained(guide, params)
+        if is_new or (isinstance(params, Mapping) and not params):
             raise TypeError(
                 f"the guide {type(guide).__name__} has not been trained: pass what fit returned, "
                 f"{verb}(model, result, ...), or its guide and parameters"
@@ -319,6 +324,17 @@ def check_is_object(role: str, value: Any, example: str) -> None:
             f"the {role} is a class, {value.__name__}: make an object of it, {made}"
             + (f", as in {example}" if example != made else "")
         )
+
+
+def in_our_spelling(verb: str, named: dict[str, Any], options: Collection[str]) -> dict[str, Any]:
+    """Return options by name, ``optimizer`` as ``optimiser``; raise TypeError for both."""
+    if "optimizer" not in named or "optimiser" not in options:
+        return named
+    if "optimiser" in named:
+        raise TypeError(
+            f"{verb} got optimiser and optimizer, which are one option: pass one of them"
+        )
+    return {"optimiser" if name == "optimizer" else name: part for name, part in named.items()}
 
 
 def explicit_data(

@@ -142,7 +142,7 @@ class Fit(Course):
     context: Any = field(repr=False, default=None)  # puts ``params`` in their places (Pyro)
 
     def __repr__(self) -> str:
-        """Return the loss, its check, the time, why the training ended and the parameters."""
+        """Return the loss, its check, the time and why the training ended."""
         seconds = ", ".join(f"{seconds:.2f} {part}" for part, seconds in self.seconds.items())
         trained = f"loss {self.loss:.6g} after {self.steps} steps" if self.losses else "loaded"
         lines = (
@@ -150,7 +150,6 @@ class Fit(Course):
             str(self.by_draws) if self.losses else "",
             self.reason,
             f"seconds: {seconds}" if seconds else "",
-            f"parameters: {', '.join(map(_described, self.params.items()))}",
         )
         return "\n  ".join(line for line in lines if line)
 
@@ -195,9 +194,3 @@ def check_dictionary(params: Any) -> None:
             "params takes the trained parameters, a dictionary as of fit(model, guide, ...).params,"
             f" got {type(params).__name__}; or pass what fit returned in place of the guide"
         )
-
-
-def _described(parameter: tuple[str, Any]) -> str:
-    """Return a parameter's name and shape; a tree has no shape."""
-    name, value = parameter
-    return f"{name} {list(value.shape)}" if hasattr(value, "shape") else name

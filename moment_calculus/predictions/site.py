@@ -15,9 +15,11 @@ from moment_calculus.numerics.arrays import (
     constants,
     device,
     namespace,
+    standard_deviation,
     to_float64,
 )
 from moment_calculus.numerics.execution import is_on_host
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.predictions.frames import frame_of_classes, frame_of_moments
 from moment_calculus.predictions.marginals import Marginal, PredictiveMoments
 from moment_calculus.values.spread import broadcast_shape
@@ -33,6 +35,7 @@ class Axes(NamedTuple):
     )
 
 
+@one_thread_at_a_time
 class PredictedSite:
     """Predictive distribution of one site: moments, density, quantiles, entropies."""
 
@@ -59,6 +62,11 @@ class PredictedSite:
     def variance(self) -> Array:
         """Epistemic plus aleatoric variance, of the mean's shape."""
         return self.epistemic_variance + self.aleatoric_variance
+
+    @property
+    def std(self) -> Array:
+        """Standard deviation of an observation, the root of :attr:`variance`."""
+        return standard_deviation(self.variance)
 
     @property
     def probs(self) -> Array:

@@ -13,6 +13,7 @@ from numpy.linalg import LinAlgError
 
 from moment_calculus.errors import warn_user
 from moment_calculus.numerics.arrays import to_numpy
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.numerics.quadrature import gauss_hermite
 from moment_calculus.predictions.site import central_levels
 from moment_calculus.response.inverse_curvature import InverseCurvature, Selection
@@ -23,6 +24,7 @@ DRAWS = 10_000  # of sites whose coordinates are mixed on their supports
 DENSE = 3000  # most coordinates whose covariance is factored
 
 
+@one_thread_at_a_time
 class CorrectedMoments:
     """Corrected standard deviations and covariances of the latent sites."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.numerics.pareto import ImportanceWeights, check_ratios, smooth_weights
 from moment_calculus.predictions.moments import Moments
 from moment_calculus.predictions.site import checked_count
@@ -27,6 +28,7 @@ DRAWS = 10_000  # for weighted moments
 PROPOSALS_PER_DRAW, MIN_PROPOSALS = 2, 4000  # proposals per resampled draw; fewest proposals
 
 
+@one_thread_at_a_time
 class Response(CorrectedMoments):
     """Corrected moments of a posterior, and how they depend on priors and data."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,18 @@ def unwrapped(model: Any) -> Any:
     return model
 
 
+def is_untrained(guide: Any, params: Any) -> bool:
+    """Return whether a guide has not met a model, and no parameters are given."""
+    states = (getattr(guide, name, None) for name in ("_sites", "prototype_trace"))
+    return not isinstance(params, Mapping) and all(state is None for state in states)
+
+
 OF_PYRO = ("pyro.", "pyro_moments.", "moment_guides.pyro.", "torch.")
 ADAM = "numpyro.optim.Adam(0.01)"
 # Arrays of NumPy become those of JAX where the precision is known.
-CALLS = Calls("NumPyro", OF_PYRO, unwrapped, jax.Array, lambda array, double: array, ADAM)
+CALLS = Calls(
+    "NumPyro", OF_PYRO, unwrapped, jax.Array, lambda array, double: array, ADAM, is_untrained
+)
 checked = CALLS.checked
 
 

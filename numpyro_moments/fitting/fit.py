@@ -116,7 +116,7 @@ def fit(
             before.
         optimiser: in place of Adam one of NumPyro's, with its schedule and gradient
             clipping, or one of Optax (NumPyro), or a function that makes one of torch of
-            the parameters (Pyro).
+            the parameters (Pyro). ``optimizer=`` is the same.
         batch_size: rows of a mini-batch. All arguments are cut along their first axis,
             shuffled anew in every epoch by the seed; rows that fill no mini-batch are
             left out of an epoch.

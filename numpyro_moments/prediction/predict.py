@@ -19,6 +19,7 @@ from moment_calculus.criticism.attribution import (
 from moment_calculus.errors import check_same_model
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.optimisation.outcome import check_dictionary, of_fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
@@ -47,6 +48,7 @@ from numpyro_moments.sites.traces import Traces, bind, is_factor, moment_traces
 CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
 
 
+@one_thread_at_a_time
 class Prediction(ClosedFormSite):
     """Predictive distribution of one site, as moments, a log density, quantiles and draws.
 
@@ -127,6 +129,7 @@ class Prediction(ClosedFormSite):
             )
 
 
+@one_thread_at_a_time
 class SampledPrediction(SampledSite):
     """Predictive distribution of one site by particles, with the interface of ``Prediction``.
 

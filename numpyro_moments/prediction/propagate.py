@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from moment_calculus.criticism.attribution import moments_with_attribution
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.predictions.moments import Moments, as_value, draws_from, moments_of_draws
 from moment_calculus.rulebooks import propagation_of
@@ -21,6 +22,7 @@ from numpyro_moments.rules.programs.units import AT_MEAN
 from numpyro_moments.rules.table import is_random
 
 
+@one_thread_at_a_time
 def propagate(
     fn: Callable,
     *inputs: Any,

@@ -16,6 +16,7 @@ from numpyro.distributions.transforms import Transform
 from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
@@ -292,6 +293,7 @@ class NumPyroProblem:
             return jnp.asarray(values, self._flat.dtype)
 
 
+@one_thread_at_a_time
 class LinearResponse(Response):
     """Corrected moments of a posterior, and how they depend on priors and data.
 

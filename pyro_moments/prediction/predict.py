@@ -20,6 +20,7 @@ from moment_calculus.criticism.attribution import (
 from moment_calculus.errors import check_same_model
 from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
@@ -58,6 +59,7 @@ def without_gradients() -> Iterator[None]:
         yield
 
 
+@one_thread_at_a_time
 class Prediction(ClosedFormSite):
     """Predictive distribution of one site, as moments, a log density, quantiles and draws.
 
@@ -133,6 +135,7 @@ class Prediction(ClosedFormSite):
             )
 
 
+@one_thread_at_a_time
 class SampledPrediction(SampledSite):
     """Predictive distribution of one site by particles, with the interface of ``Prediction``.
 

@@ -10,6 +10,7 @@ import torch
 
 from moment_calculus.criticism.attribution import moments_with_attribution
 from moment_calculus.errors import UnsupportedMoments
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.options import check_draws_of_inputs
 from moment_calculus.predictions.moments import (
     Moments,
@@ -29,6 +30,7 @@ from pyro_moments.particles.noise import OutOfPlace
 from pyro_moments.sites.random_watch import GeneratorWatch, run_watched
 
 
+@one_thread_at_a_time
 def propagate(
     fn: Callable,
     *inputs: Any,

@@ -17,6 +17,7 @@ from torch.distributions import biject_to
 from torch.distributions.transforms import Transform
 
 from moment_calculus.errors import not_in_guide
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
@@ -415,6 +416,7 @@ def _check_runs_alone(guide: Callable) -> None:
         )
 
 
+@one_thread_at_a_time
 class LinearResponse(Response):
     """Corrected moments of a posterior, and how they depend on priors and data.
 

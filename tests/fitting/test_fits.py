@@ -119,7 +119,7 @@ def test_a_seed_alone_repeats_a_fit(host):
 def test_parameters_that_are_no_dictionary_are_named():
     host = HOSTS["numpyro"]
     with pytest.raises(TypeError, match="pass what fit returned in place of the guide"):
-        host.package.predict(noisy(host), host.package.DVIGuide(), host.x)
+        host.package.predict(noisy(host), noisy(host), host.x)
 
 
 def test_pyros_own_verbs_take_the_guide_of_the_last_fit():
@@ -160,17 +160,15 @@ def test_a_new_guide_takes_over_parameters_that_pyro_loaded(tmp_path):
 
 
 @pytest.mark.fast_rows("pyro")
-def test_a_fit_says_in_five_lines_how_it_went(host):
+def test_a_fit_says_in_four_lines_how_it_went(host):
     lines = repr(fitted(host, host.x, host.y, by_draws=True)).splitlines()
-    name = "weight_auto_loc" if host.name == "numpyro" else "DVIGuide.locs.weight"
     patterns = [
         r"Fit of DVIGuide: loss -?\d+\.\d+ after \d+ steps",
         r"by draws -?\d+\.?\d* ± 0\.\d+, by moments -?\d+\.?\d*",
         r"converged: .*decrement",
         r"seconds: \d+\.\d+ preparing, \d+\.\d+ fitting",
-        rf"parameters: .*{name} \[3\]",
     ]
-    assert len(lines) == 5
+    assert len(lines) == 4
     assert all(map(re.search, patterns, lines))
 
 

@@ -131,7 +131,24 @@ CALLS = {
         "import it",
     ),
     "lr": Mistake(fit(lr=0.1), "no option 'lr'", "did you mean learning_rate?"),
-    "optimizer": Mistake(fit(optimizer=None), "no option 'optimizer'", "did you mean optimiser?"),
+    "optimisers in two spellings": Mistake(
+        fit(optimizer=None, optimiser=None), "got optimiser and optimizer", "pass one"
+    ),
+    "an untrained guide": Mistake(
+        verb("predict", regression, guide, inputs),
+        "the guide DVIGuide has not been trained",
+        r"pass what fit returned, predict\(model, result",
+    ),
+    "an untrained guide of the framework": Mistake(
+        verb(
+            "predict",
+            regression,
+            lambda host: host.autoguide.AutoNormal(host.regression),
+            inputs,
+        ),
+        "the guide AutoNormal has not been trained",
+        r"pass what fit returned, predict\(model, result",
+    ),
     "num_steps": Mistake(fit(num_steps=3), "no option 'num_steps'", "did you mean steps?"),
     "an option of a guide": Mistake(
         lambda host: host.package.DVIGuide(init_scal=0.1), "no option 'init_scal'", "init_scale"

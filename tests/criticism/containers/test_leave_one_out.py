@@ -187,6 +187,12 @@ def test_constant_weights_are_those_of_arviz(monkeypatch):
     np.testing.assert_allclose(found.se, reference["se"])
 
 
+def test_it_prints_as_that_of_arviz():
+    likelihood = np.random.default_rng(0).normal(size=(1, 900, 20))
+    data = made(np.zeros((1, 900)), {"y": likelihood})
+    assert str(leave_one_out(data)) == str(az.loo(data, pointwise=True, reff=1.0))
+
+
 @pytest.mark.slow
 def test_poor_weights_of_many_latent_sites_do_not_make_data_bad():
     generator, size = np.random.default_rng(0), 600
