@@ -180,7 +180,10 @@ def draw_arguments(
         if place == 0 and points:
             mean, variance = conditional(driver, drivers.gaussians[1], points[0])
         points.insert(0, mean + variance**0.5 * noise((count, *driver.shape)))
-    return drivers.at(points)
+    return [
+        point if is_value(argument) else namespace(point).stack([point] * count)
+        for argument, point in zip(arguments, drivers.at(points), strict=True)
+    ]
 
 
 def drivers_of(*arguments: Any) -> Drivers:

@@ -6,6 +6,7 @@ A framework is imported only when one of its functions is called.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -46,9 +47,8 @@ def autograd_inside_operation() -> Iterator[None]:
 
 def is_traced(value: Any) -> bool:
     """Return whether JAX traces a value, so that its elements are not known (JAX 0.10)."""
-    import jax
-
-    return isinstance(value, jax.core.Tracer)
+    core = sys.modules.get("jax.core")  # tensors and numbers are asked too, where JAX is missing
+    return core is not None and isinstance(value, core.Tracer)
 
 
 def read(variable: Any, values: Mapping[Any, Any]) -> Any:

@@ -15,7 +15,9 @@ from jax import lax
 try:
     from flax import nnx
 except ImportError as error:
-    raise ImportError("normalisation by statistics needs flax: pip install flax") from error
+    raise ImportError(
+        'normalisation by statistics needs flax: pip install "pyro-moments[numpyro,flax]"'
+    ) from error
 
 from moment_calculus.numerics.private_apis import is_traced
 from moment_calculus.predictions.moments import Moments, as_value

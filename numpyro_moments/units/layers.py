@@ -9,7 +9,9 @@ import jax
 try:
     from flax import linen
 except ImportError as error:
-    raise ImportError("modules of stochastic units need flax: pip install flax") from error
+    raise ImportError(
+        'modules of stochastic units need flax: pip install "pyro-moments[numpyro,flax]"'
+    ) from error
 
 from numpyro_moments.units import functions
 

@@ -106,6 +106,8 @@ def test_a_gaussian_prediction_is_in_closed_form():
 def test_expansions_events_and_certain_distributions():
     wide = Prediction("y", dist.Normal(latent(), 0.5).expand([2, 3]).to_event(1))
     assert wide.sample(5).shape == (5, 2, 3)
+    half = Prediction("y", dist.Beta(torch.exp(latent()), 2.0))  # stacked from both
+    assert half.sample(5).shape == (5, 3)
     assert wide.quantile(0.1).shape[-1] == 3
     certain = Prediction("y", dist.Poisson(torch.full((2,), 3.0)))
     assert certain.quantile([0.5, 0.99]).tolist() == [[3.0, 3.0], [8.0, 8.0]]
