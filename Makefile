@@ -1,4 +1,5 @@
-# make demo | docs | pages | test | test-slow | test-all | test-matrix | lint | format | hooks | clean
+# make demo | docs | pages | test | test-slow | test-trained | test-all | test-matrix
+#      lint | format | hooks | clean
 # Each builds the environment that it needs first.
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +12,7 @@ CONSTRAINTS ?= constraints$(shell $(PYTHON) -c 'import sys; print("-3.12" * (sys
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo docs pages test test-slow test-all test-matrix lint format hooks clean
+.PHONY: demo docs pages test test-slow test-trained test-all test-matrix lint format hooks clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py --backend $(BACKEND)
@@ -35,6 +36,11 @@ test: $(INSTALLED)
 test-slow: export OMP_NUM_THREADS ?= 1
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow
+
+# Trains the networks of tests/data anew, stores them, and checks them: after a change of their rules.
+test-trained: export OMP_NUM_THREADS ?= 1
+test-trained: $(INSTALLED)
+	TRAIN_ANEW=1 $(BIN)/python -m pytest -q -m trained
 
 test-all: export OMP_NUM_THREADS ?= 1
 test-all: $(INSTALLED)

@@ -28,6 +28,7 @@ import pyro
 import pytest
 import torch
 
+from tests.checks import small_programs
 from tests.fitting.models import HOSTS, fresh
 
 torch.set_num_threads(1)
@@ -110,6 +111,13 @@ def _module_generators_start_anew(request):
 def host(request):
     """Each framework, without parameters of other tests."""
     return fresh(request.param)
+
+
+@pytest.fixture
+def operations_by_numpy():
+    """JAX's operations outside of jax.jit, for claims that do not depend on XLA."""
+    with small_programs.by_numpy():
+        yield
 
 
 @pytest.fixture

@@ -103,7 +103,8 @@ def test_losses_of_several_parameters_at_once(double_precision_in_jax):
     places = [params, jax.tree.map(lambda part: 0.7 * part, params)]
     stacked = jax.tree.map(lambda first, second: np.stack([first, second]), *places)
     together = by_numpy(jax.vmap(loss))(stacked)
-    alone = [float(by_numpy(loss)(place)) for place in places]
+    one = by_numpy(loss)
+    alone = [float(one(place)) for place in places]
     np.testing.assert_allclose(together, alone, rtol=1e-10)
     assert alone[0] != pytest.approx(alone[1], rel=1e-3)
 

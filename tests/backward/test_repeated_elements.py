@@ -14,6 +14,7 @@ import torch
 
 import numpyro_moments
 import pyro_moments
+from tests.numpyro.one_program import propagate_traced
 
 MEAN = np.array([[0.4], [-0.7], [1.5]])
 VARIANCE = np.array([[1.2], [0.6], [0.3]])
@@ -59,7 +60,7 @@ def of_numpyro(program: Program) -> np.ndarray:
     """The variance that NumPyro's front end states."""
     x = numpyro_moments.Moments(jnp.asarray(MEAN), variance=jnp.asarray(VARIANCE))
     function = partial(program, jnp, jax.nn.relu)
-    return np.asarray(numpyro_moments.propagate(function, x, covariance="backward").variance)
+    return np.asarray(propagate_traced(function, x, covariance="backward").variance)
 
 
 def check(name: str, variance_of: Callable[[Program], np.ndarray]) -> None:

@@ -185,7 +185,7 @@ def _as_aval(value: Any, aval: Any) -> Any:
     return np.asarray(value, dtype=aval.dtype)
 
 
-def _evaluate(closed: Any, inputs: Sequence) -> list:
+def evaluate(closed: Any, inputs: Sequence) -> list:
     """The results of a jaxpr; what NumPy has not, such as random bits, is JAX's own."""
     jaxpr = closed.jaxpr
     known = dict(zip(jaxpr.constvars, closed.consts, strict=True))
@@ -209,10 +209,10 @@ def _results(equation: Any, given: list) -> Sequence:
     """Of one primitive: JAX's own for loops, which are long, and for what NumPy has not."""
     primitive, params = equation.primitive, equation.params
     if primitive.name == "cond":
-        return _evaluate(params["branches"][int(given[0])], given[1:])
+        return evaluate(params["branches"][int(given[0])], given[1:])
     inner = next((params[name] for name in INNER if name in params), None)
     if inner is not None and primitive.name != "scan":
-        return _evaluate(inner, given)
+        return evaluate(inner, given)
     with_keys = any(not isinstance(one, np.ndarray) for one in given)
     table = RANDOM if with_keys else FUNCTIONS
     if primitive.name in table:
@@ -233,7 +233,7 @@ def by_numpy(function: Callable) -> Callable:
         if not known or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return program(*inputs)  # as a part of another program
         with np.errstate(all="ignore"), jax.ensure_compile_time_eval():
-            results = _evaluate(traced.jaxpr, leaves)
+            results = evaluate(traced.jaxpr, leaves)
         return jax.tree.unflatten(jax.tree.structure(traced.out_info), results)
 
     return run

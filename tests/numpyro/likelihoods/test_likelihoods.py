@@ -149,4 +149,4 @@ def test_a_batch_by_vmap():
         return evaluate("obs", distribution(make, latent("f", mean)), value)
 
     single = by_numpy(one)
-    close(jax.vmap(one)(means), [single(mean) for mean in means])
+    close(by_numpy(jax.vmap(one))(means), [single(mean) for mean in means])

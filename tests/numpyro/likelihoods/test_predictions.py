@@ -225,9 +225,13 @@ def test_particles_of_random_parameters_or_of_none_are_refused():
 @pytest.mark.slow
 def test_observations_of_three_random_parameters_are_drawn():
     student = lambda a, b, c: dist.StudentT(6 + jnp.exp(a), b, jnp.exp(0.5 * c))  # noqa: E731
-    fn = distribution(student, *map(latent, "abc"))
-    drawn = np.asarray(draw_observations(fn, jax.random.key(0), 4000, (3,)))
-    mean, epistemic, aleatoric, _ = predictive("obs", fn)
+
+    def program():
+        fn = distribution(student, *map(latent, "abc"))
+        drawn = draw_observations(fn, jax.random.key(0), 4000, (3,))
+        return drawn, *predictive("obs", fn)[:3]
+
+    drawn, mean, epistemic, aleatoric = map(np.asarray, evaluated(program))
     assert drawn.shape == (4000, 3)
     error = 5 * np.sqrt((epistemic + aleatoric) / 4000)
     np.testing.assert_array_less(np.abs(drawn.mean(0) - mean), error)
