@@ -6,7 +6,6 @@ import ctypes
 import gc
 import os
 import random
-from fnmatch import fnmatchcase
 from importlib.metadata import version
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,6 +28,13 @@ import pytest
 import torch
 
 from tests.checks import small_programs
+from tests.checks.slow import (  # noqa: F401
+    pytest_collection_modifyitems,
+    pytest_runtest_logreport,
+    pytest_runtest_logstart,
+    pytest_runtest_makereport,
+    pytest_terminal_summary,
+)
 from tests.fitting.models import HOSTS, fresh
 
 torch.set_num_threads(1)
@@ -43,35 +49,6 @@ def _keep_freed_memory():
 
 
 _keep_freed_memory()
-
-
-def _named(row, patterns):
-    return any(fnmatchcase(row, pattern.replace("[", "[[]")) for pattern in patterns)
-
-
-def pytest_itemcollected(item):
-    """Rows are slow that ``slow_rows`` names, or that ``fast_rows`` on their test does not name."""
-    fast, slow = map(item.get_closest_marker, ("fast_rows", "slow_rows"))
-    if (fast is not None and not _named(item.callspec.id, fast.args)) or (
-        slow is not None and _named(item.callspec.id, slow.args)
-    ):
-        item.add_marker(pytest.mark.slow)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Refuse a pattern that names no row of its test: the row that it meant would change suites."""
-    if any("::" in argument for argument in config.args):
-        return
-    rows = {}
-    for item in items:
-        for mark in (*item.iter_markers("fast_rows"), *item.iter_markers("slow_rows")):
-            for pattern in mark.args:
-                key = item.nodeid.partition("[")[0], pattern
-                rows[key] = rows.get(key, False) or _named(item.callspec.id, [pattern])
-    for (test, pattern), found in rows.items():
-        if not found:
-            raise pytest.UsageError(f"{test} has no row {pattern!r}")
 
 
 def pytest_collection_finish():

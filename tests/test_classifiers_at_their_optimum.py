@@ -14,7 +14,6 @@ from sklearn.datasets import load_wine
 from torch import nn
 
 import pyro_moments
-from tests.checks.marks import slow
 
 HIDDEN, DRAWS = 8, 2000
 
@@ -58,14 +57,13 @@ def in_pyro(objective, truth, **options):
     return result.loss, float(drawn), shares.numpy(), by_draws.numpy()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "truth", "options"),
     [
         ("DeterministicELBO", {}, {"covariance": "diagonal"}),
         ("BBAlphaELBO", {"alpha": 0.5}, {"alpha": 0.5}),
-        pytest.param("DeterministicELBO", {}, {"categorical": "pairs"}, marks=pytest.mark.slow),
-        pytest.param("BBAlphaELBO", {"alpha": 1.0}, {"alpha": 1.0}, marks=pytest.mark.slow),
+        ("DeterministicELBO", {}, {"categorical": "pairs"}),
+        ("BBAlphaELBO", {"alpha": 1.0}, {"alpha": 1.0}),
     ],
 )
 def test_the_loss_of_a_classifier_is_that_of_draws(objective, truth, options):
@@ -103,15 +101,14 @@ def benchmark(monkeypatch):
 
 # Losses of the other models are compared between the frameworks, and likelihoods with draws in
 # fitting/test_losses_at_the_optimum.py.
-FAST = ("hierarchical", "local latents")
-SLOW = [("pyro", name) for name in ("residual", "layer norm", "two heads")]
-SLOW += [("numpyro", name) for name in ("layer norm", "local latents")]
+COMPARED = [
+    *(("pyro", name) for name in ("hierarchical", "local latents", "residual")),
+    *(("pyro", name) for name in ("layer norm", "two heads")),
+    *(("numpyro", name) for name in ("layer norm", "local latents")),
+]
 
 
-@pytest.mark.fast_rows("pyro-local latents")
-@pytest.mark.parametrize(
-    ("host", "name"), [*(("pyro", name) for name in FAST), *(slow(*row) for row in SLOW)]
-)
+@pytest.mark.parametrize(("host", "name"), COMPARED)
 def test_elbo_agrees_with_samples(benchmark, host, name):
     model, data = benchmark.models(host)[name]
     module = benchmark.hosts.load(host)
@@ -120,7 +117,6 @@ def test_elbo_agrees_with_samples(benchmark, host, name):
     assert row.standard_error < 0.02 * abs(row.sampled), "too few samples to tell"
 
 
-@pytest.mark.fast_rows("pyro")
 @pytest.mark.parametrize("host", STEPS)
 def test_names_are_complete(benchmark, host):
     assert sorted(benchmark.models(host)) == sorted(NAMES)

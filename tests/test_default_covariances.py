@@ -64,9 +64,7 @@ def by_numpyro(name, covariance):
     return float(loss), np.asarray(variance)
 
 
-@pytest.mark.parametrize(
-    "run", [by_pyro, pytest.param(by_numpyro, marks=pytest.mark.slow)], ids=["pyro", "numpyro"]
-)
+@pytest.mark.parametrize("run", [by_pyro, by_numpyro], ids=["pyro", "numpyro"])
 @pytest.mark.parametrize(("name", "named"), NAMED.items())
 def test_guides_name_the_default(run, name, named):
     loss, variance = run(name, None)

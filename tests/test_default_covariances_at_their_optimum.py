@@ -39,7 +39,6 @@ def network(host):
     return model
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("guide", GUIDES)
 @pytest.mark.parametrize("name", ["pyro", "numpyro"])
 def test_the_loss_is_that_of_draws(name, guide):

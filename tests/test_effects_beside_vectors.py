@@ -58,7 +58,6 @@ PREDICTORS = {
 }
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_the_elbo_is_exact_without_a_warning(host, name):
     predictor, terms = PREDICTORS[name]
@@ -79,7 +78,6 @@ def by_quadrature(terms):
     return sum(divergence(*moments) for moments in POSTERIOR.values()) - energy.sum()
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_covariance_that_a_reshape_drops_is_warned_of(host):
     """Units of one layer are dependent, and so is a sum of them that a later layer would take."""
     units = lambda m, a, c, b: host.np.tanh(c * a[:, None]).reshape(-1)  # noqa: E731

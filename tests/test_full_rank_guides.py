@@ -12,7 +12,6 @@ from scipy.special import expit
 
 from tests.cases.hosts import models, ordinary_models
 from tests.cases.hosts.full_rank import HOSTS, KINDS, posterior
-from tests.checks.marks import with_slow
 
 pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 
@@ -105,7 +104,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("covariance", MODES)
-@pytest.mark.parametrize("name", with_slow(NETWORKS, "heteroscedastic", "classes"))
+@pytest.mark.parametrize("name", NETWORKS)
 def test_matrices_of_a_full_rank_guide_in_both_frameworks(name, covariance):
     model, target, size = NETWORKS[name]
     parts = posterior(size, spread=0.1)
@@ -115,7 +114,6 @@ def test_matrices_of_a_full_rank_guide_in_both_frameworks(name, covariance):
 ORDINARY = [("logistic", 4, KINDS[0]), ("eight schools, not centred", 10, KINDS[1])]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "size", "kind"), ORDINARY)
 def test_ordinary_models_in_both_frameworks(name, size, kind):
     """All components alike: the frameworks put the sites in different orders."""
@@ -135,7 +133,6 @@ def check_both(model, kind, parts, *arguments, covariance="full"):
     assert ours == pytest.approx(theirs, rel=1e-10)
 
 
-@pytest.mark.fast_rows("backward")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_linear_map_with_dependent_weights_is_exact(mode):
     data = models.arrays()
@@ -157,7 +154,6 @@ def test_a_linear_map_with_dependent_weights_is_exact(mode):
         assert ours == pytest.approx(-(fit + of_weights + entropy), rel=1e-9), name
 
 
-@pytest.mark.fast_rows("pyro-Normal-HalfNormal-column-*-backward")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("family", "noise", "row", "kind"),

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-from itertools import chain
 
 import pytest
 
 from tests.checks.activations import ACTIVATION
 from tests.checks.general import GENERAL, check_oracle
-from tests.checks.marks import slow
 from tests.mutants.activations import MOMENTS, PAIRS
 from tests.mutants.layers import LAYER_MUTANTS, TEMPERED_MUTANTS
 from tests.mutants.likelihoods import DIVERGENCE_MUTANTS, LIKELIHOOD_MUTANTS
@@ -31,19 +29,7 @@ def check_original(check, case):
     check(case)
 
 
-# Of every property the first wrong rule of each table; the others repeat that it can fail.
-FIRST = [
-    {mutant.check: mutant.id for mutant in reversed(table)}.values()
-    for table in (MOMENTS, PAIRS, LAYER_MUTANTS, WINDOW_MUTANTS, LIKELIHOOD_MUTANTS)
-]
-FAST = {*chain(*FIRST), DIVERGENCE_MUTANTS[0].id, TEMPERED_MUTANTS[0].id}
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [mutant if mutant.id in FAST else slow(mutant) for mutant in MUTANTS],
-    ids=lambda mutant: mutant.id,
-)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
 def test_wrong_rule_is_caught(mutant):
     check_original(mutant.check, mutant.original)
     with pytest.raises(AssertionError):

@@ -53,7 +53,6 @@ def loss_of(host, count, **options):
     return losses(host, objective, proportions(host), sites, CLASSES, count=count)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("host", "count"), [("pyro", 400), ("numpyro", 4000)], indirect=["host"])
 def test_a_dirichlet_is_drawn_where_it_is_named(host, count):
     estimates = loss_of(host, count, sample_sites=["p"])

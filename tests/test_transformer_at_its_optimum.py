@@ -47,7 +47,6 @@ class Rows(PyroModule):
             return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.DependenceWarning")
 def test_the_loss_of_a_transformer_is_that_of_draws():
     """Within 3 %; it is 1.3 % off, and 9 % without the covariances of positions in the sweep."""

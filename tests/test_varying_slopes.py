@@ -37,7 +37,6 @@ PREDICTORS = {
 }
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", PREDICTORS)
 @pytest.mark.filterwarnings("error")
 def test_standardised_effects_under_a_factor(host, name):
@@ -111,15 +110,11 @@ def fitted(host, name, sites):
     return host.fit(model, *map(host.array, data), objective=objective, steps=3)
 
 
-@pytest.mark.fast_rows("pyro-*")
-@pytest.mark.parametrize(
-    "name", ["process", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOPES)]
-)
+@pytest.mark.parametrize("name", ["process", *(name for name in SLOPES)])
 def test_random_covariances_are_drawn_where_they_are_named(host, name):
     assert np.isfinite(fitted(host, name, RANDOM[name][1]).losses).all()
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_random_kernel_is_refused_as_a_covariance(host):
     refusal = r"covariance matrix(?s:.)*sample_sites=\['height', 'rate'\]"
     with pytest.raises(UnsupportedMoments, match=refusal):

@@ -69,7 +69,6 @@ def in_numpyro(elbo, model, scale):
     return value.item(), np.array([gradient.item() for gradient in gradients.values()])
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-Gamma-100.0")
 @pytest.mark.parametrize("scale", [10.0, 100.0])
 @pytest.mark.parametrize("prior", PRIORS)
 def test_losses_and_gradients_are_no_nan(host, prior, scale):
@@ -86,7 +85,6 @@ LOG_DENSITIES = {  # from u, for s = exp(u) or its share
 }
 
 
-@pytest.mark.slow_rows("numpyro-*-3.0", "numpyro-*-1000.0")
 @pytest.mark.parametrize("scale", [3.0, 30.0, 1000.0])
 @pytest.mark.parametrize("prior", LOG_DENSITIES)
 def test_divergences_that_are_finite_stay_exact(host, prior, scale):
@@ -98,7 +96,6 @@ def test_divergences_that_are_finite_stay_exact(host, prior, scale):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.slow_rows("numpyro")
 def test_a_log_normal_of_random_width_has_no_variance(host):
     """E exp(exp(2h)) of a Gaussian h is infinite."""
 
@@ -140,8 +137,6 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.slow_rows("logsumexp-*", "columns-*")
-@pytest.mark.fast_rows("*-shape1")
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_nothing(name, shape):
@@ -205,7 +200,6 @@ def test_no_rows_leave_the_divergence_alone(name):
         assert all(np.isfinite(np.asarray(number)).all() for number in numbers.values())
 
 
-@pytest.mark.fast_rows("Normal")
 @pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 @pytest.mark.parametrize("name", ["Normal", "Categorical"])
 def test_no_rows_under_a_full_rank_guide(name):

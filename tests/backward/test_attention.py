@@ -69,7 +69,6 @@ def propagated(program, scale):
     return pyro_moments.propagate(program, *inputs, covariance="backward")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", [in_torch, pytest.param(tied, id="tied")])
 def test_small_variances(program):
     means = tuple(map(torch.as_tensor, WEIGHTS))
@@ -118,7 +117,6 @@ def test_the_deviations_of_draws(program, spread, off):
     assert float(((found.mean - drawn.mean(0)) / deviation).abs().mean()) < off
 
 
-@pytest.mark.slow
 def test_hosts_agree_with_gradients():
     def loss(package, program, scale):
         found = package.propagate(program, *scale, covariance="backward")
@@ -143,7 +141,6 @@ def test_hosts_agree_with_gradients():
         np.testing.assert_allclose(gradient, mean.grad, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.slow
 def test_attention_of_jax_is_that_of_torch():
     """It multiplies transposed values by transposed shares; it computes scores in float32."""
     shape = (*X.shape[:-1], HEADS, WIDTH // HEADS)

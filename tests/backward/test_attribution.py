@@ -132,7 +132,6 @@ def _pyro_prediction():
     return pyro_moments.predict(model, guide, covariance="backward")["y"]
 
 
-@pytest.mark.slow
 def test_shares_of_a_prediction_sum_to_its_variance_and_hosts_agree():
     with enable_x64(True):
         first = _numpyro_prediction()

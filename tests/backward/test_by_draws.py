@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.criticism.test_moment_accuracy import X, Y, accuracy, network
 
 SHAPES = {"weight0": (3, 8), "weight1": (8, 8), "weight2": (8, 8), "weight": (8, 1)}
@@ -18,7 +18,6 @@ def measured(host, *functions, **options):
     return accuracy(host, network(host, *functions), X, Y, **options)
 
 
-@IN_PYRO_FIRST
 def test_every_row_is_accurate(host):
     """Three layers whose weights have one sign, so that units depend on each other."""
     result = measured(host, "relu", "relu", "relu", covariance="backward")
@@ -31,7 +30,6 @@ def test_every_row_is_accurate(host):
     assert not any("diagonal" in reason for reason in reasons)
 
 
-@pytest.mark.fast_rows("relu-pyro")
 @IN_PYRO
 @pytest.mark.parametrize("function", ["relu", "tanh"])
 def test_the_diagonal_is_far_off_there(host, function):

@@ -63,7 +63,6 @@ def propagated(cell, scale, covariance="backward", steps=STEPS):
     return pyro_moments.propagate(in_torch(cell, steps), *inputs, covariance=covariance)
 
 
-@pytest.mark.fast_rows("gru")
 @pytest.mark.parametrize("cell", CELLS)
 def test_small_variances(cell):
     means = tuple(map(torch.as_tensor, WEIGHTS))
@@ -75,7 +74,6 @@ def test_small_variances(cell):
     torch.testing.assert_close(found.mean, in_torch(cell)(*means), rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "scale", "spread", "off"),
     [(lstm, 0.1, 0.02, 0.03), (lstm, 0.3, 0.08, 0.06), (gru, 0.1, 0.02, 0.04)],
@@ -93,7 +91,6 @@ def test_the_deviations_of_draws(cell, scale, spread, off):
     assert float(((found.mean - drawn.mean(0)) / deviation).abs().mean()) < off
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS)
 def test_hosts_agree_with_gradients(cell):
     ours = [m.mean.requires_grad_() for m in moments(pyro_moments, torch.tensor, 0.2)]
@@ -129,7 +126,6 @@ def test_other_covariances_name_backward_as_the_remedy(covariance):
         pyro_moments.propagate(program, *inputs, covariance=covariance)
 
 
-@pytest.mark.slow
 def test_the_time_of_a_step_is_that_of_the_first_ones():
     """A query that followed every earlier step would pass the limit of recursion."""
     many = np.tile(X, (6, 1, 1))

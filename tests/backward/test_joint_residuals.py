@@ -132,7 +132,6 @@ def test_terms_of_few_inputs_make_no_negative_variance():
         assert (quadratic >= 0).all()
 
 
-@pytest.mark.slow
 def test_rows_of_certain_inputs_in_a_compiled_program():
     """XLA divides by a product of small numbers, which underflows in single precision."""
     variance = np.array([[0.0, 0.0], [1.0, 0.0]], np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import X, Y, fresh, network, started
 from tests.response.models import doubles
 
@@ -34,7 +34,6 @@ def loss_at(host, elbo, model, guide, given, *data):
     return float(run(*data))
 
 
-@IN_PYRO_FIRST
 def test_newton_finds_the_posterior_of_a_linear_model(host):
     """The curvature of the loss, by which linear response corrects, is exact there."""
     with doubles(host):
@@ -50,8 +49,6 @@ def test_newton_finds_the_posterior_of_a_linear_model(host):
     np.testing.assert_allclose(response.covariance("weight"), covariance, rtol=1e-6, atol=1e-10)
 
 
-@pytest.mark.slow
-@IN_PYRO_FIRST
 def test_newton_and_lbfgs_meet(host):
     with doubles(host):
         data = host.array(INPUTS), host.array(CURVE)
@@ -63,7 +60,6 @@ def test_newton_and_lbfgs_meet(host):
     assert fits[0].losses[-1] == pytest.approx(fits[1].losses[-1], rel=1e-6)
 
 
-@IN_PYRO_FIRST
 def test_batches_average_to_the_loss_of_all_rows(host):
     model, guide = host.subsampled, host.package.DVIGuide()
     given = started(host, model, guide, host.x, host.y)
@@ -89,7 +85,6 @@ def test_small_powers_of_the_density_are_the_elbo(host):
         assert loss_at(host, diagonal, model, guide, given, *data) != pytest.approx(elbo, rel=1e-3)
 
 
-@pytest.mark.slow
 def test_losses_of_several_parameters_at_once(double_precision_in_jax):
     """vmap over parameters, in NumPyro."""
     host = fresh("numpyro")
@@ -109,7 +104,6 @@ def test_losses_of_several_parameters_at_once(double_precision_in_jax):
     assert alone[0] != pytest.approx(alone[1], rel=1e-3)
 
 
-@pytest.mark.slow
 def test_diagnosis_takes_the_objective(host):
     with doubles(host):
         data = host.array(INPUTS), host.array(CURVE)

@@ -42,7 +42,6 @@ def test_a_pooled_linear_network_is_that_of_the_pooled_inputs():
     torch.testing.assert_close(asked.covariance(pooled), asked.covariance(of_pool))
 
 
-@pytest.mark.slow_rows("0.05-relu", "0.3-tanh")
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("scale", [0.05, 0.3])
 def test_a_pooled_network_has_the_deviation_of_draws(name, scale):

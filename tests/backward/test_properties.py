@@ -115,30 +115,7 @@ CHECKS = [
 ]
 
 
-FAST_IN_JAX = {
-    "perceptron of relu",
-    "effects of groups",
-    "scalar products with a correlated vector",
-    "columns",
-    "softmax",
-    "a gate",
-}
-
-
-def rows():
-    """Of all checks and cases, of which most programs of JAX are left to the slow tests."""
-    found = meetings(CHECKS, CASES)
-    assert {case.name for case in CASES} >= FAST_IN_JAX
-    for row in found:
-        check, case = row.values
-        late = check is check_hosts and case.name not in FAST_IN_JAX
-        yield pytest.param(check, case, id=row.id, marks=pytest.mark.slow if late else ())
-
-
-@pytest.mark.fast_rows(
-    "*-positive", "*-zero_variance", "*-batches_of_programs", "a gate-*", "columns-*"
-)
-@pytest.mark.parametrize(("check", "case"), rows())
+@pytest.mark.parametrize(("check", "case"), meetings(CHECKS, CASES))
 def test_property(check, case):
     check(case)
 
@@ -184,7 +161,6 @@ BOOKS = ["dvi", "first_order", Understated("understated")]
 NETWORKS = [case for case in CASES if not case.linear]
 
 
-@pytest.mark.fast_rows("understated-*", "*-a gate")
 @pytest.mark.parametrize("case", NETWORKS, ids=lambda case: case.name)
 @pytest.mark.parametrize("rules", BOOKS, ids=lambda book: getattr(book, "name", book))
 def test_books_give_positive_variances(rules, case):

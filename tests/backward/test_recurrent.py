@@ -48,7 +48,6 @@ def moments(weights, scale):
     return [Moments(w, variance=torch.full_like(w, scale**2)) for w in weights]
 
 
-@pytest.mark.fast_rows("GRU-options3", "LSTM-options0", "RNN-options8")
 @pytest.mark.parametrize(("kind", "options"), LAYERS + CELLS)
 def test_small_variances(kind, options):
     torch.manual_seed(0)
@@ -158,7 +157,6 @@ def train(model, objective, data):
     return {**result.params, "drawn": np.mean(drawn), "error": error}
 
 
-@pytest.mark.slow
 @pytest.mark.trained
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 def test_a_trained_series_keeps_what_it_states(kind):

@@ -14,7 +14,7 @@ from tests.backward.cases import by_derivatives, of_modes
 from tests.backward.programs import CASES
 from tests.backward.test_exact import check_equal
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import network, started
 
 MIXED = [
@@ -56,7 +56,6 @@ def loss_of(host, elbo, model, guide, given, *data):
     return float(by_numpy(lambda: elbo.loss(jax.random.key(0), *given, model, guide, *data))())
 
 
-@IN_PYRO_FIRST
 def test_the_objective_names_line_and_remedy(host, monkeypatch):
     model = network(host, lambda out: host.dist.Normal(out, 0.5), layers=2, width=3)
     x, y = (host.array(np.ones(shape, np.float32)) for shape in ((4, 2), (4,)))
@@ -85,7 +84,6 @@ def walk(host):
     return model
 
 
-@IN_PYRO_FIRST
 def test_a_random_walk_is_exact_or_refused_by_its_bytes(host):
     model, guide, y = walk(host), host.package.DVIGuide(init_scale=0.5), host.array(np.arange(6.0))
     given = started(host, model, guide, y)

@@ -78,10 +78,7 @@ def test_equal_elements_stay_equal(name):
 FEW = "along the features"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [FEW, *(pytest.param(n, marks=pytest.mark.slow) for n in REPEATED | SERIAL if n != FEW)]
-)
+@pytest.mark.parametrize("name", [FEW, *(n for n in REPEATED | SERIAL if n != FEW)])
 @pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 def test_equal_elements_stay_equal_in_numpyro(name):
     check(name, of_numpyro)

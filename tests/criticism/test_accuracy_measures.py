@@ -67,7 +67,6 @@ def test_biases_are_measured_in_units_of_the_sampled_deviations():
     assert result.sentence.endswith("(made up so)")
 
 
-@pytest.mark.fast_rows("False")
 @pytest.mark.parametrize("together", [False, True])
 def test_standard_errors_are_those_of_repetitions(together):
     """Elements that are drawn together have larger ones."""

@@ -32,7 +32,6 @@ def test_both_front_ends_have_the_same_function():
     assert of_numpyro is calibration
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("host", "dtype"), [("pyro", np.float32), ("pyro", np.float64), ("numpyro", np.float64)]
 )

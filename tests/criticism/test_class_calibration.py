@@ -41,7 +41,6 @@ def test_binary_outcomes_as_scikit_learn():
     assert repr(found) == "ClassCalibration('y', observations=300)"
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(("host", "dtype"), [("pyro", np.float32), ("numpyro", np.float64)])
 def test_classes_as_scikit_learn(host, dtype):
     found = calibration(predicted(host, "Categorical", logits=LOGITS.astype(dtype)), LABELS)
@@ -171,7 +170,6 @@ def pyplot():
     pyplot.close("all")
 
 
-@pytest.mark.slow_rows("plot_coverage1", "plot_pit1")
 @pytest.mark.parametrize("draw", DRAWN)
 def test_axes_are_labelled_and_render(pyplot, draw, tmp_path):
     own = pyplot.subplots()[1]

@@ -108,7 +108,6 @@ def test_diagonal_covariance_breaks_behind_the_second_hidden_layer(host):
     assert max(known) < 0.06
 
 
-@pytest.mark.slow
 def test_both_hosts_have_the_same_rows():
     names = {"dot_general": "matmul"}
     found = []

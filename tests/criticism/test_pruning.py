@@ -16,7 +16,7 @@ from torch import nn
 import numpyro_moments
 import pyro_moments
 from moment_calculus.criticism.smaller_network import Dense, without_idle_units
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.response.models import mean_field
 
 ROWS, INPUTS = 60, 4
@@ -47,7 +47,6 @@ def reported(host, *data, **options):
     return host.package.pruning_report(model, fit, *data, **options)
 
 
-@IN_PYRO_FIRST
 def test_the_report_says_what_is_left_without_the_weights(host):
     data = host.array(X), host.array(CLASS)
     report = reported(host, *data, threshold=3.0)
@@ -72,7 +71,6 @@ def test_the_report_says_what_is_left_without_the_weights(host):
     assert "25.0% of the weights are off" in repr(report)
 
 
-@IN_PYRO_FIRST
 def test_data_choose_the_threshold(host):
     """The misleading weight goes with the idle one; the others do not."""
     report = reported(host, host.array(X), host.array(CLASS))
@@ -173,7 +171,6 @@ def test_smaller_networks_of_linen():
         numpyro_moments.smaller_network(unknown, Report("net/layers_{}.{}", True))
 
 
-@pytest.mark.slow
 def test_smaller_networks_of_nnx():
     keys = nnx.Rngs(jax.random.key(0))
     net = nnx.Sequential(

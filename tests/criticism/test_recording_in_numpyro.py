@@ -70,7 +70,6 @@ def accuracy(model, guide=None, **options):
     return moment_accuracy(model, guide, X, params=params, **options)
 
 
-@pytest.mark.fast_rows("chain")
 @pytest.mark.parametrize("model", PROGRAMS, ids=lambda model: model.__name__)
 def test_programs_are_followed(model):
     result = accuracy(model, rng_key=jax.random.key(1))
@@ -81,7 +80,6 @@ def test_programs_are_followed(model):
     assert all("test_recording_in_numpyro.py:" in row.line for row in result)
 
 
-@pytest.mark.slow
 def test_guides_of_the_host_are_drawn():
     guide = AutoDiagonalNormal(jitted, init_scale=0.2)
     result = accuracy(jitted, guide, rng_key=jax.random.key(1))
@@ -89,7 +87,6 @@ def test_guides_of_the_host_are_drawn():
     assert result["silu"].shape == (5,)
 
 
-@pytest.mark.slow
 def test_the_same_key_gives_the_same_draws():
     one, same, other = (accuracy(jitted, rng_key=jax.random.key(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one["obs.loc"].sampled_mean, same["obs.loc"].sampled_mean)

@@ -77,7 +77,6 @@ def test_programs_are_followed(model):
     assert result.left_out == ()
 
 
-@pytest.mark.slow_rows("AutoNormal", "AutoDiagonalNormal")
 @pytest.mark.parametrize("kind", [AutoNormal, AutoDiagonalNormal, AutoMultivariateNormal])
 def test_guides_of_the_host_are_drawn(kind):
     guide = kind(in_place, init_scale=0.2)

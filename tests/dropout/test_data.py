@@ -114,7 +114,6 @@ def run(monkeypatch, host, model, x, y):
     return evaluated(host, model, p=P)[-1]
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("plates", [(2,), ()])
 def test_rows_that_are_no_data_are_refused(host, plates, monkeypatch):
     """A datum has one mask, which rows of it would share."""

@@ -17,7 +17,6 @@ FIRST, LAST = value_of("first", (3, 4)), value_of("last", (4,))
 pytestmark = pytest.mark.usefixtures("double_precision", "double_precision_in_jax")
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-dropconnect")
 @pytest.mark.parametrize("noise", ["bernoulli", "gaussian", "dropconnect"])
 def test_divergence_from_a_normal_prior(host, noise):
     """‖M‖²/(2kλ), exactly."""
@@ -31,7 +30,6 @@ def centred(host, shape):
     return host.dist.Normal(0.7, PRIOR).expand(shape)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_divergence_from_a_normal_prior_with_a_mean(host):
     second = ((FIRST - 0.7) ** 2 + P / KEPT * FIRST**2).sum()
     terms, _ = evaluated(host, lambda *data: network(*data, prior=centred), p=P)
@@ -66,7 +64,6 @@ def with_parameter(host, x, y=None):
     network(host, x, y, prior=lambda host, shape: host.dist.Normal(0.0, scale).expand(shape))
 
 
-@pytest.mark.slow_rows("*-numpyro-*")
 @pytest.mark.parametrize(
     ("host", "noise"),
     [("pyro", "bernoulli"), ("pyro", "gaussian"), ("numpyro", "bernoulli")],
@@ -99,7 +96,6 @@ def test_a_prior_with_a_random_scale(host):
     assert terms["first"] == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.slow_rows("numpyro-*")
 @pytest.mark.parametrize(
     ("host", "noise"),
     [("pyro", "bernoulli"), ("pyro", "dropconnect"), ("numpyro", "dropconnect")],
@@ -136,7 +132,6 @@ def test_predictions_of_one_layer_are_exact(host, noise):
     assert terms["obs"] == pytest.approx(expected.sum(), rel=1e-9)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_nothing_dropped_is_a_point_estimate(host):
     _, prediction = evaluated(host, p=0.0)
     h = np.maximum(X @ FIRST + value_of("shift", (4,)), 0)

@@ -215,7 +215,6 @@ def test_refusals(name):
     assert raised.value.remedy
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("guide", [DVIGuide, MCDropoutGuide])
 def test_training_with_dropout_layers_is_deterministic(guide):
     """Of a Bayesian network, with any key; and beside masked sites."""

@@ -78,7 +78,6 @@ def evaluated(host, program):
     return float(term), host.package.predict(program, guide)["obs"].mean.numpy()
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_expected_log_likelihood(host, name):
     """Within 4.5 standard errors of draws, of weights and masks."""
@@ -114,7 +113,6 @@ def classes(host):
         )
 
 
-@pytest.mark.fast_rows("pyro")
 def test_classes_warn(host):
     """Their logits are taken as Gaussian, for the loss and for predictions."""
     with pytest.warns(ApproximationWarning) as found:

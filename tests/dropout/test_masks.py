@@ -28,7 +28,6 @@ def weight(mean=M, axis=-1, **options):
     return masked_weight(mean, SiteMask("w", 0.5, axis, **options), FLOW)
 
 
-@pytest.mark.slow_rows("linear-frameworks", "layer_by_product-frameworks", "dropconnect-frameworks")
 @pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], CASES))
 def test_property(check, case):
     check(case)

@@ -97,7 +97,6 @@ def loss_over_masks(function, noise):
     return (M**2).sum() / (2 * (1 - P)) - mean, chances @ (logs.sum(1) - mean) ** 2
 
 
-@pytest.mark.slow_rows("numpyro-pooled-*", "numpyro-apart-diagonal")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("function", [apart, pooled])
 def test_moments_of_few_certain_inputs_are_exact(host, function, covariance):
@@ -108,7 +107,6 @@ def test_moments_of_few_certain_inputs_are_exact(host, function, covariance):
     assert found == pytest.approx(loss_over_masks(function, "bernoulli")[0], rel=1e-9)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-tied-dropconnect")
 @pytest.mark.parametrize("noise", SHAPES)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_every_row_has_masks_of_its_own(host, function, noise):
@@ -121,7 +119,6 @@ def test_every_row_has_masks_of_its_own(host, function, noise):
     assert abs(found.mean() - expected) < 4.5 * (spread / DRAWS / TIMES) ** 0.5
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("noise", SHAPES)
 def test_predictions_of_rows_that_are_mixed(host, noise):
     chances, locations = over_masks(pooled, noise)
@@ -150,7 +147,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-several axes of rows")
 @pytest.mark.parametrize("cause", REFUSED)
 def test_rows_that_are_not_known_are_refused(host, cause):
     guide, params = guide_of(host, "bernoulli")
@@ -169,7 +165,6 @@ def saved(host, path, **options):
     fresh(host.name)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_another_posterior_is_refused(host, tmp_path):
     path = tmp_path / "trained.safetensors"
     saved(host, path, p=0.1)
@@ -187,7 +182,6 @@ def test_another_posterior_is_refused(host, tmp_path):
     assert host.package.load(path, host.regression, same, host.x).guide is same
 
 
-@pytest.mark.fast_rows("pyro")
 def test_where_probabilities_are_learnt_they_are_parameters(host, tmp_path):
     """They begin elsewhere, and come from the file."""
     path = tmp_path / "trained.safetensors"
@@ -210,7 +204,6 @@ def test_settings_are_those_of_all_parts(host):
     assert settings_of(host.package.DVIGuide()) == {}
 
 
-@pytest.mark.slow_rows("numpyro")
 def test_a_file_says_what_it_is_of(host, tmp_path):
     path = tmp_path / "trained.safetensors"
     saved(host, path, p=0.1)

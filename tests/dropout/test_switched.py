@@ -49,7 +49,6 @@ def layer(x=None, name="noise", p=P):
     return drop(inputs() if x is None else x, p, name, FLOW)
 
 
-@pytest.mark.fast_rows("*-oracle", "gate-*", "residual_block-*", "tanh-float32")
 @pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], CASES))
 def test_property(check, case):
     check(case)

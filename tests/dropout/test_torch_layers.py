@@ -165,7 +165,6 @@ def model_of(net):
     return model
 
 
-@pytest.mark.slow
 def test_a_network_against_its_masks():
     net, x, y = network(), torch.linspace(-1, 1, 12).reshape(4, 3), torch.ones(4)
     model, guide = model_of(net), DVIGuide()

@@ -58,7 +58,6 @@ def test_a_wrong_rule_for_classes_is_contradicted(host):
     assert 'propagation="sampled"' in finding.remedy
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_it_can_be_left_out(host):
     found = checked(host, host.regression, host.x, host.y, steps=2, by_draws=False).by_draws
@@ -69,7 +68,6 @@ def test_it_can_be_left_out(host):
 FAMILIES = {"poisson": COUNTS, "bernoulli": FLAGS}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.usefixtures("certain")
 @IN_PYRO
@@ -89,7 +87,6 @@ def test_networks_with_full_covariance_are_confirmed(host, family):
     assert found.standard_error < 0.01 * abs(fit.loss)
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_a_deep_network_with_diagonal_covariance_is_contradicted(host):
     """Variances alone lose half of the loss: the fit, its diagnosis and the layers say so."""
@@ -108,7 +105,6 @@ def test_a_deep_network_with_diagonal_covariance_is_contradicted(host):
     assert "diagonal" in by_layer.sentence
 
 
-@pytest.mark.fast_rows("pyro-0.5")
 @pytest.mark.parametrize(
     ("host", "alpha"),
     [("pyro", None), ("pyro", 0.5), ("pyro", 1.0), ("numpyro", 0.5)],
@@ -130,7 +126,6 @@ def test_of_a_linear_regression_draws_give_the_exact_loss(host, alpha):
 OPTIONS = [{"batch_size": 16}, {"float64": True}, {"restarts": 2}]
 
 
-@pytest.mark.fast_rows("pyro-options2")
 @pytest.mark.parametrize(
     ("host", "options"),
     [("pyro", options) for options in OPTIONS],
@@ -148,7 +143,6 @@ def test_mini_batches_precisions_and_restarts(host, options):
 MANY = rng.normal(size=(2500, 2)).astype(np.float32)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cut", [True, False])
 @IN_PYRO
 def test_of_many_rows_two_thousand_are_drawn(host, cut):
@@ -197,7 +191,6 @@ def test_a_resumed_and_a_streaming_fit(host, tmp_path):
         assert abs(fit.by_draws.value - fit.loss) < 4 * fit.by_draws.standard_error
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_subsamples_that_the_model_draws_contradict_nothing(host):
     """Every loss is of other rows, far apart where nothing is trained yet."""
@@ -250,7 +243,6 @@ def test_what_is_drawn_or_has_no_expectation_is_not_run(host):
         assert check_loss_by_draws(fit.by_draws).verdict is Verdict.UNKNOWN
 
 
-@pytest.mark.slow
 def test_compiled_losses_are_drawn_by_the_program_itself():
     host = fresh("pyro")
     objective = host.package.DeterministicELBO(compiled=True)

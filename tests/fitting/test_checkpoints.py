@@ -40,7 +40,6 @@ class Interrupted(Exception):
     """What ends a training in its midst."""
 
 
-@pytest.mark.slow_rows("pyro-lbfgs", "pyro-newton", "numpyro-*")
 @pytest.mark.parametrize(
     ("host", "name"),
     [*(("pyro", name) for name in SOURCES), ("numpyro", "shuffled rows")],
@@ -140,7 +139,6 @@ np.save(sys.argv[3], np.concatenate([host.location(fit), fit.losses]))
 """
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_a_killed_fit_ends_as_if_it_had_not_been(host, tmp_path):
     """SIGKILL at a random moment; both hosts write checkpoints alike."""
@@ -183,7 +181,6 @@ def positive(host):
     return model
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("host", "same_guide"),
     [("pyro", False), ("pyro", True), ("numpyro", True)],

@@ -76,7 +76,6 @@ def host(request):
         yield request.param()
 
 
-@pytest.mark.slow_rows("Jax-2", "Jax-7")
 @pytest.mark.parametrize("together", [1, 2, 3, SIZE, 100])
 def test_the_hessian_is_exact_however_many_products_are_made_together(host, together, monkeypatch):
     monkeypatch.setattr(jax_loss.Hessian, "_bytes", lambda self, product: 1)

@@ -50,7 +50,6 @@ def moments(host, fit, x):
     return np.asarray(prediction.mean), np.asarray(prediction.variance)
 
 
-@pytest.mark.fast_rows("pyro-DVIGuide")
 @pytest.mark.parametrize(("host", "guide"), GUIDES, indirect=["host"])
 def test_later_fits_of_other_data_and_shapes_change_nothing(host, guide):
     first = fitted(host, host.x, host.y, guide)
@@ -62,7 +61,6 @@ def test_later_fits_of_other_data_and_shapes_change_nothing(host, guide):
     assert moments(host, third, host.x[:, :2])[0].shape == before[0].shape
 
 
-@pytest.mark.slow
 def test_the_check_of_a_fit_is_of_its_own_parameters(host):
     first = fitted(host, host.x, host.y)
     fitted(host, host.x, -host.y)
@@ -71,7 +69,6 @@ def test_the_check_of_a_fit_is_of_its_own_parameters(host):
     assert optimum.verdict.value == "good"
 
 
-@pytest.mark.fast_rows("pyro")
 def test_linear_response_and_files_take_a_fit(host, tmp_path):
     first = fitted(host, host.x, host.y)
     fitted(host, host.x[:, :2], host.y)
@@ -83,7 +80,6 @@ def test_linear_response_and_files_take_a_fit(host, tmp_path):
     np.testing.assert_array_equal(moments(host, loaded, host.x), moments(host, first, host.x))
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_fit_begins_where_another_one_ended_if_asked(host):
     first = fitted(host, host.x, host.y)
     again = fitted(host, host.x, host.y)
@@ -96,7 +92,6 @@ def test_a_fit_begins_where_another_one_ended_if_asked(host):
         fitted(host, host.x, host.y, start=first.guide)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_seed_alone_repeats_a_fit(host):
     def losses(seed, draw):
         if host.name == "pyro":
@@ -159,7 +154,6 @@ def test_a_new_guide_takes_over_parameters_that_pyro_loaded(tmp_path):
     assert torch.equal(guide.median()["weight"], first.params["DVIGuide.locs.weight"])
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_fit_says_in_four_lines_how_it_went(host):
     lines = repr(fitted(host, host.x, host.y, by_draws=True)).splitlines()
     patterns = [
@@ -184,7 +178,6 @@ def chains(host, model, *data, **kernel):
     return mcmc.get_samples()["weight"]
 
 
-@pytest.mark.fast_rows("pyro-DVIGuide-False")
 @pytest.mark.parametrize("float64", [False, True])
 @pytest.mark.parametrize("guide", ["DVIGuide", "AutoNormal"])
 def test_chains_start_at_a_fit(host, guide, float64):
@@ -205,7 +198,6 @@ def test_chains_start_at_fits_alone(host):
         host.package.init_to_fit(host.package.Fit(guide=host.regression, params={}, seconds={}))
 
 
-@pytest.mark.fast_rows("pyro-DVIGuide")
 @pytest.mark.parametrize(
     ("host", "kind"),
     [("pyro", "DVIGuide"), ("pyro", "TridiagonalGuide"), ("numpyro", "DVIGuide")],
@@ -241,7 +233,6 @@ def test_a_guide_that_svi_trained_is_trained_further():
     assert fit.losses[0] < losses[-1]
 
 
-@pytest.mark.fast_rows("pyro")
 @pytest.mark.filterwarnings("error")
 def test_predictions_of_a_fit_in_double_precision_are_scored(host):
     """In JAX by single precision, where it has no doubles outside of the fit, without a warning."""

@@ -42,7 +42,6 @@ def counted(host):
     return host.x, *(host.array(np.full(len(host.x), number, kind)) for number in (5, 2))
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("rows", [1, 7, 96])
 def test_a_fit_loaded_with_inputs_predicts_any_number_of_rows(host, counted, tmp_path, rows):
     x, _, y = counted
@@ -55,7 +54,6 @@ def test_a_fit_loaded_with_inputs_predicts_any_number_of_rows(host, counted, tmp
         np.testing.assert_array_equal(predicted["obs"].mean, expected["obs"].mean)
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
@@ -72,7 +70,6 @@ def test_another_constant_of_the_model_is_refused(host, counted, tmp_path, chang
         host.package.load(tmp_path / "fit", model, host.package.DVIGuide(), x)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_numbers_of_the_data_and_starts_of_parameters_are_no_constants(host, counted, tmp_path):
     x, trials, y = counted
     saved(host, tmp_path / "fit", counts(host, 1.0, learns_scale=True), x, trials, y)

@@ -51,7 +51,6 @@ def trained(host, model=None, data=(X, Y), **options):
     return fit, *(np.asarray(fit.params[name]) for name in parts)
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("method", DETERMINISTIC)
 def test_a_conjugate_posterior_is_found(host, method):
     """The mean of the exact posterior, and the conditional standard deviations."""
@@ -71,7 +70,6 @@ def test_a_conjugate_posterior_is_found(host, method):
     assert jnp.ones(()).dtype == jnp.float32
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_beyond_a_dense_hessian_newton_finds_the_conjugate_posterior(host):
     model = regression(host, 1.0, prior=np.full(MANY, 10.0))
@@ -91,7 +89,6 @@ def test_adam_lowers_the_loss(host):
     assert fit.losses[-1] < fit.losses[0]
 
 
-@pytest.mark.fast_rows("pyro")
 def test_single_precision_converges(host):
     fit, loc, _ = trained(host, method="newton")
     exact, _, _ = trained(host, method="newton", float64=True)
@@ -119,7 +116,6 @@ def test_a_fit_goes_on_in_double_precision():
     assert all(value.dtype == torch.float64 for value in guide.parameters())
 
 
-@pytest.mark.fast_rows("AutoMultivariateNormal")
 @pytest.mark.parametrize(
     "name", ["AutoNormal", "AutoMultivariateNormal", "AutoLowRankMultivariateNormal"]
 )
@@ -141,7 +137,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.slow_rows("numpyro-not deterministic*")
 @pytest.mark.parametrize("message", REFUSED)
 def test_options_that_cannot_be_served_are_refused(host, message):
     options = REFUSED[message]
@@ -174,7 +169,6 @@ def product_of_sites(host):
     return model
 
 
-@pytest.mark.fast_rows("pyro-lbfgs-True")
 @pytest.mark.parametrize(
     ("host", "method", "float64"),
     [
@@ -196,7 +190,6 @@ def test_a_saddle_is_left_for_the_optimum(host, method, float64):
     assert fit.loss == pytest.approx(10.16603, rel=1e-6 if float64 else 1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("host", ["numpyro"], indirect=True)
 def test_adam_leaves_a_saddle_without_a_tolerance(host):
     data = host.array(DATA.astype(np.float32))
@@ -206,7 +199,6 @@ def test_adam_leaves_a_saddle_without_a_tolerance(host):
     assert fit.loss == pytest.approx(10.16603, rel=1e-3)
 
 
-@pytest.mark.fast_rows("pyro-lbfgs-True")
 @pytest.mark.parametrize(
     ("host", "method", "float64"),
     [("pyro", "lbfgs", True), ("numpyro", "adam", False)],

@@ -35,7 +35,6 @@ def test_a_loader_equals_a_loop_by_hand_in_pyro():
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-@pytest.mark.slow
 def test_a_loader_equals_a_loop_by_hand_in_numpyro():
     """Bit for bit, where fit scales the plate that the loop's model scales itself."""
     host = fresh("numpyro")
@@ -66,7 +65,6 @@ def test_what_is_observed_counts_as_much_as_all_rows(host):
     assert len(set(batches.losses)) == 3
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_mini_batches_reach_the_posterior_of_all_rows(host):
     exact = host.fit(host.regression, host.x, host.y, method="newton")

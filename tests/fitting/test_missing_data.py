@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.checks.marks import slow
 from tests.response.models import doubles, fresh
 
 RNG = np.random.default_rng(0)
@@ -37,8 +36,7 @@ def model_of(host):
     return model
 
 
-@pytest.mark.fast_rows("mask-pyro")
-@pytest.mark.parametrize("name", ["pyro", slow("numpyro")])
+@pytest.mark.parametrize("name", ["pyro", "numpyro"])
 @pytest.mark.parametrize("missing", [MISSING, MASK], ids=["places", "mask"])
 def test_places_are_arguments(name, missing):
     host = fresh(name)

@@ -28,7 +28,6 @@ def counts(host):
     return model
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_model_of_counts_is_loaded_with_inputs_alone(host, tmp_path):
     """What was observed is discrete, and open now."""
     model, path = counts(host), tmp_path / "trained"
@@ -68,7 +67,6 @@ LOADERS = {
 }
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("host", "name"),
     [*(("pyro", name) for name in LOADERS), ("numpyro", "a subset")],
@@ -106,13 +104,11 @@ def test_empty_loaders_are_refused(host):
             host.fit(host.regression, empty, steps=2)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_forgotten_observations_are_refused(host):
     with pytest.raises(ValueError, match="observes nothing of the mini-batch"):
         host.fit(host.regression, host.x, batch_size=32)
 
 
-@pytest.mark.slow_rows("numpyro")
 def test_a_training_that_diverges_stops(host):
     fit = host.fit(host.regression, host.x, host.y, learning_rate=1e25, steps=400)
     assert not fit.converged
@@ -165,7 +161,6 @@ class Normalised(linen.Module):
         return linen.BatchNorm(use_running_average=not train)(x)
 
 
-@pytest.mark.slow
 def test_running_averages_are_kept_beside_the_parameters(tmp_path):
     """So that predictions, held-out data and files have them."""
     host, path = fresh("numpyro"), tmp_path / "trained"
@@ -188,7 +183,6 @@ def test_running_averages_are_kept_beside_the_parameters(tmp_path):
     assert jax.tree.all(jax.tree.map(np.array_equal, fit.params, loaded.params))
 
 
-@pytest.mark.fast_rows("pyro-names1")
 @pytest.mark.parametrize("names", [("loc", "scale"), ("scales", "locs"), ("net.loc", "net.scale")])
 def test_sites_may_have_the_names_of_parameters(host, names):
     """Newton's method pairs locations with scales by the names of the guide's parameters."""

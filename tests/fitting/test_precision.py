@@ -50,7 +50,6 @@ def test_the_closed_form_is_the_least_loss():
     assert least == pytest.approx(losses.min(), abs=1e-9)
 
 
-@pytest.mark.fast_rows("numpyro")
 def test_both_ways_have_the_same_optimum(host):
     model = noisy(host)
     inside = host.fit(model, host.x, host.y, precision="profile", method="lbfgs", **DOUBLE)
@@ -74,7 +73,6 @@ def test_the_optimum_is_that_of_a_trained_scale(host):
     assert float(variance) == pytest.approx(float(trained.params["sigma"]) ** 2, rel=1e-6)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_an_epoch_ends_with_the_best_scale_on_all_rows(host):
     found = host.fit(noisy(host), host.x, host.y, precision="type-II", batch_size=32, epochs=2)
     sigma = float(found.params["sigma"])

@@ -48,7 +48,6 @@ def loss_of_answers(place, draws=4000):
     return losses.mean(), losses.std() / draws**0.5
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("error::moment_calculus.errors.LossByDrawsWarning")
 @IN_PYRO
 def test_a_product_in_a_logit_is_close_to_its_draws(host):
@@ -72,7 +71,6 @@ def test_a_product_in_a_logit_is_close_to_its_draws(host):
 OWN_GUIDES = ["AutoNormal", "AutoDelta", "AutoDiagonalNormal"]
 
 
-@pytest.mark.fast_rows("pyro-MCDropoutGuide")
 @pytest.mark.parametrize("name", ["MCDropoutGuide", "TridiagonalGuide"])
 @IN_PYRO
 def test_other_guides_of_the_house(host, name):

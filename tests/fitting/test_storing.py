@@ -54,7 +54,6 @@ def predicted(host, model, fit):
     return np.asarray(found["obs"].mean)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-False")
 @pytest.mark.parametrize("float64", [False, True])
 def test_what_was_saved_comes_back_bit_for_bit(host, tmp_path, float64):
     path = tmp_path / "trained.safetensors"
@@ -86,7 +85,6 @@ def test_a_model_in_double_precision_is_loaded_in_single(tmp_path):
     np.testing.assert_array_equal(predicted(host, model, loaded), predicted(host, model, fit))
 
 
-@pytest.mark.slow_rows("numpyro")
 def test_the_file_is_plain_safetensors(host, path):
     """Other programs read it, and its header says what it holds."""
     from safetensors import safe_open
@@ -102,7 +100,6 @@ def test_the_file_is_plain_safetensors(host, path):
     assert header["versions"].keys() > {"python", "pyro-moments", "numpy"}
 
 
-@pytest.mark.fast_rows("pyro")
 def test_parameters_of_the_model_are_saved_too(host, tmp_path):
     def model(x, y=None):
         scale = host.language.param("scale", host.array(0.5))
@@ -117,7 +114,6 @@ def test_parameters_of_the_model_are_saved_too(host, tmp_path):
     assert float(loaded.params["scale"]) == float(fit.params["scale"]) != 0.5
 
 
-@pytest.mark.slow
 def test_parameters_of_modules_are_saved_too(tmp_path):
     """Those of flax are dictionaries, of which random modules leave descriptions in place."""
     host, path = fresh("numpyro"), tmp_path / "trained.safetensors"
@@ -137,7 +133,6 @@ def test_parameters_of_modules_are_saved_too(tmp_path):
     assert fit.params["certain$params"]["kernel"].shape == (3, 1)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_the_hosts_own_guides_are_saved(host, tmp_path):
     """They need the observations, as they take what is not observed for latent."""
     path = tmp_path / "trained.safetensors"
@@ -226,7 +221,6 @@ def test_damaged_and_foreign_files_are_refused(path, cause):
             read()
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_file_of_parameters_is_no_checkpoint(host, path):
     with pytest.raises(host.package.StoredFileError, match=r"was None, and is|no state of a fit"):
         host.fit(host.regression, host.x, host.y, checkpoint=path)

@@ -18,7 +18,6 @@ from tests.checks.marks import IN_PYRO
 from tests.fitting.models import ROWS, fresh
 
 
-@pytest.mark.fast_rows("pyro")
 def test_the_best_parameters_on_held_out_data_are_kept(host):
     train, held_out = host.rows(0, 64), host.rows(64, ROWS)
     seen = {}
@@ -59,7 +58,6 @@ def test_deterministic_methods_look_at_held_out_data_too(host):
     )
 
 
-@pytest.mark.fast_rows("pyro")
 def test_the_kl_divergence_warms_up(host):
     """Without it the loss is the expected negative log-likelihood, whose weight does not change."""
     terms = []
@@ -109,7 +107,6 @@ def test_adam_says_when_the_loss_stays(host):
     assert fit.reason.startswith("converged: the mean loss of 20 steps changed by")
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_rate_that_falls_to_zero_ends_the_changes(host):
     rate = lambda step: 0.1 * (step < 5)  # noqa: E731
     fit = host.fit(host.regression, host.x, host.y, steps=10, learning_rate=rate)
@@ -141,7 +138,6 @@ OPTIMISERS = {
 }
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-numpyro")
 @pytest.mark.parametrize(
     ("host", "name"),
     [(host, name) for host, options in OPTIMISERS.items() for name in options],
@@ -161,7 +157,6 @@ def test_the_optimisers_and_schedules_of_the_hosts(host, name, tmp_path):
     np.testing.assert_array_equal(host.location(resumed), host.location(whole))
 
 
-@pytest.mark.fast_rows("pyro-adam")
 @pytest.mark.parametrize(
     ("host", "method"),
     [("pyro", "adam"), ("pyro", "lbfgs"), ("numpyro", "lbfgs")],

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.response.models import doubles, mean_field
 
 RNG = np.random.default_rng(36)
@@ -53,7 +53,6 @@ def closed_form(loc, scale, spread=SPREAD):
     return divergence.sum() - likelihood.sum()
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("of_numpy", [False, True])
 def test_a_linear_model_has_its_closed_form(host, of_numpy):
     with doubles(host):
@@ -62,7 +61,6 @@ def test_a_linear_model_has_its_closed_form(host, of_numpy):
         assert fit.loss == pytest.approx(closed_form(*posterior(host, fit)), rel=1e-10)
 
 
-@IN_PYRO_FIRST
 def test_covariances_of_inputs_count(host):
     """Noise that both inputs have in common adds the square of the sum of the weights."""
     common = np.broadcast_to(0.2 * np.ones((2, 2)), (ROWS, 2, 2))
@@ -76,8 +74,6 @@ def test_covariances_of_inputs_count(host):
     np.testing.assert_allclose(difference, added, rtol=1e-9)
 
 
-@pytest.mark.fast_rows("options2-pyro")
-@IN_PYRO_FIRST
 @pytest.mark.parametrize("options", [{}, {"batch_size": 10}, {"method": "newton", "steps": 50}])
 def test_draws_confirm_a_trained_loss(host, options):
     """The check at the end of ``fit`` draws the inputs, too."""
@@ -88,7 +84,6 @@ def test_draws_confirm_a_trained_loss(host, options):
     assert of_noise > 10 * check.standard_error
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_a_compiled_loss_is_the_eager_one(host):
     compiled = host.package.DeterministicELBO(compiled=True)
@@ -96,7 +91,6 @@ def test_a_compiled_loss_is_the_eager_one(host):
     np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
-@IN_PYRO_FIRST
 def test_predictions_by_draws_and_their_attribution(host):
     fit, x = trained(host, noisy(host)), noisy(host)
     exact = host.package.predict(linear(host), fit, x)["obs"]
@@ -111,7 +105,6 @@ def test_predictions_by_draws_and_their_attribution(host):
     assert "x" in {source.name for source in exact.attribution()}
 
 
-@pytest.mark.slow_rows("numpyro")
 def test_missing_entries_have_the_moments_of_their_column(host):
     x = X.copy()
     x[::4, 1] = np.nan
@@ -132,7 +125,6 @@ def test_other_verbs_refuse(host):
         host.package.diagnose(linear(host), trained(host, X), noisy(host), host.array(Y))
 
 
-@IN_PYRO_FIRST
 def test_mistakes_are_named(host):
     with pytest.raises(ValueError, match="a variance is negative"):
         trained(host, noisy(host, variance=-SPREAD))

@@ -14,18 +14,6 @@ from tests.checks.activations import ACTIVATION
 from tests.checks.general import GENERAL, meetings
 
 
-@pytest.mark.fast_rows(
-    "*-moments",
-    "*-hermite",
-    "*-zero_variance",
-    "*-positive_semi_definite",
-    "relu-*",
-    "gelu-pairs",
-    "tanh-pairs",
-    "tanh-gradients",
-    "tanh-certificate",
-    "heaviside-*",
-)
 @pytest.mark.parametrize(("check", "case"), meetings([*ACTIVATION, *GENERAL], ACTIVATIONS))
 def test_property(check, case):
     check(case)

@@ -46,7 +46,6 @@ def closed(names, combine, first, one, second, other, covariance):
     return function_covariance(*operands, covariance, ORDER, combine)
 
 
-@pytest.mark.slow_rows("celu")
 @pytest.mark.parametrize("name", NAMES)
 def test_coefficients_are_derivatives_of_each_other(name):
     """∂g_n/∂μ = √(n+1) g_{n+1}/σ, and 2v ∂g_n/∂v = n g_n + √((n+1)(n+2)) g_{n+2}."""
@@ -65,7 +64,6 @@ def test_coefficients_are_derivatives_of_each_other(name):
         torch.testing.assert_close(by_variance, expected, rtol=1e-5, atol=5e-6)
 
 
-@pytest.mark.fast_rows("*-torch-*")
 @pytest.mark.parametrize("combine", [outer, elementwise_product])
 @pytest.mark.parametrize(
     ("names", "framework"),
@@ -104,7 +102,6 @@ def _with_gradients(rule, arrays, weights, framework):
         return list(map(np.asarray, both(leaves)))
 
 
-@pytest.mark.slow
 def test_second_derivatives():
     """The gradient is a series that can be differentiated itself."""
     mean, covariance = MEANS[0, 0, :3], torch.tensor(COVARIANCE[0, :3, :3])

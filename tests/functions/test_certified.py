@@ -93,7 +93,6 @@ def test_few_pairs_of_large_correlation_are_computed_apart(name, dtype, monkeypa
     assert error < (2e-8 if dtype is torch.float64 else 1e-5)
 
 
-@pytest.mark.fast_rows("relu-*", "elu-*", "tanh-*", "gelu-False")
 @pytest.mark.parametrize("strong", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_those_without_a_look(name, strong):
@@ -126,7 +125,6 @@ def test_gradient_of_the_gradient():
     torch.testing.assert_close(bend(pairs.covariance), bend(in_full), rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.slow
 def test_transforms_and_forward_derivatives_take_the_general_rule():
     mean, covariance = (torch.tensor(part) for part in gaussian(0.1))
     function, tangent = activation("relu"), torch.tensor(rng.normal(size=(BATCH, SIZE)))

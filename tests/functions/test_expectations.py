@@ -74,7 +74,6 @@ def with_slopes(rule, mean, variance, framework):
         return [np.asarray(part) for part in (value, *slopes)]
 
 
-@pytest.mark.fast_rows("*-torch-*", "softplus*-jax-small")
 @pytest.mark.parametrize("copies", [1, 400], ids=["small", "large"])
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 @pytest.mark.parametrize("dtype", TOLERANCES)
@@ -101,7 +100,6 @@ def test_small_expectations_are_relatively_accurate(dtype):
         np.testing.assert_allclose(ours, exact, rtol=relative)
 
 
-@pytest.mark.slow_rows("jax")
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_narrow_elements_do_not_depend_on_wide_ones(framework):
     """A large array takes the cheap rule for all, for some, or for none of its elements."""
@@ -139,7 +137,6 @@ def test_no_elements(framework, dtype):
     assert [part.shape for part in found] == [(0,)] * 3
 
 
-@pytest.mark.slow
 def test_second_derivatives_at_zero():
     """Where both half lines meet: E S′ and E S‴/4, by differentiation of what is differentiated."""
     value = lambda m, v: expected_softplus(m, v)[0]  # noqa: E731

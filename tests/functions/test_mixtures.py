@@ -48,7 +48,6 @@ def gelu_pairs():
     return pairs_of("gelu")
 
 
-@pytest.mark.slow
 def test_gelu_is_exact(gelu_pairs):
     mean, covariance, true = gelu_pairs
     result = matrices(GATE, mean, covariance)
@@ -56,7 +55,6 @@ def test_gelu_is_exact(gelu_pairs):
     np.testing.assert_array_equal(result[:, 0, 1], result[:, 1, 0])
 
 
-@pytest.mark.slow
 def test_gelu_in_single_precision(gelu_pairs):
     mean, covariance, true = gelu_pairs
     plain = on_numpy(gelu)

@@ -64,7 +64,6 @@ def test_dvi_is_smooth_where_its_series_begins(function):
     np.testing.assert_allclose(value[2], -value[3], rtol=1e-6)
 
 
-@pytest.mark.slow_rows("sigmoid")
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_of_dvi(name):
     mean, covariance = gaussian(size=3, spread=0.6)
@@ -78,7 +77,6 @@ def test_gradient_of_dvi(name):
     assert torch.autograd.gradcheck(result, (location, factor), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.fast_rows("*-torch", "exp-jax")
 @pytest.mark.parametrize("host", ["torch", "jax"])
 @pytest.mark.parametrize("name", [*NAMES, "hardtanh", "softplus", "gelu"])
 def test_gradient_is_finite_beside_nearly_certain_components(name, host):

@@ -88,7 +88,6 @@ STATED = {
 }
 
 
-@pytest.mark.fast_rows("0.3")
 @pytest.mark.parametrize("scale", STATED)
 def test_logistic_pairs_have_the_stated_error(scale):
     for most, rhos in zip(
@@ -102,7 +101,6 @@ def test_logistic_pairs_have_the_stated_error(scale):
         np.testing.assert_allclose(scaled, 4 * result, atol=1e-12)
 
 
-@pytest.mark.slow
 def test_the_series_is_the_same_under_a_tracer():
     jax = pytest.importorskip("jax")
     function = activation("sigmoid")

@@ -55,7 +55,6 @@ def test_large_arrays_are_integrated_in_pieces(made):
     torch.testing.assert_close(gradient, made.gain(mean, variance), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.fast_rows("erf", "power")
 @pytest.mark.parametrize("name", ["gelu", "silu", "softsign", "hardtanh", "elu", "erf", "power"])
 def test_moments_can_be_traced(name):
     made = activation(name)
@@ -72,7 +71,6 @@ def test_moments_can_be_traced(name):
 NAMES = ["softsign", "mish", "gelu", "gelu_tanh", "elu", "hardtanh", "silu", "softplus", "tanh"]
 
 
-@pytest.mark.fast_rows("softsign", "elu")
 @pytest.mark.parametrize("name", NAMES)
 def test_gains_and_coefficients_have_derivatives(name):
     made = activation(name)
@@ -87,7 +85,6 @@ def test_gains_and_coefficients_have_derivatives(name):
     assert torch.autograd.gradgradcheck(made.moments, (mean, variance), atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "silu", "softplus", "mish", "tanh", "sigmoid"])
 def test_gains_have_their_derivatives_in_single_precision(name):
     made = activation(name)

@@ -43,7 +43,6 @@ def compiled(function):
     return jax.jit(compute)
 
 
-@pytest.mark.fast_rows("relu-float64")
 @pytest.mark.parametrize(
     ("dtype", "error"), [("float64", 2e-9), ("float32", 1e-5)], ids=["float64", "float32"]
 )
@@ -77,7 +76,6 @@ def points():
         yield mean, np.linalg.cholesky(covariance)
 
 
-@pytest.mark.slow
 def test_gradients():
     with jax.enable_x64(True):
         slopes = jax.jit(jax.grad(weighted, (0, 1)))
@@ -86,7 +84,6 @@ def test_gradients():
                 np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.slow
 def test_derivatives_of_gradients():
     """Forward over reverse, against differences of the gradient."""
     step = 1e-5
@@ -104,7 +101,6 @@ def test_derivatives_of_gradients():
                 np.testing.assert_allclose(bent, change, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_a_batch_of_batches_and_more_axes():
     mean, covariance = gaussian(0.02)
     function = activation("relu")

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("double_precision_in_jax")
 HOSTS = {"torch": torch_host(), "jax": jax_host(by_numpy)}
 
 
-@pytest.mark.fast_rows("generate-*-0-30", "generate_with_dropout-backward-*")
 @pytest.mark.parametrize(
     ("make", "mode", "first", "end"),
     [
@@ -41,14 +40,6 @@ def test_random_programs(make, mode, first, end):
     assert sum(one.accepted for one in verdicts) >= 0.8 * len(verdicts)
 
 
-@pytest.mark.fast_rows(
-    "*-torch-*",
-    "softmax*-jax-*",
-    "log_softmax of one class-jax-*",
-    "flip*-jax-*",
-    "cumulative*-jax-*",
-    "roll*-jax-*",
-)
 @pytest.mark.parametrize(
     ("row", "host", "mode"),
     [

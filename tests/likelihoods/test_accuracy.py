@@ -169,19 +169,6 @@ def test_predictive_density_of_a_sharp_likelihood(value, scale):
     np.testing.assert_allclose(actual, np.log(weights @ densities), rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.slow_rows(
-    "bernoulli_probit-frameworks", "student-frameworks", "poisson_softplus-frameworks"
-)
-@pytest.mark.fast_rows(
-    "*-oracle",
-    "*-zero_variance",
-    "*-batch_invariance",
-    "*-range",
-    "poisson*-*",
-    "student-*",
-    "bernoulli*-*",
-    "gamma_two_heads-*",
-)
 @pytest.mark.parametrize(
     ("check", "case"), meetings([check_oracle, *GENERAL], cases.LIKELIHOODS + cases.DIVERGENCES)
 )

@@ -48,7 +48,6 @@ ERRORS = {
 }
 
 
-@pytest.mark.fast_rows("pairs-10.0-2", "points-1.0-3", "points-1000.0-3")
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("variance", [0.1, 1.0, 10.0, 1e3])
 @pytest.mark.parametrize("name", sorted(ERRORS))
@@ -81,7 +80,6 @@ def test_powers_between_the_expected_logarithm_and_the_probability(name, power):
         np.testing.assert_allclose(found, rule.log_prob(label, logits), atol=1e-5)
 
 
-@pytest.mark.slow_rows("0.1-tilted", "1.0-tilted", "10.0-tilted")
 @pytest.mark.parametrize("name", ["tilted", "jensen"])
 @pytest.mark.parametrize("variance", [0.1, 1.0, 10.0, 1e3])
 def test_bounds_are_below(name, variance):
@@ -101,7 +99,6 @@ def test_relabelling_moves_nothing_but_the_labels():
         np.testing.assert_allclose(other, plain[:, order], atol=tolerance)
 
 
-@pytest.mark.fast_rows("points-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", [name for name in RULES if name != "delta"])
 def test_torch_and_jax_agree_with_finite_gradients(name, dtype):
@@ -131,7 +128,6 @@ def test_torch_and_jax_agree_with_finite_gradients(name, dtype):
             np.testing.assert_allclose(ours, other, rtol=20 * tolerance, atol=20 * tolerance)
 
 
-@pytest.mark.fast_rows("points")
 @pytest.mark.parametrize("name", ["points", "pairs"])
 def test_gradients_are_those_of_the_value(name):
     mean, root, _ = problem(4, 3.0)
@@ -173,7 +169,6 @@ def test_many_classes_of_few_features_need_no_matrix_of_classes(together):
         assert np.sqrt(np.mean(error**2)) < bound, name
 
 
-@pytest.mark.slow
 def test_rows_beyond_the_memory_are_computed_in_pieces(monkeypatch):
     from moment_calculus.likelihoods.classes import points
 

@@ -71,9 +71,6 @@ def laws(name):
     return zero_inflated(POISSON) if law is None else (law.cdf, law.ppf)
 
 
-@pytest.mark.fast_rows(
-    "float64-*-pyro", "float64-geometric-numpyro", "float64-zero-inflated-numpyro"
-)
 @pytest.mark.parametrize("framework", NAMES)
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -121,7 +118,6 @@ def answers(framework, family, closed):
         return to_numpy(found.cdf(values)), to_numpy(found.quantile([1e-6, 0.05, 0.5, 0.999]))
 
 
-@pytest.mark.fast_rows("gamma-Poisson")
 @pytest.mark.parametrize("family", RANDOM)
 def test_random_parameters_as_sums_of_probabilities(family):
     closed, summed = (answers("pyro", family, closed) for closed in (True, False))
@@ -133,7 +129,6 @@ def test_random_parameters_as_sums_of_probabilities(family):
         np.testing.assert_array_equal(closed[1], other[1])
 
 
-@pytest.mark.fast_rows("pyro")
 @pytest.mark.parametrize("framework", NAMES)
 def test_coverage_is_that_of_the_intervals(framework):
     counts = np.random.default_rng(1).poisson(MEANS[:, None] * np.ones(50))

@@ -70,7 +70,6 @@ MOMENTS = {
 }
 
 
-@pytest.mark.fast_rows("pyro")
 @pytest.mark.parametrize("name", HOSTS)
 def test_what_does_not_exist_is_infinite_however_unlikely(name):
     """An exponential may be small: below the limit, where there are no moments."""
@@ -102,7 +101,6 @@ FINITE = {
 }
 
 
-@pytest.mark.fast_rows("StudentT")
 @pytest.mark.parametrize("family", FINITE)
 def test_predictions_of_two_random_parameters_are_those_of_draws(family):
     name, (likelihood, given) = "pyro", FINITE[family]
@@ -126,7 +124,6 @@ def test_predictions_of_two_random_parameters_are_those_of_draws(family):
     check(entropy, -log_densities)
 
 
-@pytest.mark.slow
 def test_entropies_of_many_rows_end():
     """By few nodes where these suffice; it took ten seconds for each row."""
     families, rows = {"Gumbel": FINITE["Gumbel"][0]}, np.linspace(-1, 1, 20)
@@ -134,7 +131,6 @@ def test_entropies_of_many_rows_end():
     assert np.isfinite(entropy).all()
 
 
-@pytest.mark.fast_rows("pyro")
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_density_ends_where_its_support_does(name):
     """Hosts go on beyond a scale of Pareto's, which is the least that there is."""

@@ -68,7 +68,6 @@ def check(found, draws):
     np.testing.assert_array_less(np.abs(np.asarray(found) - draws.mean(0)), error + 1e-12)
 
 
-@pytest.mark.fast_rows("exp")
 @pytest.mark.parametrize("link", ["exp", "softplus", "certain"])
 def test_densities_quantiles_and_entropies_are_those_of_draws(link):
     name, draws = "pyro", given(link)
@@ -89,7 +88,6 @@ def test_densities_quantiles_and_entropies_are_those_of_draws(link):
     check(entropy - information, draws.entropy())
 
 
-@pytest.mark.fast_rows("pyro")
 @pytest.mark.parametrize("name", HOSTS)
 def test_moments_that_do_not_exist_are_infinite(name):
     mean, *variances = predicted(name, "exp", moments)

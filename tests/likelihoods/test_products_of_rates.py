@@ -71,7 +71,6 @@ def found(framework, name):
     return [module.evaluate("obs", fn, value), mean, log_prob(value), power]
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("framework", ["pyro", "numpyro"])
 def test_products_are_integrated_over_their_factors(framework, name):

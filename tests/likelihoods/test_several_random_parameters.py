@@ -84,7 +84,7 @@ LIKELIHOODS["ZeroInflatedPoisson"] = (
 )
 NAMES = [
     *(("pyro", name) for name in LIKELIHOODS),
-    *(pytest.param("numpyro", name, marks=pytest.mark.slow) for name in LIKELIHOODS),
+    *(("numpyro", name) for name in LIKELIHOODS),
 ]
 
 
@@ -101,7 +101,6 @@ def drawn_by_the_host(host, model, fit, data):
     return np.mean(losses), np.std(losses) / (ROUNDS - 1) ** 0.5
 
 
-@pytest.mark.fast_rows("pyro-StudentT")
 @pytest.mark.parametrize(("host", "name"), NAMES, indirect=["host"])
 def test_the_loss_and_predictions_agree_with_draws(host, name):
     fresh(host.name)
@@ -128,7 +127,6 @@ def test_the_loss_and_predictions_agree_with_draws(host, name):
     np.testing.assert_allclose(exact, drawn, atol=0.05)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_cut_points_of_another_kind_are_refused(host):
     """Gaussian cut points may come in any order: a gap would be negative."""
     fresh(host.name)

@@ -20,7 +20,6 @@ OF_PAPERS = {
 }
 
 
-@pytest.mark.slow_rows("logistic-1.0", "logistic-10.0")
 @pytest.mark.parametrize("variance", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("name", OF_PAPERS)
 def test_closed_forms_of_the_papers_have_the_errors_that_are_stated(name, variance):

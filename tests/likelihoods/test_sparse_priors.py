@@ -19,7 +19,7 @@ from moment_guides.families.sparse_priors import (
     log_uniform_divergence,
 )
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.fitting.models import started
 
 # Means and standard deviations, in scales of the prior: also far apart.
@@ -153,7 +153,6 @@ def sample(host, prior, shape):
     return np.asarray(prior.sample(*arguments, shape))
 
 
-@IN_PYRO_FIRST
 def test_draws_of_the_prior_and_of_its_hierarchy_have_the_density(host):
     """Both have the quantiles that the density integrates to."""
     prior, count = host.package.Horseshoe(SCALE), 20_000
@@ -192,7 +191,6 @@ def loss_of(host, prior, objective, guide=None):
     return objective.loss(model, guide, host.x, host.y)
 
 
-@IN_PYRO_FIRST
 @pytest.mark.parametrize("name", ["Horseshoe", "LogUniform"])
 def test_the_loss_has_the_divergence_in_closed_form(host, name):
     """A Normal prior of the same expected log density gives the same loss."""
@@ -210,7 +208,6 @@ def test_the_loss_has_the_divergence_in_closed_form(host, name):
     assert losses[0] - losses[1] == pytest.approx(expected, abs=2e-3)
 
 
-@IN_PYRO_FIRST
 def test_the_log_uniform_is_refused_where_it_needs_a_density(host):
     prior, reason = host.package.LogUniform(), r"improper.*Horseshoe\(scale\)"
     with pytest.raises(NotImplementedError, match=reason):
@@ -238,7 +235,6 @@ def test_masks_that_put_weights_at_the_pole_are_refused(host, name):
         loss_of(host, getattr(host.package, name)(), host.package.DeterministicELBO(), guide)
 
 
-@IN_PYRO_FIRST
 def test_wrong_scales_and_sites_are_refused(host):
     with pytest.raises(ValueError, match=r"scale=-1.0 must be positive"):
         host.package.Horseshoe(-1.0)

@@ -71,7 +71,6 @@ def fitted(host, family, **options):
     return *(np.asarray(fit.params[name.format(part)]) for part in ("loc", "scale")), fit.loss
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", ["normal", "bernoulli", "poisson"])
 def test_the_fit_switches_off_the_columns_that_nuts_does(host, family):
     (mean, spread, _), (expected, sd) = fitted(host, family, init_scale=0.5), reference(family)
@@ -83,7 +82,6 @@ def test_the_fit_switches_off_the_columns_that_nuts_does(host, family):
     assert (np.abs(mean)[real] > 3 * spread[real]).all()
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_a_start_at_zero_as_narrow_as_the_prior_stays_off(host):
     """The divergence has a local optimum there, that a wide start avoids."""

@@ -21,15 +21,6 @@ from tests.oracles import quadrature as oracles
 POWERS = (0.5, 1.0)
 
 
-@pytest.mark.slow_rows("tempered_bernoulli-frameworks")
-@pytest.mark.fast_rows(
-    "*-oracle",
-    "*-zero_variance",
-    "*-batch_invariance",
-    "*-range",
-    "tempered_bernoulli-*",
-    "tempered_exponential-*",
-)
 @pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], cases.TEMPERED))
 def test_property(check, case):
     check(case)

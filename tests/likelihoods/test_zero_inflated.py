@@ -80,7 +80,6 @@ def of_numpyro(name, mean, variance):
     return in_numpyro.evaluate("obs", distribution(make, u, v), COUNTS)
 
 
-@pytest.mark.fast_rows("of_pyro-*")
 @pytest.mark.parametrize("name", COUNTED)
 @pytest.mark.parametrize("evaluate", [of_pyro, of_numpyro])
 def test_densities_agree_with_a_product_of_gauss_rules(evaluate, name):
@@ -88,7 +87,6 @@ def test_densities_agree_with_a_product_of_gauss_rules(evaluate, name):
     np.testing.assert_allclose(found, oracle(name), rtol=2e-6)
 
 
-@pytest.mark.slow
 def test_gradients_are_alike_and_finite_where_the_gate_is_certain():
     parts = GATE_MEAN, [0.0, 1.0, 0.0]
     mean, variance = (torch.tensor(part, requires_grad=True) for part in parts)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.mistakes.models import (
     IN,
     LABELS,
@@ -41,7 +41,6 @@ def fit(host, model, *parts, **options):
     return host.package.fit(model, host.package.DVIGuide(), *parts, **{**QUICK, **options})
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", KINDS)
 def test_data_of_other_libraries_are_taken(host, name):
     found = fit(host, host.regression, *KINDS[name], steps=1)
@@ -49,7 +48,6 @@ def test_data_of_other_libraries_are_taken(host, name):
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-6)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_other_verbs_take_them_too(host):
     x, y, model = IN.tolist(), pd.Series(OUT), host.regression
     prediction = host.package.predict(model, trained(host.name), x)["obs"]
@@ -60,14 +58,12 @@ def test_other_verbs_take_them_too(host):
     assert response.standard_deviation("weight").shape == (3,)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_doubles_of_numpy_stay_doubles_where_asked(host):
     found = fit(host, host.regression, IN + 1e-9, OUT.astype(float), float64=True, steps=1)
     wide = host.location(found)
     assert wide.dtype == np.float64
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_frame_gives_each_argument_its_column(host):
     whole = fit(host, by_name(host), FRAME, steps=2)
     named = fit(host, by_name(host), data=FRAME, steps=2)
@@ -78,7 +74,6 @@ def test_a_frame_gives_each_argument_its_column(host):
     assert host.package.predict(by_name(host), whole, new)["obs"].mean.shape == (3,)
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_frames_serve_mini_batches_and_held_out_rows(host):
     options = {"method": "adam", "batch_size": 5, "epochs": 2, "held_out": FRAME, "every": 4}
@@ -87,7 +82,6 @@ def test_frames_serve_mini_batches_and_held_out_rows(host):
         fit(host, by_name(host), FRAME.drop(columns="b"))
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_model_may_have_arguments_named_like_options(host):
     def model(x, y=None, steps=1, method="plain"):
         assert (steps, method) == (3, "other")
@@ -100,7 +94,6 @@ def test_a_model_may_have_arguments_named_like_options(host):
     assert fit(host, model, data=(x, y, 3, "other"), steps=2).losses == expected
 
 
-@pytest.mark.fast_rows("pyro")
 def test_integers_are_taken_or_named(host):
     x = np.arange(3 * ROWS).reshape(ROWS, 3)
     if host.name == "numpyro":
@@ -110,7 +103,6 @@ def test_integers_are_taken_or_named(host):
         fit(host, host.regression, x, OUT)
 
 
-@IN_PYRO_FIRST
 def test_truth_values_are_observations(host):
     truth, numbers = OUT > 0, (OUT > 0).astype(np.float32)
     found = fitted(host, binary(host), IN, truth, by_draws=True)
@@ -133,7 +125,6 @@ HIDDEN = {
 LOGITS = np.array([0.0, 1.0, -1.0], np.float32)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_whole_numbers_are_observations_of_a_bernoulli_by_draws_too(host):
     found = fit(host, binary(host), IN, LABELS % 2, by_draws=True)
     expected = fit(host, binary(host), IN, (LABELS % 2).astype(np.float32))
@@ -141,10 +132,8 @@ def test_whole_numbers_are_observations_of_a_bernoulli_by_draws_too(host):
     assert abs(found.by_draws.value - found.loss) < 4 * found.by_draws.standard_error
 
 
-@pytest.mark.slow_rows("pyro-labels")
 @pytest.mark.filterwarnings("ignore:leave-one-out weights")
 @pytest.mark.parametrize("name", HIDDEN)
-@IN_PYRO_FIRST
 def test_what_a_mask_hides_may_be_anything(host, name):
     """The fit, its response and the check by draws are those of the rows that count."""
     family, y = HIDDEN[name]
@@ -159,7 +148,6 @@ def test_what_a_mask_hides_may_be_anything(host, name):
     assert np.isfinite(host.package.loo(found, model, *parts).elpd_loo)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_nan_that_the_model_replaces_is_no_mistake(host):
     def model(x, y=None):
         return host.regression(host.np.nan_to_num(x), y)
@@ -168,14 +156,12 @@ def test_nan_that_the_model_replaces_is_no_mistake(host):
     assert found.losses == fitted(host, model, changed(IN, (4, 1), 0), OUT, steps=2).losses
 
 
-@pytest.mark.fast_rows("pyro")
 def test_one_row_is_enough(host):
     assert np.isfinite(fitted(host, host.regression, IN[:1], OUT[:1], steps=2).loss)
     one = host.package.predict(host.regression, trained(host.name), host.array(IN[:1]))
     assert one["obs"].mean.shape == (1,)
 
 
-@pytest.mark.slow_rows("numpyro")
 def test_each_array_is_checked_once(host, monkeypatch):
     """Steps on the same tensor look at nothing again; in NumPyro they are compiled."""
     seen = []

@@ -40,25 +40,6 @@ def test_the_table_has_more_than_thirty_mistakes():
     assert not {*DATA} & {*CALLS}
 
 
-@pytest.mark.slow_rows(
-    "numpyro-NaN among observations, in mini-batches",
-    "numpyro-NaN among held-out observations",
-    "numpyro-NaN among observations left out",
-    "numpyro-NaN among new inputs",
-    "numpyro-no new inputs",
-    "numpyro-an enumerated site",
-    "numpyro-groups that are no whole numbers",
-    "numpyro-a negative label",
-    "numpyro-a label beyond the classes",
-    "numpyro-forgotten counts",
-    "numpyro-new rows of a vector by row",
-    "numpyro-new rows of an effect by row",
-    "numpyro-new inputs with other columns, of a matrix",
-    "numpyro-observations that cannot be left out",
-    "numpyro-forgotten observations*",
-    "numpyro-a start of another model",
-    "numpyro-new inputs with other columns",
-)
 @pytest.mark.filterwarnings("ignore:Found .*vars in", "ignore:nothing is observed")
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_named_with_its_remedy(host, name):
@@ -71,7 +52,6 @@ def test_a_mistake_is_named_with_its_remedy(host, name):
     assert raised_in(raised.value).startswith(tuple(OWN)), raised_in(raised.value)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_forgotten_observations_are_a_warning_of_fit_at_the_user_s_line(host):
     with pytest.warns(UserWarning, match="nothing is observed.*pass y") as caught:
         fitted(host, host.regression, IN, steps=2)
@@ -79,7 +59,6 @@ def test_forgotten_observations_are_a_warning_of_fit_at_the_user_s_line(host):
     assert found.filename.endswith("models.py")
 
 
-@pytest.mark.fast_rows("pyro")
 def test_observations_that_are_given_are_no_warning(host):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "nothing is observed")
@@ -124,14 +103,12 @@ def test_two_sites_of_one_name_are_named(host):
         fitted(host, model, IN, OUT)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_bad_row_of_a_later_mini_batch_is_named_by_its_number(host):
     bad = changed(IN, (17, 0), np.nan)
     with pytest.raises(TypeError, match="row 17, column 0"):
         fitted(host, host.regression, bad, OUT, method="adam", batch_size=5, steps=9)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_the_second_call_is_checked_as_the_first(host):
     model = counts(host)
     fitted(host, model, IN, COUNTS, steps=2)

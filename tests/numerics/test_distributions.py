@@ -39,7 +39,6 @@ def test_inverse_of_a_distribution_function(fn, start):
     np.testing.assert_allclose(found, fn.ppf(LEVELS), rtol=1e-9)
 
 
-@pytest.mark.slow_rows("asarray1")
 @pytest.mark.parametrize("xp", [np.asarray, torch.as_tensor, jnp.asarray])
 def test_inverse_in_every_framework(xp):
     with jax.enable_x64(True):
@@ -84,7 +83,6 @@ def test_quantiles_of_classes():
     np.testing.assert_array_equal(found, [[0, 2], [1, 2], [2, 2]])
 
 
-@pytest.mark.slow_rows("asarray1")
 @pytest.mark.parametrize("xp", [np.asarray, torch.as_tensor, jnp.asarray])
 def test_sums_of_counts_in_every_framework(xp):
     fn, values = scipy.stats.binom(400, 0.3), np.array([-1.0, 0.0, 120.3, 400.0, 1e9, np.nan])

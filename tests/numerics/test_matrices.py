@@ -36,7 +36,6 @@ def test_frameworks_agree(array):
     np.testing.assert_allclose(affine_squared(x, matrix), X @ (MATRIX**2).T, rtol=2e-5)
 
 
-@pytest.mark.fast_rows("*-asarray0", "*-as_tensor", "lead1-1-asarray1")
 @pytest.mark.parametrize("array", [np.asarray, torch.as_tensor, jnp.asarray])
 @pytest.mark.parametrize("rows", [1, 2, 3])
 @pytest.mark.parametrize("lead", [(), (5,), (2, 5), (10_000,)])
@@ -64,7 +63,6 @@ def test_row_sums_have_the_precision_of_the_dtype():
     assert row_sums(jnp.ones((3, 0))).tolist() == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.fast_rows("7")
 @pytest.mark.parametrize("columns", [1, 7])
 def test_blocks_give_what_the_whole_gives(columns):
     rows = (LARGE + 1) * BLOCK // columns + 5
@@ -78,7 +76,6 @@ def test_blocks_give_what_the_whole_gives(columns):
     assert abs(float(value) - expected @ np.arange(1.0, columns + 1)) < 1e-2 * rows**0.5
 
 
-@pytest.mark.slow
 def test_several_vectors_at_once():
     x = jax.random.normal(jax.random.key(0), (LARGE * BLOCK, 1))
     vectors = jnp.asarray([[1.0], [3.0]])
@@ -117,7 +114,6 @@ def exact_with_slopes(name, mean, variance):
     return [part.detach().numpy() for part in (*moments, *slopes)]
 
 
-@pytest.mark.fast_rows("relu-*", "gelu-*")
 @pytest.mark.parametrize(
     ("name", "width", "tolerances"),
     [
@@ -148,7 +144,6 @@ def test_pieces_of_large_arrays_agree_with_small_ones():
         np.testing.assert_allclose(part, exact, rtol=1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu"])
 def test_second_derivatives(name):
     """The gradient can be differentiated, though it is computed together with the values."""

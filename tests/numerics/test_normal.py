@@ -51,13 +51,6 @@ def test_no_tail_in_float32_makes_denormal_products():
     assert np.all(parts[:, t <= normal.SINGLE_LIMIT] > 0)
 
 
-@pytest.mark.fast_rows(
-    "step_covariance-0.99999999-*",
-    "rectifier_covariance--0.99999999-*",
-    "step_covariance--0.9-*",
-    "rectifier_covariance-0.9-*",
-    "*--1.0-thresholds0",
-)
 @pytest.mark.parametrize("thresholds", THRESHOLDS)
 @pytest.mark.parametrize("rho", [*CORRELATIONS, *(-rho for rho in CORRELATIONS)])
 @pytest.mark.parametrize("name", ["step_covariance", "rectifier_covariance"])
@@ -69,7 +62,6 @@ def test_pairs_against_price(name, rho, thresholds):
     assert oracle.relative(float(ours), exact) < 2e-8
 
 
-@pytest.mark.fast_rows("rectifier_covariance")
 @pytest.mark.parametrize("name", ["step_covariance", "rectifier_covariance"])
 def test_gradients(name):
     arguments = double(

@@ -86,7 +86,6 @@ def in_jax(arrays, dtype, *options):
         return value, list(slopes)
 
 
-@pytest.mark.fast_rows("link2-0.5-float32-*")
 @pytest.mark.parametrize("run", [in_torch, in_jax])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("power", POWERS)
@@ -99,7 +98,6 @@ def test_values_and_gradients(link, power, dtype, run):
         np.testing.assert_allclose(slope * size, change, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.fast_rows("link0-0.5-in_torch")
 @pytest.mark.parametrize("run", [in_torch, in_jax])
 @pytest.mark.parametrize("power", POWERS)
 @pytest.mark.parametrize("link", LINKS)
@@ -112,7 +110,6 @@ def test_where_a_peak_is_sharp(link, power, run):
 
 
 @pytest.mark.parametrize("run", [in_torch, in_jax])
-@pytest.mark.fast_rows("link1-float32-*")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("link", LINKS)
 def test_extremes_are_finite(link, dtype, run):

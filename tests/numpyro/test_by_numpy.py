@@ -49,7 +49,6 @@ def everything(x):
     return {part.__name__: part(x) for part in (draws, shapes, products, loops, slopes)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_results_are_those_of_the_compiled_program(dtype):
     with jax.enable_x64(dtype is np.float64):

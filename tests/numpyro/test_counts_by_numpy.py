@@ -60,7 +60,6 @@ def entropy(p):
     return -np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0).sum(-2)
 
 
-@pytest.mark.fast_rows("binomial-False")
 @pytest.mark.parametrize(
     ("law", "double"), [*((law, True) for law in LAWS), ("poisson", False), ("binomial", False)]
 )

@@ -27,7 +27,6 @@ CASES = {
 }
 
 
-@pytest.mark.fast_rows("wrapped")
 @pytest.mark.parametrize("name", CASES)
 def test_moments_of_draws(name):
     fn = CASES[name]()
@@ -41,7 +40,6 @@ def test_moments_of_draws(name):
     assert (np.abs(found.var(0) - variance) < 5 * np.sqrt(fourth / COUNT)).all()
 
 
-@pytest.mark.slow
 def test_a_draw_depends_on_its_key_alone():
     draw = lambda key: sample(dist.Poisson(RATES), key, (3,))  # noqa: E731
     keys = jax.random.split(jax.random.key(1), 6)
@@ -50,7 +48,6 @@ def test_a_draw_depends_on_its_key_alone():
     np.testing.assert_array_equal(together, jax.jit(lambda k: jax.lax.map(draw, k))(keys))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "gamma"])
 def test_draws_in_double_precision(name):
     fn = CASES[name]()

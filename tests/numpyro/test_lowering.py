@@ -62,7 +62,6 @@ STEPS = {
     "counts": (counts, package.DVIGuide, ELBO()),
     "effects": (effects, package.DVIGuide, ELBO()),
 }
-SLOW = ("chain", "effects")
 
 
 def lowered(step, *arguments):
@@ -70,10 +69,7 @@ def lowered(step, *arguments):
     return jax.jit(step).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
 
 
-@pytest.mark.fast_rows("counts")
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in STEPS]
-)
+@pytest.mark.parametrize("name", STEPS)
 def test_a_step_lowers_for_cuda(name):
     model, guide, objective = STEPS[name]
     y = jnp.arange(6.0).round() if name == "counts" else Y

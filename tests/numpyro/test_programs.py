@@ -63,7 +63,6 @@ def exact(x=X, y=Y, scale=1.0, prior=1.0):
     return scale * (x @ y) / 0.09 / precision, precision**-0.5
 
 
-@pytest.mark.slow
 def test_other_data_of_the_same_shapes_are_not_compiled_for(compilations):
     np.testing.assert_allclose(location(model), exact(), rtol=1e-4)
     assert compilations
@@ -86,7 +85,6 @@ def test_steps_of_adam_and_the_check_by_draws_are_kept(compilations):
     assert second.params["w_auto_loc"] == pytest.approx(exact(y=2 * Y)[0], abs=0.05)
 
 
-@pytest.mark.slow
 def test_a_changed_global_is_seen(compilations, monkeypatch):
     location(model)
     monkeypatch.setitem(globals(), "SCALE", 2.0)
@@ -102,7 +100,6 @@ def of_closure(scales):
     return model
 
 
-@pytest.mark.slow
 def test_a_changed_list_in_a_closure_is_seen(compilations):
     scales = {"prior": [1.0]}
     model = of_closure(scales)
@@ -122,7 +119,6 @@ def model(x, y=None):
 """
 
 
-@pytest.mark.slow
 def test_a_model_that_a_notebook_defines_again_is_seen(compilations):
     for prior in (1.0, 0.1):
         cell = {"numpyro": numpyro, "dist": dist, "__name__": "__main__"}
@@ -130,7 +126,6 @@ def test_a_model_that_a_notebook_defines_again_is_seen(compilations):
         np.testing.assert_allclose(location(cell["model"]), exact(prior=prior), rtol=1e-4)
 
 
-@pytest.mark.slow
 def test_handlers_around_the_model_and_the_fit_are_seen(compilations):
     location(model)
     compilations.clear()
@@ -142,7 +137,6 @@ def test_handlers_around_the_model_and_the_fit_are_seen(compilations):
     assert compilations
 
 
-@pytest.mark.slow
 def test_nothing_keeps_a_model_alive(compilations):
     model = of_closure({"prior": [1.0]})
     found = weakref.ref(model)
@@ -269,7 +263,6 @@ def of_selected_rows(x, shown, y=None):
         numpyro.sample("y", dist.Normal(w * chosen, 0.3), obs=None if y is None else y[shown])
 
 
-@pytest.mark.slow
 def test_data_are_constants_where_a_model_looks_at_their_numbers():
     for shown in (X > 0, X < 0.5):
         guide = numpyro_moments.DVIGuide()
@@ -284,7 +277,6 @@ def test_data_are_constants_where_a_model_looks_at_their_numbers():
         assert numpyro_moments.loo(result, of_selected_rows, *data).n_data_points == shown.sum()
 
 
-@pytest.mark.slow
 def test_draws_of_other_data_are_not_compiled_for(compilations):
     for y in (Y, 2 * Y):
         compilations.clear()

@@ -26,7 +26,6 @@ def normalised(x):
     return F.layer_norm(x, x.shape[-1:])
 
 
-@pytest.mark.slow_rows("normalised-4-0.3-0.1")
 @pytest.mark.parametrize(
     ("program", "features", "off", "fine"),
     [(normalised, 4, 0.3, 0.1), (normalised, 3, 0.1, 0.03), (torch.Tensor.softmax, 16, 1.7, 1.0)],

@@ -13,23 +13,11 @@ from tests.checks.general import GENERAL, check_oracle, meetings
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-@pytest.mark.fast_rows(
-    "*-oracle",
-    "*-gradients",
-    "*-zero_variance",
-    "*-batch_invariance",
-    "linear-*",
-    "multiply-*",
-    "residual-*",
-)
 @pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], LAYERS))
 def test_property(check, case):
     check(case)
 
 
-@pytest.mark.slow_rows(
-    "*_diagonal-frameworks", "rms_norm-frameworks", "softmax-frameworks", "logsumexp-frameworks"
-)
 @pytest.mark.parametrize(("check", "case"), meetings(GENERAL, NORMALISATIONS))
 def test_property_of_an_approximation(check, case):
     check(case)

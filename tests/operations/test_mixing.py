@@ -8,15 +8,6 @@ from tests.cases.mixing import MIXING
 from tests.checks.general import GENERAL, meetings
 
 
-@pytest.mark.slow_rows(
-    "gated_recurrent_unit-*",
-    "*-range",
-    "lstm_cell-gradients",
-    "lstm_cell-corners",
-    "lstm_cell-frameworks",
-    "self_attention-frameworks",
-    "tanh_cell-frameworks",
-)
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.DependenceWarning")
 @pytest.mark.parametrize(("check", "case"), meetings(GENERAL, MIXING))
 def test_property(check, case):

@@ -19,26 +19,16 @@ pytestmark = [
 ]
 
 
-@pytest.mark.fast_rows(
-    "*-oracle",
-    "*-gradients",
-    "*-zero_variance",
-    "*-batch_invariance",
-    "convolution_certain_input-*",
-    "pad-*",
-)
 @pytest.mark.parametrize(("check", "case"), meetings([check_oracle, *GENERAL], WINDOWS))
 def test_property(check, case):
     check(case)
 
 
-@pytest.mark.slow_rows("window_maximum-frameworks", "window_minimum_diagonal-frameworks")
 @pytest.mark.parametrize(("check", "case"), meetings(GENERAL, EXTREMES))
 def test_property_of_an_extreme(check, case):
     check(case)
 
 
-@pytest.mark.fast_rows("sizes1-strides1")
 @pytest.mark.parametrize("strides", [(2, 2), (3, 1), (1, 4)])
 @pytest.mark.parametrize("sizes", [(5, 5), (1, 2), (4, 3)])
 def test_phases_sum_to_the_strided_convolution(strides, sizes):

@@ -228,7 +228,6 @@ def test_the_jackknife_takes_the_bias_of_a_logarithm_out():
     assert np.mean(found[:, 1] ** 2) == pytest.approx(found[:, 0].var(), rel=0.3)
 
 
-@pytest.mark.slow
 def test_looks_are_pooled_before_the_bias_is_taken_out():
     """The mean of the looks keeps the bias of each, which no number of looks makes less."""
     draws = np.random.default_rng(1).normal(size=(100, 32, 4, 1)) * 1.5
@@ -240,7 +239,6 @@ def test_looks_are_pooled_before_the_bias_is_taken_out():
     assert abs(np.mean(apart) - exact) > 4 * noise
 
 
-@pytest.mark.slow_rows("0.025-1.0")
 @pytest.mark.parametrize(("bias", "share_off"), [(0.0, 0.0), (0.025, 1.0)])
 def test_particles_are_added_until_they_tell_one_per_cent(bias, share_off):
     """By 32 of them three standard errors are 3 % here."""
@@ -258,7 +256,6 @@ def test_particles_are_added_until_they_tell_one_per_cent(bias, share_off):
     assert all(each.is_precise for each in found)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "is_off"), [(1.6, True), (0.4, False)])
 def test_a_mean_that_does_not_settle_contradicts_a_smaller_loss(shape, is_off):
     """Of Pareto losses of shape 1.6 most draws are small, and three standard errors hide the rest.

@@ -12,7 +12,6 @@ X = RNG.normal(size=40)
 GRADES = np.digitize(X + RNG.logistic(size=40), [-0.5, 0.8])
 
 
-@pytest.mark.fast_rows("3-pyro")
 @pytest.mark.parametrize("name", ["pyro", "numpyro"])
 @pytest.mark.parametrize("cuts", [2, 3])
 def test_both_guides_have_the_same_optimum(name, cuts):

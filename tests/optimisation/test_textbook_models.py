@@ -20,7 +20,6 @@ def textbooks(monkeypatch):
     return importlib.import_module("models_tried_textbooks")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["pyro", "numpyro"])
 @pytest.mark.parametrize("name", NAMES)
 def test_models_of_textbooks_converge_and_agree_with_draws(textbooks, framework, name):

@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.checks.marks import slow
-
 
 @pytest.fixture(autouse=True)
 def _scripts_on_path(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "benchmarks")
 
 
-@pytest.mark.parametrize(
-    ("host", "contenders"), [("pyro", [4, 2, 3]), slow("numpyro", [3, 3, 2, 3])]
-)
+@pytest.mark.parametrize(("host", "contenders"), [("pyro", [4, 2, 3]), ("numpyro", [3, 3, 2, 3])])
 def test_step_time(tmp_path, monkeypatch, host, contenders):
     """In NumPyro beside one reference, since XLA compiles every contender."""
     import step_time
@@ -58,7 +54,6 @@ def test_ordinary_models(tmp_path):
     assert all(value > 0 for seconds in found.values() for value in seconds.values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("host", "count"), [("pyro", 3), ("numpyro", 3)])
 def test_first_steps(tmp_path, host, count):
     """One import, and in Pyro a compiled and an eager step, in NumPyro two of one hidden layer."""
@@ -74,7 +69,6 @@ def test_first_steps(tmp_path, host, count):
     assert len(found["load"]) == 2
 
 
-@pytest.mark.slow
 def test_peak_memory(tmp_path):
     """The covariances are in it, and the network of the benchmark keeps to its limit."""
     import peak_memory
@@ -84,7 +78,6 @@ def test_peak_memory(tmp_path):
     assert all(2 < tensors <= peak_memory.LIMIT for tensors in json.loads(out.read_text()).values())
 
 
-@pytest.mark.slow
 def test_dropout_accuracy(tmp_path):
     """Deviations within five per cent; those of the first layer within their standard errors."""
     import dropout_accuracy

@@ -11,8 +11,6 @@ import pytest
 
 from tests.project.test_readme import ROOT
 
-pytestmark = pytest.mark.slow
-
 RIGHT = "{py:func}`pyro_moments.fit`, [a page](api.md)\n\n<!-- cell: sums one -->\n<!-- end -->\n"
 API = "# API\n\n```{eval-rst}\n.. autofunction:: pyro_moments.fit\n```\n"
 BROKEN = {

@@ -13,7 +13,6 @@ from tests.project.test_readme import ROOT
 SITE = ROOT / "docs" / "_build" / "html"
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
     pytest.mark.skipif(not (SITE / "index.html").exists(), reason="needs the site: make docs"),
 ]

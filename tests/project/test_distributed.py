@@ -43,7 +43,6 @@ def example(monkeypatch):
     return lambda name: importlib.import_module(name)
 
 
-@pytest.mark.slow
 def test_two_processes_of_torch_end_where_one_does(example):
     options = ["--standalone", "--nproc-per-node", "2"]
     script = str(EXAMPLES / "distributed_pyro.py")
@@ -54,7 +53,6 @@ def test_two_processes_of_torch_end_where_one_does(example):
         np.testing.assert_allclose(found, alone, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_two_processes_of_jax_end_where_one_does(example):
     script, address = str(EXAMPLES / "distributed_numpyro.py"), f"localhost:{free_port()}"
     found = printed(*([script, address, number, "2"] for number in "01"))

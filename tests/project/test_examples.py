@@ -13,10 +13,9 @@ import torch
 
 from moment_calculus.objectives import by_draws
 from numpyro_moments.sites.traces import bind
-from tests.checks.marks import slow
 from tests.oracles.numpyro_samples import perturbed
 
-BOTH_ARE_SLOW = pytest.mark.parametrize("backend", [slow("pyro"), slow("numpyro")])
+IN_BOTH = pytest.mark.parametrize("backend", ["pyro", "numpyro"])
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +61,6 @@ def regression_on_toy_data(data, options):
     return out.read_text()
 
 
-@pytest.mark.fast_rows("dvi")
 @pytest.mark.parametrize("method", ["dvi", "ddvi", "mcvi"])
 def test_uci_regression(method, data):
     summary = json.loads(regression_on_toy_data(data, f"--method {method} --splits 2"))
@@ -72,7 +70,7 @@ def test_uci_regression(method, data):
     assert 5 < summary["rmse"]["mean"] < 500
 
 
-@BOTH_ARE_SLOW
+@IN_BOTH
 def test_uci_regression_is_reproducible(backend, data):
     """By the method that draws; in NumPyro the only run, since XLA compiles each."""
     options = f"--method mcvi --backend {backend} --splits 1 --first-split 1"
@@ -149,16 +147,14 @@ def predictions_in_numpyro(split, schedule):
     )
 
 
-@pytest.mark.parametrize("predictions", [slow(predictions_in_pyro), slow(predictions_in_numpyro)])
+@pytest.mark.parametrize("predictions", [predictions_in_pyro, predictions_in_numpyro])
 def test_analytic_and_sampled_predictions_agree(predictions):
     analytic, sampled = predictions(*noisy_line())
     for exact, average in zip(analytic, sampled, strict=True):
         np.testing.assert_allclose(exact, average, atol=3e-2)
 
 
-@pytest.mark.parametrize(
-    ("backend", "comparisons"), [("pyro", 0), slow("pyro", 1), slow("numpyro", 2)]
-)
+@pytest.mark.parametrize(("backend", "comparisons"), [("pyro", 0), ("pyro", 1), ("numpyro", 2)])
 def test_demo(backend, comparisons, tmp_path, capsys):
     demo = importlib.import_module("demo")
 
@@ -179,7 +175,7 @@ def test_demo(backend, comparisons, tmp_path, capsys):
         assert compared.read_bytes().startswith(b"\x89PNG")
 
 
-@BOTH_ARE_SLOW
+@IN_BOTH
 def test_uci_dropout(backend, data, tmp_path, monkeypatch):
     import uci_dropout
 
@@ -197,7 +193,6 @@ def test_uci_dropout(backend, data, tmp_path, monkeypatch):
     assert (tmp_path / "uci_dropout.png").is_file()
 
 
-@pytest.mark.slow
 def test_uci_uncertain_inputs(data, tmp_path):
     import uci_uncertain_inputs
 
@@ -210,7 +205,7 @@ def test_uci_uncertain_inputs(data, tmp_path):
         assert scores[0]["mean"] != scores[1]["mean"]
 
 
-@BOTH_ARE_SLOW
+@IN_BOTH
 def test_uci_tridiagonal(backend, data, tmp_path):
     import uci_tridiagonal
 
@@ -244,7 +239,7 @@ def digits(tmp_path):
     return tmp_path
 
 
-@BOTH_ARE_SLOW
+@IN_BOTH
 def test_mnist_tridiagonal(backend, digits):
     import mnist_tridiagonal
 
@@ -281,7 +276,7 @@ def test_calibration_and_intervals():
     assert found["wider_if_wrong"] == 1
 
 
-@BOTH_ARE_SLOW
+@IN_BOTH
 def test_mnist_attacks(backend, digits, monkeypatch):
     """Digits are learnt without dropout."""
     import mnist_attacks

@@ -10,8 +10,6 @@ import numpy as np
 import pyro
 import pytest
 
-from tests.checks.marks import slow
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -35,7 +33,6 @@ def split(tmp_path):
     return Split.read(tmp_path / "line.npz", 0)
 
 
-@pytest.mark.slow
 def test_updates(tmp_path):
     import net_speed
 
@@ -47,7 +44,7 @@ def test_updates(tmp_path):
     assert set(found["machine"]) > {"processor", "cores", "torch"}
 
 
-@pytest.mark.parametrize(("host", "count"), [("pyro", 8), slow("numpyro", 2)])
+@pytest.mark.parametrize(("host", "count"), [("pyro", 8), ("numpyro", 2)])
 def test_a_step_of_the_activations(host, count):
     import hosts
     import net_speed
@@ -94,10 +91,7 @@ def test_log_likelihood_of_a_known_posterior(split):
     assert split.log_likelihood(zeros) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("host", "prior"), [("pyro", "N(0, 1)"), slow("numpyro", "empirical Bayes")]
-)
+@pytest.mark.parametrize(("host", "prior"), [("pyro", "N(0, 1)"), ("numpyro", "empirical Bayes")])
 def test_both_reach_a_target(split, host, prior):
     import hosts
     import time_to_accuracy

@@ -45,7 +45,6 @@ def are_measures(found):
     assert sum(found["reliability"]["count"]) == 12
 
 
-@pytest.mark.slow
 def test_mnist_lenet(tmp_path):
     import mnist_lenet
 
@@ -64,7 +63,6 @@ def test_mnist_lenet(tmp_path):
     assert (tmp_path / "mnist_lenet.png").is_file()
 
 
-@pytest.mark.slow
 def test_cifar_net(tmp_path):
     import cifar_net
 
@@ -79,7 +77,6 @@ def test_cifar_net(tmp_path):
     assert sum(name.endswith("weight") for name in model.start) == 9
 
 
-@pytest.mark.slow
 def test_mnist_transformer(tmp_path):
     """The loss that training used is that of draws."""
     import mnist_transformer
@@ -94,7 +91,6 @@ def test_mnist_transformer(tmp_path):
     assert 0 <= found["test"]["error"] <= 1
 
 
-@pytest.mark.slow
 def test_mnist_pruning(tmp_path, monkeypatch):
     """The smaller network, a plain one, is as accurate as the report says."""
     import mnist_pruning

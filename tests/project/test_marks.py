@@ -1,32 +1,46 @@
-"""``fast_rows`` and ``slow_rows`` divide a table between the suites, and name rows that it has."""
+"""The list of slow tests follows what was measured, and names tests that there are."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from tests import conftest
+from tests.checks import slow
+
+ONE, TWO, ROW = (f"tests/conftest.py::test_{name}" for name in ("one", "two", "rows[a::b[c]-1]"))
+ELSEWHERE, GONE = "tests/checks/slow.py::test_it", "tests/gone.py::test_it"
 
 
-@pytest.mark.parametrize("row", ["one", "two"])
-def test_rows_are_slow_by_their_name(row, request):
-    item = request.node
-    for mark, slow in (
-        (pytest.mark.fast_rows("o*"), row == "two"),
-        (pytest.mark.fast_rows("one", "t*"), False),
-        (pytest.mark.slow_rows("*wo"), row == "two"),
-        (pytest.mark.slow_rows("*"), True),
-    ):
+def test_a_measurement_changes_the_list():
+    seconds = {ONE: 1.1, TWO: 0.5, ROW: 0.05}
+    assert slow.changed({ROW, ELSEWHERE, GONE}, seconds) == {ONE, ELSEWHERE}
+    assert slow.changed({TWO, f"{TWO}[renamed]"}, seconds) == {ONE, TWO}
+
+
+def test_names_that_no_test_has_are_found():
+    assert slow.stale({ONE, TWO, ELSEWHERE, GONE}, {ONE}) == [TWO, GONE]
+
+
+def test_a_stored_list_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(slow, "LIST", tmp_path / "slow.json")
+    slow.write({ONE, ROW, ELSEWHERE})
+    assert slow.listed() == {ONE, ROW, ELSEWHERE}
+    assert slow.LIST.read_text().count("\n") == 9
+
+
+def test_what_the_list_names_is_marked(request, monkeypatch):
+    config, item = request.config, request.node
+    monkeypatch.setattr(config, "args", ["tests"])
+    for named, names in ((True, [item.nodeid]), (False, [])):
+        monkeypatch.setattr(slow, "listed", lambda names=names: {*names})
         item.own_markers.clear()
-        item.add_marker(mark)
-        conftest.pytest_itemcollected(item)
-        assert (item.get_closest_marker("slow") is not None) == slow
+        slow.pytest_collection_modifyitems(config, [item])
+        assert (item.get_closest_marker("slow") is not None) == named
+    monkeypatch.setattr(slow, "listed", lambda: {item.nodeid, f"{item.nodeid}[row]"})
+    with pytest.raises(pytest.UsageError, match=r"\[row\], which no test is"):
+        slow.pytest_collection_modifyitems(config, [item])
 
 
-@pytest.mark.parametrize("row", ["one"])
-@pytest.mark.parametrize("mark", ["fast_rows", "slow_rows"])
-def test_a_name_that_no_row_has_is_refused(mark, row, request):
-    request.node.add_marker(getattr(pytest.mark, mark)("*-one", "three"))
-    with pytest.raises(pytest.UsageError, match="has no row 'three'"):
-        conftest.pytest_collection_modifyitems(SimpleNamespace(args=["tests"]), [request.node])
+def test_no_test_is_marked_by_hand():
+    marked = "pytest.mark." + "slow"
+    files = [file for file in (slow.ROOT / "tests").rglob("*.py") if file.name != "slow.py"]
+    assert [file.name for file in files if marked in file.read_text(encoding="utf-8")] == []

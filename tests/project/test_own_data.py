@@ -11,7 +11,6 @@ import pytest
 from tests.project.test_readme import ROOT, python_blocks, run_in_order
 
 PAGE = ROOT / "docs" / "own_data.md"
-SLOW = pytest.mark.slow  # XLA compiles what the other host computes at once
 MAKING, CLEANING, PYRO, NUMPYRO, SAYING = python_blocks(PAGE)
 
 
@@ -29,10 +28,7 @@ def write(rows=200):
     np.savetxt("data.csv", np.column_stack([x, useless, y]), delimiter=",", header="x,useless,y")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "lines", [pytest.param(PYRO, id="pyro"), pytest.param(NUMPYRO, id="numpyro", marks=SLOW)]
-)
+@pytest.mark.parametrize("lines", [PYRO, NUMPYRO], ids=["pyro", "numpyro"])
 def test_intervals_hold_on_held_out_rows(lines, tmp_path, capsys):
     write()
     found = {}

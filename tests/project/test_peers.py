@@ -95,7 +95,6 @@ def test_a_mixture_of_normals(uci):
     np.testing.assert_allclose(np.exp(found.log_density), np.mean(expected) / np.sqrt(2 * np.pi))
 
 
-@pytest.mark.slow
 def test_this_library_is_calibrated_on_the_regression(peers):
     import peers_pyro
 

@@ -68,10 +68,6 @@ def run_in_order(blocks: list[str], filename: str, namespace: dict[str, object])
         exec(compile(code, filename, "exec"), namespace)
 
 
-def _slow_in_numpyro(text: str) -> tuple:
-    return (pytest.mark.slow,) if "NumPyro" in text or "numpyro" in text else ()
-
-
 @pytest.fixture
 def fresh_module(monkeypatch):
     """A new module, registered in sys.modules because dataclasses and pickle look it up there."""
@@ -87,9 +83,7 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=_slow_in_numpyro(name)) for name in SEQUENCES]
-)
+@pytest.mark.parametrize("name", SEQUENCES)
 def test_blocks_of_pages_run_in_order(name, fresh_module, monkeypatch, tmp_path):
     """XLA compiles for half a minute what the page of NumPyro does; its imports are seen below."""
     monkeypatch.chdir(tmp_path)  # what a block saves stays out of the repository
@@ -102,11 +96,7 @@ BLOCKS = python_blocks(ROOT / "README.md")
 
 
 @pytest.mark.parametrize(
-    "block",
-    [
-        pytest.param(block, id=f"block {i}", marks=_slow_in_numpyro(block))
-        for i, block in enumerate(BLOCKS)
-    ],
+    "block", [pytest.param(block, id=f"block {i}") for i, block in enumerate(BLOCKS)]
 )
 def test_blocks_of_the_readme_run_alone(block, fresh_module, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -22,7 +22,6 @@ def _short(monkeypatch):
     pyro.enable_validation(validated)
 
 
-@pytest.mark.slow
 def test_uci_vbp(tmp_path, monkeypatch):
     import uci_vbp
 
@@ -41,7 +40,6 @@ def test_uci_vbp(tmp_path, monkeypatch):
         assert 0.05 < found["noise"] < 0.2  # 10 of 100
 
 
-@pytest.mark.slow
 def test_mnist_vbp(tmp_path, monkeypatch):
     import mnist_vbp
 

@@ -45,7 +45,6 @@ def wheel(source, sdist, tmp_path_factory):  # after the sdist, which takes what
     return wheel_of(source, tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.mark.slow
 def test_what_is_in_the_wheel(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == set(
@@ -55,7 +54,6 @@ def test_what_is_in_the_wheel(wheel):
     assert moment_calculus.__version__ in wheel.name
 
 
-@pytest.mark.slow
 def test_the_sdist_is_what_git_tracks(sdist):
     """Tests, pages and examples too, so that the suite runs from it."""
     with tarfile.open(sdist) as archive:
@@ -70,14 +68,12 @@ def is_folder(archive, name):
     return archive.getmember(name).isdir()
 
 
-@pytest.mark.slow
 def test_the_sdist_makes_the_same_wheel(sdist, wheel, tmp_path):
     ours, theirs = (zipfile.ZipFile(path) for path in (wheel, wheel_of(sdist, tmp_path)))
     assert sorted(ours.namelist()) == sorted(theirs.namelist())
     assert [name for name in ours.namelist() if ours.read(name) != theirs.read(name)] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("extra", ALONE)
 def test_a_front_end_runs_alone_from_the_wheel(wheel, extra, tmp_path):
     venv.create(tmp_path / "env", with_pip=True)
@@ -90,7 +86,6 @@ def test_a_front_end_runs_alone_from_the_wheel(wheel, extra, tmp_path):
     assert printed.strip() == moment_calculus.__version__
 
 
-@pytest.mark.slow
 def test_the_oldest_versions_that_are_allowed(wheel, tmp_path):
     """One cell of make test-matrix; it raises what fails."""
     cell = Cell(sys.executable, "this", "oldest")

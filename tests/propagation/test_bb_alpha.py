@@ -100,7 +100,6 @@ def by_rows(alpha, x, y, weights=1.0):
     return np.array([energy(alpha, *row[:3], NOISE, weights=row[3]) for row in rows])
 
 
-@pytest.mark.fast_rows("pyro-*")
 @FLOWS
 @pytest.mark.parametrize("likelihood", [normal, bernoulli])
 def test_a_small_power_is_the_elbo_and_none_is_exactly(host, flow, likelihood):
@@ -110,7 +109,6 @@ def test_a_small_power_is_the_elbo_and_none_is_exactly(host, flow, likelihood):
     assert value_of(host, model, X, y, alpha=0, **flow) == pytest.approx(plain, rel=1e-14)
 
 
-@pytest.mark.fast_rows("pyro-*")
 @ALPHAS
 def test_bernoulli_observations(host, alpha):
     mean, covariance = moments(X)
@@ -120,7 +118,6 @@ def test_bernoulli_observations(host, alpha):
     assert found == pytest.approx(exact, rel=1e-8)
 
 
-@pytest.mark.fast_rows("pyro-1.0")
 @ALPHAS
 def test_the_mean_over_all_mini_batches_is_the_energy_of_all_data(host, alpha):
     """A user's scale is inside the power of each, that of the subsample outside."""
@@ -133,7 +130,6 @@ def test_the_mean_over_all_mini_batches_is_the_energy_of_all_data(host, alpha):
         assert found == pytest.approx(KL - rows.sum(), rel=1e-10)
 
 
-@pytest.mark.fast_rows("pyro-*")
 @FLOWS
 def test_the_subsample_of_the_host_is_one_for_all_particles(host, flow):
     """Each batch of one row gives one of so many energies of the others."""
@@ -150,7 +146,6 @@ def test_the_subsample_of_the_host_is_one_for_all_particles(host, flow):
     assert np.isclose(found, possible, rtol=1e-6).sum() == 1
 
 
-@pytest.mark.fast_rows("pyro-*")
 @ALPHAS
 @pytest.mark.parametrize("kind", ["scale", "scales", "mask", "both"])
 def test_a_users_scale_and_mask_are_inside_the_power(host, alpha, kind):
@@ -164,7 +159,6 @@ def test_a_users_scale_and_mask_are_inside_the_power(host, alpha, kind):
     assert found == pytest.approx(exact, rel=1e-12)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_scale_is_inside_the_power_of_draws(host):
     """(s/a) log of the mean of p^a, a = α s, is not s (1/α) log of the mean of p^α."""
     options = {"propagation": "sampled", "num_particles": 3}
@@ -173,7 +167,6 @@ def test_a_scale_is_inside_the_power_of_draws(host):
     assert scaled - KL == pytest.approx(0.4 * (inside - KL), rel=1e-12)
 
 
-@pytest.mark.fast_rows("pyro-*")
 @ALPHAS
 def test_elements_of_a_plate_are_data_or_what_is_inside_it_is_one_datum(host, alpha):
     model = nested(host)
@@ -187,7 +180,6 @@ def test_elements_of_a_plate_are_data_or_what_is_inside_it_is_one_datum(host, al
     assert abs(jointly - apart) > 0.1
 
 
-@pytest.mark.fast_rows("pyro")
 def test_draws_sum_what_is_inside_the_plate_of_the_data(host):
     data = zip(MANY, *moments(WIDE), strict=True)
     exact = KL - sum(energy(0.5, *datum, NOISE) for datum in data)
@@ -229,7 +221,6 @@ def test_local_latents_in_the_plate_of_the_data(host, alpha):
     assert found == pytest.approx(exact, rel=1e-12)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_observations_without_a_plate_are_one_datum(host):
     def model(x, y):
         fn = normal(host, vectors(host, x)[0]).to_event(1)

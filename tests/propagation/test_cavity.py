@@ -77,7 +77,6 @@ def by_rows(alpha, weights):
     return sum(cavity_by_quadrature(alpha, ROWS, row, NOISE, LOC, SCALE) for row in rows)
 
 
-@pytest.mark.fast_rows("pyro-0.7-scale", "pyro-0.7-mask")
 @pytest.mark.parametrize(
     ("alpha", "kind"), [(0.0, ""), (0.5, ""), (1.0, ""), (0.7, "scale"), (0.7, "mask")]
 )
@@ -123,7 +122,6 @@ def test_no_power_is_the_elbo_of_draws_and_a_small_one_its_limit(host):
     assert none != pytest.approx(-evidence, rel=1e-3)
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("alpha", [0.0, 0.7])
 def test_the_mean_over_all_mini_batches_is_the_energy_of_all_data(host, alpha):
     batches, model = (slice(0, 2), slice(2, 4)), regression(host, size=ROWS)
@@ -131,7 +129,6 @@ def test_the_mean_over_all_mini_batches_is_the_energy_of_all_data(host, alpha):
     assert found == pytest.approx(estimates(host, alpha, model, X, Y)[0], rel=1e-10)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-0.5")
 @ALPHAS
 def test_sites_in_the_plate_belong_to_their_datum(host, alpha):
     """Under the posterior of each the ratio is its evidence, whatever is drawn."""
@@ -151,7 +148,6 @@ def test_sites_in_the_plate_belong_to_their_datum(host, alpha):
     assert found[0] == pytest.approx(-evidence, rel=1e-10)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_site_in_some_of_the_plates_is_shared_by_their_data(host):
     """Half of the rows, of which each has a weight of its own for all its elements."""
     alpha = 0.5
@@ -203,7 +199,6 @@ def test_one_particle_is_variational_inference_with_a_warning(host):
     assert len(warned) == 1
 
 
-@pytest.mark.slow_rows("numpyro-*")
 @pytest.mark.parametrize("kind", ["AutoDelta", "MCDropoutGuide"])
 def test_guides_without_density_are_refused(host, kind):
     model = vectors(host)
@@ -216,7 +211,6 @@ def test_guides_without_density_are_refused(host, kind):
     assert "BBAlphaELBO() with its default energy" in raised.value.remedy
 
 
-@pytest.mark.fast_rows("pyro")
 def test_points_that_are_functions_of_draws_have_their_density(host):
     """As the sites of a packed latent vector: under the posterior the ratio is the evidence."""
     automatic, model = host.autoguide, regression(host)

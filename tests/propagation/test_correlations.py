@@ -79,7 +79,6 @@ def of_host(host):
     return Distributions()
 
 
-@pytest.mark.fast_rows("pyro-Dirichlet 2", "pyro-LKJ factor 2")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PRIORS)
 def test_divergences(host, name):
@@ -167,7 +166,6 @@ def log_densities(centre, covariances, roots):
     return terms.sum(-1)
 
 
-@pytest.mark.fast_rows("pyro-rows", "pyro-diagonal")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", CENTRED)
 def test_vectors_with_random_correlations(host, name):
@@ -193,7 +191,6 @@ PRODUCTS = {
 }
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_effects_under_a_random_factor(host, name):
@@ -235,7 +232,6 @@ CLASSES = np.array([0, 2, 2, 1])
 COUNTS = np.array([3.0, 1.0, 4.0])
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["classes", "counts", "rows", "repeated"])
 def test_classes_with_a_dirichlet_prior(host, name):
@@ -269,7 +265,6 @@ def test_classes_with_a_dirichlet_prior(host, name):
     np.testing.assert_allclose(loss, exact - weights @ logs @ counts - constant, rtol=1e-7)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_other_random_factors_are_refused(host):
     def model():
         root = factor(host)

@@ -60,7 +60,6 @@ def expected(curve, log_density):
     return divergence(LOC, SCALE) - (weights[..., None] * log_density(values)).sum()
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", CURVES)
 def test_expected_normal_densities_of_curves(host, name):
     exact = expected(CURVES[name], lambda mean: stats.norm(mean, NOISE).logpdf(Y))
@@ -68,7 +67,6 @@ def test_expected_normal_densities_of_curves(host, name):
     np.testing.assert_allclose(loss, exact, rtol=1e-8)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-saturation")
 @pytest.mark.parametrize("name", RATES)
 def test_expected_poisson_densities_of_curves(host, name):
     exact = expected(RATES[name], lambda rate: Y * np.log(rate) - rate - gammaln(Y + 1))
@@ -89,7 +87,6 @@ def test_traced_arrays_are_taken_as_positive(name):
         assert np.isnan(loss(-X))
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-saturation")
 @pytest.mark.parametrize("name", RATES)
 def test_expected_gamma_densities_of_curves(host, name):
     exact = expected(RATES[name], lambda rate: stats.gamma(2.0, scale=1 / rate).logpdf(Y))
@@ -106,7 +103,6 @@ def test_other_functions_of_the_logarithm_of_a_product_are_integrated(host):
     np.testing.assert_allclose(loss, exact, rtol=1e-6)
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("name", RATES)
 def test_the_logarithm_of_a_product_is_the_sum_of_logarithms(host, name):
     """Of which a Normal density needs mean and variance."""
@@ -115,7 +111,6 @@ def test_the_logarithm_of_a_product_is_the_sum_of_logarithms(host, name):
     np.testing.assert_allclose(loss, exact, rtol=1e-7)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_curve_that_may_be_negative_is_refused_with_its_line(host):
     pole = lambda np, a, b, x: np.exp(a) / (np.exp(b) - 2 * x)  # noqa: E731
     model = model_of(host, pole, lambda dist, mean: dist.Normal(mean, NOISE))

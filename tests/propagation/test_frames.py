@@ -44,7 +44,6 @@ def predicted(host):
     return predicted
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize("propagation", ["analytic", "sampled"])
 def test_moments_and_intervals_are_columns(host, predicted, propagation):
     key = {"rng_key": jax.random.key(0)} if (host.name, propagation) == DRAWN else {}
@@ -58,7 +57,6 @@ def test_moments_and_intervals_are_columns(host, predicted, propagation):
     assert list(prediction.to_dataframe(mass=None)) == MOMENTS[:4]
 
 
-@pytest.mark.fast_rows("pyro")
 def test_several_axes_are_an_index(host, predicted):
     prediction = predicted("pairs")
     frame = prediction.to_dataframe()
@@ -66,7 +64,6 @@ def test_several_axes_are_an_index(host, predicted):
     assert frame.loc[(3, 1), "mean"] == pytest.approx(float(prediction.mean[3, 1]))
 
 
-@pytest.mark.fast_rows("pyro")
 def test_classes_have_a_column_each(host, predicted):
     prediction = predicted("classes")
     frame = prediction.to_dataframe()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from moment_calculus.errors import UnsupportedMoments
-from tests.checks.marks import slow
 from tests.propagation.grid import (
     TABLE,
     X,
@@ -40,17 +39,6 @@ IN_NUMPYRO = [
 ]
 
 
-@pytest.mark.slow_rows(
-    "pyro-TridiagonalGuide-sampled-*",
-    "pyro-Auto*-sampled-*",
-    "pyro-hand-written-sampled-*",
-    "pyro-MCDropoutGuide-sampled-*",
-    "numpyro-DVIGuide-sampled-*",
-    "numpyro-TridiagonalGuide-sampled-*",
-    "numpyro-Auto*",
-    "numpyro-MCDropoutGuide-*",
-    "numpyro-hand-written-*",
-)
 @pytest.mark.parametrize(
     ("host", "guide", "flow", "objective"),
     [*(("pyro", *cell) for cell in CELLS), *(("numpyro", *cell) for cell in IN_NUMPYRO)],
@@ -64,7 +52,6 @@ def test_a_linear_model_has_its_closed_form(host, guide, flow, objective):
         assert found[0] == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.slow_rows("numpyro-AutoMultivariateNormal-*", "numpyro-MCDropoutGuide-*")
 @pytest.mark.parametrize(("guide", "flow", "objective"), TABLE.cells(legal=False))
 def test_what_is_illegal_is_refused_with_its_reason(host, guide, flow, objective):
     refusal = ValueError, UnsupportedMoments
@@ -74,13 +61,13 @@ def test_what_is_illegal_is_refused_with_its_reason(host, guide, flow, objective
 
 # Of these the gradients are compared between the frameworks in tests/golden.
 COMPARED = ("DVIGuide", "TridiagonalGuide", "MCDropoutGuide")
-SLOW = [cell for cell in CELLS if cell[0] not in COMPARED and cell[2] == "DeterministicELBO"]
-SLOW += [cell for cell in CELLS if cell[:2] == ("DVIGuide", "sampled")]
+IN_BOTH = [cell for cell in CELLS if cell[0] not in COMPARED and cell[2] == "DeterministicELBO"]
+IN_BOTH += [cell for cell in CELLS if cell[:2] == ("DVIGuide", "sampled")]
 
 
 @pytest.mark.parametrize(
     ("host", "guide", "flow", "objective"),
-    [*(("pyro", *cell) for cell in CELLS), *(slow("numpyro", *cell) for cell in SLOW)],
+    [*(("pyro", *cell) for cell in CELLS), *(("numpyro", *cell) for cell in IN_BOTH)],
     indirect=["host"],
 )
 def test_a_network_has_finite_gradients(host, guide, flow, objective):

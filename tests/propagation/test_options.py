@@ -100,7 +100,6 @@ def of_rows(alpha, weight, x, y):
     return sum(energy(alpha, *datum, 1.0) for datum in zip(y, x @ loc, covariance, strict=True))
 
 
-@pytest.mark.fast_rows("pyro")
 def test_rows_times_a_vector_are_one_vector(host):
     """x @ w is w @ xᵀ: the dependence of its elements is known."""
     x, y = np.random.default_rng(1).normal(size=(3, 2, 3)), np.ones((3, 2))
@@ -139,7 +138,6 @@ def test_a_discrete_site_that_is_to_be_drawn(host):
     assert "sample_sites=['flag']" not in str(refusal)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_correlations_that_diagonal_propagation_would_ignore(host):
     def guide(*_):
         host.language.sample(

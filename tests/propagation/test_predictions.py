@@ -96,7 +96,6 @@ def predictions(host, name, propagation):
     return Found(**jax.tree.map(np.asarray, vars(found)))
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-an event in a plate")
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_draws_predict_what_the_closed_form_does(host, name):
     with doubles(host):
@@ -111,7 +110,6 @@ def test_draws_predict_what_the_closed_form_does(host, name):
     np.testing.assert_allclose(exact.location_variance, drawn.location_variance, rtol=0.15)
 
 
-@pytest.mark.fast_rows("pyro-*", "numpyro-an event in a plate")
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_means_know_no_uncertainty(host, name):
     with doubles(host):
@@ -134,7 +132,6 @@ def moments(host, propagation, covariance, **options):
     return host.package.propagate(relu, given, **options)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_function_of_draws_has_the_moments_of_the_closed_form(host):
     with doubles(host):
         exact, drawn = (

@@ -36,7 +36,6 @@ def own(host, alpha, count, **options):
     return host.language.infer.RenyiELBO(alpha=alpha, num_particles=count, **options)
 
 
-@pytest.mark.fast_rows("pyro-2.0")
 @ORDERS
 def test_many_draws_are_near_the_bound(host, alpha):
     """At α = 0 it is the log evidence."""
@@ -49,7 +48,6 @@ def test_many_draws_are_near_the_bound(host, alpha):
         assert bound == pytest.approx(-0.5 * (evidence + quadratic), rel=1e-12)
 
 
-@pytest.mark.slow
 @ORDERS
 def test_few_draws_have_the_mean_of_the_hosts_own(host, alpha):
     model, count = regression(host), 100
@@ -86,7 +84,6 @@ def by_elements(alpha, y):
     return [renyi_bound(alpha, one, part[None], NOISE, [0.5 * part], spread) for part in y]
 
 
-@pytest.mark.fast_rows("pyro-0.5")
 @pytest.mark.parametrize(
     ("host", "alpha"),
     [*(("pyro", order) for order in (0.0, 0.5, 2.0)), ("numpyro", 0.5)],

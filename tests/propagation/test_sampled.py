@@ -72,9 +72,6 @@ def _variance(residual, covariance):
     return (4 * quadratic + 2 * np.trace(covariance @ covariance)) / (4 * NOISE**4)
 
 
-@pytest.mark.fast_rows(
-    "numpyro-a *", "numpyro-one *", "numpyro-pooled sequences", "pyro-rows in pairs"
-)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_draws_have_the_mean_of_the_closed_form_and_the_least_variance_that_is_right(host, name):
     x, program, apart = PROGRAMS[name]
@@ -86,7 +83,6 @@ def test_draws_have_the_mean_of_the_closed_form_and_the_least_variance_that_is_r
     assert np.var(found) == pytest.approx(by_rows if apart else together, rel=0.35)
 
 
-@pytest.mark.fast_rows("pyro-pooled sequences")
 @pytest.mark.parametrize("name", ["rows", "pooled sequences"])
 def test_many_particles_are_so_many_draws(host, name):
     x, program, apart = PROGRAMS[name]

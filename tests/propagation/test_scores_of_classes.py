@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 X = np.linspace(-1, 1, 18, dtype=np.float32).reshape(9, 2)
 Y = np.arange(9) % 3
@@ -15,7 +14,6 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.fast_rows("pyro")
 def test_scores_of_classes(host):
     def model(x, y=None):
         prior = host.dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2)

@@ -99,7 +99,6 @@ def test_linear_maps_of_both_hosts_are_initialised_alike():
             np.testing.assert_allclose(layer.bias[...], part.bias.detach(), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(), (12, 12)], ids=["pixel", "datum"])
 def test_layers_of_both_hosts_are_initialised_alike(shape):
     plain, moments = in_torch(), (MEAN, VARIANCE)
@@ -153,7 +152,6 @@ def test_a_layer_used_twice_is_changed_by_its_first_use():
     assert "forward" not in vars(net.layer)
 
 
-@pytest.mark.slow
 def test_normalised_outputs_and_gradients_agree():
     plain, x = in_torch(norm=True), np.random.default_rng(0).normal(size=(6, 2, 12, 12))
     mean, variance = torch.as_tensor(MEAN), torch.as_tensor(VARIANCE)

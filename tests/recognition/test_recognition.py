@@ -37,7 +37,6 @@ def gelu_tanh(x, root=ROOT, cubic=0.044715):
 KNOWN = [case for case in ACTIVATIONS if case.name != "chain"]
 
 
-@pytest.mark.slow_rows("-2.5-0.0-*")
 @pytest.mark.parametrize("case", KNOWN, ids=lambda case: case.name)
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (-2.5, 0.0), (0.3, 1.7)])
 def test_functions_of_the_table_are_recognised(case, scale, shift):

@@ -9,7 +9,7 @@ import pytest
 
 from moment_calculus.response import inverse_curvature
 from moment_calculus.response.solvers import Arrow, ConjugateGradients
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.response.models import doubles, generalised, response
 from tests.response.oracle import NOISE, regression
 
@@ -73,7 +73,6 @@ def hierarchy():
     return y, sites, np.linalg.inv(precision)
 
 
-@IN_PYRO_FIRST
 def test_an_arrow_of_local_latents_is_exact(host):
     y, sites, exact = hierarchy()
     found = response(host, hierarchical(host), y, sites=sites)
@@ -119,7 +118,6 @@ FULL_RANK = {
 }
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(("host", "guide"), NAMES, indirect=["host"])
 def test_guides_of_the_host_are_exact(host, guide):
     known = regression("normal")
@@ -129,7 +127,6 @@ def test_guides_of_the_host_are_exact(host, guide):
     assert_exact(host, known, guide, params)
 
 
-@IN_PYRO_FIRST
 def test_a_full_rank_guide_has_nothing_to_correct(host):
     known = regression("normal")
     exact = np.linalg.inv(known.x.T @ known.x / NOISE**2 + np.diag(known.prior_scale**-2))

@@ -11,7 +11,7 @@ import torch
 
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.response.response import Response
-from tests.checks.marks import IN_PYRO, IN_PYRO_FIRST
+from tests.checks.marks import IN_PYRO
 from tests.criticism.containers.programs import doubles, fresh
 from tests.response.eight_schools import SIGMA, Y, exact, schools
 
@@ -46,7 +46,6 @@ def effects(sites):
     return sites["mu"] + sites["tau"] * sites["z"]
 
 
-@pytest.mark.slow_rows("pyro-False")
 @pytest.mark.parametrize(("host", "float64"), [("pyro", True), ("pyro", False)], indirect=["host"])
 def test_weighted_moments_are_those_of_the_posterior(host, float64):
     with doubles(host) if float64 else np.errstate():
@@ -64,8 +63,6 @@ def test_weighted_moments_are_those_of_the_posterior(host, float64):
     assert ("64" if float64 else "32") in str(found.mean.dtype)
 
 
-@pytest.mark.slow
-@IN_PYRO_FIRST
 def test_weighted_draws_are_of_the_posterior_and_plain_ones_too_wide(host):
     with doubles(host):
         model, data, response = fitted(host.name)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tests.checks.marks import slow
 from tests.response.models import doubles, fresh
 
 DRAWS = 10_000
@@ -76,8 +75,8 @@ def predicted(name, family):
 # Programs of JAX with incomplete gamma functions take long to compile: one is enough there.
 CASES = [
     *(("pyro", family) for family in ("Gamma", "GammaPoisson")),
-    slow(("pyro", "Normal")),
-    slow(("numpyro", "Normal")),
+    ("pyro", "Normal"),
+    ("numpyro", "Normal"),
 ]
 
 
@@ -92,7 +91,6 @@ def check(found, draws, slack=0.0):
     np.testing.assert_array_less(np.abs(np.asarray(found) - draws.mean(0)), error + slack)
 
 
-@pytest.mark.slow_rows("pyro-GammaPoisson")
 def test_moments_are_those_of_the_draws(case):
     _, prediction, given = case
     mean = given.mean()
@@ -101,7 +99,6 @@ def test_moments_are_those_of_the_draws(case):
     check(prediction.aleatoric_variance, given.var())
 
 
-@pytest.mark.slow_rows("pyro-GammaPoisson")
 def test_densities_and_quantiles_are_those_of_the_draws(case):
     host, prediction, given = case
     discrete = hasattr(given.dist, "pmf")

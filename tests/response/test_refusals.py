@@ -63,7 +63,6 @@ def overlapping(host):
     return model
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_random_loss_is_refused(host):
     known = regression("normal")
     model, guide = generalised(host, known), host.package.DVIGuide()
@@ -251,7 +250,6 @@ def test_functions_that_moments_do_not_propagate_through_are_left_to_draws(host)
         found.interval("weight")
 
 
-@pytest.mark.fast_rows("pyro")
 def test_data_that_are_no_numbers_are_not_sent_back_to_training(host):
     known = regression("normal")
     sites, y = {"weight": known.fitted()}, known.y.copy()

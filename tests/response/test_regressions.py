@@ -43,7 +43,6 @@ def close(found, expected, tolerance=1e-3):
     np.testing.assert_allclose(np.asarray(found) / scale, expected / scale, atol=tolerance)
 
 
-@pytest.mark.fast_rows("pyro-*")
 def test_the_covariance_is_the_response_to_a_tilt(case):
     _, known, found = case
     close(found.covariance("weight"), known.changed("tilt", STEP), 1e-6)
@@ -56,7 +55,6 @@ def test_the_covariance_is_the_response_to_a_tilt(case):
     np.testing.assert_allclose(found.correlation("weight"), correlation)
 
 
-@pytest.mark.fast_rows("pyro-*")
 def test_influences_are_the_response_to_weights(case):
     _, known, found = case
     expected = known.changed("weights", STEP)
@@ -66,7 +64,6 @@ def test_influences_are_the_response_to_weights(case):
     close(found.standard_error("weight"), np.sqrt((centred**2).sum(1)), 1e-6)
 
 
-@pytest.mark.fast_rows("pyro-*")
 def test_prior_sensitivities_are_the_response_to_their_parameters(case):
     _, known, found = case
     sensitivity = found.prior_sensitivity("weight")
@@ -77,7 +74,6 @@ def test_prior_sensitivities_are_the_response_to_their_parameters(case):
         close(sensitivity["weight"][parameter], expected, 1e-6)
 
 
-@pytest.mark.fast_rows("pyro-*")
 def test_moments_of_functions_and_deterministic_sites(case):
     _, known, found = case
     covariance = np.asarray(found.covariance("weight"))
@@ -97,7 +93,6 @@ def test_moments_of_functions_and_deterministic_sites(case):
     np.testing.assert_allclose(both["one"].variance, moments.variance, rtol=1e-12)
 
 
-@pytest.mark.fast_rows("pyro-*")
 def test_predictions_have_the_corrected_variance(case):
     host, known, found = case
     fresh_rows = np.random.default_rng(5).normal(size=(7, 3))

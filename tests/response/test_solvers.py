@@ -59,7 +59,6 @@ def test_inverses_solve(kind):
         np.testing.assert_allclose(diagonal, units**2, rtol=1e-8)
 
 
-@pytest.mark.slow_rows("products")
 @pytest.mark.parametrize("kind", ["dense", "arrow", "products"])
 def test_draws_have_the_covariance(kind):
     matrix, inverse = inverses()[kind]

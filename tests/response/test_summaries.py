@@ -36,7 +36,6 @@ def response_of(host, model, *data):
     return host.package.linear_response(model, fit, *data)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_the_table_is_of_the_supports(host):
     """The scale is log-normal: mean and deviations in closed form, inside of its own interval."""
     response = response_of(host, located(host), host.array(Y))
@@ -53,7 +52,6 @@ def test_the_table_is_of_the_supports(host):
     assert found["loc"] == plain["loc"]
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_the_shares_of_a_simplex_have_a_table(host):
     """Beside the exact posterior, a Dirichlet; of draws that are always the same."""
@@ -82,7 +80,6 @@ def test_the_shares_of_a_simplex_have_a_table(host):
     assert response.summary() == response.summary()
 
 
-@pytest.mark.fast_rows("pyro")
 def test_ordered_cut_points_are_corrected_by_their_coordinates(host):
     """Where data say nothing of them: the posterior is the prior, so that all is exact."""
 

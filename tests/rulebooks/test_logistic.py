@@ -34,7 +34,6 @@ def larger(first, second, formula):
     return mean, v * own + w * (stats.norm.cdf(-a) + own - stats.norm.cdf(a))
 
 
-@pytest.mark.slow_rows("numpyro_moments-*-eq40")
 @pytest.mark.parametrize("formula", ["eq41", "eq40"])
 @pytest.mark.parametrize("covariance", ["full", "diagonal", "backward"])
 @pytest.mark.parametrize("package", [pyro_moments, numpyro_moments])
@@ -100,7 +99,6 @@ def shares(kind, mean, variance):
     return found / found.sum(-1, keepdims=True)
 
 
-@pytest.mark.slow_rows("numpyro_moments-*-simplified", "numpyro_moments-*-normal")
 @pytest.mark.parametrize("kind", ["simplified", "logistic", "normal"])
 @pytest.mark.parametrize("covariance", ["full", "diagonal", "backward"])
 @pytest.mark.parametrize("package", [pyro_moments, numpyro_moments])

@@ -44,7 +44,6 @@ def test_it_is_the_bound_of_the_source(beta):
     assert (expected(VBP(margin_precision=0.0)) < expected(EXACT)).all()
 
 
-@pytest.mark.fast_rows("pyro")
 @pytest.mark.parametrize("name", HOSTS)
 def test_labels_in_a_model(name):
     """Two labels a row: the likelihood of the model is the sum of the bounds."""

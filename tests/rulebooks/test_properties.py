@@ -92,15 +92,6 @@ CHECKS = [
 ]
 
 
-@pytest.mark.slow_rows(
-    "exact-*-hosts",
-    "dvi-*-hosts",
-    "vbp-relu*-hosts",
-    "vbp-h*-hosts",
-    "vbp-leaky_relu-hosts",
-    "vbp-abs-hosts",
-    "vbp-sigmoid-hosts",
-)
 @pytest.mark.parametrize(("check", "case"), meetings(CHECKS, RULES))
 def test_property(check, case):
     check(case)

@@ -57,7 +57,6 @@ def of_numpyro(rows, book):
     return terms, -sum(terms.values()), loc, scale**2
 
 
-@pytest.mark.slow_rows("numpyro-2")
 @pytest.mark.parametrize("rows", [6, 2])
 @pytest.mark.parametrize("host", [of_pyro, of_numpyro], ids=["pyro", "numpyro"])
 def test_the_expected_kl_is_a_term_of_the_line_scaled_by_the_plate(host, rows):
@@ -95,7 +94,6 @@ def test_classes_and_functions_of_the_last_layer_have_terms(expected_kl):
     assert len(lines) == 2 * expected_kl
 
 
-@pytest.mark.slow
 def test_a_compiled_loss_has_the_terms():
     model = network(pyro, pyro_dist, torch.relu)
     x, y = torch.tensor(X), torch.tensor(Y)

@@ -113,7 +113,6 @@ def test_curvatures_are_those_of_differences(size, rho):
     assert float(torch.func.grad(slope)(rho)) == pytest.approx(float(expected), rel=1e-4)
 
 
-@pytest.mark.slow
 def test_torch_and_jax_agree_with_slopes_and_curvatures():
     parts = chain(200)
 
@@ -133,7 +132,6 @@ def test_torch_and_jax_agree_with_slopes_and_curvatures():
             np.testing.assert_allclose(other[place], ours, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [65, 5000])
 def test_gradients_in_single_precision_are_finite(size):
     """Powers of s underflow on the way."""
@@ -225,7 +223,6 @@ def test_linear_maps_of_a_whole_matrix_keep_its_chain(case, flow):
     np.testing.assert_allclose(np.asarray(found.variance).reshape(-1), np.diagonal(own), rtol=1e-10)
 
 
-@pytest.mark.fast_rows("full")
 @pytest.mark.parametrize("flow", ["full", "diagonal"])
 def test_jax_agrees_with_torch(flow):
     """Means and variances of maps of rows and of the whole matrix, in one program."""

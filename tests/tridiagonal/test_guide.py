@@ -101,7 +101,6 @@ def test_the_bound_of_a_tridiagonal_posterior_is_the_evidence(host, scales, flow
     assert -loss == pytest.approx(evidence, abs=1e-8)
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("host", "flow"),
     [("pyro", "full"), ("pyro", "diagonal"), ("numpyro", "full")],
@@ -136,7 +135,6 @@ def test_predictions_of_linear_maps_of_a_matrix_keep_its_chain(host, flow):
             assert float(found[name]) == pytest.approx(expected, rel=1e-6), name
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("host", "scales"),
     [("pyro", "proportional"), ("pyro", "free"), ("numpyro", "free")],
@@ -232,7 +230,6 @@ def test_what_is_wrong_is_refused_with_its_cause(host, options, error, cause):
         started(host, network(host), host.package.TridiagonalGuide(**options), host.x, host.y)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_files_and_copies_keep_the_chain(host, tmp_path):
     guide = host.package.TridiagonalGuide(correlation=0.3)
     model = regression(host, 3)

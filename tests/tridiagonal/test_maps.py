@@ -88,7 +88,6 @@ def in_standard_errors(value, outputs):
     return max(float((abs(ours - drawn) / error).max()) for ours, drawn, error in pairs)
 
 
-@pytest.mark.slow
 def test_a_network_of_chains_has_the_moments_of_draws():
     """10-50-50-2 at τ = 0.5, ρ = 0.45: within 3 standard errors of 10⁵ draws; not without links.
 
@@ -114,7 +113,6 @@ def outputs_of(layers, x, functions, random):
     return outputs
 
 
-@pytest.mark.slow
 def test_both_frameworks_and_both_layouts_have_the_same_moments():
     layers, x, _ = network(0, [3, 4, 4, 2])
 

@@ -35,7 +35,6 @@ def loss(host, unit, seed=0, **options):
     return float(objective.loss(*given, model_of(host, unit), guide_of(host), *arrays))
 
 
-@pytest.mark.slow_rows("numpyro-*")
 @pytest.mark.parametrize("name", ["bernoulli_logistic", "rectifier", "classes"])
 def test_the_loss_by_draws_is_that_by_moments(name, host):
     """Rows and particles have draws of their own; the mean of a softmax is off by 0.01."""
@@ -49,7 +48,6 @@ def test_the_loss_by_draws_is_that_by_moments(name, host):
     assert abs(stated - np.mean(drawn)) < 4 * error + 0.1 * (name == "classes")
 
 
-@pytest.mark.slow_rows("numpyro")
 def test_particles_have_draws_of_their_own(host):
     """The epistemic variance of one row by particles is that of moments."""
     key = {"rng_key": jax.random.key(0)} if host.name == "numpyro" else {}

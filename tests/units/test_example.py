@@ -16,7 +16,6 @@ def _settings_of_pyro():
         yield
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["pyro", "numpyro"])
 def test_digits_by_steps(backend, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "examples")

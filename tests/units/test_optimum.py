@@ -39,7 +39,6 @@ def network(host, unit, layers):
     return model
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", UNITS)
 def test_the_loss_at_the_optimum_is_that_of_draws(name, host):
     model = network(host, UNITS[name], layers=2)

@@ -109,7 +109,6 @@ def test_covariance_of_a_sum(name):
     assert torch.linalg.eigvalsh(ours)[0] > 0
 
 
-@pytest.mark.slow_rows("relu and sigmoid")
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_covariance_of_a_product_is_near_and_definite(name):
     samples, value = PRODUCTS[name](DRAWS), PRODUCTS[name](latent("full")).gaussian()

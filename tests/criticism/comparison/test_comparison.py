@@ -173,7 +173,6 @@ def test_wrong_references_are_refused(host):
         compared(host, test=NEW)
 
 
-@pytest.mark.slow
 def test_a_random_density_is_refused(host):
     model = noisy(host)
     data = host.array(X), host.array(Y)

@@ -70,7 +70,6 @@ def of_two(host):
     return model
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_chains_have_the_trained_parameters(host):
     found = compared(host, with_parameter(host), method="newton")
@@ -80,7 +79,6 @@ def test_chains_have_the_trained_parameters(host):
     assert np.abs(site.difference).max() < 5 * site.error.max()
 
 
-@pytest.mark.slow
 def test_chains_have_whole_plates(host):
     found = compared(host, with_effects(host), FEW, steps=5)
     draws = found.inference_data["NUTS"].posterior
@@ -96,7 +94,6 @@ def test_chains_have_whole_plates(host):
         np.testing.assert_allclose(-np.asarray(energy), lp)
 
 
-@pytest.mark.slow
 @IN_PYRO
 def test_what_has_no_predictions_is_compared_without(host):
     objective = host.package.DeterministicELBO(sample_sites=["weight"])
@@ -125,7 +122,6 @@ def places():
     return jnp.linspace(0.1, 2.0, PARTICLES)
 
 
-@pytest.mark.fast_rows("events")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_particle_draws_from_its_own_distribution(name):
     """And those of continuous ones do not share their noise."""

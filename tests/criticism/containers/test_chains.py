@@ -54,7 +54,6 @@ def halved(data):
     )
 
 
-@pytest.mark.slow
 def test_leave_one_out_is_that_of_arviz(host):
     found = run(host, chains(host, line(host), 120), X, Y)
     with pytest.raises(ValueError, match="there are no draws of 'scale'"):

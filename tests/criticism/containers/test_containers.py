@@ -38,7 +38,6 @@ def drawn(**axes):
     return {"chain": 1, "draw": 50, **axes}
 
 
-@pytest.mark.fast_rows("pyro")
 def test_groups_with_their_dimensions(host):
     data = convert(host, guide_of(host), line(host), X, Y, predictions=(host.array(X[:7]),))
     assert {*groups_of(data)} == {*GROUPS, "predictions", "predictions_constant_data"}
@@ -86,7 +85,6 @@ def test_names_that_do_not_fit(host, dims, said):
         convert(host, guide_of(host), line(host), X, Y, dims=dims, num_prior_samples=0)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_nested_plates_events_and_names_that_are_taken(host):
     def model(x, y=None):
         weight = host.weight()
@@ -129,7 +127,6 @@ def test_a_part_of_the_rows_of_a_plate_is_refused(host, rows):
         convert(host, guide_of(host), model, X[:rows], Y[:rows])
 
 
-@pytest.mark.fast_rows("pyro")
 def test_replicates_are_drawn_in_the_order_of_the_program(host):
     def model(x, y=None):
         host.weight()
@@ -152,7 +149,6 @@ def test_draws_of_the_prior(host):
     assert abs(noise / NOISE - 1) < 4 / (2 * mean.size) ** 0.5
 
 
-@pytest.mark.fast_rows("pyro")
 def test_an_improper_prior_is_left_out(host):
     def model(x, y=None):
         real = host.dist.constraints.real

@@ -47,7 +47,6 @@ def test_of_model_and_guide(host):
     assert all(part.dtype == np.float64 for part in data.sample_stats.data_vars.values())
 
 
-@pytest.mark.fast_rows("pyro")
 def test_masks_and_scales_count_and_factors_too(host):
     kept, power = np.arange(len(Y)) % 3 > 0, 0.25
 
@@ -71,7 +70,6 @@ def test_masks_and_scales_count_and_factors_too(host):
     assert list(data.log_likelihood) == ["obs"]
 
 
-@pytest.mark.fast_rows("pyro")
 def test_subsampled_plates_count_whole(host):
     def guide(x, y=None):
         host.language.sample("weight", host.dist.Normal(host.array(np.ones(3)), 0.1).to_event(1))
@@ -120,7 +118,6 @@ def trained_on(host, fit):
             part.data.add_(3.0)
 
 
-@pytest.mark.fast_rows("pyro-*")
 @pytest.mark.parametrize(
     ("host", "name"),
     [("pyro", "AutoMultivariateNormal"), ("numpyro", "AutoNormal")],

@@ -93,7 +93,6 @@ def test_what_arviz_alone_leaves_out(host):
     assert abs(corrected.elpd - exact) < abs(alone["elpd"] - exact)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_guide_is_converted_on_the_way(host):
     guide, model = drawing(host, *gaussian(X, Y)), line(host)
     arrays = map(host.array, (X, Y))
@@ -193,7 +192,6 @@ def test_it_prints_as_that_of_arviz():
     assert str(leave_one_out(data)) == str(az.loo(data, pointwise=True, reff=1.0))
 
 
-@pytest.mark.slow
 def test_poor_weights_of_many_latent_sites_do_not_make_data_bad():
     generator, size = np.random.default_rng(0), 600
     y, spread = 3**0.5 * generator.normal(size=size), (2 / 3) ** 0.5

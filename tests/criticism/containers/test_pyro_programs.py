@@ -56,7 +56,6 @@ def trained(model, guide, *data, steps=20):
     return guide
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", [autoguide.AutoNormalMessenger, Grouped, listed])
 def test_importance_weights_of_other_guides_have_the_evidence(make):
     guide = trained(model, make(model), x, y, steps=300)
@@ -79,7 +78,6 @@ def likelihood(name, predictor):
     }[name]()
 
 
-@pytest.mark.slow_rows("binomial", "beta", "ordered")
 @pytest.mark.parametrize(
     "name", ["binomial", "categorical", "poisson", "beta", "multinomial", "ordered"]
 )

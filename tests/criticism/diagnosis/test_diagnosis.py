@@ -39,7 +39,6 @@ def diagnosed(host, model, x, y, guide=None, held_out=None, verbose=False, **opt
         )
 
 
-@pytest.mark.fast_rows("pyro")
 def test_nothing_speaks_against_an_exact_posterior(host, capsys):
     found = diagnosed(host, regression(host), APART, APART @ [1.0, -2.0] + NOISE)
     assert found.is_good
@@ -78,7 +77,6 @@ def test_what_has_not_converged_is_to_be_fitted_longer(host):
     assert found["standard deviations"].verdict is Verdict.UNKNOWN
 
 
-@pytest.mark.slow_rows("pyro-2.0-too wide")
 @pytest.mark.parametrize(("noise", "wrong"), [(0.2, "too narrow"), (2.0, "too wide")])
 @IN_PYRO
 def test_calibration_is_that_of_held_out_data(host, noise, wrong):

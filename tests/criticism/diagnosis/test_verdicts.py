@@ -47,7 +47,6 @@ def located(host, prior=1.0):
     return model
 
 
-@pytest.mark.slow_rows("8.0-1000.0-*")
 @pytest.mark.parametrize(
     ("shift", "prior", "verdict"),
     [(1.5, 1.0, Verdict.GOOD), (8.0, 1000.0, Verdict.GOOD), (8.0, 1.0, Verdict.BAD)],
@@ -63,7 +62,6 @@ def test_a_prior_that_data_contradict_is_bad(host, shift, prior, verdict):
         assert float(said) == pytest.approx(distance, rel=0.1)  # by a thousand draws of the prior
 
 
-@pytest.mark.slow_rows("-1.0")
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_extreme_p_values_of_replicated_data_are_bad(host, sign):
     y = np.random.default_rng(0).normal(size=30)

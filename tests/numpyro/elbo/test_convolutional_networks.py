@@ -11,8 +11,6 @@ from jax import lax
 from numpyro_moments import Moments, propagate
 from tests.checks.jaxprs import by_numpy
 
-pytestmark = pytest.mark.slow
-
 SAMPLES = 8_000
 IMAGE = jnp.asarray(np.random.default_rng(1).normal(size=(1, 6, 6, 2)), jnp.float32)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import numpyro
-import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
@@ -22,7 +21,6 @@ from tests.numpyro import models
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.slow
 def test_four_devices_equal_one():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
     result = subprocess.run(

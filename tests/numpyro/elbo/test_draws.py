@@ -86,7 +86,6 @@ def losses(model, keys=(1, 2), **options):
     return of(jax.vmap(random.key)(jnp.array(keys))).tolist()
 
 
-@pytest.mark.fast_rows("*-plate0", "laplace-plate1")
 @pytest.mark.parametrize("plate", [{}, {"subsample_size": 4}])
 @pytest.mark.parametrize("name", SILENT)
 def test_silent_draws_are_refused(name, plate):
@@ -135,7 +134,6 @@ def test_a_noise_that_is_recorded_would_be_predicted():
         predicted(recorded, recorded)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Found vars in model but not guide")
 def test_a_loop_that_draws_what_it_goes_on_with_is_not_predicted():
     """Without observations its states are draws, and all that follows."""
@@ -159,14 +157,12 @@ def test_a_loop_that_draws_what_it_goes_on_with_is_not_predicted():
         predict(model, guide, params, None, True)
 
 
-@pytest.mark.slow_rows("recorded alone", "dropout at evaluation")
 @pytest.mark.parametrize("name", SERVED)
 def test_what_accounts_for_its_draws_is_served(name):
     first, second = losses(regression(SERVED[name]))
     assert first == second
 
 
-@pytest.mark.slow
 def test_subsamples_and_sites_are_drawn():
     assert len(set(losses(regression(lambda x: x, subsample_size=4), range(4)))) > 1
 

@@ -64,7 +64,6 @@ def test_it_is_the_distribution_of_the_pyro_side(shape, alpha, beta, batch):
     assert (ours.alpha, ours.beta) == (theirs.alpha, theirs.beta)
 
 
-@pytest.mark.slow
 def test_samples_have_the_marginal_scale_and_share_their_variance():
     # The second set's precision underflows: its hyperprior reaches down to zero.
     prior = EmpiricalBayesNormal([2], alpha=jnp.array([4.0, 0.01]), beta=6.0)
@@ -120,7 +119,6 @@ def test_it_is_a_pytree_that_passes_jit_vmap_and_scan():
     assert rebuild(flat).event_shape == (2,)
 
 
-@pytest.mark.slow
 def test_gradient_reaches_the_hyperparameters():
     def loss(alpha, beta):
         return EmpiricalBayesNormal([2], alpha, beta).log_prob(jnp.array([0.5, -1.0]))
@@ -146,7 +144,6 @@ def regression(x, y=None):
         numpyro.sample("obs", dist.Normal(x @ w, 0.3), obs=y)
 
 
-@pytest.mark.slow
 def test_both_elbos_use_the_optimal_prior_variance():
     """That of ``expected_log_prob``, which is Pyro's."""
 

@@ -17,8 +17,6 @@ from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models
 from tests.oracles.numpyro_samples import perturbed
 
-pytestmark = pytest.mark.slow
-
 HIDDEN, DRAWS = 4, 2000
 X, Y = (jnp.asarray(array) for array in models.data())
 IMAGES = jnp.asarray(np.random.default_rng(0).normal(size=(8, 4, 4, 1)), jnp.float32)

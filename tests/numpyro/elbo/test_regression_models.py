@@ -90,7 +90,6 @@ MODELS = {
 }
 
 
-@pytest.mark.slow_rows("varying slopes", "a mean of groups and a slope")
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_elbo_equals_trace_elbo(model):
     warnings.simplefilter("error", DependenceWarning)
@@ -109,7 +108,6 @@ def test_a_rate_that_is_no_exponential_is_integrated():
     assert_equals_trace_elbo(model, DVIGuide(init_scale=0.15), X, COUNTS, share=0.001)
 
 
-@pytest.mark.slow
 def test_predicted_variances_know_what_effects_share():
     guide = DVIGuide(shared_scale, init_scale=0.3)
     values = perturbed(guide, X, Y)

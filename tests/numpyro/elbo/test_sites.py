@@ -85,7 +85,6 @@ def subsampled(x, y, size=5):
         numpyro.sample("obs", dist.Normal(local + part @ w, 0.5), obs=y[index])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make_guide", [DVIGuide, AutoNormal])
 def test_subsampled_local_latents_average_to_the_whole(make_guide):
     """Every subsample of a partition, so that the average is exact: no sampling error at all."""
@@ -106,7 +105,6 @@ def test_subsampled_local_latents_average_to_the_whole(make_guide):
     assert jnp.std(losses) > 0.1
 
 
-@pytest.mark.slow
 def test_guide_and_model_see_the_same_subsample():
     """The mean over keys is that over all subsamples; local sites would not fit otherwise."""
     guide = AutoNormal(subsampled)
@@ -167,7 +165,6 @@ def gamma_guide(x, y):
     numpyro.sample("precision", dist.Gamma(9.0, 4.0))
 
 
-@pytest.mark.slow
 def test_named_sites_are_sampled():
     """A Gamma has reparameterised draws, but no Gaussian behind it."""
     assert_equals_trace_elbo(root_of_a_rate, DVIGuide(init_scale=0.2), X, Y)

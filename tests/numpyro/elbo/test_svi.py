@@ -19,7 +19,6 @@ from tests.oracles.numpyro_samples import perturbed
 KEY = jax.random.key(0)
 
 
-@pytest.mark.slow
 def test_training_lowers_the_loss_without_noise(capsys):
     x, y = models.data()
     svi = SVI(models.linear_regression, DVIGuide(), DeterministicELBO())
@@ -30,7 +29,6 @@ def test_training_lowers_the_loss_without_noise(capsys):
     assert svi.evaluate(states[0], x, y) == svi.evaluate(states[1], x, y)
 
 
-@pytest.mark.slow
 def test_a_resumed_run_is_one_run():
     x, y = models.data()
     whole, svi = (SVI(models.linear_regression, DVIGuide(), DeterministicELBO()) for _ in range(2))
@@ -62,7 +60,6 @@ OPTIMISERS = {
 }
 
 
-@pytest.mark.fast_rows("numpyro")
 @pytest.mark.parametrize(("svi", "first", "second"), OPTIMISERS.values(), ids=OPTIMISERS)
 def test_optimisers_in_either_place(svi, first, second):
     x, y = models.data()
@@ -97,7 +94,6 @@ def test_losses_of_sites_sum_to_the_loss():
     assert sum(apart.values()) == pytest.approx(float(total), rel=1e-6)
 
 
-@pytest.mark.slow
 def test_vmap_over_seeds_and_over_an_ensemble():
     """Parameters of several guides at once, with a step each."""
     x, y = models.data()

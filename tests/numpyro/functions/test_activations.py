@@ -14,7 +14,6 @@ from moment_calculus.values.deferred import Deferred, unscaled
 from numpyro_moments import Moments, UnsupportedMoments, propagate
 from tests.cases import ACTIVATIONS
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import slow
 from tests.numpyro.functions.chains import INTEGRATED, JUMPING, SPELLINGS
 from tests.numpyro.functions.elementwise import MEAN, SCALE, VARIANCE, grid, grids, noisy, traced
 
@@ -32,7 +31,7 @@ def is_closed(value) -> bool:
 FEW = ["window", "sigmoid by exp", "huber", "threshold array"]
 
 
-@pytest.mark.parametrize("names", [FEW, slow([*SPELLINGS, *INTEGRATED])], ids=["few", "all"])
+@pytest.mark.parametrize("names", [FEW, [*SPELLINGS, *INTEGRATED]], ids=["few", "all"])
 def test_other_spellings_and_chains(names):
     """By one program; where a function does not jump, a fifth of the grid errs by 1e-8."""
     smooth = {name: {**SPELLINGS, **INTEGRATED}[name] for name in names}
@@ -50,14 +49,12 @@ def test_other_spellings_and_chains(names):
             assert_allclose(moments[name], exact, tolerance, tolerance, err_msg=name)
 
 
-@pytest.mark.slow_rows("float32-*")
 @pytest.mark.parametrize("function", [*(case.jax for case in ROWS.values()), *SPELLINGS.values()])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_functions_with_a_closed_form_are_recognised(function, dtype):
     assert is_closed(traced(function, dtype)) == (function is not ROWS["chain"].jax)
 
 
-@pytest.mark.slow_rows("unrolled")
 @pytest.mark.parametrize("name", INTEGRATED)
 def test_what_has_no_closed_form_is_integrated(name):
     assert not is_closed(traced(INTEGRATED[name], np.float64))
@@ -195,7 +192,6 @@ EXTREMES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_extreme_arguments_have_finite_moments_and_gradients(dtype):
     ratio, scale = np.meshgrid([-1e4, -30, -1, 0, 2, 30, 1e4], 10.0 ** np.arange(-6, 4))

@@ -51,7 +51,6 @@ SAME = {
 }
 
 
-@pytest.mark.slow_rows("jit-full", "inlined jit-full")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize(("called", "plain"), SAME.values(), ids=SAME)
 def test_call_has_the_moments_of_what_it_calls(called, plain, covariance):

@@ -48,7 +48,6 @@ def test_operation_names_the_functions_around_it():
     assert refused(layers).operation == "digamma in unsupported in remat2 in layers"
 
 
-@pytest.mark.slow
 def test_line_of_a_function_of_jax_is_where_it_is_called():
     """jnp.linalg.slogdet is a jit of JAX: its own equations have no line of the user."""
 
@@ -59,7 +58,6 @@ def test_line_of_a_function_of_jax_is_where_it_is_called():
     assert where.startswith(f"{__file__}:{line_with(model, '# here')}")
 
 
-@pytest.mark.slow
 def test_second_call_of_one_function_has_its_own_line():
     def model(x):
         first = jax.nn.softplus(jnp.ones(3))
@@ -99,7 +97,6 @@ def test_cells_of_notebooks_have_lines(file):
     assert refused(names["model"]).location.startswith(f"{file}:3")
 
 
-@pytest.mark.slow
 def test_networks_of_flax_are_skipped_and_named():
     linen = pytest.importorskip("flax.linen")
 

@@ -36,7 +36,6 @@ def test_diagonal_is_the_default_and_compiled_moments_are_the_same():
     np.testing.assert_allclose(compiled.variance, result.variance, rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_vmap_over_moments():
     noisy = moments()
     rows = by_numpy(jax.vmap(lambda row: propagate(network, row, covariance="full")))(noisy)

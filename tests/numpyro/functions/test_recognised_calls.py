@@ -91,7 +91,6 @@ def test_a_scale_by_hand_is_positive():
     assert_allclose(choice, grid(lambda h: jnp.log(chosen(h)))[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_functions_of_shifted_inputs_share_their_variable():
     """Certain arrays between the layers do not hide that h is the variable."""
 

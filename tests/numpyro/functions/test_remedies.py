@@ -95,7 +95,6 @@ def refused(model, **options):
     return raised.value
 
 
-@pytest.mark.fast_rows("*-full", "location and scale-diagonal")
 @pytest.mark.parametrize(("name", "covariance"), CASES)
 def test_drawing_the_sites_is_offered_and_the_line_is_the_users(name, covariance):
     model, cause = DRAWN[name]

@@ -121,7 +121,6 @@ def part_of_the_data(x):
         numpyro.sample("local", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
 
 
-@pytest.mark.fast_rows("regression-data0")
 @pytest.mark.parametrize(("model", "data"), [(regression, (X, Y)), (part_of_the_data, (X,))])
 def test_a_second_start_from_the_same_key_is_the_first(model, data):
     guide = DVIGuide(model, init_loc_fn=init_to_sample)
@@ -154,7 +153,6 @@ def test_a_pickled_guide_knows_its_sites_but_no_data():
         start(restored, X, Y)
 
 
-@pytest.mark.slow
 def test_quantiles_rise_where_the_transform_falls():
     def model():
         numpyro.sample("below", dist.TruncatedNormal(high=jnp.array([-1.0, 1.0])).to_event(1))
@@ -167,7 +165,6 @@ def test_quantiles_rise_where_the_transform_falls():
         assert (jnp.diff(values, axis=0) > 0).all()
 
 
-@pytest.mark.slow
 def test_guides_of_parts_combine():
     def two(x):
         a = numpyro.sample("a", dist.Normal(0.0, 1.0))
@@ -179,7 +176,6 @@ def test_guides_of_parts_combine():
     assert start(guide, X).keys() == {"a_auto_loc", "a_auto_scale", "b_auto_loc"}
 
 
-@pytest.mark.slow
 def test_create_plates_follows_the_size_of_the_subsample():
     def model(size):
         with plate(size):
@@ -269,7 +265,6 @@ def test_kernels_of_convolutions_spread_by_their_fans_in_any_layout(kernel):
     )  # a plate of matrices
 
 
-@pytest.mark.slow
 def test_a_fresh_guide_predicts_with_trained_parameters():
     def model(x, y=None):
         weight = numpyro.sample("weight", dist.Normal(jnp.zeros(2), 1.0).to_event(1))

@@ -76,7 +76,6 @@ def pair(request):
     return model, guide, host, made_up(shapes)
 
 
-@pytest.mark.fast_rows("scaled_and_masked", "nested_plates")
 def test_parameters_have_the_shapes_of_the_latent_sites(pair):
     model, _, _, params = pair
     assert {name: value.shape for name, value in params.items()} == {
@@ -86,7 +85,6 @@ def test_parameters_have_the_shapes_of_the_latent_sites(pair):
     }
 
 
-@pytest.mark.fast_rows("scaled_and_masked", "flax_nnx", "equinox")
 def test_sites_and_summaries_are_those_of_autonormal(pair):
     model, guide, host, params = pair
 
@@ -104,7 +102,6 @@ def test_sites_and_summaries_are_those_of_autonormal(pair):
     assert_same(ours, theirs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pair", ["subsampled"], indirect=True)
 def test_host_objectives_and_predictive_see_the_same_as_with_autonormal(pair):
     model, guide, host, params = pair
@@ -112,7 +109,6 @@ def test_host_objectives_and_predictive_see_the_same_as_with_autonormal(pair):
     assert_same(*both(params))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pair", ["supports", "subsampled"], indirect=True)
 def test_draws_and_distributions_of_the_posterior_agree(pair):
     model, guide, _, params = pair

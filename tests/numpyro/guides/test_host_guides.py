@@ -29,8 +29,6 @@ from tests.checks.jaxprs import by_numpy
 from tests.numpyro import models
 from tests.oracles.numpyro_samples import perturbed
 
-pytestmark = pytest.mark.slow
-
 KEY, SCALE = jax.random.key(0), 0.2
 X, Y = (jnp.asarray(array) for array in models.data())
 DRAWS = 1500

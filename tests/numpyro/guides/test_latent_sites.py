@@ -102,7 +102,6 @@ def test_array_parameters_of_a_transform_move_with_the_value():
     close(column(jnp.zeros((3, 1))), 1 + shift[:, None])
 
 
-@pytest.mark.slow
 def test_multivariate_normals_of_a_batch():
     means = MEAN + np.arange(2.0)[:, None]
     for fn in (
@@ -156,7 +155,6 @@ def test_other_posteriors_are_refused_with_remedy():
 # Terms
 
 
-@pytest.mark.fast_rows("Laplace", "Normal")
 @pytest.mark.parametrize(
     "prior",
     [dist.Normal(0.3, 2.0), dist.Laplace(0.0, 1.5), dist.StudentT(4.0, 0.5, 1.0)],

@@ -95,7 +95,6 @@ def predicted(model, guide, params):
     return evaluated(moments, params)
 
 
-@pytest.mark.fast_rows("equinox")
 @pytest.mark.parametrize("name", TRAININGS)
 def test_training(name):
     model, options = TRAININGS[name]
@@ -116,7 +115,6 @@ def test_training(name):
     assert all(0 < value < 1 and abs(value - P) > 1e-4 for value in learnt)
 
 
-@pytest.mark.slow_rows("gaussian")
 @pytest.mark.parametrize("noise", ["bernoulli", "gaussian", "dropconnect"])
 def test_draws_and_quantiles_have_the_moments_of_the_posterior(noise):
     """One mask over the inputs for each draw, shared by the outputs."""
@@ -144,7 +142,6 @@ def test_other_sites():
             assert ((spread > 1e-6) == (others == "mean_field")).all()
 
 
-@pytest.mark.slow
 def test_predictive_of_the_host():
     """Each row has the right marginal: mean and variance over draws are the predicted ones."""
     guide, params = started(flax_network)
@@ -156,7 +153,6 @@ def test_predictive_of_the_host():
     np.testing.assert_allclose(draws.var(0), variance, rtol=0.2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("host", [Trace_ELBO, TraceMeanField_ELBO])
 def test_elbos_by_densities_refuse_it(host):
     guide, params = started()
@@ -165,7 +161,6 @@ def test_elbos_by_densities_refuse_it(host):
     assert "DeterministicELBO" in raised.value.remedy
 
 
-@pytest.mark.slow
 def test_sites_may_be_drawn():
     """A drawn mask is that of all rows: the ELBO is the same in expectation."""
     guide, params = started(flax_network)
@@ -187,7 +182,6 @@ def test_relaxed_masks_are_differentiable():
     assert {name for name, slope in slopes.items() if jnp.any(slope)} == {"w_auto_loc", "w_auto_p"}
 
 
-@pytest.mark.slow
 def test_it_is_no_prior_of_new_data():
     options = {"steps": 1, "progress_bar": False, "by_draws": False}
     earlier = fit(by_hand, MCDropoutGuide(), X, Y, **options)
@@ -205,7 +199,6 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.slow
 def test_spellings_of_a_linear_map():
     def model(x, y=None):
         for name, spelled in SPELLINGS.items():

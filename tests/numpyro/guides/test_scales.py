@@ -16,7 +16,6 @@ def test_values_are_relatively_accurate_in_single_precision():
     assert np.abs(np.asarray(softplus(x)) / exact - 1).max() < 3e-7
 
 
-@pytest.mark.fast_rows("True")
 @pytest.mark.parametrize("double", [False, True])
 def test_transform_and_slopes_agree_with_those_of_numpyro(double):
     theirs, ours = biject_to(constraints.softplus_positive), biject_to(scale_positive)

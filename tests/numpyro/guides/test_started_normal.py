@@ -11,7 +11,6 @@ from moment_guides.numpyro.scales import MAX_SHARED_DRAWS, FastNormal, full_like
 KEY = jax.random.key(3)
 
 
-@pytest.mark.fast_rows("False-shape0-*")
 @pytest.mark.parametrize(
     ("shape", "sample_shape"), [((), (4,)), ((2, 5), ()), ((MAX_SHARED_DRAWS + 1,), (4,))]
 )
@@ -27,7 +26,6 @@ def test_draws_are_those_of_numpyro(shape, sample_shape, double):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
-@pytest.mark.fast_rows("jit", "<lambda>0")
 @pytest.mark.parametrize("of", [lambda f: f, jax.grad, jax.jit, lambda f: jax.jit(jax.grad(f))])
 def test_functions_of_draws_are_those_of_numpyro(of):
     def result(kind):

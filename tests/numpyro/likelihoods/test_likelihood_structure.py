@@ -128,7 +128,6 @@ def test_two_independent_gaussians_are_not_taken_as_one():
         close(*compiled(both), rtol=2e-5)
 
 
-@pytest.mark.slow
 def test_three_dependent_gaussians_are_refused_with_remedy():
     values = [latent(name) for name in "ab"]
 

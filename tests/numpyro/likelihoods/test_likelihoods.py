@@ -9,7 +9,6 @@ import pytest
 
 from numpyro_moments.likelihoods.expected import evaluate, predictive
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import slow
 from tests.numpyro.likelihoods.cases import (
     CASES,
     MEAN,
@@ -92,7 +91,7 @@ FEW = [
 
 @pytest.mark.parametrize(
     ("names", "differentiated"),
-    [(FEW, ["StudentT, both", "Beta"]), slow([*CASES], DIFFERENTIATED)],
+    [(FEW, ["StudentT, both", "Beta"]), ([*CASES], DIFFERENTIATED)],
     ids=["few", "all"],
 )
 def test_expected_log_densities_and_their_gradients(names, differentiated):
@@ -108,7 +107,7 @@ PREDICTED = [
 ]
 
 
-@pytest.mark.parametrize("names", [PREDICTED[:2], slow(PREDICTED)], ids=["few", "all"])
+@pytest.mark.parametrize("names", [PREDICTED[:2], PREDICTED], ids=["few", "all"])
 def test_predictive_moments_and_densities(names):
     def both(name, mean, variance):
         make, value = CASES[name]
@@ -140,7 +139,6 @@ def test_single_precision_stays_close_to_double():
             close(found, exact, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_a_batch_by_vmap():
     make, value = CASES["Poisson, exp"]
     means = MEAN + np.arange(2.0)[:, None]

@@ -37,7 +37,6 @@ def vector(covariance=COVARIANCE, propagation=None):
     )
 
 
-@pytest.mark.fast_rows("True")
 @pytest.mark.parametrize("low_rank", [False, True])
 def test_multivariate_normal(low_rank):
     factor, diagonal = ROOT[:, :2], np.array([0.3, 0.2, 0.5])
@@ -86,7 +85,6 @@ def test_a_multinomial_is_a_sum_of_categorical_terms():
     close(together, 2 * each[0] + each[1] + np.log(3))
 
 
-@pytest.mark.slow
 def test_sampled_logits_take_their_key_from_the_seed_handler():
     sampled = Propagation(categorical="sample", categorical_draws=20_000)
     fn = distribution(lambda f: dist.CategoricalLogits(f), vector(0.2 * COVARIANCE, sampled))

@@ -76,7 +76,6 @@ def test_every_site_that_is_not_latent():
         close(found["second"].epistemic_variance, 4 * found["first"].epistemic_variance)
 
 
-@pytest.mark.slow
 def test_sites_of_local_latents_and_of_new_plates():
     """A subsampled plate is predicted in the size that the model asks for."""
 
@@ -93,7 +92,6 @@ def test_sites_of_local_latents_and_of_new_plates():
     assert predict(model, guide, params, X)["obs"].mean.shape == (len(X),)
 
 
-@pytest.mark.slow
 def test_constants_of_numpy_as_cut_points_under_jit():
     def ordinal(x, y=None):
         fn = dist.OrderedLogistic(x @ weights(), np.array([-0.5, 0.6]))
@@ -116,7 +114,6 @@ def student(x, y=None):
         numpyro.sample("obs", dist.MultivariateStudentT(4.0, shift, jnp.eye(3)), obs=y)
 
 
-@pytest.mark.slow
 def test_no_predictive_moments_names_the_candidates():
     guide, params = prepared(student, X, X)
     candidates = r"'obs'.*MultivariateStudentT.*Normal, .*Categorical"

@@ -68,7 +68,6 @@ def answers(attributes, predicted, *arrays):
     return SimpleNamespace(**values, credible_interval={uncertainty.MASS: interval}.get)
 
 
-@pytest.mark.fast_rows("LogNormal, scale")
 @pytest.mark.parametrize("name", ["LogNormal, scale", "truncated Normal"])
 def test_continuous_distributions(name):
     def program(*moments):
@@ -84,7 +83,6 @@ def test_continuous_distributions(name):
     check_draws(draws, quantiles)
 
 
-@pytest.mark.slow
 def test_counts():
     name, counts = "Poisson, exp", np.arange(81)
 
@@ -102,13 +100,11 @@ def test_counts():
     check_frequencies(draws, probabilities[:6])
 
 
-@pytest.mark.slow
 def test_uncertainty_against_quadrature():
     found = answers(UNCERTAINTY, lambda *moments: of_case("StudentT", *moments), *MOMENTS)
     uncertainty.check_uncertainty("StudentT", found)
 
 
-@pytest.mark.slow
 def test_single_precision():
     with jax.enable_x64(False):
         moments = (np.float32(part) for part in MOMENTS)
@@ -145,7 +141,6 @@ def test_a_gaussian_prediction_has_the_shape_of_the_site_and_closed_forms():
     assert repr(Prediction("y", fn)) == "Prediction('y', shape=(2, 3))"
 
 
-@pytest.mark.slow
 def test_parameters_of_certain_distributions_may_be_numbers():
     def program():
         counts = Prediction("y", dist.Poisson(3.0).expand([2]))
@@ -198,7 +193,6 @@ def test_draws_and_probabilities_of_classes():
     check_frequencies(draws, expected.T)
 
 
-@pytest.mark.slow_rows("Gumbel*")
 @pytest.mark.parametrize(
     ("name", "question", "refusal"),
     [
@@ -222,7 +216,6 @@ def test_particles_of_random_parameters_or_of_none_are_refused():
             SampledPrediction("y", fn)
 
 
-@pytest.mark.slow
 def test_observations_of_three_random_parameters_are_drawn():
     student = lambda a, b, c: dist.StudentT(6 + jnp.exp(a), b, jnp.exp(0.5 * c))  # noqa: E731
 

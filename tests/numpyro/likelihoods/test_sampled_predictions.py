@@ -21,7 +21,6 @@ def of_particles(name, locations):
     return SampledPrediction("y", uncertainty.CASES[name].host(dist, jnp, jnp.asarray(locations)))
 
 
-@pytest.mark.slow
 def test_particles():
     values = 1.0, np.ones(3), np.ones((2, 3))
     attributes = "mean", "epistemic_variance", "aleatoric_variance", *UNCERTAINTY

@@ -14,7 +14,6 @@ from numpyro_moments.likelihoods.structure import stripped
 from pyro_moments.likelihoods.expected import tempered_jointly as jointly_in_torch
 from tests.cases.hosts.tempered import DEVIATIONS, MEANS, data
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import slow
 from tests.numpyro.likelihoods.cases import (
     CASES,
     MEAN,
@@ -56,7 +55,7 @@ def oracle(name, mean, variance):
 
 @pytest.mark.parametrize(
     ("names", "differentiated"),
-    [(NAMES[1::3], ["Beta"]), slow(NAMES, ["Poisson, softplus", "Beta"])],
+    [(NAMES[1::3], ["Beta"]), (NAMES, ["Poisson, softplus", "Beta"])],
     ids=["few", "all"],
 )
 def test_means_of_powers_and_their_gradients(names, differentiated):
@@ -82,7 +81,6 @@ def sites_of(row, moments):
 POWERS = (0.0, 1e-6, 0.5)
 
 
-@pytest.mark.slow
 def test_data_of_several_observations_agree_with_the_pyro_front_end():
     rows = data(dist, jnp.asarray)
 
@@ -98,7 +96,6 @@ def test_data_of_several_observations_agree_with_the_pyro_front_end():
         close(found, expected, rtol=1e-10, atol=1e-12, message=name)
 
 
-@pytest.mark.slow
 def test_certain_sites_have_the_hosts_density():
     fn, value = dist.Gamma(jnp.array([1.0, 2.0]), 3.0), jnp.array([0.4, 0.2])
     for alpha in (0.0, 0.3, 1.0):
@@ -130,7 +127,6 @@ def test_masks_exclude_what_is_missing():
     assert jnp.isfinite(gradient).all()
 
 
-@pytest.mark.slow
 def test_observations_outside_the_support_have_no_density():
     fn = distribution(lambda f: dist.Poisson(jnp.exp(f), validate_args=True), latent())
     with pytest.warns(UserWarning, match="support"):
@@ -152,7 +148,6 @@ def test_low_rank_vectors_are_those_of_their_covariance():
     close(*both(MEAN, factor))
 
 
-@pytest.mark.fast_rows("Poisson, exp")
 @pytest.mark.parametrize("name", ["Normal, nonlinear", "Poisson, exp"])
 def test_small_powers_without_double_precision(name):
     make, value = CASES[name]

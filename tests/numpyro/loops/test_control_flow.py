@@ -35,7 +35,6 @@ def loops_in(program, *shapes):
     return any(equation.primitive.name == "scan" for equation in equations)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "covariance"),
     [(relu_layer, "full"), (relu_layer, "diagonal"), (residual_layer, "diagonal")],
@@ -70,7 +69,6 @@ def test_layers_with_stacked_weights_stay_a_loop():
     assert not loops_in(mean(plain), weights.mean)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 def test_scanned_layers_of_flax_equal_the_python_loop():
     linen = pytest.importorskip("flax.linen")
@@ -106,7 +104,6 @@ def test_reversed_loop_begins_with_the_last_element():
     same(backwards, propagate_traced(lambda w: lax.scan(step, jnp.asarray(X), w)[0], flipped))
 
 
-@pytest.mark.slow
 def test_results_are_stacked_in_the_order_of_the_elements():
     noise = uncertain(STEPS)
     run = lambda e: lax.scan(lambda x, e: (x + e, x), jnp.zeros(()), e, reverse=True)[1]  # noqa: E731
@@ -123,7 +120,6 @@ def test_walk_with_a_random_scale_equals_the_python_loop(covariance):
     )
 
 
-@pytest.mark.slow
 def test_empty_loop_and_certain_results():
     noise = uncertain(STEPS)
     nothing = lambda e: lax.scan(lambda x, _: (x + e[0], x), e[1], length=0)  # noqa: E731
@@ -135,7 +131,6 @@ def test_empty_loop_and_certain_results():
     assert (int(count.mean), counts.mean.tolist()) == (STEPS, list(range(STEPS)))
 
 
-@pytest.mark.slow
 def test_derivatives_of_a_loop_equal_those_of_the_python_loop():
     looped, plain = layers(lambda: jnp.asarray(X), residual_layer)
     weights = uncertain(3, WIDTH, WIDTH)
@@ -152,7 +147,6 @@ def test_derivatives_of_a_loop_equal_those_of_the_python_loop():
         np.testing.assert_allclose(left, right, atol=1e-10, rtol=1e-8)
 
 
-@pytest.mark.slow
 def test_no_tracer_leaves_a_loop():
     looped, _ = layers(lambda: jnp.asarray(X), relu_layer)
     weights = uncertain(STEPS, WIDTH, WIDTH)

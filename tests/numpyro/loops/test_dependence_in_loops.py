@@ -40,7 +40,6 @@ def test_long_loop_of_shared_randomness_is_refused():
     assert "own slice" in raised.value.remedy
 
 
-@pytest.mark.slow
 def test_long_walk_is_a_loop_whose_results_depend_on_each_other():
     noise = uncertain(300)
     total = lambda e: lax.scan(lambda x, e: (x + e, x + e), jnp.zeros(()), e)  # noqa: E731
@@ -51,7 +50,6 @@ def test_long_walk_is_a_loop_whose_results_depend_on_each_other():
         propagate(lambda e: total(e)[1] * e, noise)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 def test_two_carried_values_that_depend_on_each_other():
     """Both depend on the same weights: steps are taken one by one, and their sum is exact."""
@@ -74,7 +72,6 @@ def test_loop_over_positions_of_one_site():
     )
 
 
-@pytest.mark.slow
 def test_mapped_function_with_a_random_constant():
     """The results share the constant, and are known to."""
     slope = Moments(jnp.asarray(0.5), variance=jnp.asarray(0.2))
@@ -82,7 +79,6 @@ def test_mapped_function_with_a_random_constant():
     np.testing.assert_allclose(propagate(total, slope, covariance="full").variance, 6**2 * 0.2)
 
 
-@pytest.mark.slow
 def test_warnings_point_to_the_line_inside_the_loop():
     coefficient = Moments(jnp.asarray(0.5), variance=jnp.asarray(0.2))
     run = lambda a, e: lax.scan(lambda x, e: (a * x + e, None), jnp.ones(()), e)[0]  # noqa: E731

@@ -13,10 +13,7 @@ from numpyro_moments import Moments
 from tests.checks.jaxprs import by_numpy
 from tests.numpyro.one_program import propagate_traced
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::moment_calculus.errors.DependenceWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::moment_calculus.errors.DependenceWarning")
 X = np.random.default_rng(0).normal(size=(3, 2, 2))
 
 

@@ -17,7 +17,6 @@ from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_moments import SVI, DeterministicELBO, DVIGuide
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import with_slow
 
 STEPS, GAIN, NOISE = 4, 0.8, 0.5
 Y = np.random.default_rng(2).normal(size=STEPS).cumsum()
@@ -97,7 +96,6 @@ def initialised(guide):
     return guide
 
 
-@pytest.mark.fast_rows("shift-full", "loop-diagonal")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_every_spelling_equals_the_closed_form(name, covariance):
@@ -172,9 +170,8 @@ def sampled(model):
     return svi.guide, params, draws.mean(), draws.std() / DRAWS**0.5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
-@pytest.mark.parametrize("model", with_slow(MODELS, second_order, random_drift, vector_states))
+@pytest.mark.parametrize("model", MODELS)
 def test_chains_against_samples(model, covariance):
     guide, params, mean, error = sampled(model)
     with warnings.catch_warnings():
@@ -183,14 +180,12 @@ def test_chains_against_samples(model, covariance):
     assert abs(found - mean) < 4 * error
 
 
-@pytest.mark.slow
 def test_a_guide_of_the_host_equals_the_closed_form():
     guide = initialised(AutoNormal(scanned))
     found = by_numpy(negative_elbo(scanned, guide))({"z_auto_loc": LOC, "z_auto_scale": SCALE}, Y)
     np.testing.assert_allclose(found, closed_form(LOC, SCALE, Y), rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_a_long_chain_compiles_to_few_operations():
     long = np.zeros(100)
     guide = DVIGuide(scanned)

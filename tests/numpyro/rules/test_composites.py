@@ -16,7 +16,6 @@ from numpy.testing import assert_allclose
 from moment_calculus.errors import CovarianceDroppedWarning, UnsupportedMoments
 from numpyro_moments import Moments, propagate
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import slow
 from tests.numpyro.one_program import evaluated, propagate_traced
 from tests.numpyro.rules.composite_checks import (
     COVARIANCE,
@@ -58,7 +57,7 @@ FEW = [
 @pytest.mark.filterwarnings("ignore::moment_calculus.errors.CovarianceDroppedWarning")
 @pytest.mark.parametrize(
     ("names", "covariance"),
-    [(FEW, "diagonal"), slow([*ROWS], "diagonal"), slow([*ROWS], "full")],
+    [(FEW, "diagonal"), ([*ROWS], "diagonal"), ([*ROWS], "full")],
     ids=["few-diagonal", "diagonal", "full"],
 )
 def test_spellings_equal_the_pyro_front_end(names, covariance):
@@ -71,7 +70,6 @@ def test_spellings_equal_the_pyro_front_end(names, covariance):
         agree(moments, ROWS[name][1], covariance, name)
 
 
-@pytest.mark.slow_rows("*-diagonal")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_miss_is_refused(name, covariance):
@@ -132,7 +130,6 @@ def test_groups_drop_the_covariance_as_on_the_pyro_side():
         in_jax(ROWS["group norm: by hand"][0], "full", propagate_traced)
 
 
-@pytest.mark.fast_rows("diagonal")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_variance_of_a_sample_has_another_scale(covariance):
     """n − 1 in place of n: another scale, and another share of ε."""

@@ -10,7 +10,6 @@ from jax import lax
 
 from numpyro_moments import Moments, propagate
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import crossed_with_slow
 from tests.numpyro.one_program import evaluated, propagate_traced
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -60,8 +59,8 @@ COLUMNS = {
 }
 
 
-@pytest.mark.fast_rows("columns-*", "vmap_of_layers-diagonal", "einsum-diagonal")
-@pytest.mark.parametrize(("name", "mode"), crossed_with_slow(COLUMNS, MODES, ("columns", "full")))
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", COLUMNS)
 def test_networks_of_columns(name, mode):
     """Whichever axis the features are on, several layers have the moments of rows."""
     layers = [weight(5, 4, seed=1), weight(4, 5, seed=2), weight(2, 4, seed=3)]
@@ -104,7 +103,6 @@ def test_ensembles(name, mode):
             np.testing.assert_allclose(result.covariance[i], alone.covariance, **EXACT)
 
 
-@pytest.mark.slow
 def test_heads_of_one_random_input():
     """A batch of maps of one input keeps the covariance in each head."""
     heads, given = array(2, 3, 4), Moments(array(3, 4), covariance=_covariance(3, 4))

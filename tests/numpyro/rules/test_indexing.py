@@ -9,7 +9,6 @@ import pytest
 from jax import lax
 
 from numpyro_moments import CovarianceDroppedWarning, Moments, UnsupportedMoments, propagate
-from tests.checks.marks import slow
 from tests.numpyro.one_program import evaluated, propagate_traced
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -96,7 +95,7 @@ def check(result: Moments, given: Moments, places: np.ndarray, name: str = "") -
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("names", "mode"),
-    [([*KEPT][::4], "full"), slow([*KEPT], "full"), slow([*KEPT], "diagonal")],
+    [([*KEPT][::4], "full"), ([*KEPT], "full"), ([*KEPT], "diagonal")],
     ids=["few-full", "full", "diagonal"],
 )
 def test_moments_move_as_the_array_does(names, mode):
@@ -124,7 +123,6 @@ def test_indices_that_are_known_at_run_time_only():
         check(result, given, np.asarray(expected), name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", DROPPED)
 def test_a_warning_where_features_and_batch_mix(name):
     given = moments()

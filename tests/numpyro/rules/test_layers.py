@@ -47,7 +47,6 @@ ATTENTION = {
 }
 
 
-@pytest.mark.fast_rows("jax.nn")
 @pytest.mark.parametrize("name", ATTENTION)
 def test_self_attention_is_refused(name):
     """Its scores are sums of products of dependent values."""

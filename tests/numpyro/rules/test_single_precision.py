@@ -20,7 +20,6 @@ SCALES = np.array([1e-3, 0.02, 0.3, 0.9, 1.1, 4.0])[:, None]
 OF_MOMENTS, OF_DERIVATIVES = 2e-6, 1e-5
 
 
-@pytest.mark.slow_rows("gelu_tanh")
 @pytest.mark.parametrize("name", ["elu", "gelu_tanh"])
 def test_moments_and_derivatives(name):
     function = activation(name)

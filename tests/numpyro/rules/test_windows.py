@@ -10,7 +10,6 @@ from jax import lax
 
 from numpyro_moments import Moments, UnsupportedMoments, propagate
 from tests.checks.jaxprs import by_numpy
-from tests.checks.marks import slow
 from tests.numpyro.rules.linear_maps import (
     agree,
     bilinear_moments,
@@ -59,7 +58,7 @@ def convolution(name):
 FIRST = ["1-D", "groups of features"]
 
 
-@pytest.mark.parametrize("names", [FIRST, slow([*CONVOLUTIONS])], ids=["first", "all"])
+@pytest.mark.parametrize("names", [FIRST, [*CONVOLUTIONS]], ids=["first", "all"])
 def test_convolutions_of_random_inputs_with_random_weights_are_exact(names):
     rows = {}
     for name in names:
@@ -134,7 +133,7 @@ POOLS = {
 }
 
 
-@pytest.mark.parametrize("names", [["2×2"], slow([*POOLS])], ids=["first", "all"])
+@pytest.mark.parametrize("names", [["2×2"], [*POOLS]], ids=["first", "all"])
 def test_pools_know_that_positions_share_weights(names):
     x, weight = normal(2, 5, 5, 1), (normal(2, 2, 1, 2), spread(2, 2, 1, 2))
     layer = lambda w, b: channels_last(x, w) + b.reshape(1, 1, 1, 2)  # noqa: E731
@@ -147,7 +146,6 @@ def test_pools_know_that_positions_share_weights(names):
     )
 
 
-@pytest.mark.slow_rows("min")
 @pytest.mark.parametrize("name", ["add", "max", "min"])
 def test_reduction_may_begin_with_another_number(name):
     reduce = getattr(lax, name)

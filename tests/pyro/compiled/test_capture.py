@@ -13,7 +13,6 @@ from torch import nn
 
 from pyro_moments import DeterministicELBO, DVIGuide
 from pyro_moments.compiled.compilers import inductor, replay
-from tests.checks.marks import slow
 from tests.pyro import models
 from tests.pyro.compiled.compiling import assert_same, make, programs
 from tests.pyro.models import subsampled
@@ -25,7 +24,6 @@ X, Y = models.data()
 pytestmark = pytest.mark.filterwarnings("error::moment_calculus.errors.CaptureWarning")
 
 
-@pytest.mark.slow
 def test_new_signatures_are_captured():
     model, guide = models.sequential(), DVIGuide()
     elbo, eager = make(), DeterministicELBO()
@@ -65,7 +63,7 @@ SAMPLED = {"sample_sites": ["precision"], "num_particles": 2}
     [
         (few, {}, replay),
         (models.with_precision, SAMPLED, replay),
-        slow(models.with_precision, SAMPLED, inductor),
+        (models.with_precision, SAMPLED, inductor),
     ],
 )
 def test_subsamples_and_sampled_sites_are_drawn_anew(model, options, backend):
@@ -222,7 +220,6 @@ def sites_of(elbo, handler, *program):
     return dict(capture.trace.nodes)
 
 
-@pytest.mark.fast_rows("scales")
 @pytest.mark.parametrize("hidden", [None, "locs", "scales"])
 def test_handlers_see_the_parameters_of_the_eager_program(hidden):
     model, guide = models.sequential(), DVIGuide()

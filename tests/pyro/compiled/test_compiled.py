@@ -13,7 +13,6 @@ from torch import nn
 from moment_calculus.errors import UnsupportedMoments
 from pyro_moments import SVI, DeterministicELBO, DVIGuide
 from pyro_moments.compiled.compilers import inductor
-from tests.checks.marks import slow
 from tests.pyro import models
 from tests.pyro.compiled.compiling import assert_same, gradients, make, programs
 from tests.pyro.models import subsampled
@@ -62,16 +61,14 @@ PROGRAMS = {
 CASES = [(kind, "diagonal") for kind in PROGRAMS if kind != "repeated"]
 CASES += [("mlp", "full"), ("heteroscedastic", "full"), ("function", "full")]
 CASES += [("heteroscedastic", "backward"), ("classifier", "backward"), ("residual", "backward")]
-CASES += [slow("repeated", "backward")]
+CASES += [("repeated", "backward")]
 
 
-@pytest.mark.fast_rows("function-full", "hierarchy-diagonal", "subsampled-diagonal")
-@pytest.mark.parametrize(("kind", "covariance"), [*CASES, slow("residual", "full")])
+@pytest.mark.parametrize(("kind", "covariance"), [*CASES, ("residual", "full")])
 def test_equals_the_eager_program(kind, covariance, double_precision):
     _assert_equals_the_eager_program(kind, covariance)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "covariance"), [("function", "full"), ("classifier", "diagonal")])
 def test_equals_the_eager_program_in_single_precision(kind, covariance):
     _assert_equals_the_eager_program(kind, covariance)
@@ -103,7 +100,6 @@ def neuron(x, y):
         pyro.sample("obs", dist.Normal(b * torch.relu(x @ w), 0.3), obs=y)
 
 
-@pytest.mark.slow
 def test_inductor_equals_the_eager_program():
     guide, elbo, eager = DVIGuide(init_scale=0.2), make(inductor), DeterministicELBO()
     assert_same(elbo, eager, neuron, guide, X, Y)
@@ -111,7 +107,6 @@ def test_inductor_equals_the_eager_program():
     assert_same(elbo, eager, neuron, guide, X, Y)
 
 
-@pytest.mark.slow
 def test_svi_trains_as_the_eager_program_does():
     losses = []
     for elbo in (make(), DeterministicELBO()):
@@ -233,7 +228,6 @@ def test_data_that_are_not_finite_are_named():
         elbo.loss_and_grads(subsampled, guide, X, torch.where(Y[3] == Y, torch.nan, Y))
 
 
-@pytest.mark.slow
 def test_autocast():
     """The casts that autocast makes are captured; what is captured is not cast again."""
     model, guide, front = models.sequential(), DVIGuide(), nn.Linear(3, 3)

@@ -82,7 +82,6 @@ def test_handlers_around_the_loss_fall_back():
         assert elbo.loss(subsampled, guide, X, Y) == pytest.approx(2 * plain, rel=1e-5)
 
 
-@pytest.mark.slow
 def test_numbers_that_change_at_every_call_fall_back():
     elbo, guide = make(), DVIGuide()
 

@@ -17,7 +17,6 @@ from tests.pyro import models
 from tests.pyro.compiled.compiling import make, programs
 
 
-@pytest.mark.slow  # a C++ compiler takes seconds
 def test_the_same_program_is_compiled_once(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     x = torch.linspace(-1.0, 1.0, 7)

@@ -127,7 +127,6 @@ def model_of(scale):
     return model
 
 
-@pytest.mark.fast_rows("attribute of a class", "contents of a set")
 @pytest.mark.parametrize("place", PLACES)
 def test_changes_are_seen(place, monkeypatch):
     scale, change = PLACES[place]

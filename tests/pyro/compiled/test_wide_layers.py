@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from pyro_moments import DeterministicELBO, DVIGuide
 from pyro_moments.compiled.compilers import inductor, replay
-from tests.checks.marks import slow
 from tests.pyro.compiled.compiling import assert_same, make
 
 ACTIVATIONS = [torch.relu, F.elu]  # with a closed form of their pairs, and without
@@ -30,9 +29,8 @@ def network(activation):
     return model
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("activation", "backend"), [*((f, replay) for f in ACTIVATIONS), slow(torch.relu, inductor)]
+    ("activation", "backend"), [*((f, replay) for f in ACTIVATIONS), (torch.relu, inductor)]
 )
 def test_as_in_eager_programs(activation, backend):
     graphs = []

@@ -38,7 +38,6 @@ def found(request):
     return printed_by("tests.pyro.devices", *mutants, *runs, *(MUTANTS[n].run for n in mutants))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS)
 def test_both_devices_agree(found, run):
     expected, result = found["runs"][run]
@@ -49,7 +48,6 @@ def test_both_devices_agree(found, run):
         np.testing.assert_allclose(result, expected, rtol=1e-10)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_tensor_on_the_cpu_is_noticed(found, name):
     mutant = MUTANTS[name]
@@ -59,7 +57,6 @@ def test_a_tensor_on_the_cpu_is_noticed(found, name):
     assert "on cpu, and another on lent:0" in result or ".numpy() is not supported" in result
 
 
-@pytest.mark.slow
 def test_golden_losses_and_chains_agree():
     faults = printed_by("tests.pyro.devices.golden")
     assert len(faults) > 150

@@ -22,7 +22,6 @@ def local_parameters():
     pyro.settings.set(module_local_params=before)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("local_parameters")
 def test_two_processes_equal_one(tmp_path):
     x, y = models.data()

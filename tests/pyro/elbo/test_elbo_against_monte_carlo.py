@@ -29,7 +29,6 @@ CASES = {
 }
 
 
-@pytest.mark.fast_rows("linear regression", "heteroscedastic")
 @pytest.mark.parametrize("name", CASES)
 def test_regression(name):
     make, covariance, share = CASES[name]

@@ -74,7 +74,6 @@ def test_pyros_own_elbo_sees_the_same_divergence():
     assert loss == pytest.approx(TraceMeanField_ELBO().loss(prior_only, guide), rel=1e-5)
 
 
-@pytest.mark.slow
 def test_nuts_samples_the_same_model_and_agrees():
     mcmc = MCMC(NUTS(regression), num_samples=150, warmup_steps=100, disable_progbar=True)
     mcmc.run(X, Y)

@@ -26,7 +26,6 @@ def model(request):
     return MODELS[request.param]()
 
 
-@pytest.mark.slow_rows("residual", "heteroscedastic", "plain function")
 def test_training_lowers_the_loss_without_noise(model):
     svi = SVI(model, DVIGuide(), DeterministicELBO())
     losses = [svi.step(X, Y) for _ in range(20)]

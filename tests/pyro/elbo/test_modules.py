@@ -76,9 +76,6 @@ CASES = {
 }
 
 
-@pytest.mark.fast_rows(
-    "layer norm, diagonal", "batch norm", "dropout", "identity", "attention of features"
-)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore:.*mixes the feature axis")
 def test_elbo_agrees_with_samples(name):

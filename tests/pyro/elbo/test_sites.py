@@ -108,7 +108,6 @@ def test_equals_trace_mean_field_where_that_is_exact():
     assert loss == pytest.approx(TraceMeanField_ELBO().loss(model, guide), rel=1e-5)
 
 
-@pytest.mark.slow
 def test_named_sites_are_sampled():
     model, guide = models.with_precision, DVIGuide(init_scale=0.3)
     elbo = DeterministicELBO(sample_sites=["precision"], num_particles=30)

@@ -121,7 +121,6 @@ def test_point_estimates_give_the_log_joint(make_guide):
     assert all(p.grad.any() for p in guide.parameters())
 
 
-@pytest.mark.slow
 def test_flows_are_refused_or_drawn_whole():
     guide = AutoIAFNormal(linear, hidden_dim=[8])
     with pytest.raises(UnsupportedMoments, match=r"AutoIAF.*(?s:.)*sample_sites=\['w', 'b'\]"):
@@ -134,7 +133,6 @@ def test_flows_are_refused_or_drawn_whole():
     assert abs(draws.mean() - expected) < 4 * (error**2 + draws.var() / 4) ** 0.5
 
 
-@pytest.mark.fast_rows("AutoDiagonalNormal")
 @pytest.mark.parametrize("name", ["AutoDiagonalNormal", "AutoNormalMessenger", "AutoStructured"])
 def test_mixed_sites_draw_only_what_is_named(name):
     guide = MEAN_FIELD[name](with_noise)

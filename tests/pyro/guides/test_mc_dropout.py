@@ -54,7 +54,6 @@ TRAININGS = [
 ]
 
 
-@pytest.mark.fast_rows("network-options0", "network-options2", "<lambda>-options4")
 @pytest.mark.parametrize(("model", "options"), TRAININGS)
 def test_training(model, options):
     model, guide = model(), MCDropoutGuide(p=P, **options)
@@ -106,7 +105,6 @@ def test_quantiles_are_those_of_the_marginals():
             assert (above > 1 - level - 0.02).all()
 
 
-@pytest.mark.slow
 def test_quantiles_of_other_sites():
     for others in ("point", "mean_field"):
         _, guide = trained(others=others)
@@ -114,7 +112,6 @@ def test_quantiles_of_other_sites():
         assert ((low < high) == (others == "mean_field")).all()
 
 
-@pytest.mark.slow
 def test_predictive_of_the_host():
     """Each row has the right marginal: mean and variance over draws are the predicted ones."""
     model, guide = trained()
@@ -133,7 +130,6 @@ def test_elbos_by_densities_refuse_it(host):
     assert "DeterministicELBO" in raised.value.remedy
 
 
-@pytest.mark.slow
 def test_sites_may_be_drawn():
     """A drawn mask is that of all rows: the ELBO is the same in expectation."""
     model, guide = trained()
@@ -166,7 +162,6 @@ def test_empirical_bayes_prior():
     assert term == pytest.approx(log_normal.item(), rel=1e-4)
 
 
-@pytest.mark.slow
 def test_fits_and_files(tmp_path):
     model, guide = network(), MCDropoutGuide(p=P)
     result = fit(model, guide, X, Y, method="lbfgs", steps=20)
@@ -182,7 +177,6 @@ def test_fits_and_files(tmp_path):
     torch.testing.assert_close(predict(model, restored, X)["obs"].mean, before)
 
 
-@pytest.mark.slow
 def test_compiled_objective():
     model, guide = by_hand, MCDropoutGuide(p=P, learn_p=True)
     DeterministicELBO().loss(model, guide, X, Y)

@@ -26,7 +26,6 @@ def at(guide, location, scale):
         getattr(guide.scales, f"{site.name}_unconstrained").fill_(unconstrained)
 
 
-@pytest.mark.fast_rows("*-s", "*-log1p")
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("prior", PRIORS)
 def test_positive_sites_as_scales(prior, function):

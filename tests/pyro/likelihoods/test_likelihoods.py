@@ -256,7 +256,6 @@ def test_the_sum_of_a_softmax_is_one():
     assert isinstance(unwrap(shares), Softmax)
 
 
-@pytest.mark.slow
 def test_a_multinomial_of_logits_from_two_plates():
     """Its constructor asks for the probabilities, of logits that it has normalised."""
 

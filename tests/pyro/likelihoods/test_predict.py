@@ -56,7 +56,6 @@ def test_every_observable_site_is_predicted():
     assert torch.allclose(second.epistemic_variance, 4 * first.epistemic_variance)
 
 
-@pytest.mark.slow
 def test_probabilities_of_classes_match_samples():
     classes = (Y > 0).long() + (Y > 1).long()
     model, guide = models.Classifier(), DVIGuide()

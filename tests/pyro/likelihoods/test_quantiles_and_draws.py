@@ -53,7 +53,6 @@ def below(fn, value):
     return fn.cdf(value)
 
 
-@pytest.mark.fast_rows("LogNormal", "Cauchy")
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_quantiles_cdf_and_draws_of_continuous_distributions(name):
     torch.manual_seed(0)
@@ -71,7 +70,6 @@ def test_quantiles_cdf_and_draws_of_continuous_distributions(name):
     check_distribution_function(found.cdf, found.quantile(0.3) + 0.1, draws)
 
 
-@pytest.mark.fast_rows("Bernoulli*", "Binomial, probs", "Geometric")
 @pytest.mark.parametrize("name", DISCRETE)
 def test_quantiles_cdf_and_draws_of_counts(name):
     torch.manual_seed(0)
@@ -191,7 +189,6 @@ def _own(found):
     return found
 
 
-@pytest.mark.slow_rows("0.7", "1.5")
 @pytest.mark.parametrize("df", [0.7, 1.0, 1.5, 2.0, 3.0])
 def test_moments_that_do_not_exist_are_not_made_up(df):
     found = Prediction("y", dist.StudentT(df, latent(), 0.5))
@@ -203,7 +200,6 @@ def test_moments_that_do_not_exist_are_not_made_up(df):
     assert (lower < upper).all()
 
 
-@pytest.mark.slow
 def test_moments_and_intervals_of_a_network_match_draws_of_the_host():
     x, y = models.data()
     model, guide = models.Heteroscedastic(), DVIGuide()

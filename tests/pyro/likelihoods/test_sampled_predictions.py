@@ -25,7 +25,6 @@ def prediction(name, f=LOCATIONS):
     return SampledPrediction("y", uncertainty.CASES[name].host(dist, torch, f))
 
 
-@pytest.mark.slow_rows("StudentT")
 @pytest.mark.parametrize("name", uncertainty.CASES)
 def test_against_sums_and_integrals(name):
     found = prediction(name)
@@ -38,7 +37,6 @@ def test_against_sums_and_integrals(name):
         np.testing.assert_allclose(found.probs, torch.sigmoid(LOCATIONS).mean(0))
 
 
-@pytest.mark.slow_rows("StudentT")
 @pytest.mark.parametrize("name", ["Normal", "StudentT", "Poisson", "Bernoulli"])
 def test_single_precision(name):
     torch.set_default_dtype(torch.float32)

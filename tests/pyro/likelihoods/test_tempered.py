@@ -69,7 +69,6 @@ def summed(sites, axes):
     return total
 
 
-@pytest.mark.slow_rows("scaled event")
 @pytest.mark.parametrize("name", DATA)
 def test_data_of_several_observations(name):
     row = DATA[name]

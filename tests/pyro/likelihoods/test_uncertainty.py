@@ -34,13 +34,11 @@ def prediction(name, f=None):
     return Prediction("y", uncertainty.CASES[name].host(dist, torch, f))
 
 
-@pytest.mark.fast_rows("Normal", "StudentT", "Bernoulli", "Binomial")
 @pytest.mark.parametrize("name", uncertainty.CASES)
 def test_against_quadrature(name):
     uncertainty.check_uncertainty(name, prediction(name))
 
 
-@pytest.mark.fast_rows("Bernoulli")
 @pytest.mark.parametrize("name", ["Normal, scale", "StudentT", "Poisson", "Bernoulli"])
 def test_single_precision(name):
     torch.set_default_dtype(torch.float32)
@@ -162,7 +160,6 @@ def test_counts_beyond_a_largest_one():
     assert Prediction("y", dist.Bernoulli(torch.tensor(0.7))).quantile(0.5) == 1
 
 
-@pytest.mark.slow
 def test_a_network():
     x, y = models.data()
     model, guide = models.Heteroscedastic(), DVIGuide()

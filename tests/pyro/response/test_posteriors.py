@@ -46,7 +46,6 @@ def written(model):
 GUIDES = [DVIGuide, AutoNormal, AutoDiagonalNormal, AutoMultivariateNormal, AutoDelta]
 
 
-@pytest.mark.slow_rows("AutoDiagonalNormal", "AutoNormal", "listed")
 @pytest.mark.parametrize("make", [*GUIDES, listed, written])
 def test_covariance_of_a_linear_regression(make):
     pyro.clear_param_store()
@@ -73,7 +72,6 @@ def test_what_a_reparameteriser_leaves_of_a_site_is_predicted():
     torch.testing.assert_close(responses[1].predict(y)["theta"].variance, expected)
 
 
-@pytest.mark.slow
 def test_hierarchies_by_mean_field_and_by_full_rank():
     y = torch.tensor([2.0, 0, 1, 3]).double() + torch.arange(6).double()[:, None] / 5
     found = []

@@ -35,7 +35,6 @@ def slope(change):
     return (up - down) / (2 * STEP)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("row", [0, 7])
 def test_influence(response, row):
     weights = lambda step: {"weights": torch.ones(40).double() + step * torch.eye(40)[row]}  # noqa: E731
@@ -43,7 +42,6 @@ def test_influence(response, row):
     torch.testing.assert_close(found, slope(weights), rtol=1e-3, atol=3e-6)
 
 
-@pytest.mark.slow
 def test_prior_sensitivity(response):
     found = response.prior_sensitivity("b")
     assert {site: {*by} for site, by in found.items()} == {
@@ -65,7 +63,6 @@ def everything(response):
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("clear", [False, True])
 def test_later_training(response, clear):
     before = everything(response)

@@ -107,7 +107,6 @@ def test_mixed_dtypes_behave_as_in_torch():
         elbo.loss(model, guide, X.double(), Y)
 
 
-@pytest.mark.fast_rows("deep-diagonal", "heteroscedastic-full")
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("kind", ["deep", "heteroscedastic", "classifier", "residual"])
 def test_everything_stays_on_the_device_of_the_parameters(kind, covariance):

@@ -113,7 +113,6 @@ def test_shape_operations(data, mode):
     check_shape_operations(data, mode)
 
 
-@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), mode=st.sampled_from(MODES))
 def test_many_shape_operations(data, mode):

@@ -109,7 +109,6 @@ def test_program(program, mode):
 EXACT_PROGRAMS = [p for p in PROGRAMS if p.data and p.full == "exact"]
 
 
-@pytest.mark.slow_rows("*-diagonal")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("program", EXACT_PROGRAMS, ids=lambda p: p.name)
 def test_batch_invariance(program, mode):
@@ -156,7 +155,6 @@ def plane() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cartesian_prod(z, z), torch.outer(weights, weights).reshape(-1)
 
 
-@pytest.mark.fast_rows("relu-*")
 @pytest.mark.parametrize("name", ONE_ACTIVATION)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_one_activation(name, activation, plane):

@@ -217,7 +217,6 @@ class Small(PyroModule):
             return pyro.sample("y", dist.Categorical(logits=logits), obs=y)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("error::moment_calculus.errors.DependenceWarning")
 @pytest.mark.parametrize("covariance", ["backward", "diagonal"])
 def test_compiled_networks_have_the_loss_and_the_gradients_of_eager_ones(covariance):
