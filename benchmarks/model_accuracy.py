@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any
 
@@ -65,13 +65,15 @@ def main(arguments: list[str] | None = None) -> None:
             flush=True,
         )
         rows.append(row)
+    found = {row.pop("name"): row for row in map(asdict, rows)}
+    hosts.write(options.out, {options.host: found})
     failed = [row.name for row in rows if not row.agrees]
     if options.check and failed:
         raise SystemExit(f"no agreement: {', '.join(failed)}")
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = hosts.parser(__doc__, "--host", "--check")
+    parser = hosts.parser(__doc__, "--host", "--check", "--out")
     parser.add_argument("--samples", type=int, default=10_000, help="(%(default)s)")
     parser.add_argument("--steps", type=int, default=200, help="of training (%(default)s)")
     return parser.parse_args(arguments)

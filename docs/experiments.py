@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import experiments_accuracy
 import experiments_convolutional
 import experiments_covariance
 import experiments_peers
@@ -25,7 +26,8 @@ FOLDER = DOCS / "experiments"
 OWN = ("dropout", "tridiagonal", "vbp", "nuts", "on_gpu", "pruning")
 PAGES = (
     *(FOLDER / f"{name}.md" for name in (*OWN, "backward_covariance", "convolutional_nets")),
-    *(DOCS / f"{name}.md" for name in ("accuracy", "benchmarks", "coming_from")),
+    *(DOCS / f"{name}.md" for name in ("accuracy", "benchmarks", "coming_from", "index", "maths")),
+    DOCS.parent / "README.md",
 )
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.S)
 SCORE, DRAWS, BINS = "test_log_likelihood", 99, 10
@@ -281,8 +283,8 @@ TABLES = {
     "GPU, differences": gpu_differences,
     "GPU, times": gpu_times,
 }
-_OTHERS = experiments_convolutional, experiments_covariance, experiments_peers
-_OTHERS += experiments_pruning, experiments_vbp
+_OTHERS = experiments_accuracy, experiments_convolutional, experiments_covariance
+_OTHERS += experiments_peers, experiments_pruning, experiments_vbp
 for _title, _make in (row for module in _OTHERS for row in module.TABLES.items()):
     TABLES[_title] = lambda make=_make: make(lambda name: read(name))
 

@@ -48,11 +48,12 @@ def uci(results: dict[str, Any]) -> str:
     sets = results["sets"]
     most = max(len(found["seconds"]) for one in sets.values() for found in one.values())
     names = list(dict.fromkeys(name for found in sets.values() for name in found))
-    rows = [[name, *(_cell(found.get(name), most) for found in sets.values())] for name in names]
+    rows = [[name, *(cell(found.get(name), most) for found in sets.values())] for name in names]
     return table(["", *sets], rows)
 
 
-def _cell(found: dict[str, list[float]] | None, most: int) -> str:
+def cell(found: dict[str, list[float]] | None, most: int) -> str:
+    """A mean log-likelihood, seconds once warm, and how many splits where they are not all."""
     if found is None:
         return ""
     splits = len(found["seconds"])

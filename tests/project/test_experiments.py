@@ -25,7 +25,36 @@ def test_tables_are_those_of_the_files(experiments):
         named += re.findall(r"<!-- table: (.+?) -->", text)
         assert text.count("<!-- table: ") == len(experiments.BLOCK.findall(text))
         assert experiments.written(text) == text, "run python docs/experiments.py"
-    assert sorted(named) == sorted(experiments.TABLES)
+    assert set(named) == set(experiments.TABLES)
+
+
+# Pages that a command writes as a whole, from files of results or from what it computes.
+WRITTEN = {
+    "at_the_optimum": "benchmarks/at_the_optimum.py",
+    "experiments/posteriordb": "benchmarks/posteriordb_report.py",
+    "how_fast": "docs/how_fast.py",
+    "models_tried": "docs/models_tried.py",
+    "rule_books": "docs/rule_books.py",
+}
+NUMBER = re.compile(r"[^\w(]*\d[\d.,]*(?![\w-])")
+
+
+def figures(text):
+    """The tables of a page outside of markers of which a third of the cells are figures."""
+    text = re.sub(r"<!-- table: .+? -->\n.*?<!-- end -->", "", text, flags=re.S)
+    for table in re.findall(r"(?:^ *\|.*\n)+", text, re.M):
+        cells = [c.strip() for row in table.splitlines()[2:] for c in row.strip("| ").split("|")]
+        if sum(bool(NUMBER.match(cell)) for cell in cells) > len(cells) / 3:
+            yield table.splitlines()[0]
+
+
+def test_every_table_of_figures_is_generated():
+    pages = {str(page.relative_to(DOCS).with_suffix("")): page for page in DOCS.rglob("*.md")}
+    pages |= {name: DOCS.parent / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")}
+    found = {name: [*figures(page.read_text("utf-8"))] for name, page in pages.items()}
+    assert {name: tables for name, tables in found.items() if tables and name not in WRITTEN} == {}
+    assert [file for file in WRITTEN.values() if not (DOCS.parent / file).exists()] == []
+    assert [*figures("| a | b |\n|---|---|\n| x | 1.5 |\n")] == ["| a | b |"]
 
 
 def test_every_file_is_read_and_every_change_is_seen(experiments, monkeypatch):

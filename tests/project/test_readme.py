@@ -50,7 +50,6 @@ FEWER = {
     "jax.random.key(0), 200": "jax.random.key(0), 3",
     "num_warmup=50, num_samples=50": "num_warmup=9, num_samples=9",
     "epochs=20, restarts=4": "epochs=1, restarts=2",
-    "range(200)]": "range(3)]",
     "jax.random.key(0), 200, jnp": "jax.random.key(0), 3, jnp",
     "steps=500": "steps=3",
 }
@@ -107,7 +106,20 @@ def test_blocks_of_the_readme_run_alone(block, fresh_module, monkeypatch, tmp_pa
 def test_the_readme_is_short():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text.count("\n") <= 250
-    assert len(BLOCKS) == 6  # two of the literal line, four of tasks
+    assert len(BLOCKS) == 4  # what it prints, the literal line, two tasks
+
+
+def test_the_first_block_prints_what_stands_below_it(fresh_module, capsys):
+    (_, _), (_, first), (tag, printed), *_ = [
+        fence for fence in fences(ROOT / "README.md") if fence[0] in ("sh", "python", "text")
+    ]
+    pyro.clear_param_store()
+    run_in_order([first], "README.md", vars(fresh_module))
+    assert tag == "text"
+    assert f"{first.strip()}\n```\n\n```text\n{printed.strip()}\n```" in (
+        DOCS / "index.md"
+    ).read_text(encoding="utf-8")
+    assert capsys.readouterr().out.split() == printed.split()
 
 
 def test_imports_of_all_blocks_are_there():
