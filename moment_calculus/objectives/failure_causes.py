@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,10 @@ SHAPES = re.compile(
     r"(must match|mismatch|cannot be multiplied|broadcast|ncompatible|contracting dim|same shape"
     r"|same reduction dim)"
 )
-INNER = re.compile(r"(\d+)\] X \[(\d+)")  # the axes of matrices that do not contract
+# The axes of two arrays that do not contract: of moments, of torch (twice), and of JAX.
+INNER = re.compile(
+    r"(\d+)\] X \[(\d+)|x(\d+) and (\d+)x|x(\d+)\), vec \((\d+)|shape, got \((\d+),\) and \((\d+),"
+)
 REPEATED = re.compile(r"(?:Multiple sample sites named|unique names but got) ['`]([^'`]*)['`]")
 # What torch's and NumPyro's distributions say of parameters: the parameter, and the family.
 INVALID = re.compile(r"parameter (?P<name>\w+) .*of distribution (?P<family>\w+)", re.DOTALL)
@@ -53,6 +56,10 @@ class Diagnosis(Observations):
         """Yield the arrays and other leaves inside an argument."""
 
     @abstractmethod
+    def mapped(self, argument: Any, function: Callable[[Any], Any]) -> Any:
+        """Return an argument with a function of its arrays and other leaves."""
+
+    @abstractmethod
     def latent_sites(self, model: Callable, args: tuple, kwargs: dict) -> list[Any]:
         """Return the latent sites of a run of the model, each with the user's ``line``."""
 
@@ -70,14 +77,19 @@ class Diagnosis(Observations):
                     yield name, part
 
     @contextmanager
-    def diagnose_errors(self, model: Callable, args: tuple, kwargs: dict) -> Iterator[None]:
-        """Replace errors of a run by one that names the cause, if known."""
+    def diagnose_errors(
+        self, model: Callable, args: tuple, kwargs: dict, guide: Callable | None = None
+    ) -> Iterator[None]:
+        """Replace errors of a run by one that names the cause, if known.
+
+        A ``guide`` at its parameters tells the shapes that latent sites were trained with.
+        """
         try:
             yield
         except UnsupportedMoments as error:
             if "__array__" in str(error):  # NumPy or pandas asked for the numbers of a moment
                 self._explain_arguments(model, args, kwargs, error)
-            self._explain_shapes(model, args, kwargs, error)
+            self._explain_shapes(model, args, kwargs, error, guide)
             if error.location or not error.sites:
                 raise
             lines = {part["name"]: part["line"] for part in self.latent_sites(model, args, kwargs)}
@@ -91,7 +103,7 @@ class Diagnosis(Observations):
             if self.invalid_message in str(error):
                 self.refuse_nonfinite_inputs(model, args, kwargs, error)
                 explain_parameter(error)
-            self._explain_shapes(model, args, kwargs, error)
+            self._explain_shapes(model, args, kwargs, error, guide)
             raise
 
     def _explain_arguments(
@@ -146,42 +158,62 @@ class Diagnosis(Observations):
                 remedy=f"pass {self.as_array}({numbers}); fit and the other verbs do so themselves",
             ) from error
 
-    def _explain_shapes(self, model: Callable, args: tuple, kwargs: dict, error: Exception) -> None:
+    def _explain_shapes(
+        self,
+        model: Callable,
+        args: tuple,
+        kwargs: dict,
+        error: Exception,
+        guide: Callable | None,
+    ) -> None:
         if isinstance(error, self.shape_errors):
             self._refuse_weights_in_plates(model, args, kwargs, error)
         if not SHAPES.match(str(error)):
             return
-        self._explain_latent_rows(model, args, kwargs, error)
-        if getattr(error, "remedy", None):
-            return
+        trained = shapes_of(self.latent_sites(guide, args, kwargs) if guide else ())
+        self._explain_latent_rows(model, args, kwargs, error, trained)
         shapes = {name: part.shape for name, part in self.arrays(model, args, kwargs)}
+        headline = str(error).partition("\n")[0].rstrip(".")
+        sites = shapes_of(self.latent_sites(model, args, kwargs))
+        cure = other_columns(shapes, sites, trained, headline)
+        if not cure and getattr(error, "remedy", None):
+            return
         shown = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())
         different = len({shape[0] for shape in shapes.values() if shape}) > 1
-        headline = str(error).partition("\n")[0].rstrip(".")
         cures = "pass as many rows in each" if different else "give each its shape in training"
         raise UnsupportedMoments(
             f"arrays do not fit together ({headline}) where the model's arguments are {shown}: "
-            f"{cures}",
+            f"{cure or cures}",
             location=raising_line(error),
         ) from error
 
     def _explain_latent_rows(
-        self, model: Callable, args: tuple, kwargs: dict, error: Exception
+        self,
+        model: Callable,
+        args: tuple,
+        kwargs: dict,
+        error: Exception,
+        trained: Mapping[str, tuple[int, ...]],
     ) -> None:
         """Raise UnsupportedMoments if a latent site has an element for every row of a training."""
         rows = {part.shape[0] for _, part in self.arrays(model, args, kwargs) if part.shape}
         headline = str(error).partition("\n")[0]
-        inner = INNER.search(headline)
-        numbers = inner.groups() if inner else re.findall(r"\d+", headline)
-        sizes = {int(size) for size in numbers} - {1}
+        sizes = {int(size) for size in _inner(headline) or re.findall(r"\d+", headline)} - {1}
         of_site = getattr(error, "sites", ())
-        for site in self.latent_sites(model, args, kwargs) if len(rows) == 1 else ():
-            name, shape = site["name"], (*site["fn"].batch_shape, *site["fn"].event_shape)
-            if not rows & {*shape} & sizes or not sizes - rows or (of_site and name not in of_site):
+        if len(rows) != 1:
+            return
+        (here,) = rows
+        twice = self._shapes_for_twice_the_rows(model, args, kwargs, here)
+        for site in self.latent_sites(model, args, kwargs):
+            name, shape = site["name"], _shape(site)
+            by_row = twice.get(name, ()) == tuple(2 * n if n == here else n for n in shape)
+            is_trained = not trained or name in trained  # unlike what is to be predicted
+            if not (is_trained and by_row and here in {*shape} & sizes and sizes - rows):
+                continue
+            if of_site and name not in of_site:
                 continue
             plates = [f.name for f in site["cond_indep_stack"] if f.size in rows]
             where = f"of plate '{plates[0]}'" if plates else "of the data"
-            (here,) = rows
             raise UnsupportedMoments(
                 f"latent site '{name}' has an element for every row {where}, not of {here} other "
                 "rows: train with these rows too, their observations hidden by a mask, or predict "
@@ -189,6 +221,18 @@ class Diagnosis(Observations):
                 sites=[name],
                 location=site["line"] or raising_line(error),
             ) from error
+
+    def _shapes_for_twice_the_rows(
+        self, model: Callable, args: tuple, kwargs: dict, rows: int
+    ) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of latent sites where each row of the arguments comes twice."""
+        places = np.tile(np.arange(rows), 2)
+
+        def repeated(part: Any) -> Any:
+            is_of_rows = isinstance(part, self.own) and [*getattr(part, "shape", ())][:1] == [rows]
+            return part[places] if is_of_rows else part
+
+        return shapes_of(self.latent_sites(model, *self.mapped((args, kwargs), repeated)))
 
     def refuse_empty_inputs(
         self, model: Callable, args: tuple, kwargs: dict, error: Exception
@@ -249,6 +293,50 @@ class Diagnosis(Observations):
                 remedy=f"read the weights before the plate: call the network outside of '{plate}', "
                 "and open the plate for the observations only",
             ) from error
+
+
+def shapes_of(sites: Iterable[Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of sites by name."""
+    return {site["name"]: _shape(site) for site in sites}
+
+
+def _shape(site: Any) -> tuple[int, ...]:
+    return (*site["fn"].batch_shape, *site["fn"].event_shape)
+
+
+def _inner(headline: str) -> tuple[str, ...]:
+    """Return the sizes of two axes that do not contract; empty for other errors."""
+    found = INNER.search(headline)
+    return tuple(filter(None, found.groups())) if found else ()
+
+
+def other_columns(
+    arrays: Mapping[str, tuple[int, ...]],  # shapes of the arguments
+    sites: Mapping[str, tuple[int, ...]],  # shapes of the latent sites for these arguments
+    trained: Mapping[str, tuple[int, ...]],  # and of the guide, if it is known
+    headline: str,  # of an error about shapes
+) -> str:
+    """Return a sentence on an argument that has other columns; empty if none has."""
+    columns = {name: shape[-1] for name, shape in arrays.items() if len(shape) > 1}
+    changed = [
+        (now, before)
+        for name, shape in sites.items()
+        for now, before in zip(shape, trained.get(name, ()), strict=False)
+        if now != before
+    ]
+    for name, count in columns.items():
+        if before := next((before for now, before in changed if now == count), None):
+            return (
+                f"{name} has {count} columns, and had {before} in the training: pass the same "
+                "columns, in the same order"
+            )
+        inner = _inner(headline)
+        if inner[:1] == (str(count),):
+            return (
+                f"{name} has {count} columns, where weights of the model take {inner[1]}: "
+                "pass the columns of the training, in the same order"
+            )
+    return ""
 
 
 def explain_parameter(error: Exception) -> None:

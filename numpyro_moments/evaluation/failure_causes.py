@@ -42,6 +42,9 @@ class _InNumPyro(Diagnosis):
     def leaves(self, argument: Any) -> Iterator[Any]:
         return iter(jax.tree.leaves(argument))
 
+    def mapped(self, argument: Any, function: Callable[[Any], Any]) -> Any:
+        return jax.tree.map(function, argument)
+
     def known(self, data: Any) -> np.ndarray | None:
         if not isinstance(data, np.ndarray | jax.Array) or is_traced(data):
             return None

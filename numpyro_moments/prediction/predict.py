@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from numpyro import distributions as dist
+from numpyro import handlers
 from numpyro.distributions import Distribution, ExpandedDistribution
 from numpyro.distributions.batch_util import promote_batch_shape
 
@@ -309,7 +310,7 @@ def predict(
         check_choice("categorical", categorical, PREDICTIVE_RULES)
     how = propagation_of(covariance, rules, categorical)
     precision = Precision.of(params)
-    with precision(), diagnose_errors(model, args, kwargs):
+    with precision(), diagnose_errors(model, args, kwargs, handlers.substitute(guide, data=params)):
         args, kwargs = in_jax((args, kwargs), precision.double)
         if propagation != "analytic":
             bind(guide, model, params)

@@ -21,7 +21,7 @@ from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.private_apis import is_untraced
 from moment_calculus.objectives.failure_causes import Diagnosis
 from moment_calculus.objectives.observations import Observation
-from pyro_moments._host import tree_leaves
+from pyro_moments._host import tree_leaves, tree_map
 from pyro_moments.evaluation.precision import mixed_precision_error
 from pyro_moments.evaluation.tensor import MomentTensor
 from pyro_moments.evaluation.uncertain_inputs import at_means
@@ -41,6 +41,9 @@ class _InPyro(Diagnosis):
 
     def leaves(self, argument: Any) -> Iterator[Any]:
         return (part for part in tree_leaves(argument) if not isinstance(part, MomentTensor))
+
+    def mapped(self, argument: Any, function: Callable[[Any], Any]) -> Any:
+        return tree_map(function, argument)
 
     def known(self, data: Any) -> np.ndarray | None:
         if not isinstance(data, torch.Tensor) or isinstance(data, MomentTensor):
@@ -140,10 +143,12 @@ _DIAGNOSIS = _InPyro()
 
 
 @contextmanager
-def diagnose_errors(model: Callable, args: tuple, kwargs: dict) -> Iterator[None]:
+def diagnose_errors(
+    model: Callable, args: tuple, kwargs: dict, guide: Callable | None = None
+) -> Iterator[None]:
     """Explain errors as :class:`Diagnosis` does, and those about mixed precision, too."""
     try:
-        with _DIAGNOSIS.diagnose_errors(model, args, kwargs):
+        with _DIAGNOSIS.diagnose_errors(model, args, kwargs, guide):
             yield
     except RuntimeError as error:
         inputs = {f"input '{n}'": array for n, array in _DIAGNOSIS.arrays(model, args, kwargs)}

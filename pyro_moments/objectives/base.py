@@ -85,7 +85,7 @@ class ValidateOnce:
         with torch.no_grad(), poutine.block():
             guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
             replayed = poutine.replay(program.model, trace=guide_trace)
-            with diagnose_errors(program.model, args, kwargs):
+            with diagnose_errors(program.model, args, kwargs, guide):
                 model_trace = poutine.trace(replayed).get_trace(*args, **kwargs)
             observe(model_trace.nodes, program.model, args, kwargs)
             if is_validation_enabled():

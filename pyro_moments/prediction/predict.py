@@ -337,7 +337,7 @@ def moment_trace(
     messenger = messenger or MomentMessenger(propagation, guide=guide)
     of_guide = at_means(args, kwargs)
     of_model = with_values(model, args, kwargs, messenger.input_value)
-    with diagnose_errors(model, args, kwargs), messenger:
+    with diagnose_errors(model, args, kwargs, guide), messenger:
         guide_trace = poutine.trace(guide).get_trace(*of_guide[0], **of_guide[1])
         latent = frozenset(guide_trace.stochastic_nodes)
         with LeaveUndrawn(latent) as undrawn:

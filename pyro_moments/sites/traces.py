@@ -142,7 +142,7 @@ def run_both(
     of_model = with_values(model, args, kwargs, messenger.input_value)
     if interleaved:
         initialise_parameters(unwrapped, *of_guide)
-    with diagnose_errors(model, args, kwargs), ExitStack() as stack:
+    with diagnose_errors(model, args, kwargs, guide), ExitStack() as stack:
         stack.enter_context(messenger)
         if interleaved:
             program = partial(guide, *of_model[0], **of_model[1])  # it runs the model itself

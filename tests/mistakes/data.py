@@ -69,10 +69,15 @@ def of_rows(model):
     return call
 
 
-def of_columns(host):
+def of_columns(count, rows=ROWS):
     """Predictions by a network from fewer columns than it was trained on."""
-    made = classes(host)
-    return host.package.predict(made, fitted(host, made, IN, LABELS), host.array(IN[:, :2]))
+
+    def call(host):
+        made = classes(host)
+        new = host.array(IN[:rows, :count])
+        return host.package.predict(made, fitted(host, made, IN, LABELS), new)
+
+    return call
 
 
 def of_no_observations(host):
@@ -185,10 +190,16 @@ DATA = {
     ),
     "no new inputs": Mistake(predict(IN[:0]), r"batch is empty.*'x'.*\(0, 3\)", "at least one row"),
     "new inputs with other columns": Mistake(
-        predict(IN[:, :2]), r"do not fit together.* x \[20, 2\]", "its shape in training"
+        predict(IN[:, :2]), r"do not fit together.* x \[20, 2\]", "has 2 columns, .*3.* same order"
+    ),
+    "as many new rows as wrong columns": Mistake(
+        predict(IN[:2, :2]), r"do not fit together.* x \[2, 2\]", "has 2 columns, .*3.* same order"
     ),
     "new inputs with other columns, of a matrix": Mistake(
-        of_columns, r"do not fit together.* x \[20, 2\]", "its shape in training"
+        of_columns(2), r"do not fit together.* x \[20, 2\]", "had 3 in the training.* same order"
+    ),
+    "as many new rows as wrong columns, of a matrix": Mistake(
+        of_columns(2, 2), r"do not fit together.* x \[2, 2\]", "had 3 in the training.* same order"
     ),
     "groups that are no whole numbers": Mistake(
         fit(COUNTS.astype(np.float32), OUT, grouped), r"as an index.*\(group \S*float32", "as int64"
