@@ -9,12 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from moment_calculus.predictions.frames import is_frame, matrix_of_frame, numeric
 from moment_calculus.predictions.moments import Moments
-
-
-def is_frame(value: Any) -> bool:
-    """Return whether a value is a data frame, of columns with names."""
-    return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
 def is_list_of_numbers(value: Any) -> bool:
@@ -55,17 +51,17 @@ def with_arrays(
     by_name: Mapping[str, Any],
     names: list[str],  # of the model's parameters, in order
     own: type | tuple[type, ...],  # the framework's arrays
-    convert: Callable[[Any], Any],  # makes one of NumPy's
+    convert: Callable[[Any], Any],  # makes one of NumPy's, or casts one
 ) -> tuple[tuple, dict[str, Any]]:
     """Return the arguments of a model with the framework's arrays."""
     rows = _rows([*data, *by_name.values()])
 
     def made(name: str, part: Any) -> Any:
-        return part if isinstance(part, own) else convert_argument(name, part)
+        return convert(part) if isinstance(part, own) else convert_argument(name, part)
 
     def convert_argument(name: str, part: Any) -> Any:
         if is_frame(part):
-            return convert(_matrix(name, part))
+            return convert(matrix_of_frame(name, part))
         if is_list_of_numbers(part) and (len(part) in rows or _has_fractions(part)):
             return convert(numeric(name, np.asarray(part)))
         if hasattr(part, "__array__") and not isinstance(part, np.generic):
@@ -98,32 +94,12 @@ def _inside(name: str, part: Any, made: Callable[[str, Any], Any]) -> Any:
     return part
 
 
-def numeric(name: str, array: np.ndarray) -> np.ndarray:
-    """Return an array of numbers; raise TypeError for text and other objects."""
-    if array.dtype.kind in "biufc":
-        return array
-    if array.dtype.kind == "O" and all(isinstance(item, int | float) for item in array.flat):
-        return np.array(array.tolist())
-    first = array.flat[0] if array.size else None
-    kind = "text" if isinstance(first, str) else f"objects of type {array.dtype}"
-    raise TypeError(
-        f"argument '{name}' holds {kind}, such as {str(first)!r}, not numbers: pass numbers, and "
-        "count labels from 0 (np.unique(labels, return_inverse=True)[1]), or make columns of zeros "
-        "and ones of it (pandas.get_dummies)"
-    )
-
-
 def _as_numpy(part: Any) -> np.ndarray:
     if hasattr(part, "detach"):  # a tensor that may need gradients, or be on a device
         part = part.detach().cpu()
     if hasattr(part, "to_numpy"):  # a column of a frame
         return part.to_numpy()
     return np.asarray(part)
-
-
-def _matrix(name: str, frame: Any) -> np.ndarray:
-    columns = [numeric(f"{name}['{key}']", frame[key].to_numpy()) for key in frame.columns]
-    return np.stack(columns, axis=-1)
 
 
 def _has_fractions(part: Any) -> bool:

@@ -17,11 +17,11 @@ from moment_calculus.objectives.arguments import (
     brief,
     check_call,
     columns_by_name,
-    is_frame,
     with_arrays,
 )
 from moment_calculus.optimisation.batches import Arguments, is_loader
 from moment_calculus.optimisation.outcome import Fit, check_dictionary
+from moment_calculus.predictions.frames import is_frame
 from moment_calculus.predictions.moments import Moments
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -87,10 +87,13 @@ class Calls:
     foreign: tuple[str, ...]  # packages of the other framework's programs
     unwrap: Callable[[Any], Any]  # returns the function inside the framework's handlers
     own: type | tuple[type, ...]  # the framework's arrays
-    convert: Callable[[Any, bool], Any]  # makes one of NumPy's, in double precision if asked
+    # Makes one of NumPy's, or casts one, in double precision if asked.
+    convert: Callable[[Any, bool], Any]
     optimiser: str  # an optimiser as users write it
     is_untrained: Callable[[Any, Any], bool]  # whether a guide has parameters nowhere
     makers: tuple[str, ...] = ()  # packages whose classes serve as optimisers
+    # Returns whether a model draws in double precision, given its arguments.
+    draws_doubles: Callable[[Any, tuple, dict[str, Any]], bool] = lambda *_: False
 
     def checked(self, verb: Verb, passes_to: Callable | None = None) -> Verb:
         """Decorate a public function, whose arguments are checked and made arrays."""
@@ -133,7 +136,7 @@ class Calls:
         data = (*leading, *arguments.get(data_name, ()))
         data, by_name = self._of_model(verb, model, (data, given), parameters, options)
         check_certain(verb, data, by_name)
-        double = is_double(arguments)
+        double = is_double(arguments) or self.draws_doubles(model, data, by_name)
         as_array = lambda array: self.convert(array, double)  # noqa: E731
         data, by_name = with_arrays(data, by_name, [*parameters], self.own, as_array)
         for option in ARGUMENTS:

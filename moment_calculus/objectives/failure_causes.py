@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from moment_calculus.errors import UnsupportedMoments, discrete_remedy, raising_line
-from moment_calculus.objectives.arguments import check_call, is_frame, numeric
+from moment_calculus.objectives.arguments import check_call
 from moment_calculus.objectives.observations import Observations
+from moment_calculus.predictions.frames import is_frame, numeric
 
 # What errors of arrays that do not fit say, in torch and in JAX; torch.vmap says "output with
 # shape" where a program cannot fill arrays, and is run once for each particle.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from moment_calculus.numerics.arrays import (
@@ -14,6 +14,7 @@ from moment_calculus.numerics.arrays import (
     positive_part,
     standard_deviation,
 )
+from moment_calculus.predictions.frames import is_frame, with_gaps
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import all_elements
@@ -63,20 +64,23 @@ class Moments:
         self.variance = positive_part(diagonal(covariance)) if variance is None else variance
 
     @classmethod
-    def missing(cls, x: Array, *, columns_of: Array | None = None) -> Moments:
+    def missing(cls, x: Any, *, columns_of: Any = None) -> Moments:
         """Describe an array with missing entries: a missing one has the moments of its column.
 
         Args:
-            x: [rows, ...], NaN where an entry is missing.
+            x: [rows, ...], NaN where an entry is missing; or a data frame of numbers with
+                gaps, or one of its columns.
             columns_of: rows that give the moments of the columns, such as those of the
-                training for ``x`` of a test; by default ``x``.
+                training for ``x`` of a test; by default ``x``. Of two frames the columns
+                of this one are taken, by name.
 
         Returns:
             Moments: of variance zero where an entry is known; elsewhere with mean and
             variance of the known entries of its column.
 
         Raises:
-            ValueError: if a column has no known entry.
+            ValueError: if a column has no known entry, or ``x`` lacks one of ``columns_of``.
+            TypeError: if a column holds text.
 
         Example:
             >>> import numpy as np
@@ -85,8 +89,12 @@ class Moments:
                    [0., 1.],
                    [0., 0.]])
         """
+        names = getattr(x if columns_of is None else columns_of, "columns", ())
+        if columns_of is not None and is_frame(x) and is_frame(columns_of):
+            x = _same_columns(x, columns_of)
+        x, given = with_gaps(x), None if columns_of is None else with_gaps(columns_of)
         xp, known = namespace(x), ~namespace(x).isnan(x)
-        mean, variance = _of_columns(x if columns_of is None else columns_of)
+        mean, variance = _of_columns(x if given is None else given, names)
         return cls(xp.where(known, x, mean), variance=xp.where(known, 0.0 * variance, variance))
 
     @property
@@ -146,12 +154,25 @@ class Moments:
         return f"Moments(shape={tuple(self.mean.shape)}, {kind})"
 
 
-def _of_columns(x: Array) -> tuple[Array, Array]:
+def _same_columns(frame: Any, columns_of: Any) -> Any:
+    """Return a frame with the columns of another one."""
+    absent = [str(name) for name in columns_of.columns if name not in frame.columns]
+    if absent:
+        raise ValueError(
+            f"x lacks the column(s) {', '.join(absent)} of columns_of: make both frames by the "
+            "same steps, as by one ColumnTransformer of scikit-learn"
+        )
+    return frame[[*columns_of.columns]]
+
+
+def _of_columns(x: Array, names: Iterable[Any] = ()) -> tuple[Array, Array]:
     """Return mean and variance of the known entries of every column."""
     xp, known = namespace(x), ~namespace(x).isnan(x)
     count = xp.sum(xp.astype(known, x.dtype), axis=0)
     if bool(xp.any(count == 0)):
-        raise ValueError("a column has no known entry: leave it out")
+        empty = [str(name) for name, n in zip(names, count, strict=False) if n == 0]
+        which = f"column {', '.join(map(repr, empty))}" if empty else "a column"
+        raise ValueError(f"{which} has no known entry: leave it out")
     mean = xp.sum(xp.where(known, x, xp.zeros_like(x)), axis=0) / count
     squares = xp.where(known, (x - mean) ** 2, xp.zeros_like(x))
     return mean, xp.sum(squares, axis=0) / count

@@ -6,8 +6,10 @@ import math
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
+from moment_calculus.predictions.moments import Moments
 from tests.checks.marks import IN_PYRO
 from tests.response.models import doubles, mean_field
 
@@ -117,6 +119,38 @@ def test_missing_entries_have_the_moments_of_their_column(host):
     np.testing.assert_allclose(np.asarray(of_others.mean)[::4, 1], 3 * X[:, 1].mean(), rtol=1e-5)
     with pytest.raises(ValueError, match="no known entry"):
         host.package.Moments.missing(host.array(x * np.array([1.0, np.nan])))
+
+
+def test_frames_have_gaps():
+    """Numbers of any type, gaps as pandas writes them, and columns by name."""
+    integers = pd.array([1, None, 3, 5], dtype="Int64")
+    frame = pd.DataFrame(
+        {"a": [1.0, 2.0, np.nan, 3.0], "b": integers, "c": [True, None, True, True]}
+    )
+    moments = Moments.missing(frame)
+    np.testing.assert_array_equal(moments.mean, [[1, 1, 1], [2, 3, 1], [2, 3, 1], [3, 5, 1]])
+    expected = [[0, 0, 0], [0, 8 / 3, 0], [2 / 3, 0, 0], [0, 0, 0]]
+    np.testing.assert_allclose(moments.variance, expected)
+    new = Moments.missing(frame[["c", "b", "a"]][1:3], columns_of=frame)
+    np.testing.assert_array_equal(new.mean, moments.mean[1:3])
+    with pytest.raises(TypeError, match=r"'x\['t'\]' holds text, such as 'u'"):
+        Moments.missing(frame.assign(t=["u", None, "v", "w"]))
+    with pytest.raises(ValueError, match="column 'z' has no known entry"):
+        Moments.missing(frame.assign(z=np.nan))
+    with pytest.raises(ValueError, match=r"lacks the column\(s\) b of columns_of"):
+        Moments.missing(frame[["a", "c"]], columns_of=frame)
+
+
+@IN_PYRO
+def test_a_frame_with_gaps_is_an_input(host):
+    x = np.where(RNG.uniform(size=X.shape) < 0.2, np.nan, X)
+    frame, moments = pd.DataFrame(x), host.package.Moments.missing(host.array(x))
+    with doubles(host):
+        found = [
+            trained(host, part, steps=2, by_draws=False).losses
+            for part in (Moments.missing(frame), moments)
+        ]
+    np.testing.assert_allclose(*found, rtol=1e-12)
 
 
 @IN_PYRO

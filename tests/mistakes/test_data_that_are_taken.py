@@ -23,6 +23,7 @@ from tests.mistakes.models import (
     masked,
     trained,
 )
+from tests.response.models import fresh
 
 FRAME = pd.DataFrame(IN, columns=["a", "b", "c"]).assign(y=OUT)
 SEEN = ~np.isin(np.arange(ROWS), [3, 7])
@@ -32,6 +33,7 @@ KINDS = {
     "lists": (IN.tolist(), OUT.tolist()),
     "a frame and a column": (FRAME[["a", "b", "c"]], FRAME["y"]),
     "tensors of torch": (torch.tensor(IN), torch.tensor(OUT)),
+    "doubles of torch": (torch.tensor(IN).double(), torch.tensor(OUT).double()),
     "a column of objects": (IN, OUT.astype(object)),
 }
 
@@ -46,6 +48,20 @@ def test_data_of_other_libraries_are_taken(host, name):
     found = fit(host, host.regression, *KINDS[name], steps=1)
     expected = fit(host, host.regression, *data(host), steps=1)
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-6)
+
+
+def test_doubles_stay_where_the_model_draws_doubles():
+    """A latent site in double precision, by itself or by the data, is not a mistake."""
+    host, doubles = fresh("pyro"), [torch.tensor(part).double() for part in (IN, OUT)]
+
+    def model(x, y=None):
+        prior = host.dist.Normal(x.new_zeros(3), 1.0).to_event(1)
+        weight = host.language.sample("weight", prior)
+        with host.language.plate("data", len(x)):
+            return host.language.sample("obs", host.dist.Normal(x @ weight, 0.5), obs=y)
+
+    fitted_in_doubles = fit(host, model, *doubles, steps=1)
+    assert {part.dtype for part in fitted_in_doubles.params.values()} == {torch.float64}
 
 
 def test_other_verbs_take_them_too(host):
