@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from moment_calculus.numerics.arrays import to_numpy
+from moment_calculus.optimisation.summary import site_table
 
 INVALID = "a parameter left what it is constrained to"
 RECENT = 100  # losses of mini-batches that are averaged for a comparison
@@ -109,6 +112,15 @@ class Outcome(Course):
     has_small_decrement: bool = False  # whether the Newton decrement showed convergence
 
 
+class FitVerbs(NamedTuple):
+    """What a framework's front end does with a fit."""
+
+    predict: Callable[..., dict[str, Any]]  # of model, fit, arguments and options
+    save: Callable[..., None]  # to path, of model, fit and arguments
+    median: Callable[[Fit], dict[str, Any]]
+    quantiles: Callable[[Fit, Sequence[float]], dict[str, Any]]
+
+
 @dataclass(kw_only=True, repr=False)
 class Fit(Course):
     """A trained guide, and how its training went.
@@ -132,6 +144,7 @@ class Fit(Course):
             steps.
         saddles: how many saddles the training stepped off, along a negative curvature.
         by_draws: the loss by draws of the trained guide, or why there is none.
+        model: the model; no file and no pickle has it.
     """
 
     guide: Any
@@ -140,6 +153,8 @@ class Fit(Course):
     losses: list[float] = field(repr=False, default_factory=list)
     by_draws: ByDraws = field(default_factory=ByDraws)
     context: Any = field(repr=False, default=None)  # puts ``params`` in their places (Pyro)
+    model: Any = field(repr=False, default=None)
+    verbs: FitVerbs | None = field(repr=False, default=None)
 
     def __repr__(self) -> str:
         """Return the loss, its check, the time and why the training ended."""
@@ -152,6 +167,111 @@ class Fit(Course):
             f"seconds: {seconds}" if seconds else "",
         )
         return "\n  ".join(line for line in lines if line)
+
+    def with_model(self, model: Callable, verbs: FitVerbs) -> Fit:
+        """Return the fit itself, which from now on knows its model; no file has it."""
+        self.model, self.verbs = model, verbs
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the fit without the model."""
+        return {**self.__dict__, "model": None, "verbs": None}
+
+    def predict(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """Predict what the model observes, as the function ``predict`` does.
+
+        Args:
+            *args: arguments of the model, with new inputs.
+            **options: of ``predict``, and arguments of the model by name.
+
+        Returns:
+            By site what ``predict(model, result, *args)`` returns.
+
+        Raises:
+            ValueError: if the fit was unpickled, and so does not know its model.
+
+        Example:
+            >>> result.predict(x_test)["y"].interval(0.9)  # doctest: +SKIP
+        """
+        return self._verbs("predict").predict(self.model, self, *args, **options)
+
+    def save(self, path: Any, *data: Any, **named: Any) -> None:
+        """Write the trained parameters into one file, as the function ``save`` does.
+
+        Args:
+            path: the file.
+            *data: arguments of model and guide, as ``save`` takes them.
+            **named: its keyword arguments.
+
+        Raises:
+            ValueError: if the fit was unpickled, and so does not know its model.
+        """
+        self._verbs("save").save(path, self.model, self, *data, **named)
+
+    def median(self) -> dict[str, Any]:
+        """Medians of the posterior.
+
+        Returns:
+            Arrays by latent site, on its support.
+
+        Raises:
+            TypeError: if the guide has no medians.
+            ValueError: if the fit was unpickled.
+        """
+        check_fit(self, "median")
+        return self._verbs("median").median(self)
+
+    def quantiles(self, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> dict[str, Any]:
+        """Quantiles of the posterior.
+
+        Args:
+            levels: probabilities between 0 and 1.
+
+        Returns:
+            Arrays [levels, ...] by latent site, on its support.
+
+        Raises:
+            TypeError: if the guide has no quantiles.
+            ValueError: if the fit was unpickled, or a level is not between 0 and 1.
+        """
+        check_fit(self, "quantiles")
+        levels = [float(level) for level in np.atleast_1d(levels)]
+        if not all(0 < level < 1 for level in levels):
+            raise ValueError(f"levels of quantiles are between 0 and 1, not {levels}")
+        return self._verbs("quantiles").quantiles(self, levels)
+
+    def summary(self, mass: float = 0.9) -> str:
+        """A table of all latent sites, with the first elements of large ones.
+
+        Args:
+            mass: probability under the guide inside the interval.
+
+        Returns:
+            Lines with the median and the ends of the central interval, on the supports.
+
+        Raises:
+            TypeError: if the guide has no quantiles.
+            ValueError: if the fit was unpickled, or ``mass`` is not between 0 and 1.
+
+        Example:
+            >>> print(result.summary())  # doctest: +SKIP
+        """
+        levels = (0.5, (1 - mass) / 2, (1 + mass) / 2)
+        headings = ("median", *(f"{100 * level:.3g}%" for level in levels[1:]))
+        sites = self.quantiles(levels)
+        return site_table(
+            {site: dict(zip(headings, to_numpy(part), strict=True)) for site, part in sites.items()}
+        )
+
+    def _verbs(self, verb: str) -> FitVerbs:
+        if self.verbs is None:
+            raise ValueError(
+                f"this fit does not know its model, as it was made by hand or unpickled: call "
+                f"{verb}(model, result, ...), or load(path, model, guide, ...)"
+                if verb in ("predict", "save")
+                else f"this fit was made by hand or unpickled: call result.guide.{verb}"
+            )
+        return self.verbs
 
     @property
     def rank(self) -> float:

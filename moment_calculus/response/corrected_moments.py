@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from moment_calculus.errors import warn_user
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.numerics.quadrature import gauss_hermite
+from moment_calculus.optimisation.summary import site_table
 from moment_calculus.predictions.site import central_levels
 from moment_calculus.response.inverse_curvature import InverseCurvature, Selection
 from moment_calculus.response.problem import FlatDirection, Latent, NarrowerVarianceWarning, Problem
@@ -144,7 +144,7 @@ class CorrectedMoments:
         """
         levels = central_levels(mass)
         columns = self._unconstrained_columns if unconstrained else self._support_columns
-        return table({site: columns(site, levels) for site in self.sites}, levels)
+        return site_table({site: columns(site, levels).by_heading(levels) for site in self.sites})
 
     def _unconstrained_columns(self, site: str, levels: tuple[float, float]) -> Columns:
         latent, deviation = self._latent(site), np.sqrt(self._variance(site))
@@ -335,7 +335,6 @@ def _warn_narrower(narrower: dict[str, np.ndarray]) -> None:
         )
 
 
-MOST = 20  # most elements of one site that are shown
 HEADINGS = ("mean", "guide's sd", "corrected sd", "ratio")
 
 
@@ -348,25 +347,10 @@ class Columns(NamedTuple):
     low: np.ndarray  # ends of the interval
     high: np.ndarray
 
-
-def table(sites: Mapping[str, Columns], levels: tuple[float, float]) -> str:
-    """Return a table of all latent sites, with the first elements of large ones."""
-    headings = [*HEADINGS, *(f"{100 * level:.3g}%" for level in levels)]
-    rows = [row for name, columns in sites.items() for row in _rows(name, columns)]
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{'':{width}s} " + " ".join(f"{heading:>12s}" for heading in headings)]
-    for name, numbers in rows:
-        lines.append(f"{name:{width}s} " + " ".join(f"{number:12.4g}" for number in numbers))
-    return "\n".join(lines)
-
-
-def _rows(name: str, columns: Columns) -> Iterator[tuple[str, list[float]]]:
-    for place in list(np.ndindex(columns.mean.shape))[:MOST]:
-        mean, guides, corrected, low, high = (float(column[place]) for column in columns)
-        ratio = corrected / guides if guides > 0 else np.inf
-        yield (
-            f"{name}{list(place) if place else ''}",
-            [mean, guides, corrected, ratio, low, high],
-        )
-    if columns.mean.size > MOST:
-        yield f"{name}, {columns.mean.size - MOST} more", []
+    def by_heading(self, levels: tuple[float, float]) -> dict[str, np.ndarray]:
+        """Return all columns of the table, with the ratio of the standard deviations."""
+        ratio = np.full(self.mean.shape, np.inf)
+        np.divide(self.corrected, self.guides, out=ratio, where=self.guides > 0)
+        parts = self.mean, self.guides, self.corrected, ratio, self.low, self.high
+        ends = (f"{100 * level:.3g}%" for level in levels)
+        return dict(zip((*HEADINGS, *ends), parts, strict=True))

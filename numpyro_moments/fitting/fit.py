@@ -43,6 +43,7 @@ from numpyro_moments.fitting.gradients import GradientTrainer
 from numpyro_moments.fitting.precision import HeldParameter, held_scale
 from numpyro_moments.fitting.problem import Problem, trained_loss_by_draws
 from numpyro_moments.fitting.storing import (
+    VERBS,
     PriorReplacement,
     arrays_in,
     density_text,
@@ -215,7 +216,8 @@ def fit(
         by_draws=by_draws,
         seed=seed,
     )
-    return fit_with(options, model, guide, data, named, objective, params)
+    trained = fit_with(options, model, guide, data, named, objective, params)
+    return trained.with_model(model, VERBS)
 
 
 def fit_with(

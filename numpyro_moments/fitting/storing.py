@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -14,8 +14,9 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.optimisation.batches import AllData, first_arguments
-from moment_calculus.optimisation.outcome import Fit, of_fit
+from moment_calculus.optimisation.outcome import Fit, FitVerbs, of_fit
 from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
     check_parameters,
@@ -27,7 +28,8 @@ from moment_calculus.optimisation.storage.trainings import (
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
 from moment_guides.numpyro.latent_sites import init_to_network, is_latent
-from numpyro_moments.evaluation.arguments import checked, is_array
+from numpyro_moments.evaluation.arguments import Precision, checked, is_array
+from numpyro_moments.prediction.predict import predict
 from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import bind
 
@@ -117,7 +119,31 @@ def load(
     fit = Fit(guide=guide, params=params, seconds={})
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
-    return fit
+    return fit.with_model(model, VERBS)
+
+
+# The parameters go before the arguments: the first of these may be a dictionary, too.
+def _predict(model: Callable, fit: Fit, *args: Any, **options: Any) -> dict[str, Any]:
+    return predict(model, fit, fit.params, *args, **options)
+
+
+def _save(path: str | PathLike[str], model: Callable, fit: Fit, *data: Any, **named: Any) -> None:
+    save(path, model, fit, fit.params, *data, **named)
+
+
+@one_thread_at_a_time
+def _median(fit: Fit) -> dict[str, Any]:
+    with Precision.of(fit.params)():
+        return fit.guide.median(fit.params)
+
+
+@one_thread_at_a_time
+def _quantiles(fit: Fit, levels: Sequence[float]) -> dict[str, Any]:
+    with Precision.of(fit.params)():
+        return fit.guide.quantiles(fit.params, levels)
+
+
+VERBS = FitVerbs(_predict, _save, _median, _quantiles)
 
 
 def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:

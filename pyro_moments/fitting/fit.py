@@ -55,7 +55,7 @@ from pyro_moments.fitting.problem import (
     random_state_restored,
     trained_loss_by_draws,
 )
-from pyro_moments.fitting.storing import density_text, stored_training, with_prior
+from pyro_moments.fitting.storing import VERBS, density_text, stored_training, with_prior
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.traces import bind
 
@@ -229,7 +229,8 @@ def fit(
         by_draws=by_draws,
         seed=seed,
     )
-    return fit_with(options, model, guide, data, named, objective, scheduler)
+    trained = fit_with(options, model, guide, data, named, objective, scheduler)
+    return trained.with_model(model, VERBS)
 
 
 def fit_with(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any
 
@@ -15,8 +15,9 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
 
+from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.optimisation.batches import AllData, first_arguments
-from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.optimisation.outcome import Fit, FitVerbs
 from moment_calculus.optimisation.storage.trainings import (
     StoredTraining,
     check_parameters,
@@ -40,6 +41,7 @@ from pyro_moments.fitting.parameters import (
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
+from pyro_moments.prediction.predict import predict
 from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import bind
 
@@ -134,7 +136,22 @@ def load(
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
     remember_fit(fit)
-    return fit
+    return fit.with_model(model, VERBS)
+
+
+@one_thread_at_a_time
+def _median(fit: Fit) -> dict[str, Any]:
+    with fit.context(), torch.no_grad():
+        return fit.guide.median()
+
+
+@one_thread_at_a_time
+def _quantiles(fit: Fit, levels: Sequence[float]) -> dict[str, Any]:
+    with fit.context(), torch.no_grad():
+        return fit.guide.quantiles(levels)
+
+
+VERBS = FitVerbs(predict, save, _median, _quantiles)
 
 
 def _run(model: Callable, guide: Callable, data: tuple, named: dict[str, Any]) -> None:
