@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.optimisation.summary import site_table
 
 INVALID = "a parameter left what it is constrained to"
@@ -119,6 +118,7 @@ class FitVerbs(NamedTuple):
     save: Callable[..., None]  # to path, of model, fit and arguments
     median: Callable[[Fit], dict[str, Any]]
     quantiles: Callable[[Fit, Sequence[float]], dict[str, Any]]
+    to_numpy: Callable[[Any], np.ndarray]  # of an array of the framework
 
 
 @dataclass(kw_only=True, repr=False)
@@ -258,7 +258,7 @@ class Fit(Course):
         """
         levels = (0.5, (1 - mass) / 2, (1 + mass) / 2)
         headings = ("median", *(f"{100 * level:.3g}%" for level in levels[1:]))
-        sites = self.quantiles(levels)
+        sites, to_numpy = self.quantiles(levels), self._verbs("quantiles").to_numpy
         return site_table(
             {site: dict(zip(headings, to_numpy(part), strict=True)) for site, part in sites.items()}
         )

@@ -14,6 +14,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
+from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit, FitVerbs, of_fit
@@ -143,7 +144,7 @@ def _quantiles(fit: Fit, levels: Sequence[float]) -> dict[str, Any]:
         return fit.guide.quantiles(fit.params, levels)
 
 
-VERBS = FitVerbs(_predict, _save, _median, _quantiles)
+VERBS = FitVerbs(_predict, _save, _median, _quantiles, to_numpy)
 
 
 def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:

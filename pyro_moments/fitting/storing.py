@@ -15,6 +15,7 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
 
+from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit, FitVerbs
@@ -151,7 +152,7 @@ def _quantiles(fit: Fit, levels: Sequence[float]) -> dict[str, Any]:
         return fit.guide.quantiles(levels)
 
 
-VERBS = FitVerbs(predict, save, _median, _quantiles)
+VERBS = FitVerbs(predict, save, _median, _quantiles, to_numpy)
 
 
 def _run(model: Callable, guide: Callable, data: tuple, named: dict[str, Any]) -> None:
