@@ -79,7 +79,6 @@ def test_the_summary_has_a_line_for_each_element(host):
     np.testing.assert_allclose([*map(float, lines[1].split()[1:])], quantiles[:, 0], rtol=1e-3)
 
 
-@pytest.mark.fast_rows("pyro")
 def test_a_fit_saves_itself_and_knows_its_model_when_it_is_loaded(host, tmp_path):
     result = trained(host.name)
     result.save(tmp_path / "file", host.x, host.y)
