@@ -16,6 +16,7 @@ from numpyro.distributions import biject_to
 from numpyro.infer.autoguide import AutoGuide
 
 from moment_calculus.numerics.private_apis import is_traced
+from moment_guides.families.binding import model_in_training, without_model
 from moment_guides.families.mean_field import LatentSite, checked_scale, with_known_options
 from moment_guides.numpyro.latent_sites import (
     ModelTrace,
@@ -32,7 +33,7 @@ class DVIGuide(AutoGuide):
     """Mean-field Gaussian guide for deterministic variational inference (DVI).
 
     It differs from ``AutoNormal`` in three ways: the model may be given later
-    (``DVIGuide()`` is bound by the package's ``SVI``, or by ``bind``); the default
+    (``DVIGuide()`` is bound by ``fit``, ``SVI`` or ``bind``); the default
     initial locations suit networks; and no data are kept, because a run of the model only
     decides what its latent sites are. Initial locations are drawn anew at each start,
     from the key of that start.
@@ -127,17 +128,15 @@ class DVIGuide(AutoGuide):
         return any(numpyro.param(name) is None for name in names)
 
     def _run_model(self, *args: Any, **kwargs: Any) -> ModelTrace:
-        kind = type(self).__name__
         if self.model is None:
-            raise RuntimeError(
-                f"{kind}() has not met a model yet: pass {kind}(model), "
-                "call guide.bind(model), or use numpyro_moments.SVI, which binds it"
-            )
+            self.model = model_in_training(self, "numpyro")
+        if self.model is None:
+            raise without_model(type(self).__name__)
         key = numpyro.prng_key()
         if key is None:
             raise RuntimeError(
-                f"{kind} needs a random key for its initial locations: call it inside "
-                "numpyro.handlers.seed, or start with svi.init"
+                f"{type(self).__name__} needs a random key for its initial locations: call it "
+                "inside numpyro.handlers.seed, or start with svi.init"
             )
         with handlers.block():  # outer handlers must not see the sites of this run
             seeded = handlers.seed(self.model, key)

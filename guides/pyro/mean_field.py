@@ -21,6 +21,7 @@ from pyro.nn import PyroModule, PyroParam
 from pyro.ops.tensor_utils import periodic_repeat
 from torch.distributions import biject_to
 
+from moment_guides.families.binding import model_in_training, without_model
 from moment_guides.families.mean_field import (
     LatentSite,
     checked_scale,
@@ -192,7 +193,7 @@ class DVIGuide(AutoGuide):
 
     It differs from ``AutoNormal`` in two ways: a site is one Normal (or its transform to
     the site's support) instead of an auxiliary Normal and a Delta, and the model may be
-    given later: ``DVIGuide()`` is bound by the first ELBO it meets.
+    given later: ``DVIGuide()`` is bound by the first ELBO or ``SVI`` it meets.
 
     Args:
         model: the Pyro model; by default that of the first evaluation.
@@ -265,11 +266,9 @@ class DVIGuide(AutoGuide):
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         if self.model is None:
-            name = type(self).__name__
-            raise RuntimeError(
-                f"{name}() has not met a model yet: pass {name}(model), "
-                "call guide.bind(model), or evaluate an ELBO first"
-            )
+            self._model = (model_in_training(self, "pyro"),)
+        if self.model is None:
+            raise without_model(type(self).__name__)
         nodes = self._trace_prototype(self.model, args, kwargs)
         check_fixed_supports(self.model, nodes, args, kwargs)
         self._inspect_model(self.model, nodes, args, kwargs)

@@ -54,12 +54,6 @@ def test_a_guide_bound_later_is_the_same():
     assert all((ours[name] == bound[name]).all() for name in ours)
 
 
-def test_unbound_guide_says_what_to_do():
-    svi = SVI(regression, DVIGuide(), numpyro.optim.Adam(0.1), Trace_ELBO())
-    with pytest.raises(RuntimeError, match=r"DVIGuide\(model\).*guide.bind\(model\).*SVI"):
-        svi.init(KEY, X, Y)
-
-
 def test_a_guide_without_sites_says_what_to_do():
     guide = DVIGuide(regression)
     for question in (guide.median, guide.get_posterior):

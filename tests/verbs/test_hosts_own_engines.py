@@ -1,0 +1,65 @@
+"""The frameworks' own SVI and Predictive beside guides and fits of this package."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pyro
+import pytest
+
+from tests.fitting.models import fresh
+
+LOSSES = ["Trace_ELBO", "TraceMeanField_ELBO"]
+
+
+def trained_by_svi(host, guide, loss, handler=lambda guide: guide):
+    """Two steps of the framework's own SVI; the losses."""
+    infer, data = host.language.infer, (host.x, host.y)
+    elbo = getattr(infer, loss)()
+    if host.name == "pyro":
+        svi = infer.SVI(host.regression, handler(guide), pyro.optim.Adam({"lr": 0.1}), elbo)
+        return [svi.step(*data) for _ in range(2)]
+    svi = infer.SVI(host.regression, handler(guide), host.language.optim.Adam(0.1), elbo)
+    state = svi.init(jax.random.key(0), *data)
+    return [float(svi.update(state, *data)[1])]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_host_s_svi_binds_a_guide_without_a_model(host, loss):
+    guide = host.package.DVIGuide()
+    assert np.isfinite(trained_by_svi(host, guide, loss)).all()
+    assert guide.model == host.regression
+
+
+def test_it_binds_the_user_s_model_where_particles_are_a_plate():
+    host = fresh("pyro")
+    guide, infer = host.package.DVIGuide(), host.language.infer
+
+    def slope(x):
+        weight = host.language.sample("weight", host.dist.Normal(0.0, 1.0))
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", host.dist.Normal(weight, 1.0), obs=x)
+
+    loss = infer.Trace_ELBO(num_particles=3, vectorize_particles=True, max_plate_nesting=1)
+    infer.SVI(slope, guide, pyro.optim.Adam({"lr": 0.1}), loss).step(host.y)
+    assert guide.model is slope
+    assert guide.median()["weight"].shape == ()
+
+
+def test_it_binds_a_guide_inside_handlers():
+    """As those that rename, scale or mask sites."""
+    host = fresh("numpyro")
+    guide = host.package.DVIGuide()
+    trained_by_svi(host, guide, "Trace_ELBO", lambda guide: host.handlers.scale(guide, scale=1.0))
+    assert guide.model == host.regression
+
+
+def test_elsewhere_a_guide_without_a_model_is_refused(host):
+    """Predictive has a model, too, but would draw from parameters that nothing has trained."""
+    given = {"params": {}} if host.name == "numpyro" else {}
+    predictive = host.language.infer.Predictive(
+        host.regression, guide=host.package.DVIGuide(), num_samples=2, **given
+    )
+    key = (jax.random.key(0),) if host.name == "numpyro" else ()
+    with pytest.raises(RuntimeError, match=r"DVIGuide\(\) has not met a model yet"):
+        predictive(*key, host.x)
