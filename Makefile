@@ -27,24 +27,24 @@ PAGES := cells experiments how_fast rule_books supported_operations
 pages: $(INSTALLED)
 	for name in $(PAGES); do $(BIN)/python docs/$$name.py || exit 1; done
 
-# One thread per worker: the workers already fill the cores.
+# One thread per worker: the workers already fill the cores. SUITE is fast, slow (what tests/slow.json
+# names, by seconds of the processor) or all; EVERYTHING=1 leaves no example to another commit.
+SUITE ?= fast
+CHOSEN_fast := not slow
+CHOSEN_slow := slow
+CHOSEN_all := slow or not slow
 test: export OMP_NUM_THREADS ?= 1
+test: export EVERYTHING ?=
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(CHOSEN_$(SUITE))" $(OPTIONS)
 
-# Those marked slow, which repeat on larger models what the others assert.
-test-slow: export OMP_NUM_THREADS ?= 1
-test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow
+test-slow test-all:
+	$(MAKE) test SUITE=$(@:test-%=%)
 
 # Trains the networks of tests/data anew, stores them, and checks them: after a change of their rules.
 test-trained: export OMP_NUM_THREADS ?= 1
 test-trained: $(INSTALLED)
 	TRAIN_ANEW=1 $(BIN)/python -m pytest -q -m trained
-
-test-all: export OMP_NUM_THREADS ?= 1
-test-all: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "slow or not slow"
 
 # The wheel with each of these Pythons (versions or paths), with the oldest and the newest dependencies.
 test-matrix:

@@ -27,17 +27,16 @@ import pyro
 import pytest
 import torch
 
-from tests.checks import small_programs
-from tests.checks.slow import (  # noqa: F401
-    pytest_collection_modifyitems,
-    pytest_runtest_logreport,
-    pytest_runtest_logstart,
-    pytest_runtest_makereport,
-    pytest_terminal_summary,
-)
+from tests.checks import sampled, slow, small_programs
 from tests.fitting.models import HOSTS, fresh
 
 torch.set_num_threads(1)
+
+
+def pytest_configure(config):
+    """Their hooks mark the slow tests, and leave examples to other commits."""
+    for plugin in (slow, sampled):
+        config.pluginmanager.register(plugin)
 
 
 def _keep_freed_memory():

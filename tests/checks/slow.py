@@ -76,7 +76,7 @@ def stale(tests: set[str], found: set[str]) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Hooks of pytest, which tests/conftest.py imports
+# Hooks of pytest, which tests/conftest.py registers
 
 
 @pytest.hookimpl(tryfirst=True)
