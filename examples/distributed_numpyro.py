@@ -1,4 +1,4 @@
-"""Train on several processes, each started by ADDRESS NUMBER COUNT, as localhost:1234 0 2."""
+"""Train on several processes, each started by ADDRESS NUMBER COUNT (STEPS): localhost:1234 0 2."""
 
 import sys
 
@@ -33,7 +33,7 @@ def train(steps):
 
 
 if __name__ == "__main__":
-    address, number, count = sys.argv[1:]
+    address, number, count, *steps = sys.argv[1:]
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(address, int(count), int(number))
-    print([part.tolist() for part in train(200).values()])
+    print([part.tolist() for part in train(int(*steps or [200])).values()])

@@ -55,8 +55,8 @@ def test_two_processes_of_torch_end_where_one_does(example):
 
 def test_two_processes_of_jax_end_where_one_does(example):
     script, address = str(EXAMPLES / "distributed_numpyro.py"), f"localhost:{free_port()}"
-    found = printed(*([script, address, number, "2"] for number in "01"))
-    alone = example("distributed_numpyro").train(200)
+    found = printed(*([script, address, number, "2", "20"] for number in "01"))
+    alone = example("distributed_numpyro").train(20)
     for (parts,) in found:
         for part, exact in zip(parts, alone.values(), strict=True):
             np.testing.assert_allclose(part, exact, atol=1e-5)
