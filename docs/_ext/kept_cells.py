@@ -1,6 +1,7 @@
 """What the cells of a fragment print and draw, kept until its text or the library changes.
 
-A file runs in a process and a folder of its own.
+A file runs in a process and a folder of its own. Compiling takes longer there than running: XLA
+optimises less, unless FULL is in the environment, where `make docs` puts it for a tag.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 from sphinx.errors import ExtensionError
 
 RUNNER = Path(__file__).with_name("run_cells.py")
+FULL = bool(os.environ.get("FULL"))
+XLA = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 PACKAGES = ("guides", "moment_calculus", "numpyro_moments", "pyro_moments")
 
 
@@ -29,12 +32,14 @@ def library(root: Path) -> bytes:
 
 def outputs(file: Path, build: Path) -> tuple[Path, dict[str, dict]]:
     """What the cells of `file` print and draw, from the cache or by running it; and its folder."""
-    text = file.read_bytes() + RUNNER.read_bytes() + library(file.parents[2])
+    text = file.read_bytes() + RUNNER.read_bytes() + library(file.parents[2]) + b"%d" % FULL
     folder = build / "cells" / f"{file.stem}-{hashlib.sha256(text).hexdigest()[:16]}"
     if not (folder / "cells.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         paths = [str(file.parents[2]), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "MPLBACKEND": "agg"}
+        if not FULL:
+            environment.setdefault("XLA_FLAGS", XLA)
         command = [sys.executable, str(RUNNER), str(file), str(folder.resolve())]
         with tempfile.TemporaryDirectory() as scratch:
             run = subprocess.run(
