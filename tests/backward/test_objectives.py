@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -49,15 +51,23 @@ def test_newton_finds_the_posterior_of_a_linear_model(host):
     np.testing.assert_allclose(response.covariance("weight"), covariance, rtol=1e-6, atol=1e-10)
 
 
-def test_newton_and_lbfgs_meet(host):
+@functools.cache
+def by_newton(name):
+    """A small network, its data, and their optimum, which two tests look at."""
+    host = fresh(name)
     with doubles(host):
         data = host.array(INPUTS), host.array(CURVE)
-        fits = [
-            host.fit(net(host, 1, 2), *data, method=method, objective=backward(host), seed=2)
-            for method in ("newton", "lbfgs")
-        ]
-    assert "converged" in str(fits[0])
-    assert fits[0].losses[-1] == pytest.approx(fits[1].losses[-1], rel=1e-6)
+        model = net(host, 1, 2)
+        options = {"method": "newton", "objective": backward(host), "seed": 2}
+        return model, data, host.fit(model, *data, **options)
+
+
+def test_newton_and_lbfgs_meet(host):
+    model, data, newton = by_newton(host.name)
+    with doubles(fresh(host.name)):
+        lbfgs = host.fit(model, *data, method="lbfgs", objective=backward(host), seed=2)
+    assert "converged" in str(newton)
+    assert newton.losses[-1] == pytest.approx(lbfgs.losses[-1], rel=1e-6)
 
 
 def test_batches_average_to_the_loss_of_all_rows(host):
@@ -105,11 +115,8 @@ def test_losses_of_several_parameters_at_once(double_precision_in_jax):
 
 
 def test_diagnosis_takes_the_objective(host):
-    with doubles(host):
-        data = host.array(INPUTS), host.array(CURVE)
-        model = net(host, 1, 2)
-        options = {"method": "newton", "objective": backward(host), "seed": 2}
-        fit = host.fit(model, *data, **options)
+    model, data, fit = by_newton(host.name)
+    with doubles(fresh(host.name)):
         found = host.package.diagnose(model, fit, *data, objective=backward(host), verbose=False)
     assert "optimum" in str(found)
     assert not any("optimum" in str(problem) for problem in found.problems)
