@@ -39,6 +39,9 @@ class Axes(NamedTuple):
 class PredictedSite:
     """Predictive distribution of one site: moments, density, quantiles, entropies."""
 
+    # For what inverts a function by steps, through which no gradient goes.
+    _inversion: Callable[[], AbstractContextManager] = staticmethod(nullcontext)
+
     def __init__(
         self,
         name: str,
@@ -143,7 +146,7 @@ class PredictedSite:
         levels = np.asarray(q, np.float64)
         if levels.ndim > 1 or not ((levels > 0) & (levels < 1)).all():
             raise ValueError(f"levels of quantiles are between 0 and 1, not {q!r}")
-        with self._context():
+        with self._context(), self._inversion():
             moments = self._moments()
             broadcast = np.reshape(levels, levels.shape + (1,) * len(moments.mean.shape))
             result = self._marginal.quantile(constants(broadcast, moments.mean), moments)
@@ -197,7 +200,7 @@ class PredictedSite:
             UnsupportedMoments: if the predictive moments are of a rule of your own.
         """
         levels = np.asarray(central_levels(mass), np.float64)
-        with self._context():
+        with self._context(), self._inversion():
             ends = self._like_mean(self._marginal.credible_quantiles(levels, self._moments()))
         return ends[0], ends[1]
 

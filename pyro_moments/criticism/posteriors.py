@@ -83,7 +83,7 @@ class PyroPosterior(Posterior):
     def with_approximation(self, other: Any) -> PyroPosterior:
         """Return a linear response, or chains, with the same model and arguments."""
         model, _, args, named, _ = self.program
-        return posterior_of(other, model, args, named)
+        return posterior_of(other, model, args, named, self.context.use_float64)
 
     def predict(self, test: tuple | None) -> dict[str, Any]:
         """Return the guide's predictions by site."""
@@ -100,14 +100,18 @@ class PyroPosterior(Posterior):
 
 
 def posterior_of(
-    posterior: Any, model: Callable, args: tuple, named: Mapping[str, Any]
+    posterior: Any,
+    model: Callable,
+    args: tuple,
+    named: Mapping[str, Any],
+    double: bool = False,  # whether chains in single precision are evaluated in double
 ) -> PyroPosterior:
     """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
     program = Program(model, posterior, args, dict(named))
     if isinstance(posterior, LinearResponse):
         return _of_response(posterior, program)
     if isinstance(posterior, MCMC):
-        return _of_chains(posterior, program)
+        return _of_chains(posterior, program, double)
     if isinstance(posterior, Fit):
         return _of_guide(program._replace(guide=posterior.guide), posterior.params)
     if not callable(posterior):
@@ -193,11 +197,12 @@ def guide_nodes(program: Program) -> dict[str, Any]:
     return prune_subsample_sites(poutine.trace(guide).get_trace(*args, **named)).nodes
 
 
-def _of_chains(chains: MCMC, program: Program) -> PyroPosterior:
+def _of_chains(chains: MCMC, program: Program, double: bool) -> PyroPosterior:
     if chains._samples is None:
         raise missing_chains_error()
     samples = chains.get_samples()
-    double = _is_double(samples)
+    double = double or _is_double(samples)
+    samples = to_float64(samples) if double else samples
     program = _in_precision(program, double)
     first = {name: value[0] for name, value in samples.items()}
 
@@ -208,11 +213,12 @@ def _of_chains(chains: MCMC, program: Program) -> PyroPosterior:
 
     context = EvaluationContext.of(run, (program.model,), double)
     device = next(iter(samples.values())).device
-    return PyroPosterior(program, context, lambda _: _chain_draws(chains), device)
+    return PyroPosterior(program, context, lambda _: _chain_draws(chains, double), device)
 
 
-def _chain_draws(chains: MCMC) -> Draws:
+def _chain_draws(chains: MCMC, double: bool) -> Draws:
     samples = chains.get_samples(group_by_chain=True)
+    samples = to_float64(samples) if double else samples
     values = {name: to_numpy(value) for name, value in samples.items()}
     return Draws(type(chains.kernel).__name__, values, _diverging(chains, values))
 

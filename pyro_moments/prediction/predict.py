@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 import torch
 from pyro import poutine
@@ -34,6 +34,7 @@ from moment_calculus.predictions.site import (
 from moment_calculus.rulebooks import propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from moment_guides.families.drawn_sites import with_shared_draws
+from pyro_moments._host import tree_leaves
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import diagnose_errors, explain_predictions
 from pyro_moments.evaluation.precision import full_precision
@@ -50,6 +51,7 @@ from pyro_moments.sites.random_watch import run_watched
 from pyro_moments.sites.traces import bind, check_masked_rows, is_factor, is_sample, settle
 
 CLASSES = torch.distributions.Categorical
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 @contextmanager
@@ -77,13 +79,15 @@ class Prediction(ClosedFormSite):
         UnsupportedMoments: if there are no predictive moments for the distribution.
     """
 
-    framework = "Pyro"
+    framework, _inversion = "Pyro", staticmethod(torch.no_grad)
 
     def __init__(self, name: str, fn: Any) -> None:
         inner = unwrapped(fn, WRAPPERS)
         base, has_classes = inner[0], isinstance(inner[0], CLASSES)
         rules = moments_and_law(name, base), marginal(name, base)
-        super().__init__(name, fn, inner, *rules, has_classes, without_gradients)
+        # What is computed later has gradients if the moments have.
+        context = full_precision if torch.is_grad_enabled() else without_gradients
+        super().__init__(name, fn, inner, *rules, has_classes, context)
 
     def attribution(self) -> Attribution:
         """Attribute the predictive variance to its sources.
@@ -156,10 +160,12 @@ class SampledPrediction(SampledSite):
         UnsupportedMoments: if there are no predictive moments for the distribution.
     """
 
+    _inversion = staticmethod(torch.no_grad)
+
     def __init__(self, name: str, fn: Any) -> None:
         if not fn.batch_shape or has_moments(fn):
             raise not_of_particles(name, type(fn).__name__, fn.batch_shape)
-        with without_gradients():
+        with full_precision():
             super().__init__(Prediction(name, fn))
 
     def sample(self, n: int) -> torch.Tensor:
@@ -235,8 +241,21 @@ class LeaveUndrawn(Messenger):
             msg["value"], msg["done"] = torch.full(shape, torch.nan), True
 
 
+def _with_gradients_by_inputs(verb: Verb) -> Verb:
+    """Decorate a function that has gradients only if a tensor among its arguments requires them."""
+
+    @wraps(verb)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves = tree_leaves((args, kwargs))
+        required = any(isinstance(part, torch.Tensor) and part.requires_grad for part in leaves)
+        with torch.set_grad_enabled(required and torch.is_grad_enabled()):
+            return verb(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
 @checked
-@torch.no_grad()
+@_with_gradients_by_inputs
 def predict(
     model: Callable,
     guide: Any,
@@ -275,6 +294,8 @@ def predict(
         ``variation_ratio`` of classes, ``entropy`` and ``mutual_information``,
         ``credible_interval`` of the mean, and ``sample``;
         :class:`~moment_calculus.predictions.moments.Moments` for every deterministic site.
+        Where a tensor among the arguments requires gradients, moments, densities,
+        probabilities and entropies have them; quantiles and draws have none.
 
     Raises:
         UnsupportedMoments: if the model leaves the supported operations, a site's

@@ -7,6 +7,7 @@ import numpy as np
 import pyro
 import pytest
 
+from pyro_moments.criticism.posteriors import posterior_of
 from tests.fitting.models import fresh
 
 LOSSES = ["Trace_ELBO", "TraceMeanField_ELBO"]
@@ -63,3 +64,19 @@ def test_elsewhere_a_guide_without_a_model_is_refused(host):
     key = (jax.random.key(0),) if host.name == "numpyro" else ()
     with pytest.raises(RuntimeError, match=r"DVIGuide\(\) has not met a model yet"):
         predictive(*key, host.x)
+
+
+def test_chains_in_single_precision_are_a_reference_of_a_fit_in_double():
+    host = fresh("pyro")
+    model, data = host.regression, (host.x, host.y)
+    result = host.fit(model, *data, method="newton", float64=True)
+    infer = host.language.infer
+    chains = infer.MCMC(infer.NUTS(model), 60, warmup_steps=20, disable_progbar=True)
+    chains.run(*data)
+    posterior = posterior_of(result, model, data, {}).with_approximation(chains)
+    draws = posterior.draws(60)
+    assert draws.values["weight"].dtype == np.float64
+    with posterior.model_context():
+        example = {name: value[0, 0] for name, value in draws.values.items()}
+        log_joint = posterior.model(example).log_joint({"weight": draws.values["weight"][0]})
+    assert np.isfinite(log_joint).all()
