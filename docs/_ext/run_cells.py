@@ -62,8 +62,12 @@ def main(file: str, folder: str) -> None:
     """Run the file in one namespace; a cell that fails ends the process with its traceback."""
     warnings.filterwarnings("ignore", module="arviz|tqdm")
     namespace: dict[str, object] = {"__name__": "__main__"}
-    results = {}
-    for name, (start, code) in cells(Path(file).read_text(encoding="utf-8")).items():
+    results, source = {}, Path(file).read_text(encoding="utf-8")
+    if (host := Path(file).stem.rpartition("_")[2]) in HOSTS:
+        from alone import leave_alone  # beside this file, which docs/cells.py reads too
+
+        leave_alone(host, source)
+    for name, (start, code) in cells(source).items():
         text = run(code, start, file, namespace)
         results[name] = {
             "code": code.strip(),

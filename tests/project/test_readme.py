@@ -1,4 +1,4 @@
-"""Every python block of the README runs alone, those of the pages in order."""
+"""The python blocks of the README and of the pages: none escapes, those of CONTRIBUTING run."""
 
 from __future__ import annotations
 
@@ -75,32 +75,15 @@ def fresh_module(monkeypatch):
     return module
 
 
-SEQUENCES = {
-    "pages of Pyro": IN_PYRO,
-    "page of NumPyro": [DOCS / "numpyro.md"],
-    "CONTRIBUTING": [ROOT / "CONTRIBUTING.md"],
-}
-
-
-@pytest.mark.parametrize("name", SEQUENCES)
-def test_blocks_of_pages_run_in_order(name, fresh_module, monkeypatch, tmp_path):
-    """XLA compiles for half a minute what the page of NumPyro does; its imports are seen below."""
+def test_blocks_of_contributing_run_in_order(fresh_module, monkeypatch, tmp_path):
+    """Those of the README and of the pages run one framework at a time, in ``test_alone.py``."""
     monkeypatch.chdir(tmp_path)  # what a block saves stays out of the repository
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    blocks = [block for document in SEQUENCES[name] for block in python_blocks(document)]
-    run_in_order(quickly(blocks), name, vars(fresh_module))
+    run_in_order(
+        quickly(python_blocks(ROOT / "CONTRIBUTING.md")), "CONTRIBUTING", vars(fresh_module)
+    )
 
 
 BLOCKS = python_blocks(ROOT / "README.md")
-
-
-@pytest.mark.parametrize(
-    "block", [pytest.param(block, id=f"block {i}") for i, block in enumerate(BLOCKS)]
-)
-def test_blocks_of_the_readme_run_alone(block, fresh_module, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    pyro.clear_param_store()
-    run_in_order(quickly([block]), "README.md", vars(fresh_module))
 
 
 def test_the_readme_is_short():
