@@ -25,7 +25,7 @@ docs: $(INSTALLED)
 	$(BIN)/sphinx-build -W -n --keep-going -j $(WORKERS) -b html docs docs/_build/html
 
 # What is generated in the pages: the code of their cells, and tables.
-PAGES := cells experiments how_fast rule_books supported_operations
+PAGES := cells experiments how_fast names rule_books supported_operations
 pages: $(INSTALLED)
 	for name in $(PAGES); do $(BIN)/python docs/$$name.py || exit 1; done
 

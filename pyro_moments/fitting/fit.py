@@ -114,6 +114,9 @@ def fit(
             in order if it is a list. ``Moments`` stand for inputs that are uncertain or
             missing (``Moments.missing(x)``); the guide gets their means. Such models are
             best trained by ``BBAlphaELBO(alpha=1.0)``.
+        **named: arguments of model and guide by name.
+
+        Objective:
         objective: an ELBO; by default ``DeterministicELBO()``.
         method: ``"adam"``; or, for a deterministic loss of all data, ``"lbfgs"``, or
             ``"newton"`` with the dense Hessian of up to 1000 parameters, and
@@ -126,11 +129,17 @@ def fit(
             steps to the next; by default none. ``"lbfgs"`` and ``"adam"`` on all data
             look at the least curvature where they come to rest, by at most 24 slopes:
             they step off a saddle, and go on.
+
+        Optimiser:
         learning_rate: of Adam, by default 0.01; or a function of the number of steps made
             before.
         optimiser: in place of Adam one of Pyro's, with its schedule and gradient
             clipping, or one of Optax (NumPyro), or a function that makes one of torch of
             the parameters (Pyro). ``optimizer=`` is the same.
+        scheduler: makes a learning-rate schedule of torch from the optimiser; the
+            schedule takes a step after every step of the optimiser.
+
+        Mini-batches:
         batch_size: rows of a mini-batch. All arguments are cut along their first axis,
             shuffled anew in every epoch by the seed; rows that fill no mini-batch are
             left out of an epoch.
@@ -139,6 +148,8 @@ def fit(
         plate: the plate of the rows, where it is not the only one of the mini-batch's
             size. What is observed in it counts as much as all rows do; a model that
             scales itself, by a subsampled plate or a handler, is left as it is.
+
+        Loss:
         kl_warm_up: number of steps in which the weight of the KL divergence rises to one;
             or a tuple, steps without it and steps of the rise.
         precision: how the scale σ of Normal noise is set, 1/σ² being the precision of the
@@ -147,6 +158,8 @@ def fit(
             makes the ELBO largest, σ² = Σ E(y − f)² / N; ``"profile"`` puts this into the
             loss of every step, for all data at once. Both end where training σ ends. The
             model has to have σ as a parameter of one number.
+
+        Watching:
         held_out: arguments of the model, with observations, that are not trained on. The
             parameters with the highest log predictive density of these are kept.
         patience: evaluations of it without a rise after which the training stops.
@@ -159,12 +172,17 @@ def fit(
         checkpoint: path of a file that is written all along; if it exists, the fit goes
             on from it and ends as if it had never been interrupted, on the same machine
             bit for bit.
+
+        Starts:
+        start: an earlier fit with the same sites, whose parameters this one begins with; by
+            default it begins anew.
         prior: an earlier fit with a ``DVIGuide``, on other data: its posterior takes the
             place of the model's prior. Sites in a plate with what is observed are of the
             rows, and keep theirs.
-        start: an earlier fit with the same sites, whose parameters this one begins with; by
-            default it begins anew.
         restarts: trainings from different starts, the best of which is kept.
+        seed: of initial values, the order of mini-batches and all draws of the training.
+
+        Numbers:
         float64: whether to compute in double precision, with doubles of the arrays among
             the arguments; those that the model has elsewhere, such as in closures, are
             the model's own.
@@ -177,10 +195,6 @@ def fit(
             or eight particles for the first 32, and for more where these contradict the
             loss; in NumPyro it is compiled before. Random states of the user are left as
             they are.
-        seed: of initial values, the order of mini-batches and all draws of the training.
-        scheduler: makes a learning-rate schedule of torch from the optimiser; the
-            schedule takes a step after every step of the optimiser.
-        **named: arguments of model and guide by name.
 
     Returns:
         The guide, whose parameters are trained in place, the losses and why it stopped.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -73,6 +74,26 @@ def test_every_public_name_has_an_entry(package):
     page = (DOCS / "api" / f"{package}.md").read_text(encoding="utf-8")
     documented = re.findall(rf"^\.\. (?:auto|py:)\w+:: {package}\.(\w+)", page, re.M)
     assert sorted(documented) == sorted(importlib.import_module(package).__all__)
+
+
+@pytest.mark.parametrize("package", ["pyro_moments", "numpyro_moments"])
+def test_the_tables_of_names_are_those_of_the_docstrings(package, monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    names = importlib.import_module("names")
+    page = (DOCS / "api" / f"{package}.md").read_text(encoding="utf-8")
+    assert page == names.written(package, page), "run make pages"
+    assert page.count("| {py:obj}`") == len(names.PARTS.findall(page)) - page.count("\n## ")
+
+
+OPTIONS = re.compile(r"^\*\*[\w-]+\*\*: (.+(?:\n.+)*)", re.M)  # of fit, by groups
+
+
+@pytest.mark.parametrize("framework", ["pyro", "numpyro"])
+def test_training_names_all_options_of_fit(framework):
+    text = " ".join(OPTIONS.findall((DOCS / "training.md").read_text(encoding="utf-8")))
+    fit = importlib.import_module(f"{framework}_moments").fit
+    options = set(inspect.signature(fit).parameters) - {"model", "guide", "data", "named"}
+    assert options - set(re.findall(r"`(\w+)`", text)) == set()
 
 
 def test_every_page_is_in_a_table_of_contents():
