@@ -1,3 +1,3 @@
 """Moments of Gaussians under the operations of a model, on NumPy, torch and JAX arrays alike."""
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
