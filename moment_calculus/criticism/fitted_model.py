@@ -20,6 +20,7 @@ from moment_calculus.criticism.model_with_draws import (
 )
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import to_numpy
+from moment_calculus.objectives.remembered import described, objective_of
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.mixtures import SampledSite
 from moment_calculus.predictions.site import PredictedSite, checked_count
@@ -74,8 +75,8 @@ class Posterior(ABC):
         """Return a linear response, or chains, with the same model and arguments."""
 
     @abstractmethod
-    def predict(self, test: tuple | None) -> dict[str, Any]:
-        """Return a guide's predictions by site; for the data if ``test`` is None."""
+    def predict(self, test: tuple | None, objective: Any) -> dict[str, Any]:
+        """Return a guide's predictions as of an objective; for the data if ``test`` is None."""
 
     @abstractmethod
     def sample(self, prediction: Any, count: int) -> np.ndarray:
@@ -137,7 +138,8 @@ class FittedModel:
         self.by_draws = None  # ``Fit.by_draws`` if the guide was trained by ``fit``
         if isinstance(fit, Fit):
             self.seconds["fit"], self.by_draws = sum(fit.seconds.values()), fit.by_draws
-        self.posterior, self.test, self._objective = posterior, test, objective
+        self.posterior, self.test = posterior, test
+        self._objective = objective_of(fit, objective)
         self.framework, self.approximation = posterior.framework, type(posterior.guide).__name__
         self.notes: list[str] = []
         self.response_error: Exception | None = None  # why there is no linear response
@@ -155,6 +157,12 @@ class FittedModel:
         if self.test is None:
             return self.model
         return self.posterior.with_arguments(self.model, self.test, {})
+
+    @property
+    def loss_name(self) -> str:
+        """Return the objective in words."""
+        is_elbo = not getattr(self._objective, "alpha", 0.0)
+        return "the ELBO" if is_elbo else described(self._objective)
 
     @cached_property
     def _problem(self) -> Problem:
@@ -303,7 +311,7 @@ class FittedModel:
     def predictions(self, approximation: str) -> dict[str, PredictedSite]:
         """Return the predictions of an approximation by observed site."""
         if approximation == self.approximation:
-            sites = self.posterior.predict(self.test)
+            sites = self.posterior.predict(self.test, self._objective)
         else:
             assert not isinstance(self.response, str)
             sites = self.response.predict(*(self.test or ()))

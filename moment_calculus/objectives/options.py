@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 from moment_calculus.objectives.data import DataPlateFinder
+from moment_calculus.objectives.remembered import KeepsOptions
 from moment_calculus.values.propagation import (
     CATEGORICAL_METHODS,
     Propagation,
@@ -23,7 +24,7 @@ ENERGIES = ("reparameterised", "cavity")
 _OF_MOMENTS = ("covariance", "rules", "categorical", "categorical_draws", "memory_limit")
 
 
-class Expectations:
+class Expectations(KeepsOptions):
     """What objectives answer about their expectations over latent sites."""
 
     alpha = 0.0  # of the α energy that this objective is; zero is the ELBO
@@ -75,7 +76,7 @@ class AlphaEnergy(Expectations):
         self.num_particles = num_particles if self.draws else 1  # all particles would be the same
 
 
-class RenyiBound:
+class RenyiBound(KeepsOptions):
     """The options of a Rényi bound, before the base class of losses of a framework."""
 
     def __init__(

@@ -145,6 +145,8 @@ class Fit(Course):
         saddles: how many saddles the training stepped off, along a negative curvature.
         by_draws: the loss by draws of the trained guide, or why there is none.
         model: the model; no file and no pickle has it.
+        objective: what it was trained by, with its options; predictions, linear response and
+            diagnoses go by it.
     """
 
     guide: Any
@@ -155,6 +157,7 @@ class Fit(Course):
     context: Any = field(repr=False, default=None)  # puts ``params`` in their places (Pyro)
     model: Any = field(repr=False, default=None)
     verbs: FitVerbs | None = field(repr=False, default=None)
+    objective: Any = field(repr=False, default=None)
 
     def __repr__(self) -> str:
         """Return the loss, its check, the time and why the training ended."""

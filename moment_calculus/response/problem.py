@@ -352,7 +352,7 @@ class Undetermined(Exception):
 
 WITHOUT_NOISE = (
     "linear response takes all data at once, and an objective without draws, such as "
-    "DeterministicELBO()"
+    "objective=DeterministicELBO()"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from typing import Any
 
 from moment_calculus.values.propagation import (
     EXACT,
@@ -13,7 +14,7 @@ from moment_calculus.values.propagation import (
     half_of_memory,
 )
 
-__all__ = ["RULEBOOKS", "propagation_of"]
+__all__ = ["RULEBOOKS", "propagation_by", "propagation_of"]
 
 _MODULES = (importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__))
 # A module without a book is one that books share, such as helpers.
@@ -36,3 +37,25 @@ def propagation_of(
     by_guide = covariance is None
     options = rules, categorical, limit, categorical_draws, by_guide
     return Propagation("full" if covariance is None else covariance, *options)
+
+
+def propagation_by(
+    objective: Any,  # that of a fit; None for the defaults
+    covariance: str | None,
+    rules: str | RuleBook | None,
+    categorical: str | None = None,
+) -> Propagation:
+    """Return the ``Propagation`` of an objective where the user names nothing else."""
+    how = getattr(objective, "propagation", None)
+    if rules is None and getattr(objective, "lacks_rules", False):
+        raise objective.error("its rule book", "rules=")
+    if not isinstance(how, Propagation):
+        return propagation_of(covariance, "exact" if rules is None else rules, categorical)
+    named = None if how.by_guide else how.covariance
+    return propagation_of(
+        named if covariance is None else covariance,
+        how.rulebook if rules is None else rules,
+        how.categorical if categorical is None else categorical,
+        how.memory_limit,
+        how.categorical_draws,
+    )

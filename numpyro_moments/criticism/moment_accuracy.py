@@ -12,8 +12,9 @@ import jax
 from moment_calculus.criticism.accuracy.accuracy import MomentAccuracy, accuracy_of, check_draws
 from moment_calculus.criticism.accuracy.layers import Layer, RecordedOperation, layers_of
 from moment_calculus.errors import calling_line
+from moment_calculus.objectives.remembered import remembered_objective
 from moment_calculus.optimisation.outcome import check_dictionary, of_fit
-from moment_calculus.rulebooks import propagation_of
+from moment_calculus.rulebooks import propagation_by
 from moment_calculus.values.propagation import RuleBook
 from numpyro_moments.criticism.recorded_program import Recorder, drawer, sites_among
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key
@@ -30,7 +31,7 @@ def moment_accuracy(
     params: dict[str, Any] | None = None,
     num_samples: int = 1000,
     covariance: str | None = None,
-    rules: str | RuleBook = "exact",
+    rules: str | RuleBook | None = None,
     rng_key: Any = None,
     **named: Any,
 ) -> MomentAccuracy:
@@ -63,7 +64,7 @@ def moment_accuracy(
             deviations.
         covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default as in ``predict``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``,
-            or your own.
+            or your own; by default as in ``predict``.
         rng_key: random key of the draws; by default always the same.
         **named: arguments of model and guide by name.
 
@@ -87,12 +88,13 @@ def moment_accuracy(
         >>> print(accuracy)  # doctest: +SKIP
         >>> accuracy.worst.reason  # doctest: +SKIP
     """
+    how = propagation_by(remembered_objective(guide), covariance, rules)
     guide, params, _ = of_fit(guide, params)
     check_dictionary(params)
     check_draws(num_samples)
     key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
     of_trace, of_draws = jax.random.split(key)
-    caller, how = calling_line(), propagation_of(covariance, rules)
+    caller = calling_line()
     with Precision.of(params)():
         bind(guide, model, params)
         program = _Program((model, guide, data, named, params, of_trace, how), caller)

@@ -28,7 +28,7 @@ from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.fitting.storing import sampled_sites
 from numpyro_moments.objectives.alpha import check_density
 from numpyro_moments.objectives.base import Program
-from numpyro_moments.prediction.predict import predict
+from numpyro_moments.prediction.predict import predict_by
 from numpyro_moments.response.linear_response import LinearResponse, NumPyroProblem, problem_of
 from numpyro_moments.sites.traces import bind
 
@@ -108,13 +108,13 @@ class NumPyroPosterior(Posterior):
         model, _, args, named, params = self.program
         return posterior_of(other, model, args, named, params, self.keys.of_response())
 
-    def predict(self, test: tuple | None) -> dict[str, Any]:
-        """Return the guide's predictions by site."""
+    def predict(self, test: tuple | None, objective: Any) -> dict[str, Any]:
+        """Return the guide's predictions by site, as of an objective."""
         model, guide, args, named, params = self.program
         if test is not None:
             args, named = test, {}
         with Whole():
-            return predict(model, guide, params, *args, **named)
+            return predict_by(objective, model, guide, params, args, named)
 
     def sample(self, prediction: Any, count: int) -> np.ndarray:
         """Return draws of a prediction, the same at each call."""

@@ -43,6 +43,7 @@ from numpyro_moments.fitting.gradients import GradientTrainer
 from numpyro_moments.fitting.precision import HeldParameter, held_scale
 from numpyro_moments.fitting.problem import Problem, trained_loss_by_draws
 from numpyro_moments.fitting.storing import (
+    OBJECTIVES,
     VERBS,
     PriorReplacement,
     arrays_in,
@@ -252,12 +253,14 @@ def fit_with(
         source = options.source(data, named, _rows, of_batch, None)
         streamed_model = with_prior(model, options.prior, source)
         params = params if options.start is None else options.start.params
+        objective = OBJECTIVES.resumed(options.checkpoint, objective, guide)
         problem, states = _begun(options, streamed_model, guide, objective, source, params)
         fits = [
             _fitted(options, problem, source, part, started)
             for part in ([states] if options.method == "adam" else [[state] for state in states])
         ]
         best = min(fits, key=lambda fit: fit.rank)
+        best.objective = problem.objective
         if not np.isfinite(best.losses).all():
             _explain(problem, source)
         if problem.held_out is not None and not np.isfinite([*best.held_out.values()]).all():
@@ -328,7 +331,7 @@ def _fitted(
             options,
             source,
             problem.objective,
-            stored_training(unstreamed, guide, args, kwargs),
+            stored_training(unstreamed, guide, args, kwargs, problem.objective),
             lambda kept: arrays_in(named(kept)),
             digest=_digest,
             density=functools.partial(density_text, unstreamed, args, kwargs),

@@ -10,12 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.infer
 from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
+from moment_calculus.objectives.remembered import KnownObjectives
 from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit, FitVerbs, of_fit
 from moment_calculus.optimisation.storage.trainings import (
@@ -28,14 +30,20 @@ from moment_calculus.optimisation.storage.trainings import (
     signature_of,
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
+from moment_calculus.rulebooks import RULEBOOKS
 from moment_guides.numpyro.latent_sites import init_to_network, is_latent
 from numpyro_moments.evaluation.arguments import Precision, checked, is_array
+from numpyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
+from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.prediction.predict import predict
 from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import bind
 
 # versions written into the header
 PACKAGES = ("pyro-moments", "numpyro", "jax", "numpy")
+OBJECTIVES = KnownObjectives.of(
+    "numpyro_moments", (BBAlphaELBO, DeterministicELBO, RenyiELBO), numpyro.infer, RULEBOOKS
+)
 
 
 @checked
@@ -69,18 +77,25 @@ def save(
     Example:
         >>> save("network.safetensors", model, result, x, y)  # doctest: +SKIP
     """
+    objective = guide.objective if isinstance(guide, Fit) else None
     guide, params, data = of_fit(guide, params, data)
     if not isinstance(params, dict):
         raise TypeError(
             "save(path, model, guide, params, *data) takes the trained parameters before the "
             f"data, a dictionary, got {type(params).__name__}"
         )
-    stored_training(model, guide, data, named).write(path, {"parameters": arrays_in(params)}, {})
+    training = stored_training(model, guide, data, named, objective)
+    training.write(path, {"parameters": arrays_in(params)}, {})
 
 
 @checked
 def load(
-    path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
+    path: str | PathLike[str],
+    model: Callable,
+    guide: Callable,
+    *data: Any,
+    objective: Any = None,
+    **named: Any,
 ) -> Fit:
     """Load trained parameters from a file of :func:`save` or a checkpoint of :func:`fit`.
 
@@ -93,10 +108,13 @@ def load(
         *data: arguments of model and guide: new inputs suffice for ``DVIGuide``; other
             guides also need the observations, because they treat unobserved sites as
             latent.
+        objective: what it was trained by, where the file does not hold it: a class, or a rule
+            book, of your own; by default what the file tells.
         **named: its keyword arguments.
 
     Returns:
-        A fit with the guide and its parameters; for a checkpoint also its losses.
+        A fit with the guide, its parameters and its objective; for a checkpoint also its
+        losses.
 
     Raises:
         FileNotFoundError: if there is no file.
@@ -117,7 +135,8 @@ def load(
         params = _filled(made, arrays)
         with handlers.block():  # the guide learns its sites
             handlers.substitute(handlers.seed(guide, 0), data=params)(*data, **named)
-    fit = Fit(guide=guide, params=params, seconds={})
+    objective = objective or OBJECTIVES.objective(tree["objective"], path)
+    fit = Fit(guide=guide, params=params, seconds={}, objective=objective)
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
     return fit.with_model(model, VERBS)
@@ -147,13 +166,16 @@ def _quantiles(fit: Fit, levels: Sequence[float]) -> dict[str, Any]:
 VERBS = FitVerbs(_predict, _save, _median, _quantiles, to_numpy)
 
 
-def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
+def stored_training(
+    model: Callable, guide: Callable, data: tuple, named: dict, objective: Any = None
+) -> StoredTraining:
     """Return the reader and writer of a model and guide's files."""
     sites = sampled_sites(model, data, named)
     arrays = [np.asarray(leaf) for leaf in jax.tree.leaves((data, named)) if is_array(leaf)]
     constants = constants_of(sites, _certain_parameters(model, data, named), arrays)
-    signature = signature_of(sites, without_wrappers)
-    return StoredTraining("numpyro_moments", PACKAGES, guide, signature, constants, _to_array)
+    signature, record = signature_of(sites, without_wrappers), OBJECTIVES.record(objective)
+    program = "numpyro_moments", PACKAGES, guide, signature, constants
+    return StoredTraining(*program, _to_array, record)
 
 
 def _certain_parameters(model: Callable, data: tuple, named: dict) -> dict[str, dict[str, Any]]:

@@ -22,6 +22,7 @@ from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.objectives.remembered import kind_of, remembered_objective
 from moment_calculus.optimisation.outcome import check_dictionary, of_fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws
@@ -31,7 +32,7 @@ from moment_calculus.predictions.site import (
     checked_count,
     summed_log_density,
 )
-from moment_calculus.rulebooks import propagation_of
+from moment_calculus.rulebooks import propagation_by, propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from numpyro_moments.evaluation.arguments import Precision, checked, checked_key, in_jax
 from numpyro_moments.evaluation.failure_causes import (
@@ -47,6 +48,7 @@ from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces, bind, is_factor, moment_traces
 
 CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
+PARTICLES = 100  # draws of the latent sites
 
 
 @one_thread_at_a_time
@@ -258,9 +260,9 @@ def predict(
     params: Any = None,
     *args: Any,
     covariance: str | None = None,
-    rules: str | RuleBook = "exact",
-    propagation: str = "analytic",
-    num_particles: int = 100,
+    rules: str | RuleBook | None = None,
+    propagation: str | None = None,
+    num_particles: int = PARTICLES,
     categorical: str | None = None,
     rng_key: Any = None,
     **kwargs: Any,
@@ -274,18 +276,22 @@ def predict(
             ``predict(model, result, x)`` takes those of the fit ``result``.
         *args: the model's arguments, with new inputs and, usually, without observations;
             ``Moments`` for inputs that are uncertain or missing.
-        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default what the guide
-            names, such as ``"full"`` of a ``DVIGuide``, else ``"full"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default that of the
+            objective of the fit, else what the guide names, such as ``"full"`` of a
+            ``DVIGuide``, else ``"full"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``,
-            or your own.
-        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
+            or your own; by default that of the objective of the fit, else ``"exact"``.
+        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``; by default that of a fit by
+            ``DeterministicELBO`` or ``BBAlphaELBO``, else ``"analytic"``.
         num_particles: number of draws of the latent sites with ``propagation="sampled"``.
-        categorical: rule for classes, by default that of the rule book, or points:
+        categorical: rule for classes, by default that of the objective of the fit if it has
+            probabilities, else that of the rule book, or points:
             ``"points"`` (fixed points), ``"pairs"`` (pairwise logsumexp); or a closed form of the
             papers for the mean probability: ``"logistic"``, ``"normal"``, ``"simplified"`` or
             ``"taylor"``, with errors of 0.019, 0.081, 0.029 and 0.021 in a probability at a logit
             variance of one (points: 0.0005, pairs: 0.002), beside the variance by pairs.
-        rng_key: random key, which sampling needs.
+        rng_key: random key, which ``propagation="sampled"`` needs; by default always the same
+            where a fit was trained by draws.
         **kwargs: the model's keyword arguments.
 
     Returns:
@@ -303,21 +309,52 @@ def predict(
 
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
+    objective = remembered_objective(guide)
     guide, params, args = of_fit(guide, params, args)
     check_dictionary(params)
+    if propagation is None:
+        propagation, needs_key = kind_of(objective), False
+    else:
+        needs_key = propagation == "sampled"
     check_particles(propagation, num_particles)
     if categorical is not None:
         check_choice("categorical", categorical, PREDICTIVE_RULES)
-    how = propagation_of(covariance, rules, categorical)
+    settings = propagation_by(objective, covariance, rules, categorical)
+    key = needed(rng_key, not needs_key)
+    program = model, guide, args, kwargs, params
+    return _predicted(program, settings, propagation, key, num_particles)
+
+
+def predict_by(
+    objective: Any,
+    model: Callable,
+    guide: Callable,
+    params: dict[str, Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+) -> dict[str, Any]:
+    """Return predictions as of an objective."""
+    settings = propagation_by(objective, None, None)
+    program = model, guide, args, kwargs, params
+    return _predicted(program, settings, kind_of(objective), jax.random.key(0))
+
+
+def _predicted(
+    program: tuple[Callable, Any, tuple, dict[str, Any], dict[str, Any]],
+    settings: Propagation,
+    kind: str,  # of the propagation
+    key: Any,
+    num_particles: int = PARTICLES,
+) -> dict[str, Any]:
+    model, guide, args, kwargs, params = program
     precision = Precision.of(params)
     with precision(), diagnose_errors(model, args, kwargs, handlers.substitute(guide, data=params)):
         args, kwargs = in_jax((args, kwargs), precision.double)
-        if propagation != "analytic":
+        if kind != "analytic":
             bind(guide, model, params)
-            program, is_mean = (model, guide, args, kwargs, params), propagation == "mean"
-            key = needed(rng_key, is_mean)
-            return predict_by_particles(program, is_mean, num_particles, key)
-        sites = _predicted_sites(model, guide, params, args, kwargs, how)
+            program = model, guide, args, kwargs, params
+            return predict_by_particles(program, kind == "mean", num_particles, key)
+        sites = _predicted_sites(model, guide, params, args, kwargs, settings)
         predictions = {name: prediction_at(name, site) for name, site in sites.items()}
         explain_predictions(predictions, model, args, kwargs)
         return predictions

@@ -17,6 +17,7 @@ from numpyro.infer.elbo import ELBO
 from numpyro.optim import Adam
 
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
+from moment_calculus.objectives.remembered import described, objective_of
 from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
@@ -112,7 +113,8 @@ class NumPyroProblem:
             self._loss = FlatLoss(self.svi, state.rng_key, self.data, dict(self.named))
             unconstrained = self.svi.optim.get_params(state.optim_state)
             self._flat, self._unravel = ravel_pytree(unconstrained)
-            check_deterministic(*self._loss.two_values(unconstrained), WITHOUT_NOISE)
+            remedy = f"{WITHOUT_NOISE}; this one is of {described(self.svi.loss)}"
+            check_deterministic(*self._loss.two_values(unconstrained), remedy)
         self._weights: dict[str | None, Perturbation] = {}
 
     def _check_parameters(self) -> None:
@@ -373,7 +375,8 @@ def linear_response(
             Gaussian guides, point estimates (whose response is Laplace's approximation),
             or your own; or what ``fit`` returned.
         *data: what it was trained on, arguments of model and guide.
-        objective: the loss that it was trained by; by default ``DeterministicELBO()``.
+        objective: the loss that it was trained by; by default that of the fit, else
+            ``DeterministicELBO()``.
         tolerance: Newton decrement in nats up to which the parameters count as an
             optimum: every mean is within sqrt(2 · decrement) corrected standard
             deviations of its own there.
@@ -404,6 +407,7 @@ def linear_response(
         >>> response = linear_response(model, result, x, y)  # doctest: +SKIP
         >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
+    objective = objective_of(guide, objective)
     guide, params, _ = of_fit(guide, params)
     check_dictionary(params)
     problem = problem_of(model, guide, (data, named), params, objective, float64)

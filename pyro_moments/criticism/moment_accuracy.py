@@ -20,8 +20,9 @@ from moment_calculus.criticism.accuracy.accuracy import (
 from moment_calculus.criticism.accuracy.layers import RecordedOperation, layers_of
 from moment_calculus.errors import UnsupportedMoments, calling_line
 from moment_calculus.numerics.arrays import to_numpy
+from moment_calculus.objectives.remembered import remembered_objective
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.rulebooks import propagation_of
+from moment_calculus.rulebooks import propagation_by
 from moment_calculus.values.propagation import Propagation, RuleBook
 from pyro_moments.criticism.posteriors import posterior_of
 from pyro_moments.criticism.recorded_program import (
@@ -51,7 +52,7 @@ def moment_accuracy(
     *data: Any,
     num_samples: int = 1000,
     covariance: str | None = None,
-    rules: str | RuleBook = "exact",
+    rules: str | RuleBook | None = None,
     **named: Any,
 ) -> MomentAccuracy:
     """Compare the moments of every layer of a model with those of draws through it.
@@ -82,7 +83,7 @@ def moment_accuracy(
             deviations.
         covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default as in ``predict``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``,
-            or your own.
+            or your own; by default as in ``predict``.
         **named: arguments of model and guide by name.
 
     Returns:
@@ -106,11 +107,12 @@ def moment_accuracy(
     check_draws(num_samples)
     caller = calling_line()
     parameters: Any = contextlib.nullcontext()
+    how = propagation_by(remembered_objective(guide), covariance, rules)
     if isinstance(guide, Fit):
         posterior = posterior_of(guide, model, data, named)
         parameters, guide = posterior.context.sampling(), guide.guide
         data, named = posterior.context.cast_arguments(data, named)
-    program = _Program(model, guide, data, named, propagation_of(covariance, rules))
+    program = _Program(model, guide, data, named, how)
     with parameters, pyro.validation_enabled(False), full_precision():
         layers, left_out = layers_of(program.records(Recorder(caller)))
         return accuracy_of(layers, left_out, program.latent, program.draw, num_samples)

@@ -28,7 +28,7 @@ from pyro_moments.draws.model import PyroModel, log_density, map_over_draws, wit
 from pyro_moments.fitting.parameters import has_float64, to_float64
 from pyro_moments.objectives.alpha import check_density
 from pyro_moments.objectives.base import Program
-from pyro_moments.prediction.predict import predict
+from pyro_moments.prediction.predict import predict_by
 from pyro_moments.response.evaluation_context import SEED_LIMIT, EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse, PyroProblem, problem_of
 from pyro_moments.sites.traces import bind, is_latent, is_sample
@@ -85,13 +85,13 @@ class PyroPosterior(Posterior):
         model, _, args, named, _ = self.program
         return posterior_of(other, model, args, named, self.context.use_float64)
 
-    def predict(self, test: tuple | None) -> dict[str, Any]:
-        """Return the guide's predictions by site."""
+    def predict(self, test: tuple | None, objective: Any) -> dict[str, Any]:
+        """Return the guide's predictions by site, as of an objective."""
         model, guide, args, named, _ = self.program
         if test is not None:
             args, named = self.context.cast_arguments(test, {})
         with self.context():
-            return predict(model, guide, *args, **named)
+            return predict_by(objective, model, guide, args, named)
 
     def sample(self, prediction: Any, count: int) -> np.ndarray:
         """Return draws of a prediction."""

@@ -50,7 +50,7 @@ def compare_with_nuts(
             default NUTS runs now.
         test: other arguments of the model for which predictions are compared, a tuple, as
             new inputs without observations; by default the data.
-        objective: the loss that the guide was trained by; by default
+        objective: the loss that the guide was trained by; by default that of the fit, else
             ``DeterministicELBO()``.
         num_warmup: steps of each chain before its draws.
         num_samples: draws of each chain.
@@ -122,7 +122,7 @@ def diagnose(
         held_out: other arguments of the model, with observations that were not trained
             on, a tuple; by default calibration is that on the data, where predictions
             look better than they are.
-        objective: the loss that the guide was trained by; by default
+        objective: the loss that the guide was trained by; by default that of the fit, else
             ``DeterministicELBO()``.
         num_samples: draws of the guide, and of linear response, that importance weights
             are of. Their k̂ is an estimate: between draws of 4000 it varies by about 0.1.

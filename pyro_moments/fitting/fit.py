@@ -55,7 +55,13 @@ from pyro_moments.fitting.problem import (
     random_state_restored,
     trained_loss_by_draws,
 )
-from pyro_moments.fitting.storing import VERBS, density_text, stored_training, with_prior
+from pyro_moments.fitting.storing import (
+    OBJECTIVES,
+    VERBS,
+    density_text,
+    stored_training,
+    with_prior,
+)
 from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.sites.traces import bind
 
@@ -262,6 +268,7 @@ def fit_with(
     with double, expecting_observations():
         convert = to_float64 if options.float64 else lambda part: part
         source = options.source(convert(data), convert(named), _rows, convert, GlobalRandomState())
+        objective = OBJECTIVES.resumed(options.checkpoint, objective, guide)
         task = FitTask(
             options=options,
             objective=objective or DeterministicELBO(),
@@ -289,6 +296,7 @@ def fit_with(
             refuse_nonfinite_inputs(model, *task.held_out)
         remember_fit(result)
         result.context = ParameterSnapshot(parameters, (model, result.guide))
+        result.objective = task.objective
         if options.by_draws:
             problem = task.problem(result.guide, kl_warm_up=False)
             result.by_draws = trained_loss_by_draws(problem, source, options, result, _rows)
@@ -366,7 +374,7 @@ class FitTask:
                 self.options,
                 self.source,
                 self.objective,
-                stored_training(self.model, problem.guide, data, named),
+                stored_training(self.model, problem.guide, data, named, self.objective),
                 parameters,
                 digest=_digest,
                 density=functools.partial(density_text, self.model, data, named),

@@ -101,7 +101,9 @@ class Problem:
     def unweighted_loss(self, data: Arguments) -> Any:
         """Return the unweighted, differentiable loss; the call creates the parameters."""
         args, kwargs = data
-        return self.objective.differentiable_loss(self.model, self.guide, *args, **kwargs)
+        # Pyro's RenyiELBO has no differentiable_loss.
+        evaluate = getattr(self.objective, "differentiable_loss", self.objective.loss)
+        return evaluate(self.model, self.guide, *args, **kwargs)
 
     def loss(self, data: Arguments) -> float:
         """Return the loss of all data."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyro
+import pyro.infer
 import torch
 from pyro import poutine
 from pyro.infer.autoguide.initialization import InitMessenger
@@ -17,6 +18,7 @@ from pyro.poutine.util import prune_subsample_sites
 
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
+from moment_calculus.objectives.remembered import KnownObjectives
 from moment_calculus.optimisation.batches import AllData, first_arguments
 from moment_calculus.optimisation.outcome import Fit, FitVerbs
 from moment_calculus.optimisation.storage.trainings import (
@@ -28,6 +30,7 @@ from moment_calculus.optimisation.storage.trainings import (
     signature_of,
 )
 from moment_calculus.optimisation.weighting import priors_from_fit
+from moment_calculus.rulebooks import RULEBOOKS
 from moment_guides.pyro.mean_field import init_to_network
 from pyro_moments._host import tree_leaves
 from pyro_moments.evaluation.arguments import checked
@@ -42,12 +45,17 @@ from pyro_moments.fitting.parameters import (
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
+from pyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
+from pyro_moments.objectives.elbo import DeterministicELBO
 from pyro_moments.prediction.predict import predict
 from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import bind
 
 # versions written into the header
 PACKAGES = ("pyro-moments", "pyro-ppl", "torch", "numpy")
+OBJECTIVES = KnownObjectives.of(
+    "pyro_moments", (BBAlphaELBO, DeterministicELBO, RenyiELBO), pyro.infer, RULEBOOKS
+)
 
 
 @checked
@@ -70,8 +78,9 @@ def save(path: str | PathLike[str], model: Callable, guide: Any, *data: Any, **n
         >>> save("network.safetensors", model, result, x, y)  # doctest: +SKIP
     """
     context: Any = contextlib.nullcontext
+    objective = None
     if isinstance(guide, Fit):
-        guide, context = guide.guide, guide.context
+        guide, context, objective = guide.guide, guide.context, guide.objective
     with contextlib.ExitStack() as stack:
         stack.enter_context(context())
         if has_float64(guide):
@@ -79,13 +88,18 @@ def save(path: str | PathLike[str], model: Callable, guide: Any, *data: Any, **n
             stack.enter_context(double_precision())
         with random_state_restored(), torch.no_grad():
             parameters = Parameters.from_run(lambda: _run(model, guide, data, named))
-        training = stored_training(model, guide, data, named)
+        training = stored_training(model, guide, data, named, objective)
     training.write(path, {"parameters": parameters.unconstrained_copies()}, {})
 
 
 @checked
 def load(
-    path: str | PathLike[str], model: Callable, guide: Callable, *data: Any, **named: Any
+    path: str | PathLike[str],
+    model: Callable,
+    guide: Callable,
+    *data: Any,
+    objective: Any = None,
+    **named: Any,
 ) -> Fit:
     """Load trained parameters from a file of :func:`save` or a checkpoint of :func:`fit`.
 
@@ -98,10 +112,13 @@ def load(
         *data: arguments of model and guide: new inputs suffice for ``DVIGuide``; other
             guides also need the observations, because they treat unobserved sites as
             latent.
+        objective: what it was trained by, where the file does not hold it: a class, or a rule
+            book, of your own; by default what the file tells.
         **named: its keyword arguments.
 
     Returns:
-        A fit with the guide and its parameters; for a checkpoint also its losses.
+        A fit with the guide, its parameters and its objective; for a checkpoint also its
+        losses.
 
     Raises:
         FileNotFoundError: if there is no file.
@@ -133,7 +150,8 @@ def load(
         parameters.replace_data(arrays)
     context = ParameterSnapshot(parameters, (model, guide))
     params = parameters.constrained_copies()
-    fit = Fit(guide=guide, params=params, seconds={}, context=context)
+    objective = objective or OBJECTIVES.objective(tree["objective"], path)
+    fit = Fit(guide=guide, params=params, seconds={}, context=context, objective=objective)
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
     remember_fit(fit)
@@ -161,14 +179,17 @@ def _run(model: Callable, guide: Callable, data: tuple, named: dict[str, Any]) -
     poutine.block(poutine.replay(model, trace=trace), expose_types=["param"])(*data, **named)
 
 
-def stored_training(model: Callable, guide: Callable, data: tuple, named: dict) -> StoredTraining:
+def stored_training(
+    model: Callable, guide: Callable, data: tuple, named: dict, objective: Any = None
+) -> StoredTraining:
     """Return the reader and writer of a model and guide's files."""
     sites = sampled_sites(model, data, named, tracked=True)
     arrays = [array for array in map(_to_array, tree_leaves((data, named))) if array is not None]
     parameters = {name: _certain_parameters(site["fn"]) for name, site in sites.items()}
     constants = constants_of(sites, parameters, arrays)
-    signature = signature_of(sites, without_wrappers)
-    return StoredTraining("pyro_moments", PACKAGES, guide, signature, constants, _to_array)
+    signature, record = signature_of(sites, without_wrappers), OBJECTIVES.record(objective)
+    program = "pyro_moments", PACKAGES, guide, signature, constants
+    return StoredTraining(*program, _to_array, record)
 
 
 def _certain_parameters(fn: Any) -> dict[str, np.ndarray]:

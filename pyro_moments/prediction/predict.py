@@ -22,6 +22,7 @@ from moment_calculus.likelihoods.classes import PREDICTIVE_RULES
 from moment_calculus.likelihoods.families import unwrapped
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.options import check_particles
+from moment_calculus.objectives.remembered import kind_of, remembered_objective
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws
@@ -31,7 +32,7 @@ from moment_calculus.predictions.site import (
     checked_count,
     summed_log_density,
 )
-from moment_calculus.rulebooks import propagation_of
+from moment_calculus.rulebooks import propagation_by, propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from moment_guides.families.drawn_sites import with_shared_draws
 from pyro_moments._host import tree_leaves
@@ -52,6 +53,7 @@ from pyro_moments.sites.traces import bind, check_masked_rows, is_factor, is_sam
 
 CLASSES = torch.distributions.Categorical
 Verb = TypeVar("Verb", bound=Callable[..., Any])
+PARTICLES = 100  # draws of the latent sites
 
 
 @contextmanager
@@ -261,9 +263,9 @@ def predict(
     guide: Any,
     *args: Any,
     covariance: str | None = None,
-    rules: str | RuleBook = "exact",
-    propagation: str = "analytic",
-    num_particles: int = 100,
+    rules: str | RuleBook | None = None,
+    propagation: str | None = None,
+    num_particles: int = PARTICLES,
     categorical: str | None = None,
     **kwargs: Any,
 ) -> dict[str, Prediction | SampledPrediction | Moments]:
@@ -274,13 +276,16 @@ def predict(
         guide: trained guide with Gaussian sites, or what ``fit`` returned.
         *args: the model's arguments, with new inputs and, usually, without observations;
             ``Moments`` for inputs that are uncertain or missing.
-        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default what the guide
-            names, such as ``"full"`` of a ``DVIGuide``, else ``"full"``.
+        covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default that of the
+            objective of the fit, else what the guide names, such as ``"full"`` of a
+            ``DVIGuide``, else ``"full"``.
         rules: rule book: ``"exact"``, ``"dvi"``, ``"first_order"``, ``"vbp"``, ``"logistic"``,
-            or your own.
-        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``.
+            or your own; by default that of the objective of the fit, else ``"exact"``.
+        propagation: ``"analytic"``, ``"sampled"`` or ``"mean"``; by default that of a fit by
+            ``DeterministicELBO`` or ``BBAlphaELBO``, else ``"analytic"``.
         num_particles: number of draws of the latent sites with ``propagation="sampled"``.
-        categorical: rule for classes, by default that of the rule book, or points:
+        categorical: rule for classes, by default that of the objective of the fit if it has
+            probabilities, else that of the rule book, or points:
             ``"points"`` (fixed points), ``"pairs"`` (pairwise logsumexp); or a closed form of the
             papers for the mean probability: ``"logistic"``, ``"normal"``, ``"simplified"`` or
             ``"taylor"``, with errors of 0.019, 0.081, 0.029 and 0.021 in a probability at a logit
@@ -304,24 +309,45 @@ def predict(
 
     Source: Wu et al. 2019, eq. 9; classes by points, see ``categorical``.
     """
+    objective = remembered_objective(guide)
+    propagation = propagation or kind_of(objective)
     check_particles(propagation, num_particles)
     if categorical is not None:
         check_choice("categorical", categorical, PREDICTIVE_RULES)
-    settings = propagation_of(covariance, rules, categorical)
+    settings = propagation_by(objective, covariance, rules, categorical)
     context: Any = nullcontext
     if isinstance(guide, Fit):
         args, kwargs = guide.context.cast(args, kwargs)
         guide, context = guide.guide, guide.context
     with context():
-        if propagation != "analytic":
-            bind(guide, model)
-            program, is_mean = (model, guide, args, kwargs), propagation == "mean"
-            return predict_by_particles(program, is_mean, num_particles)
-        sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, settings))
-        with full_precision():
-            predictions = {name: prediction_at(name, site) for name, site in sites.items()}
-        explain_predictions(predictions, model, args, kwargs)
-        return predictions
+        program = model, guide, args, kwargs
+        return _predicted(program, settings, propagation, num_particles)
+
+
+@torch.no_grad()
+def predict_by(
+    objective: Any, model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return predictions at the present parameters, as of an objective."""
+    settings = propagation_by(objective, None, None)
+    return _predicted((model, guide, args, kwargs), settings, kind_of(objective))
+
+
+def _predicted(
+    program: tuple[Callable, Any, tuple, dict[str, Any]],
+    settings: Propagation,
+    kind: str,  # of the propagation
+    num_particles: int = PARTICLES,
+) -> dict[str, Any]:
+    model, guide, args, kwargs = program
+    if kind != "analytic":
+        bind(guide, model)
+        return predict_by_particles(program, kind == "mean", num_particles)
+    sites = sites_to_predict(*moment_trace(model, guide, args, kwargs, settings))
+    with full_precision():
+        predictions = {name: prediction_at(name, site) for name, site in sites.items()}
+    explain_predictions(predictions, model, args, kwargs)
+    return predictions
 
 
 @torch.no_grad()

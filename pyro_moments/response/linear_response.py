@@ -18,6 +18,7 @@ from torch.distributions.transforms import Transform
 
 from moment_calculus.errors import not_in_guide
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
+from moment_calculus.objectives.remembered import described, objective_of
 from moment_calculus.operations.shapes.coordinates import coordinates_of
 from moment_calculus.optimisation.batches import Arguments
 from moment_calculus.optimisation.minimiser import check_deterministic
@@ -91,7 +92,8 @@ class PyroProblem:
 
     def __post_init__(self) -> None:
         with self.fixed_parameters():
-            check_deterministic(*self.loss.two_values(), WITHOUT_NOISE)
+            remedy = f"{WITHOUT_NOISE}; this one is of {described(self.elbo)}"
+            check_deterministic(*self.loss.two_values(), remedy)
 
     @cached_property
     def objective(self) -> DeterministicLoss:
@@ -323,7 +325,8 @@ def linear_response(
             Gaussian guides, point estimates (whose response is Laplace's approximation),
             or your own; or what ``fit`` returned.
         *data: what it was trained on, arguments of model and guide.
-        objective: the loss that it was trained by; by default ``DeterministicELBO()``.
+        objective: the loss that it was trained by; by default that of the fit, else
+            ``DeterministicELBO()``.
         tolerance: Newton decrement in nats up to which the parameters count as an
             optimum: every mean is within sqrt(2 · decrement) corrected standard
             deviations of its own there.
@@ -355,6 +358,7 @@ def linear_response(
         >>> response.standard_deviation("weight")  # doctest: +SKIP
     """
     context: Any = contextlib.nullcontext
+    objective = objective_of(guide, objective)
     if isinstance(guide, Fit):
         guide, context = guide.guide, guide.context
     with context():
@@ -381,6 +385,10 @@ def problem_of(
     if double:
         data, named = to_float64(data), to_float64(named)
     elbo = uncompiled(objective or DeterministicELBO())
+    if not hasattr(elbo, "differentiable_loss"):
+        raise ValueError(
+            f"{described(elbo)} has no loss that can be differentiated twice: {WITHOUT_NOISE}"
+        )
     with random_state_restored(), double_precision() if double else contextlib.nullcontext():
         return _problem(elbo, model, guide, (data, named), params, double)
 

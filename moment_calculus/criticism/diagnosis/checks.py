@@ -178,7 +178,7 @@ def check_optimum(inputs: DiagnosisInputs) -> Finding:
             name,
             f"decrement {response.decrement:.1e} nats",
             Verdict.GOOD,
-            "the parameters are an optimum of the ELBO",
+            f"the parameters are an optimum of {inputs.fitted_model.loss_name}",
         )
     error = inputs.fitted_model.response_error
     if isinstance(error, NotAnOptimum):

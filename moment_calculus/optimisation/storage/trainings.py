@@ -95,9 +95,10 @@ class StoredTraining:
         model: Signature,
         constants: Constants,
         to_array: Callable[[Any], Any],  # to NumPy; None for what is no array
+        objective: dict[str, Any] | None = None,  # the record of what it was trained by
     ) -> None:
         self.front_end, self.guide, self.to_array = front_end, guide_name(guide), to_array
-        self.model, self.constants = model, constants
+        self.model, self.constants, self.objective = model, constants, objective
         self.posterior = settings_of(guide)
         versions = {name: importlib.metadata.version(name) for name in packages}
         self.versions = {"python": platform.python_version(), **versions}
@@ -114,6 +115,7 @@ class StoredTraining:
             "posterior": self.posterior,
             "model": self.model,
             "constants": self.constants,
+            "objective": self.objective,
             "settings": settings,
             "tree": skeleton,
         }
@@ -125,6 +127,7 @@ class StoredTraining:
         """Return the tree of a file, with NumPy arrays; raise if front end, guide or model differ.
 
         Settings of None accept any; ``require_checkpoint`` raises unless it is a checkpoint.
+        The record of the objective is in the tree as ``"objective"``.
         """
         header, arrays = read(path)
         self._check(path, header)
@@ -132,7 +135,7 @@ class StoredTraining:
             _check_settings(path, header["settings"], settings)
         tree = unpack(header["tree"], arrays, path=path)
         _check_tree(path, tree, require_checkpoint)
-        return tree
+        return {**tree, "objective": header.get("objective")}
 
     def _check(self, path: Any, header: dict[str, Any]) -> None:
         kinds = {"host": str, "guide": str, "model": dict, "settings": dict}
