@@ -48,11 +48,14 @@ if TYPE_CHECKING:
     from moment_calculus.criticism.arviz_access import loo_weights
     from moment_calculus.criticism.calibration.calibration import Calibration, calibration
     from moment_calculus.criticism.calibration.classes import ClassCalibration
-    from moment_calculus.criticism.calibration.replications import predictive_p_values
     from moment_calculus.criticism.comparison.comparison import Comparison
     from moment_calculus.criticism.diagnosis.findings import Diagnosis, Finding
     from moment_calculus.criticism.pruning import PruningReport
-    from numpyro_moments.criticism.inference_data import loo, to_inference_data
+    from numpyro_moments.criticism.inference_data import (
+        loo,
+        predictive_p_values,
+        to_inference_data,
+    )
     from numpyro_moments.criticism.moment_accuracy import moment_accuracy
     from numpyro_moments.criticism.pruning import pruning_report, smaller_network
     from numpyro_moments.criticism.verdicts import compare_with_nuts, diagnose
@@ -128,11 +131,10 @@ _IMPORTED_ON_REQUEST = {  # what looks at a fit after training, and what needs f
     "moment_calculus.criticism.arviz_access": "loo_weights",
     "moment_calculus.criticism.calibration.calibration": "Calibration calibration",
     "moment_calculus.criticism.calibration.classes": "ClassCalibration",
-    "moment_calculus.criticism.calibration.replications": "predictive_p_values",
     "moment_calculus.criticism.comparison.comparison": "Comparison",
     "moment_calculus.criticism.diagnosis.findings": "Diagnosis Finding",
     "moment_calculus.criticism.pruning": "PruningReport",
-    "numpyro_moments.criticism.inference_data": "loo to_inference_data",
+    "numpyro_moments.criticism.inference_data": "loo predictive_p_values to_inference_data",
     "numpyro_moments.criticism.moment_accuracy": "moment_accuracy",
     "numpyro_moments.criticism.pruning": "pruning_report smaller_network",
     "numpyro_moments.criticism.verdicts": "compare_with_nuts diagnose",

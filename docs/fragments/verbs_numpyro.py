@@ -40,7 +40,7 @@ from numpyro_moments import (
 )
 
 response = linear_response(model, result, x, y)
-data = to_inference_data(response, model, x, y)
+data = to_inference_data(model, response, x, y)
 statistics = {
     "largest": np.max,
     "zeros": lambda counts: np.mean(counts == 0),

@@ -18,6 +18,7 @@ import numpy as np
 from moment_calculus.criticism.draws import Arrays, Draws, LeaveOneOut, no_density_error
 from moment_calculus.errors import optional_package
 from moment_calculus.numerics.pareto import check_ratios, smooth_weights
+from moment_calculus.objectives.calls import CONTAINERS
 
 EXACT_DRAWS_REMEDY = (
     "Fit the model again without these data, or take a likelihood with longer tails"
@@ -71,7 +72,7 @@ def inference_data(groups: Mapping[str, Any]) -> Any:
 
 def is_inference_data(value: Any) -> bool:
     """Return whether an object is a container of either line, without an import of ArviZ."""
-    return type(value).__name__ in ("InferenceData", "DataTree")
+    return type(value).__name__ in CONTAINERS
 
 
 def groups_of(data: Any) -> list[str]:

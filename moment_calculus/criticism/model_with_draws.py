@@ -278,9 +278,9 @@ def as_inference_data(
     """Return ``posterior`` if it is an ``InferenceData``, otherwise convert it to one."""
     if arviz_access.is_inference_data(posterior):
         return posterior
-    if model is None:
-        raise TypeError("loo takes an InferenceData, or a posterior, its model and the data")
-    return convert(posterior, model, *data, **{"num_prior_samples": 0, **options})
+    if model is None or posterior is None:
+        raise TypeError("pass an InferenceData, or a model, its posterior and the data")
+    return convert(model, posterior, *data, **{"num_prior_samples": 0, **options})
 
 
 def split_arguments(given: tuple | Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -52,6 +53,9 @@ SYNONYMS = {
 ARGUMENTS = ("held_out", "test", "predictions")
 TAKE_MOMENTS = ("fit", "predict")
 GUIDES = {"AutoGuide", "AutoGuideList", "AutoMessenger"}
+POSTERIORS = {"Fit", "MCMC", "Response", *GUIDES}
+CONTAINERS = ("InferenceData", "DataTree")  # of both lines of ArviZ
+TAKE_CONTAINERS = ("loo", "predictive_p_values", "to_inference_data")
 AUTOMATIC = {*GUIDES, "ELBO", "SVI", "MCMC", "Response"}
 
 
@@ -104,7 +108,7 @@ class Calls:
         @one_thread_at_a_time
         @functools.wraps(verb)
         def call(*args: Any, **kwargs: Any) -> Any:
-            kwargs = in_our_spelling(name, kwargs, options)
+            kwargs, args = in_our_spelling(name, kwargs, options), in_our_order(name, args)
             try:
                 bound = signature.bind(*args, **kwargs)
             except TypeError as error:
@@ -219,25 +223,18 @@ class Calls:
             )
         found, second = kinds(model), "guide" if has_guide else "posterior"
         if found & {"Fit", "Response", *GUIDES} and callable(guide) and not kinds(guide) & GUIDES:
-            order = (
-                f"{verb}(model, {second}, ...)" if has_guide else f"{verb}({second}, model, ...)"
-            )
             raise TypeError(
                 f"{second} and model are in the other order: the model is {named(model)}; call "
-                f"{order}"
+                f"{verb}(model, {second}, ...)"
             )
         if found & {"Fit", "SVI"}:
             raise TypeError(
                 f"the model is {named(model)}: pass the function that calls "
                 f"{self.framework.lower()}.sample first, as in {verb}(model, {second}, ...)"
-                if has_guide
-                else f"the model is {named(model)}: pass the function that calls "
-                f"{self.framework.lower()}.sample, as in {verb}({second}, model, ...)"
             )
         if not callable(model):
-            place = "first" if has_guide else "second"
             raise TypeError(
-                f"the model is {named(model)}, which cannot be called: the {place} argument of "
+                f"the model is {named(model)}, which cannot be called: the first argument of "
                 f"{verb} is a function that calls {self.framework.lower()}.sample"
             )
         self._check_framework("model", model)
@@ -317,6 +314,26 @@ class Calls:
                 f"the {role} {type(value).__name__} is not of {self.framework}: import it from "
                 f"{package}, and do not mix the two frameworks"
             )
+
+
+def in_our_order(verb: str, args: tuple) -> tuple:
+    """Return the arguments of a call with the model first, also those of the former order."""
+    if verb not in TAKE_CONTAINERS or not args:
+        return args
+    if type(args[0]).__name__ in CONTAINERS:
+        return (None, *args)  # has all that the model would tell
+    first, second = (*args, None)[:2]
+    if len(args) == 1 and kinds(first) & POSTERIORS:
+        return (None, first)
+    if not kinds(first) & POSTERIORS or kinds(second) & POSTERIORS or not callable(second):
+        return args
+    warnings.warn(
+        f"{verb} takes the model first, as all verbs do: write {verb}(model, posterior, ...); the "
+        "former order goes with a later version",
+        FutureWarning,
+        stacklevel=4,
+    )
+    return (second, first, *args[2:])
 
 
 def check_is_object(role: str, value: Any, example: str) -> None:

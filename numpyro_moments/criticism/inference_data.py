@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from moment_calculus.criticism.arviz_access import leave_one_out
+from moment_calculus.criticism.calibration.replications import p_values_of
 from moment_calculus.criticism.fitted_model import convert
 from moment_calculus.criticism.model_with_draws import as_inference_data
 from numpyro_moments.criticism.posteriors import Keys, posterior_of
 from numpyro_moments.evaluation.arguments import checked, checked_key
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 
 @checked
 def to_inference_data(
-    posterior: Any,
     model: Callable,
+    posterior: Any,
     *data: Any,
     params: dict[str, Any] | None = None,
     num_samples: int = 1000,
@@ -39,10 +43,10 @@ def to_inference_data(
     Plates that the model subsamples count whole.
 
     Args:
+        model: NumPyro model, unmodified.
         posterior: what draws are of: a trained guide, or what ``fit`` returned; a
             ``LinearResponse``, for draws of the corrected posterior; a finished NumPyro
             ``MCMC``.
-        model: NumPyro model, unmodified.
         *data: its arguments, with observations.
         params: trained parameters of guide and model, where ``posterior`` is a guide.
         num_samples: draws of a guide or of linear response; those of chains are all
@@ -79,7 +83,7 @@ def to_inference_data(
 
     Example:
         >>> result = fit(model, guide, x, y, method="newton")  # doctest: +SKIP
-        >>> az.summary(to_inference_data(result, model, x, y))  # doctest: +SKIP
+        >>> az.summary(to_inference_data(model, result, x, y))  # doctest: +SKIP
     """
     key = jax.random.key(0) if rng_key is None else checked_key("rng_key", rng_key)
     of_draws, of_model = jax.random.split(key)
@@ -92,8 +96,8 @@ def to_inference_data(
 
 @partial(checked, passes_to=to_inference_data)
 def loo(
-    posterior: Any,
     model: Callable | None = None,
+    posterior: Any = None,
     *data: Any,
     site: str | None = None,
     scale: str | None = None,
@@ -107,9 +111,8 @@ def loo(
     that part out.
 
     Args:
-        posterior: as of ``to_inference_data``, or its result; of chains it is
-            ``arviz.loo``.
-        model: the model, unless it is an ``InferenceData``.
+        model: the model; or an ``InferenceData`` alone.
+        posterior: as of ``to_inference_data``; of chains it is ``arviz.loo``.
         *data: its arguments, with observations.
         site: the observed site; by default the only one.
         scale: as of ``arviz.loo``.
@@ -143,7 +146,55 @@ def loo(
         approximations).
 
     Example:
-        >>> az.compare({"line": loo(fit_of_line, line, x, y), ...})  # doctest: +SKIP
+        >>> az.compare({"line": loo(line, fit_of_line, x, y), ...})  # doctest: +SKIP
     """
     container = as_inference_data(posterior, model, data, options, to_inference_data)
     return leave_one_out(container, site, scale, importance_weights)
+
+
+@partial(checked, passes_to=to_inference_data)
+def predictive_p_values(
+    model: Callable | None = None,
+    posterior: Any = None,
+    *data: Any,
+    statistics: Mapping[str, Callable] | None = None,
+    group: str = "posterior_predictive",
+    **options: Any,
+) -> DataFrame:
+    """Return predictive p-values of test statistics, for every observed site.
+
+    Near 0 or 1 the statistic of the data is unlike that of replicated data. Prior
+    p-values are uniform under a right model. Posterior ones are not: the posterior has
+    seen the data, which moves the p-values of fitted statistics towards ½.
+
+    Args:
+        model: the model; or ArviZ's container alone, with groups ``observed_data`` and
+            ``group``, whose variables have the axes chain and draw before those of the
+            observed data, and ``statistics`` after it.
+        posterior: as of ``to_inference_data``, such as what ``fit`` returned.
+        *data: arguments of the model, with observations.
+        statistics: functions from the array of one data set to a number, by name: np.max,
+            or ``lambda y: (y == 0).mean()``.
+        group: ``"posterior_predictive"`` or ``"prior_predictive"``.
+        **options: of ``to_inference_data``, and arguments of the model by name.
+
+    Returns:
+        A data frame with one row for each site and statistic and the columns
+        ``observed``, ``replicated_mean``, ``replicated_sd``; ``p_value``, P(T(replicated)
+        ≥ T(observed)), where ties count half; and ``p_value_mcse``, its Monte Carlo
+        standard error by the effective sample size, which is positive even if all
+        replications are on one side.
+
+    Raises:
+        ValueError: if a group is missing, an observed site is not in it, shapes differ,
+            observations are NaN, or a statistic is not one finite number.
+
+    Source: Rubin 1984; Gelman, Meng and Stern 1996; ties as Lancaster 1961.
+
+    Example:
+        >>> predictive_p_values(  # doctest: +SKIP
+        ...     model, result, x, y, statistics={"max": np.max}
+        ... )
+    """
+    source = model, posterior
+    return p_values_of(source, data, statistics, group, options, to_inference_data)

@@ -7,7 +7,6 @@ import pytest
 import scipy.stats
 
 from moment_calculus.criticism.arviz_access import dataset, inference_data
-from numpyro_moments import predictive_p_values as of_numpyro
 from pyro_moments import predictive_p_values
 from tests.criticism.containers.arviz_lines import container
 
@@ -18,10 +17,6 @@ STATISTICS = {"mean": np.mean, "largest": np.max}
 def data(observed, *, group="posterior_predictive", draws=DRAWS):
     groups = {group: {"obs": draws}, "observed_data": {"obs": np.asarray(observed)}}
     return container(groups)
-
-
-def test_both_front_ends_have_the_same_function():
-    assert of_numpyro is predictive_p_values
 
 
 @pytest.mark.parametrize("group", ["posterior_predictive", "prior_predictive"])

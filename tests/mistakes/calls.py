@@ -101,9 +101,6 @@ CALLS = {
     "a fit before the model": Mistake(
         verb("predict", result, regression, inputs), ORDER, r"predict\(model, guide"
     ),
-    "the model before the fit": Mistake(
-        verb("loo", regression, result, inputs), ORDER, r"loo\(posterior, model"
-    ),
     "a fit in place of a guide": Mistake(fit(guide=result), "is what fit returned", "start=result"),
     "a fit in place of the model": Mistake(
         fit(model=result), "the model is Fit", r"calls \w+\.sample first, as in fit\(model, guide"

@@ -121,7 +121,7 @@ DATA = {
     ),
     "NaN among observations left out": Mistake(
         lambda host: host.package.loo(
-            trained(host.name), host.regression, host.array(IN), host.array(NAN_OUTPUTS)
+            host.regression, trained(host.name), host.array(IN), host.array(NAN_OUTPUTS)
         ),
         OUTPUT,
         CLEAN,

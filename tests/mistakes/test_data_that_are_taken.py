@@ -127,7 +127,7 @@ def test_truth_values_are_observations(host):
     prediction = host.package.predict(binary(host), found, host.array(IN))["obs"]
     densities = [prediction.log_prob(host.array(y)) for y in (truth, numbers)]
     np.testing.assert_allclose(*densities, rtol=1e-6)
-    loo = host.package.loo(found, binary(host), host.array(IN), host.array(truth))
+    loo = host.package.loo(binary(host), found, host.array(IN), host.array(truth))
     assert np.isfinite(loo.elpd_loo)
 
 
@@ -161,7 +161,7 @@ def test_what_a_mask_hides_may_be_anything(host, name):
     parts = [host.array(part) for part in (IN, y, SEEN)]
     response = host.package.linear_response(model, found, *parts)
     assert np.isfinite(np.asarray(response.standard_deviation("weight"))).all()
-    assert np.isfinite(host.package.loo(found, model, *parts).elpd_loo)
+    assert np.isfinite(host.package.loo(model, found, *parts).elpd_loo)
 
 
 def test_nan_that_the_model_replaces_is_no_mistake(host):

@@ -274,7 +274,7 @@ def test_data_are_constants_where_a_model_looks_at_their_numbers():
         assert result.params["w_auto_loc"] == pytest.approx(w, rel=1e-4)
         response = numpyro_moments.linear_response(of_selected_rows, result, *data)
         assert response.standard_deviation("w") == pytest.approx(deviation, rel=1e-3)
-        assert numpyro_moments.loo(result, of_selected_rows, *data).n_data_points == shown.sum()
+        assert numpyro_moments.loo(of_selected_rows, result, *data).n_data_points == shown.sum()
 
 
 def test_draws_of_other_data_are_not_compiled_for(compilations):
@@ -282,7 +282,7 @@ def test_draws_of_other_data_are_not_compiled_for(compilations):
         compilations.clear()
         guide = numpyro_moments.DVIGuide()
         result = numpyro_moments.fit(model, guide, X, y, method="newton", by_draws=False)
-        found = numpyro_moments.to_inference_data(result, model, X, y, num_samples=200)
+        found = numpyro_moments.to_inference_data(model, result, X, y, num_samples=200)
         w, deviation = exact(y=y)
         draws = found.posterior["w"].values
         assert draws.mean() == pytest.approx(w, abs=5 * deviation / 200**0.5)

@@ -52,7 +52,7 @@ def check_storage(result, data):
 
 def check_scores(response, data):
     """ArviZ takes the draws of the exact posterior, whose weights are equal."""
-    draws = FRONT_END.to_inference_data(response, regression, *data, num_samples=500)
+    draws = FRONT_END.to_inference_data(regression, response, *data, num_samples=500)
     scores = FRONT_END.loo(draws)
     assert scores.pareto_k_joint == 0
     assert np.isfinite(scores.elpd)

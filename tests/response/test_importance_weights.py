@@ -70,7 +70,7 @@ def test_weighted_draws_are_of_the_posterior_and_plain_ones_too_wide(host):
         again = drawn(host, response, 4000, importance_weights=True)
         options = {"num_samples": 4000, "num_prior_samples": 0}
         container = host.package.to_inference_data(
-            response, model, *data, importance_weights=True, **options
+            model, response, *data, importance_weights=True, **options
         )
     assert plain["tau"].std() / TAU_SD > 1.5
     assert weighted["tau"].std() / TAU_SD == pytest.approx(1, abs=2 * ERROR)

@@ -10,6 +10,7 @@ import numpy as np
 
 from moment_calculus.criticism.arviz_access import effective_draws, group_of, replications_of
 from moment_calculus.criticism.display import data_frame
+from moment_calculus.criticism.model_with_draws import as_inference_data
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -23,33 +24,7 @@ def predictive_p_values(
     statistics: Mapping[str, Statistic],
     group: str = "posterior_predictive",
 ) -> DataFrame:
-    """Return predictive p-values of test statistics, for every observed site.
-
-    Near 0 or 1 the statistic of the data is unlike that of replicated data. Prior
-    p-values are uniform under a right model. Posterior ones are not: the posterior has
-    seen the data, which moves the p-values of fitted statistics towards ½.
-
-    Args:
-        inference_data: ArviZ's container, with groups ``observed_data`` and ``group``,
-            whose variables have the axes chain and draw before those of the observed
-            data.
-        statistics: functions from the array of one data set to a number, by name: np.max,
-            or ``lambda y: (y == 0).mean()``.
-        group: ``"posterior_predictive"`` or ``"prior_predictive"``.
-
-    Returns:
-        A data frame with one row for each site and statistic and the columns
-        ``observed``, ``replicated_mean``, ``replicated_sd``; ``p_value``, P(T(replicated)
-        ≥ T(observed)), where ties count half; and ``p_value_mcse``, its Monte Carlo
-        standard error by the effective sample size, which is positive even if all
-        replications are on one side.
-
-    Raises:
-        ValueError: if a group is missing, an observed site is not in it, shapes differ,
-            observations are NaN, or a statistic is not one finite number.
-
-    Source: Rubin 1984; Gelman, Meng and Stern 1996; ties as Lancaster 1961.
-    """
+    """Return predictive p-values of test statistics, for every observed site of a container."""
     if not statistics:
         raise ValueError("no statistics: pass functions of one data set by name, {'max': np.max}")
     replicated, observed = (group_of(inference_data, name) for name in (group, "observed_data"))
@@ -63,6 +38,25 @@ def predictive_p_values(
         )
     pairs = {name: (replications_of(name, replicated), observed[name].values) for name in sites}
     return p_values(pairs, statistics)
+
+
+def p_values_of(
+    source: tuple,  # the model and its posterior; None and a container
+    data: tuple,  # arguments of the model; of a container, what stands behind it
+    statistics: Mapping[str, Statistic] | None,
+    group: str,
+    options: dict[str, Any],
+    convert: Callable[..., Any],  # to a container
+) -> DataFrame:
+    """Return the p-values of a model and its posterior, or of a container."""
+    model, posterior = source
+    if model is None:
+        by_place = dict(zip(("statistics", "group"), data, strict=False))
+        given = {"statistics": statistics or {}, "group": group, **by_place}
+        return predictive_p_values(as_inference_data(posterior, None, (), {}, convert), **given)
+    count = {} if group == "prior_predictive" else {"num_prior_samples": 0}
+    container = convert(model, posterior, *data, **{**count, **options})
+    return predictive_p_values(container, statistics or {}, group)
 
 
 def p_values(

@@ -97,7 +97,7 @@ def convert(host, posterior, model, *data, **options):
     options = {"num_samples": 50, "num_prior_samples": 20, **options}
     options |= options_of(host, posterior)
     arrays = [host.array(part) for part in data]
-    return host.package.to_inference_data(posterior, model, *arrays, **options)
+    return host.package.to_inference_data(model, posterior, *arrays, **options)
 
 
 def seeded(host, number):

@@ -97,11 +97,11 @@ def test_a_guide_is_converted_on_the_way(host):
     guide, model = drawing(host, *gaussian(X, Y)), line(host)
     arrays = map(host.array, (X, Y))
     options = {"num_samples": 200, **options_of(host, guide)}
-    found = host.package.loo(guide, model, *arrays, scale="deviance", **options)
+    found = host.package.loo(model, guide, *arrays, scale="deviance", **options)
     assert found.scale == "deviance"
     assert found.n_samples == 200
     assert abs(found.elpd_loo + 2 * left_out(X, Y).sum()) < 4
-    with pytest.raises(TypeError, match="its model and the data"):
+    with pytest.raises(TypeError, match="a model, its posterior and the data"):
         host.package.loo(guide)
 
 

@@ -59,7 +59,7 @@ def trained(model, guide, *data, steps=20):
 @pytest.mark.parametrize("make", [autoguide.AutoNormalMessenger, Grouped, listed])
 def test_importance_weights_of_other_guides_have_the_evidence(make):
     guide = trained(model, make(model), x, y, steps=300)
-    data = to_inference_data(guide, model, x, y, num_samples=2000, num_prior_samples=0)
+    data = to_inference_data(model, guide, x, y, num_samples=2000, num_prior_samples=0)
     ratios = (data.sample_stats["lp"] - data.sample_stats["log_q"]).values[0]
     weights = np.exp(ratios - ratios.max())
     error = weights.std() / weights.mean() / len(weights) ** 0.5
@@ -92,9 +92,9 @@ def test_draws_at_once_are_those_of_one_after_the_other(name):
 
     few, observed, count = x[:4], program(x[:4]), 50
     options = {"num_samples": count, "num_prior_samples": 0}
-    found = to_inference_data(guide, program, few, observed, **options)
+    found = to_inference_data(program, guide, few, observed, **options)
     with patch.object(draws_of_model, "_at_once", side_effect=RuntimeError):
-        alone = to_inference_data(guide, program, few, observed, **options)
+        alone = to_inference_data(program, guide, few, observed, **options)
     ours, theirs = (
         part.posterior_predictive["obs"].values[0].astype(float) for part in (found, alone)
     )
@@ -129,7 +129,7 @@ def test_nothing_is_left_behind(training):
     state = {name: value.clone() for name, value in network.state_dict().items()}
     store = {name: value.clone() for name, value in pyro.get_param_store().items()}
     with poutine.trace() as outer:
-        data = to_inference_data(guide, network, x, y, num_samples=30, predictions=(x[:5],))
+        data = to_inference_data(network, guide, x, y, num_samples=30, predictions=(x[:5],))
     assert data.posterior["first.weight"].shape == (1, 30, 4, 3)
     assert data.predictions["obs"].shape == (1, 30, 5)
     assert [*data.constant_data] == ["x"]
@@ -150,13 +150,13 @@ def test_fits_by_guides_of_one_class_do_not_meet():
     pyro.clear_param_store()
     wider = fit(columns, DVIGuide(), x, y, method="newton")
     for found in fits:
-        data = to_inference_data(found, model, x, y, num_samples=400, num_prior_samples=0)
+        data = to_inference_data(model, found, x, y, num_samples=400, num_prior_samples=0)
         mean = data.posterior["weight"].mean(("chain", "draw")).values
         loc, scale = (
             found.params[f"DVIGuide.{part}.weight"].numpy() for part in ("locs", "scales")
         )
         assert (abs(mean - loc) < 4 * scale / 20).all()
-    kept = to_inference_data(wider, columns, x, y, num_samples=5)
+    kept = to_inference_data(columns, wider, x, y, num_samples=5)
     assert kept.posterior["weight"].shape == (1, 5, 4)
 
 
@@ -171,7 +171,7 @@ def test_random_numbers_go_on():
     seeds = []
     for seed in (1, 1, 2):
         pyro.set_rng_seed(seed)
-        pair = [to_inference_data(guide, model, x, y, num_samples=5) for _ in range(2)]
+        pair = [to_inference_data(model, guide, x, y, num_samples=5) for _ in range(2)]
         seeds.append([part.posterior["weight"].values for part in pair])
         assert not np.array_equal(*seeds[-1])
         draws = [part.posterior_predictive["obs"].values for part in pair]
@@ -183,7 +183,7 @@ def test_random_numbers_go_on():
 def test_errors_of_the_model_are_its_own():
     guide = trained(model, autoguide.AutoNormal(model), x, y)
     with pytest.raises(RuntimeError, match="size mismatch"):
-        to_inference_data(guide, model, x, y, predictions=(x[:, :2],))
+        to_inference_data(model, guide, x, y, predictions=(x[:, :2],))
     outside = torch.full((len(x),), -1.0)
 
     def positive(x, y=None):
@@ -193,7 +193,7 @@ def test_errors_of_the_model_are_its_own():
             pyro.sample("obs", dist.Exponential((x @ weight).exp()), obs=y)
 
     with pytest.raises(UnsupportedMoments, match=r"Exponential does not take, the first -1.0"):
-        to_inference_data(guide, positive, x, outside)
+        to_inference_data(positive, guide, x, outside)
 
 
 def test_values_that_decide_what_is_run():
@@ -206,7 +206,7 @@ def test_values_that_decide_what_is_run():
     def guide(x, y=None):
         pyro.sample("weight", dist.Normal(0.0, 1.0))
 
-    data = to_inference_data(guide, program, x, y, num_samples=40)
+    data = to_inference_data(program, guide, x, y, num_samples=40)
     weight = data.posterior["weight"].values[0][:, None]
     mean = np.where(weight > 0, weight * X[:, 0], 3 * X[:, 1])
     known = stats.norm(mean, 1).logpdf(Y)
@@ -223,7 +223,7 @@ def test_reparameterised_sites_are_deterministic():
 
     moved = poutine.reparam(program, {"weight": LocScaleReparam(0.0)})
     guide = trained(moved, autoguide.AutoNormal(moved), x, y)
-    data = to_inference_data(guide, moved, x, y, num_samples=30, num_prior_samples=30)
+    data = to_inference_data(moved, guide, x, y, num_samples=30, num_prior_samples=30)
     for group in (data.posterior, data.prior):
         loc, moved_back = group["loc"].values[..., None], group["weight_decentered"].values
         np.testing.assert_allclose(group["weight"], loc + 0.5 * moved_back, rtol=1e-4, atol=1e-5)
