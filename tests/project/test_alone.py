@@ -24,7 +24,7 @@ BLOCKER = DOCS / "_ext" / "alone.py"
 VERBS = (ROOT / "tests" / "project" / "alone_verbs.py").read_text(encoding="utf-8")
 CALLS = {
     "pyro": ['predictions("Normal", "Poisson")', "by_other_ways()", "verbs()"],
-    "numpyro": ['predictions("Poisson")', "by_other_ways()", "verbs()"],
+    "numpyro": ['predictions("Poisson")', "verbs()"],
 }
 HOSTS = {"pyro": ("torch", "pyro"), "numpyro": ("jax", "numpyro")}
 FAST = {
@@ -33,7 +33,7 @@ FAST = {
 }
 SLOW = {  # other fragments take minutes; the site runs all, without the other framework too
     "pyro": r"pages|digits|hierarchies|network|regression|streaming|verbs_",
-    "numpyro": r"README 3|pages|predictions|by_other_ways|verbs\(",
+    "numpyro": r"README 3|pages|predictions|verbs\(",
 }
 # The lower floors load no framework; the front end does not even ask for the other one.
 MODULES = """
