@@ -13,7 +13,9 @@ ELSEWHERE, GONE = "tests/checks/slow.py::test_it", "tests/gone.py::test_it"
 def test_a_measurement_changes_the_list():
     seconds = {ONE: 1.1, TWO: 0.5, ROW: 0.05}
     assert slow.changed({ROW, ELSEWHERE, GONE}, seconds) == {ONE, ELSEWHERE}
-    assert slow.changed({TWO, f"{TWO}[renamed]"}, seconds) == {ONE, TWO}
+    renamed = f"{TWO}[renamed]"
+    assert slow.changed({TWO, renamed}, seconds, whole=True) == {ONE, TWO}
+    assert slow.changed({TWO, renamed}, seconds) == {ONE, TWO, renamed}
 
 
 def test_names_that_no_test_has_are_found():
