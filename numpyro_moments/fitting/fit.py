@@ -172,7 +172,8 @@ def fit(
         Numbers:
         float64: whether to compute in double precision, with doubles of the arrays among
             the arguments; those that the model has elsewhere, such as in closures, are
-            the model's own.
+            the model's own. The result has doubles; guide and model themselves are left in
+            single precision where the model is, so that ``Predictive`` takes them.
         by_draws: whether to evaluate a closed-form loss once more at the end by draws of
             the guide, and to warn where they contradict it. 32 particles are drawn, up to
             1024 where fewer do not tell one per cent of the loss. Of more than 2000 rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -113,7 +114,9 @@ def posterior_of(
     if isinstance(posterior, MCMC):
         return _of_chains(posterior, program, double)
     if isinstance(posterior, Fit):
-        return _of_guide(program._replace(guide=posterior.guide), posterior.params)
+        # The guide itself may be in another precision.
+        with posterior.context() if posterior.context else nullcontext():
+            return _of_guide(program._replace(guide=posterior.guide), posterior.params)
     if not callable(posterior):
         raise posterior_type_error(posterior, "Pyro")
     return _of_guide(program, None)

@@ -59,6 +59,7 @@ from pyro_moments.fitting.storing import (
     OBJECTIVES,
     VERBS,
     density_text,
+    leave_in_single,
     stored_training,
     with_prior,
 )
@@ -191,7 +192,8 @@ def fit(
         Numbers:
         float64: whether to compute in double precision, with doubles of the arrays among
             the arguments; those that the model has elsewhere, such as in closures, are
-            the model's own.
+            the model's own. The result has doubles; guide and model themselves are left in
+            single precision where the model is, so that ``Predictive`` takes them.
         by_draws: whether to evaluate a closed-form loss once more at the end by draws of
             the guide, and to warn where they contradict it. 32 particles are drawn, up to
             1024 where fewer do not tell one per cent of the loss. Of more than 2000 rows
@@ -250,6 +252,8 @@ def fit(
         seed=seed,
     )
     trained = fit_with(options, model, guide, data, named, objective, scheduler)
+    if options.float64 and torch.get_default_dtype() is torch.float32:
+        leave_in_single(trained, model, data, named)
     return trained.with_model(model, VERBS)
 
 

@@ -147,6 +147,7 @@ class ParameterSnapshot:
     """
 
     def __init__(self, parameters: Parameters, programs: tuple[Callable, ...]) -> None:
+        self.leaves = list(parameters.leaves.values())  # which others may train further
         copies = {
             id(leaf): torch.nn.Parameter(leaf.detach().clone())
             for leaf in parameters.leaves.values()

@@ -34,6 +34,7 @@ from moment_calculus.rulebooks import RULEBOOKS
 from moment_guides.pyro.mean_field import init_to_network
 from pyro_moments._host import tree_leaves
 from pyro_moments.evaluation.arguments import checked
+from pyro_moments.evaluation.uncertain_inputs import at_means
 from pyro_moments.fitting.parameters import (
     Parameters,
     ParameterSnapshot,
@@ -42,6 +43,7 @@ from pyro_moments.fitting.parameters import (
     new_parameters,
     parameters_to_float64,
     remember_fit,
+    restore_parameters,
     to_float64,
 )
 from pyro_moments.fitting.problem import random_state_restored
@@ -223,6 +225,30 @@ def sampled_sites(
         for name, site in prune_subsample_sites(trace).nodes.items()
         if site["type"] == "sample" and not (site["infer"] or {}).get("_deterministic")
     }
+
+
+def leave_in_single(fit: Fit, model: Callable, data: tuple, named: dict[str, Any]) -> None:
+    """Leave guide and model in single precision where the model is; the fit keeps its doubles.
+
+    The host's own functions run the model as it is, and its data meet draws of the guide.
+    """
+    leaves = fit.context.leaves
+    before = [(leaf, leaf.data) for leaf in leaves if leaf.dtype is torch.float64]
+    for leaf, values in before:
+        leaf.data = values.float()
+    if not _is_single(model, data, named):
+        restore_parameters(before)
+
+
+def _is_single(model: Callable, data: tuple, named: dict[str, Any]) -> bool:
+    args = [part for part in tree_leaves((data, named)) if isinstance(part, torch.Tensor)]
+    if any(part.dtype is torch.float64 for part in args) or not args:
+        return False  # also of a loader, whose rows are not known here
+    try:
+        sites = sampled_sites(model, *at_means(data, named))
+    except RuntimeError:  # tensors of two precisions, those that the model has elsewhere
+        return False
+    return all(site["value"].dtype is not torch.float64 for site in sites.values())
 
 
 def density_text(model: Callable, data: tuple, named: dict[str, Any], observed: bool) -> str:

@@ -25,7 +25,8 @@ def saved(host, path, model=None, guide=None, **options):
     guide = guide or host.package.DVIGuide()
     options = {"steps": 3, "by_draws": False, **options}
     fit = host.package.fit(model, guide, host.x, host.y, **options)
-    host.package.save(path, model, guide, *host.given(fit.params), host.x, host.y)
+    of = fit if options.get("float64") else guide
+    host.package.save(path, model, of, *host.given(fit.params), host.x, host.y)
     return fit
 
 

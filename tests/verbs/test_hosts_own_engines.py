@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pyro
 import pytest
+import torch
 
 from pyro_moments.criticism.posteriors import posterior_of
 from tests.fitting.models import fresh
@@ -64,6 +65,36 @@ def test_elsewhere_a_guide_without_a_model_is_refused(host):
     key = (jax.random.key(0),) if host.name == "numpyro" else ()
     with pytest.raises(RuntimeError, match=r"DVIGuide\(\) has not met a model yet"):
         predictive(*key, host.x)
+
+
+@pytest.mark.parametrize("kind", ["DVIGuide", "AutoNormal"])
+def test_predictive_takes_the_guide_of_a_fit_in_double_precision(kind):
+    """In Pyro, whose guides have parameters of their own, in the precision of the model."""
+    host = fresh("pyro")
+    model, predictive = host.regression, host.language.infer.Predictive
+    guide = host.package.DVIGuide() if kind == "DVIGuide" else host.autoguide.AutoNormal(model)
+    result = host.package.fit(model, guide, host.x, host.y, steps=2, float64=True, by_draws=False)
+    assert (
+        predictive(model, guide=result.guide, num_samples=3)(host.x)["obs"].dtype is torch.float32
+    )
+    assert {part.dtype for part in result.params.values()} == {torch.float64}
+    assert result.predict(host.x)["obs"].mean.dtype is torch.float64
+    assert result.median()["weight"].dtype is torch.float64
+
+
+def test_a_model_in_double_precision_keeps_its_guide_so():
+    host = fresh("pyro")
+    x, y = host.x.double(), host.y.double()
+
+    def model(x, y=None):
+        prior = host.dist.Normal(x.new_zeros(3), 1.0).to_event(1)
+        weight = host.language.sample("weight", prior)
+        with host.language.plate("data", len(x)):
+            host.language.sample("obs", host.dist.Normal(x @ weight, 0.3), obs=y)
+
+    result = host.fit(model, x, y, steps=2, float64=True)
+    predictive = host.language.infer.Predictive(model, guide=result.guide, num_samples=3)
+    assert predictive(x)["obs"].dtype is torch.float64
 
 
 def test_chains_in_single_precision_are_a_reference_of_a_fit_in_double():
