@@ -171,8 +171,9 @@ class ApproximationWarning(UserWarning):
 # Packages whose frames are not the user's: this one, the frameworks, libraries for
 # networks.
 LIBRARIES = frozenset(
-    "beartype einops equinox flax functorch guides haiku jax jaxlib jaxtyping moment_calculus "
-    "numpy numpyro numpyro_moments opt_einsum pyro pyro_moments torch torchvision".split()
+    "beartype einops equinox flax functorch haiku jax jaxlib jaxtyping moment_calculus "
+    "moment_guides numpy numpyro numpyro_moments opt_einsum pyro pyro_moments torch "
+    "torchvision".split()
 )
 
 

@@ -112,8 +112,10 @@ def compile_graph(
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     # The compiler asks for the processor's vector instructions anyway; a trial takes seconds.
-    instructions = True if config.cpp.vec_isa_ok is None else config.cpp.vec_isa_ok
-    patched = config.patch({"cpp.vec_isa_ok": instructions, **options})
+    instructions = getattr(config, "cpp.vec_isa_ok", None)
+    options = {"cpp.vec_isa_ok": True if instructions is None else instructions, **options}
+    # An unknown option ends the compilation, and versions differ: each only makes it faster.
+    patched = config.patch({name: each for name, each in options.items() if hasattr(config, name)})
     # Without a ShapeEnv nothing is cached, although no shape is symbolic.
     shared = shared_fake_tensors(allow_non_fake_inputs=True, shape_env=ShapeEnv())
     with torch.no_grad(), patched, shared as fake, V.set_fake_mode(fake):

@@ -71,13 +71,15 @@ class EmpiricalBayesNormal(TorchDistribution):
     @property
     def mean(self) -> torch.Tensor:
         """Return zero, which for α ≤ ½ is only the median."""
-        return torch.zeros(self.batch_shape + self.event_shape)
+        return torch.zeros(self.batch_shape + self.event_shape, device=torch.get_default_device())
 
     @property
     def variance(self) -> torch.Tensor:
         """Return β/(α − 1), infinite for α ≤ 1."""
         value = self.beta / (self.alpha - 1) if self.alpha > 1 else math.inf
-        return torch.full(self.batch_shape + self.event_shape, value)
+        return torch.full(
+            self.batch_shape + self.event_shape, value, device=torch.get_default_device()
+        )
 
     def expand(self, batch_shape: Sequence[int], _instance=None) -> EmpiricalBayesNormal:
         """Return independent sets, one for each element of the batch shape."""
@@ -90,7 +92,7 @@ class EmpiricalBayesNormal(TorchDistribution):
         lead = torch.Size(sample_shape) + self.batch_shape
         precision = torch.distributions.Gamma(self.alpha, self.beta).sample(lead)
         scale = precision.rsqrt().reshape(lead + (1,) * self.event_dim)
-        return scale * torch.randn(lead + self.event_shape)
+        return scale * torch.randn(lead + self.event_shape, device=torch.get_default_device())
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Return the log density of the Student-t marginal, of the batch shape.

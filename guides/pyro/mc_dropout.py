@@ -97,7 +97,7 @@ def _contracted(func: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[Any
         operands = [*args, *kwargs.values()][func in _ADDED :][:2]
         left, right = operands[::-1] if func in _REVERSED else operands
         yield left, -1
-        yield right, -min(torch.as_tensor(right).dim(), 2)
+        yield right, -min(getattr(right, "ndim", 0), 2)
     elif func is torch.einsum and args and isinstance(args[0], str):
         yield from _einsum_operands(args)
     elif func is torch.tensordot:

@@ -64,9 +64,9 @@ def is_real(support: constraints.Constraint) -> bool:
 def slope_sign(transform: Any) -> torch.Tensor:
     """Return -1 where a transform decreases elementwise, else 1."""
     try:
-        return torch.as_tensor(transform.sign)
+        return transform.sign * torch.ones((), dtype=torch.int64, device="cpu")
     except NotImplementedError:
-        return torch.tensor(1)
+        return torch.ones((), dtype=torch.int64, device="cpu")
 
 
 def check_fixed_supports(
@@ -166,7 +166,7 @@ def _example(fn: Any) -> torch.Tensor:
     try:
         return fn.sample().detach()
     except NotImplementedError:
-        return torch.zeros(fn.batch_shape + fn.event_shape)
+        return torch.zeros(fn.batch_shape + fn.event_shape, device=torch.get_default_device())
 
 
 def _location(fn: torch.distributions.Distribution, like: torch.Tensor) -> torch.Tensor:

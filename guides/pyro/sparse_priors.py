@@ -51,7 +51,9 @@ class Horseshoe(TorchDistribution):
     def __init__(self, scale: Any = 1.0, *, validate_args: bool | None = None) -> None:
         if isinstance(scale, int | float) and not scale > 0:
             raise ValueError(f"scale={scale} must be positive")
-        self.scale = torch.tensor(float(scale)) if isinstance(scale, int | float) else scale
+        if isinstance(scale, int | float):
+            scale = torch.tensor(float(scale), device=torch.get_default_device())
+        self.scale = scale
         super().__init__(self.scale.shape, validate_args=validate_args)
 
     @property

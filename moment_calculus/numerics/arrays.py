@@ -497,4 +497,4 @@ def _constants(coefficients: tuple[float, ...], dtype: Any) -> tuple[Array, ...]
     import torch
 
     with torch.inference_mode(False):  # the cache also serves differentiated programs
-        return tuple(torch.tensor(coefficient, dtype=dtype) for coefficient in coefficients)
+        return tuple(torch.tensor(c, dtype=dtype, device="cpu") for c in coefficients)

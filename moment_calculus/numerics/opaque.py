@@ -80,7 +80,7 @@ def _library() -> Any:
         "call": lambda function_id, shape_source, arrays: _fake_like(arrays[shape_source]),
         "forward": lambda function_id, shape_source, arrays: (
             _fake_like(arrays[shape_source]),
-            torch.empty((), dtype=torch.int64),
+            torch.empty((), dtype=torch.int64, device="cpu"),
         ),
         "backward": lambda function_id, cotangent, arrays, ticket: list(map(_fake_like, arrays)),
     }
@@ -116,7 +116,7 @@ def _forward(function_id: int, shape_source: int, arrays: list[Array]) -> tuple[
     import torch
 
     graph, ticket_id = _record_graph(function_id, arrays), next(_ticket_ids)
-    _saved_graphs[ticket_id], ticket = graph, torch.tensor(ticket_id)
+    _saved_graphs[ticket_id], ticket = graph, torch.tensor(ticket_id, device="cpu")
     # At exit the interpreter frees the graphs anyway, perhaps after torch is gone.
     weakref.finalize(ticket, _saved_graphs.pop, ticket_id, None).atexit = False
     return _without_aliasing(graph[0], *arrays), ticket

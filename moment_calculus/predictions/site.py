@@ -349,7 +349,9 @@ class ClosedFormSite(PredictedSite):
         classes = tuple(parts[0].shape[-1:]) if has_classes else ()
 
         def log_density(value: Array) -> Array:
-            terms = log_prob(value if is_on_host() else namespace(parts[0]).asarray(value))
+            if not is_on_host():
+                value = namespace(parts[0]).asarray(value, device=device(parts[0]))
+            terms = log_prob(value)
             xp = namespace(terms)
             terms = xp.broadcast_to(terms, broadcast_shape(tuple(terms.shape), elements))
             return xp.sum(terms, axis=tuple(range(-summed, 0))) if summed else terms

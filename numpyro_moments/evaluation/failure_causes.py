@@ -85,7 +85,7 @@ class _InNumPyro(Diagnosis):
         return Observation(
             name,
             type(base).__name__,
-            type(base).__module__.partition(".")[0] not in ("numpyro", "guides"),
+            type(base).__module__.partition(".")[0] not in ("numpyro", "moment_guides"),
             (*fn.batch_shape, *fn.event_shape),
             tuple(value.shape),
             values,

@@ -187,6 +187,7 @@ def _global_settings() -> tuple:
     return (
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
+        torch.get_default_device(),
         is_autocast_on() and _autocast(),
         torch.is_grad_enabled(),
     )

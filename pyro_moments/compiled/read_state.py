@@ -29,7 +29,7 @@ _BOOKKEEPING = (vars(torch.nn.Module()).keys() | vars(PyroModule()).keys()) - {"
 
 Slot = tuple[Any, Any]  # a container and a key
 Entry = tuple[Any, Any, Any, bool]  # slot, what was there, whether the user owns it
-_LIBRARIES = frozenset("guides moment_calculus numpy pyro pyro_moments scipy torch".split())
+_LIBRARIES = frozenset("moment_calculus moment_guides numpy pyro pyro_moments scipy torch".split())
 _STANDARD = sys.stdlib_module_names - {"__main__"}
 
 

@@ -125,7 +125,9 @@ class _Program:
         self, model: Callable, guide: Callable, args: tuple, kwargs: dict, how: Propagation
     ) -> None:
         self.program, self.how = (model, guide, args, kwargs, how), how
-        self.seed = int(torch.randint(2**31, ()))  # of the subsamples, which all runs share
+        self.seed = int(
+            torch.randint(2**31, (), device="cpu")
+        )  # of the subsamples, which all runs share
         self.calls: Sequence[Any] = ()
         self.latent = 0  # elements of the latent sites
         self.at_once: VmapRunner | None = VmapRunner()

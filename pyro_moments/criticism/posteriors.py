@@ -58,7 +58,7 @@ class PyroPosterior(Posterior):
 
     def generator(self) -> np.random.Generator:
         """Return a generator that continues torch's random numbers."""
-        return np.random.default_rng(int(torch.randint(SEED_LIMIT, ())))
+        return np.random.default_rng(int(torch.randint(SEED_LIMIT, (), device="cpu")))
 
     def model(self, example_draw: Any, batch_size: int | None = None) -> PyroModel:
         """Return the model with its arguments."""
@@ -127,7 +127,7 @@ def _of_response(response: LinearResponse, program: Program) -> PyroPosterior:
     assert isinstance(problem, PyroProblem)
 
     def draws(count: int) -> Draws:
-        generator = np.random.default_rng(int(torch.randint(SEED_LIMIT, ())))
+        generator = np.random.default_rng(int(torch.randint(SEED_LIMIT, (), device="cpu")))
         return Draws.of_response(response, generator, checked_count(count))
 
     return PyroPosterior(program, problem.context, draws, problem.context.device)
@@ -160,7 +160,7 @@ def _guide_draws(program: Program, context: EvaluationContext, count: int) -> Dr
     """Return draws of the latent sites, with the guide's log density if there is one."""
     with context():
         reason = _without_density(program)
-        density = (lambda _: torch.zeros(())) if reason else log_density
+        density = (lambda _: torch.zeros((), device="cpu")) if reason else log_density
         draw = partial(_draw, program, density)
         values, densities = map_over_draws(draw, {}, checked_count(count))
     arrays = {name: value[None] for name, value in values.items()}

@@ -146,16 +146,18 @@ def _own(parameter: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _as_numpy(chain: nn.Sequential) -> Callable[[np.ndarray], np.ndarray]:
+    device = next(chain.parameters()).device
+
     @torch.no_grad()
     def function(constants: np.ndarray) -> np.ndarray:
-        return chain(torch.as_tensor(constants)).numpy()
+        return chain(torch.as_tensor(constants, device=device)).cpu().numpy()
 
     return function
 
 
 @torch.no_grad()
 def _plain(layer: Dense) -> nn.Linear:
-    weight, bias = map(torch.as_tensor, layer)
+    weight, bias = (torch.as_tensor(part, device="cpu") for part in layer)
     module = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
     module.weight.copy_(weight)
     module.bias.copy_(bias)

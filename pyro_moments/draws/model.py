@@ -88,7 +88,7 @@ def log_density(sites: Iterable[Any]) -> torch.Tensor:
         for site in sites
         if not is_deterministic(site)
     ]
-    return torch.stack(parts).sum() if parts else torch.zeros((), dtype=torch.float64)
+    return torch.stack(parts).sum() if parts else torch.zeros((), dtype=torch.float64, device="cpu")
 
 
 def log_prob_of(site: Any, scale: Any = 1.0) -> torch.Tensor:
@@ -205,7 +205,7 @@ def _at_once(
         # Such operations are still faster than draws one by one.
         warnings.filterwarnings("ignore", "There is a performance drop")
         mapped = torch.vmap(once, randomness="different")
-        return mapped(dict(values), torch.zeros(count))
+        return mapped(dict(values), torch.zeros(count, device="cpu"))
 
 
 def _one_by_one(program: Program, values: Values, count: int) -> Any:
@@ -380,7 +380,12 @@ class PyroModel(SitesOfFirstRun):
         run({name: value[0] for name, value in self._tensors(values).items()})
         return {
             name: SampledPrediction(
-                name, with_particle_axis(kinds[name], list(map(torch.as_tensor, parts)), count)
+                name,
+                with_particle_axis(
+                    kinds[name],
+                    [torch.as_tensor(part, device=self.device) for part in parts],
+                    count,
+                ),
             )
             for name, parts in parameters.items()
         }

@@ -18,11 +18,15 @@ from pyro_moments._host import tree_leaves
 
 
 def as_tensor(array: np.ndarray | torch.Tensor, double: bool = False) -> torch.Tensor:
-    """Return a tensor in the precision of the parameters, of an array or of a double tensor."""
+    """Return a tensor in the precision of the parameters, of an array or of a double tensor.
+
+    Of an array it is on the default device, as by ``torch.as_tensor``.
+    """
     dtype = torch.float64 if double else torch.get_default_dtype()
     if isinstance(array, torch.Tensor):  # reduced precision is the user's choice
         return array.to(dtype) if array.dtype is torch.float64 else array
     tensor = torch.from_numpy(np.array(array))  # torch warns of arrays that are read-only
+    tensor = tensor.to(torch.get_default_device())
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 

@@ -90,7 +90,7 @@ class _InPyro(Diagnosis):
         return Observation(
             name,
             type(base).__name__,
-            type(base).__module__.partition(".")[0] not in ("torch", "pyro", "guides"),
+            type(base).__module__.partition(".")[0] not in ("torch", "pyro", "moment_guides"),
             tuple(fn.batch_shape + fn.event_shape),
             tuple(value.shape),
             values,

@@ -49,7 +49,7 @@ class JacobianProducts:
         width = sum(leaf.numel() for leaf in leaves)
         if not vector.requires_grad or not width:
             return np.zeros([len(rows), width])
-        tensor = torch.as_tensor(rows).to(vector)
+        tensor = torch.as_tensor(rows, dtype=vector.dtype, device=vector.device)
         batch = _batch_size(vector) if self._batched and len(rows) > 1 else 1
         parts = [self._batch_of_products(part, vector, leaves) for part in tensor.split(batch)]
         return np.concatenate([np.zeros([0, width]), *parts])

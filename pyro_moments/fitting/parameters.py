@@ -87,7 +87,7 @@ class Parameters:
     def load(self, copies: dict[str, Any]) -> None:
         """Set the parameters to what :meth:`unconstrained_copies` returns, as tensors or arrays."""
         for name, leaf in self.leaves.items():
-            leaf.copy_(torch.as_tensor(copies[name]))
+            leaf.copy_(torch.as_tensor(copies[name], device=leaf.device))
 
     def load_vector_and_copy(self, vector: np.ndarray) -> dict[str, torch.Tensor]:
         """Set the parameters to a vector, and return unconstrained copies of them."""
@@ -111,7 +111,7 @@ class Parameters:
         start = 0
         for leaf in self.leaves.values():
             part = vector[start : start + leaf.numel()].reshape(tuple(leaf.shape))
-            new_value = torch.as_tensor(part).to(leaf)
+            new_value = torch.as_tensor(part, dtype=leaf.dtype, device=leaf.device)
             if not torch.equal(new_value, leaf):  # a copy invalidates autograd's graphs
                 leaf.copy_(new_value)
             start += leaf.numel()
@@ -135,7 +135,8 @@ def unconstrained_values(
 
 
 def _to_unconstrained(parameters: Parameters, name: str, value: Any) -> torch.Tensor:
-    value = torch.as_tensor(value).detach().to(parameters.leaves[name])
+    leaf = parameters.leaves[name]
+    value = torch.as_tensor(value, dtype=leaf.dtype, device=leaf.device).detach()
     constraint = parameters.constraints.get(name)
     return value if constraint is None else transform_to(constraint).inv(value)
 

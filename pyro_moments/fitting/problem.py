@@ -58,7 +58,7 @@ class Problem:
         self.held_out = held_out
         self.noise: NoiseScale | None = None  # a scale that the optimiser does not train
         # A tensor, because the weight changes from step to step.
-        self.kl_weight = torch.ones(()) if kl_warm_up else None
+        self.kl_weight = torch.ones((), device="cpu") if kl_warm_up else None
         self.scaling = SiteScaling(plates, self.kl_weight)
         weighted = plates is not None or kl_warm_up
         if weighted and isinstance(guide, Messenger):
@@ -154,13 +154,14 @@ class GlobalRandomState:
         version, internal, gauss = state["random"]
         pyro.util.set_rng_state(
             {
-                "torch": torch.as_tensor(state["torch"]),
+                "torch": torch.as_tensor(state["torch"], device="cpu"),
                 "random": (version, tuple(internal), gauss),
                 "numpy": tuple(state["numpy"]),
             }
         )
         if state["cuda"]:
-            torch.cuda.set_rng_state_all([torch.as_tensor(part) for part in state["cuda"]])
+            states = [torch.as_tensor(part, device="cpu") for part in state["cuda"]]
+            torch.cuda.set_rng_state_all(states)
 
 
 @contextlib.contextmanager

@@ -122,7 +122,7 @@ def log_ratio(model: Trace, guide: Trace, plates: DataPlates) -> torch.Tensor:
 
 def _shares(trace: Trace, plates: DataPlates) -> torch.Tensor:
     sites: list[Any] = [site for site in trace.nodes.values() if is_sample(site)]
-    total = torch.zeros(())
+    total = torch.zeros((), device="cpu")
     for site in sites:
         log_prob = scale_and_mask(site["fn"].log_prob(site["value"]), 1.0, site["mask"])
         total = total + plates.share_per_datum(log_prob, site["scale"], plates_of(site))
@@ -217,13 +217,13 @@ class BBAlphaELBO(AlphaEnergy, Objective):
             if self.propagation_kind == "analytic"
             else _drawn(sites, plates)
         )
-        return data, latent_sum(model, guide), torch.as_tensor(plates.scale)
+        return data, latent_sum(model, guide), torch.as_tensor(plates.scale, device="cpu")
 
     def _cavity(self, model: Trace, guide: Trace) -> tuple[torch.Tensor, ...]:
         """Return each datum with its share of the latent sites, and zero."""
         plates = self._plates(model)
         ratio = log_ratio(model, guide, plates)
-        return ratio, torch.zeros(()), torch.as_tensor(plates.scale)
+        return ratio, torch.zeros((), device="cpu"), torch.as_tensor(plates.scale, device="cpu")
 
     def _analytic(self, sites: dict[str, Any], plates: DataPlates) -> torch.Tensor:
         """Return the energy of each datum in closed form."""
@@ -300,4 +300,4 @@ def _ratio(model: Trace, guide: Trace) -> tuple[torch.Tensor, torch.Tensor]:
     around = {str(site["name"]): plates_of(site) for site in sites}
     plates = common_plates(around)
     check_subsamples(around, plates)
-    return log_ratio(model, guide, plates), torch.as_tensor(plates.scale)
+    return log_ratio(model, guide, plates), torch.as_tensor(plates.scale, device="cpu")

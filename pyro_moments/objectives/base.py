@@ -136,7 +136,7 @@ class ParticleRunner:
     ) -> Any:
         if count == 1:
             with full_precision():
-                seed = int(torch.randint(2**31, ())) if self.is_mean else None
+                seed = int(torch.randint(2**31, (), device="cpu")) if self.is_mean else None
                 result = consume(*program.run(Particle(shared_draws, self.is_mean), seed))
             return tree_map(lambda part: part[None], result)
         return vmap_runner(lambda seed: consume(*program.run(Particle(shared_draws), seed)), count)

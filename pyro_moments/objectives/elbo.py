@@ -200,4 +200,4 @@ def latent_sum(model_trace: Trace, guide_trace: Trace) -> torch.Tensor:
 
 def total(terms: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the sum of scalars; zero if there are none."""
-    return functools.reduce(operator.add, terms) if terms else torch.zeros(())
+    return functools.reduce(operator.add, terms) if terms else torch.zeros((), device="cpu")

@@ -99,7 +99,9 @@ class VmapRunner:
 
     def __call__(self, particle: Callable[[int], Any], count: int) -> Any:
         """Return the pytree of what the particles return, [count, ...]; one runs without vmap."""
-        seed = int(torch.randint(2**31, ()))  # of subsamples, which all particles share
+        seed = int(
+            torch.randint(2**31, (), device="cpu")
+        )  # of subsamples, which all particles share
 
         def once(mode: OutOfPlace) -> Any:
             with mode:
@@ -131,7 +133,7 @@ class VmapRunner:
 
 
 def _mapped(particle: Callable[[torch.Tensor], Any], count: int) -> Any:
-    return torch.vmap(particle, randomness="different")(torch.zeros(count))
+    return torch.vmap(particle, randomness="different")(torch.zeros(count, device="cpu"))
 
 
 def _not_vectorised(error: RuntimeError, count: int) -> UnsupportedMoments:

@@ -240,7 +240,9 @@ class LeaveUndrawn(Messenger):
             return
         if msg["value"] is None:
             shape = msg["fn"].batch_shape + msg["fn"].event_shape
-            msg["value"], msg["done"] = torch.full(shape, torch.nan), True
+            devices = [part.device for part in tensors_of(msg["fn"])]
+            device = devices[0] if devices else torch.get_default_device()
+            msg["value"], msg["done"] = torch.full(shape, torch.nan, device=device), True
 
 
 def _with_gradients_by_inputs(verb: Verb) -> Verb:

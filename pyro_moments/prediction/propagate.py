@@ -101,14 +101,14 @@ def propagate(
 
 def _at_draws(program: Callable, uncertain: Sequence[Moments], count: int) -> Any:
     """Return the results at Gaussian draws of the inputs, [draws, ...] each."""
-    noise = (torch.randn(count, *part.mean.shape).to(part.mean) for part in uncertain)
+    noise = (torch.randn(count, *part.mean.shape, device="cpu").to(part.mean) for part in uncertain)
     draws = tuple(draws_from(*pair) for pair in zip(uncertain, noise, strict=True))
 
     def once(_: torch.Tensor, *tensors: torch.Tensor) -> Any:
         with OutOfPlace():
             return program(*tensors)
 
-    return torch.vmap(once, randomness="different")(torch.arange(count), *draws)
+    return torch.vmap(once, randomness="different")(torch.arange(count, device="cpu"), *draws)
 
 
 def _names(inputs: Sequence[Any]) -> list[str]:

@@ -72,8 +72,16 @@ class AnalyticNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.channels, self.eps, self.axis = channels, eps, axis
-        self.weight = nn.Parameter(torch.ones(channels)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(channels)) if affine else None
+        self.weight = (
+            nn.Parameter(torch.ones(channels, device=torch.get_default_device()))
+            if affine
+            else None
+        )
+        self.bias = (
+            nn.Parameter(torch.zeros(channels, device=torch.get_default_device()))
+            if affine
+            else None
+        )
         self.register_buffer("mean", None, persistent=False)
         self.register_buffer("variance", None, persistent=False)
 

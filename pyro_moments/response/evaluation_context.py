@@ -51,7 +51,9 @@ class FixedParameters:
 
     def as_tensor(self, values: Any) -> torch.Tensor:
         """Return numbers as a tensor with the dtype and device of the parameters."""
-        reference = self._data[0] if self._data else torch.empty(0)
+        reference = (
+            self._data[0] if self._data else torch.empty(0, device=torch.get_default_device())
+        )
         return torch.as_tensor(values, dtype=reference.dtype, device=reference.device)
 
     @property
@@ -136,7 +138,7 @@ class EvaluationContext:
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         """Return the context: no subsampling, no gradients, a fresh random seed."""
-        seed = int(torch.randint(SEED_LIMIT, ()))
+        seed = int(torch.randint(SEED_LIMIT, (), device="cpu"))
         with self.sampling(), torch.no_grad():
             pyro.set_rng_seed(seed)
             yield

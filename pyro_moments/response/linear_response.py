@@ -379,7 +379,7 @@ def problem_of(
     _check_runs_alone(guide)
     if params is not None:
         check_dictionary(params)
-    given = [torch.as_tensor(value) for value in (params or {}).values()]
+    given = [torch.as_tensor(value, device="cpu") for value in (params or {}).values()]
     double = float64 or has_float64(guide) or any(part.dtype is torch.float64 for part in given)
     data, named = arguments
     if double:
@@ -460,6 +460,6 @@ class LinearResponse(Response):
                 k̂.
         """
         count = checked_count(n)
-        seed = int(torch.randint(2**62, ()))
+        seed = int(torch.randint(2**62, (), device="cpu"))
         draws = self.resampled_draws if importance_weights else self.plain_draws
         return draws(np.random.default_rng(seed), count)

@@ -294,7 +294,7 @@ def cholesky(input: Any) -> Any:
 def cholesky_ex(input: Any) -> Any:
     """Serve the validation of covariance matrices."""
     factor = factorisation.cholesky(input)
-    success = torch.zeros(factor.shape[:-2], dtype=torch.int)
+    success = torch.zeros(factor.shape[:-2], dtype=torch.int, device=factor.mean.device)
     kind: Any = torch.return_types
     return kind.linalg_cholesky_ex((factor, success))
 

@@ -121,7 +121,9 @@ def hsplit(input: Value, indices_or_sections: Any) -> tuple[Value, ...]:
 def _rearranged(input: Value, move: Any) -> Value:
     """Choose rows along one axis after another, as torch moves a line of integers."""
     for axis, size in enumerate(input.shape):
-        line = torch.arange(size).reshape([-1 if i == axis else 1 for i in range(len(input.shape))])
+        line = torch.arange(size, device="cpu").reshape(
+            [-1 if i == axis else 1 for i in range(len(input.shape))]
+        )
         chosen = move(line).movedim(axis, 0).reshape(size, -1)[:, 0]
         if chosen.tolist() != list(range(size)):
             input = indexing.take(input, chosen.to(example_of(input).device), axis)

@@ -11,6 +11,7 @@ from torch._dynamo.utils import counters
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pyro_moments import DVIGuide
+from pyro_moments._host import compile_graph
 from pyro_moments.compiled import compiled_loss
 from pyro_moments.compiled.compilers import inductor
 from tests.pyro import models
@@ -27,6 +28,13 @@ def test_the_same_program_is_compiled_once(tmp_path, monkeypatch):
     found = counters["inductor"] - before
     assert (found["fxgraph_cache_miss"], found["fxgraph_cache_hit"]) == (1, 1)
     assert found["fxgraph_cache_bypass"] == 0
+
+
+def test_an_option_that_the_compiler_does_not_have_is_left_out():
+    x = torch.linspace(-1.0, 1.0, 5)
+    graph = make_fx(lambda x: [x.cos() * 2.5])(x)
+    run = compile_graph(graph, [x], {"size_asserts": False, "of_another_version": True})
+    torch.testing.assert_close(run([x])[0], x.cos() * 2.5)
 
 
 def test_one_objective_serves_many_guides(monkeypatch):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.project.distributions import ROOT
+from tests.pyro.devices.default_device import USES
 from tests.pyro.devices.mutants import MUTANTS
 from tests.pyro.devices.programs import RUNS
 
@@ -34,7 +35,7 @@ def found(request):
     items = [item for item in request.session.items if item.path == request.path]
     rows = [item.callspec.params for item in items if hasattr(item, "callspec")]
     mutants = [row["name"] for row in rows if "name" in row]
-    runs = [row["run"] for row in rows if "run" in row]
+    runs = [row[kind] for row in rows for kind in ("run", "use") if kind in row]
     return printed_by("tests.pyro.devices", *mutants, *runs, *(MUTANTS[n].run for n in mutants))
 
 
@@ -46,6 +47,13 @@ def test_both_devices_agree(found, run):
         assert result == expected
     else:
         np.testing.assert_allclose(result, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_default_device_serves(found, use):
+    expected, result = found["runs"][use]
+    assert not isinstance(result, str), result
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
