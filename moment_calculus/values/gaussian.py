@@ -25,6 +25,7 @@ from moment_calculus.numerics.arrays import (
     positive_part,
     times_rows,
 )
+from moment_calculus.values.memory import count_covariance, count_mean
 from moment_calculus.values.propagation import Propagation
 from moment_calculus.values.spread import (
     Spread,
@@ -106,6 +107,8 @@ class Gaussian:
     ) -> None:
         self.mean, self.spread, self.axis = mean, spread, axis
         self.step = Root() if step is None else step
+        if self.step.inputs:
+            count_mean(mean)
         _ = self.step.linear_in_chains  # cached now: asked later, it would recurse too deeply
         self.support = union(self.step.inputs) if support is None else support
         roots = Ties.NONE if spread.plain else Ties.FEATURES
@@ -216,6 +219,7 @@ def check_memory(value: Any, rows: slice = ALL, columns: slice = ALL) -> None:
     size = max(1, value.shape[value.axis])
     entries = math.prod(len(range(*part.indices(size))) for part in (rows, columns))
     needed = math.prod(value.shape) // size * entries * value.mean.dtype.itemsize
+    count_covariance(needed)
     limit = value.propagation.memory_limit
     if needed > limit:
         raise UnsupportedMoments(

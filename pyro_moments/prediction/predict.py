@@ -24,6 +24,7 @@ from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.objectives.remembered import kind_of, remembered_objective
 from moment_calculus.optimisation.outcome import Fit
+from moment_calculus.predictions.blocks import Rows, check_at_once, in_blocks
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws
 from moment_calculus.predictions.site import (
@@ -35,7 +36,7 @@ from moment_calculus.predictions.site import (
 from moment_calculus.rulebooks import propagation_by, propagation_of
 from moment_calculus.values.propagation import Propagation, RuleBook, check_choice
 from moment_guides.families.drawn_sites import with_shared_draws
-from pyro_moments._host import tree_leaves
+from pyro_moments._host import tree_flatten, tree_leaves, tree_unflatten
 from pyro_moments.evaluation.arguments import checked
 from pyro_moments.evaluation.failure_causes import diagnose_errors, explain_predictions
 from pyro_moments.evaluation.precision import full_precision
@@ -269,6 +270,7 @@ def predict(
     propagation: str | None = None,
     num_particles: int = PARTICLES,
     categorical: str | None = None,
+    batch_size: int | None = None,
     **kwargs: Any,
 ) -> dict[str, Prediction | SampledPrediction | Moments]:
     """Predict what the model observes, in closed form and one pass, or by draws.
@@ -292,6 +294,11 @@ def predict(
             papers for the mean probability: ``"logistic"``, ``"normal"``, ``"simplified"`` or
             ``"taylor"``, with errors of 0.019, 0.081, 0.029 and 0.021 in a probability at a logit
             variance of one (points: 0.0005, pairs: 0.002), beside the variance by pairs.
+        batch_size: rows that are predicted at once by moments; by default all, or blocks of
+            them if the values would take more than 1 GiB, where rows do not depend on each
+            other: a few are also predicted alone, and have to come out the same. Blocks keep
+            moments, and predict the rows again for densities, quantiles and draws; they
+            know no attribution, nor covariances between rows of a deterministic site.
         **kwargs: the model's keyword arguments.
 
     Returns:
@@ -321,6 +328,17 @@ def predict(
     if isinstance(guide, Fit):
         args, kwargs = guide.context.cast(args, kwargs)
         guide, context = guide.guide, guide.context
+    if propagation == "analytic":
+        leaves, structure = tree_flatten((args, kwargs))
+
+        def predict_rows(leaves: list[Any]) -> dict[str, Any]:
+            args, kwargs = tree_unflatten(leaves, structure)
+            with context():
+                return _predicted((model, guide, args, kwargs), settings, propagation)
+
+        rows = Rows.of(leaves, predict_rows, context=without_gradients)
+        return dict(in_blocks(rows, batch_size, settings.memory_limit))
+    check_at_once(batch_size, propagation)
     with context():
         program = model, guide, args, kwargs
         return _predicted(program, settings, propagation, num_particles)

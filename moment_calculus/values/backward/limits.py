@@ -7,6 +7,7 @@ import math
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.values.backward.cotangents import Cotangent, OuterCotangent
 from moment_calculus.values.gaussian import Gaussian
+from moment_calculus.values.memory import count_covariance
 
 REMEDY = "use covariance='diagonal' or 'full', smaller batches, or raise memory_limit"
 
@@ -41,6 +42,7 @@ def check_spread(value: Gaussian, cotangent: Cotangent, row: int) -> None:
 
 def _check(value: Gaussian, count: int, what: str) -> None:
     needed, limit = count * value.mean.dtype.itemsize, value.propagation.memory_limit
+    count_covariance(needed)
     if needed > limit:
         raise UnsupportedMoments(
             f"covariance='backward' needs the derivatives of {what}, for a value of shape "
