@@ -10,7 +10,7 @@ OF_COMPILING = {"test_programs.py", "test_lowering.py"}  # what is compiled, and
 
 
 @pytest.fixture(autouse=True)
-def _operations_by_numpy(request):
+def _operations_of_the_front_end_by_numpy(request):
     if request.path.name in OF_COMPILING:
         yield
         return
