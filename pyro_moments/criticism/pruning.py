@@ -146,7 +146,7 @@ def _own(parameter: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _as_numpy(chain: nn.Sequential) -> Callable[[np.ndarray], np.ndarray]:
-    device = next(chain.parameters()).device
+    device = next((parameter.device for parameter in chain.parameters()), torch.device("cpu"))
 
     @torch.no_grad()
     def function(constants: np.ndarray) -> np.ndarray:
