@@ -20,9 +20,9 @@ from moment_calculus.numerics.private_apis import is_traced
 
 # Packages whose functions are the same as long as the process runs, and read nothing else.
 LIBRARIES = frozenset(
-    "jax jaxlib numpyro numpy scipy flax optax equinox numpyro_moments moment_calculus guides "
-    "array_api_compat math cmath functools itertools operator collections typing dataclasses abc "
-    "contextlib numbers types enum warnings copy builtins".split()
+    "jax jaxlib numpyro numpy scipy flax optax equinox numpyro_moments moment_calculus "
+    "moment_guides array_api_compat math cmath functools itertools operator collections "
+    "typing dataclasses abc contextlib numbers types enum warnings copy builtins".split()
 )
 IMPURE = frozenset("open globals locals eval exec input __import__ id".split())  # builtins
 ATOMS = (int, float, complex, str, bytes, bool, type(None), type(...), np.dtype, range, slice)
