@@ -19,6 +19,7 @@ from numpyro.optim import Adam
 
 from moment_calculus.objectives.by_draws import warn_if_off
 from moment_calculus.objectives.observations import expecting_observations
+from moment_calculus.objectives.starts import finite_vector, with_valid_start
 from moment_calculus.optimisation.batches import (
     AllData,
     first_arguments,
@@ -38,7 +39,7 @@ from moment_calculus.optimisation.weighting import PlateScaling
 from moment_calculus.response.problem import parameter_names_error
 from numpyro_moments.evaluation.arguments import checked, in_jax, is_array
 from numpyro_moments.evaluation.failure_causes import refuse_nonfinite_inputs
-from numpyro_moments.fitting.flat_loss import FlatLoss
+from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start
 from numpyro_moments.fitting.gradients import GradientTrainer
 from numpyro_moments.fitting.precision import HeldParameter, held_scale
 from numpyro_moments.fitting.problem import Problem, trained_loss_by_draws
@@ -290,7 +291,9 @@ def _begun(
     if options.precision is not None:
         svi, noise = held_scale(svi, options.precision, key, (args, named))
     keys = [key, *(jax.random.fold_in(key, part) for part in range(1, options.restarts))]
-    states = [svi.init(key, *args, init_params=params, **named) for key in keys]
+    states = with_valid_start(
+        guide, lambda: [svi.init(key, *args, init_params=params, **named) for key in keys]
+    )
     made = {**svi.get_params(states[0]), **(states[0].mutable_state or {})}
     if options.start is not None and options.start.params.keys() != made.keys():
         raise parameter_names_error(options.start.params, made)
@@ -358,12 +361,18 @@ def _minimiser(options: Options, problem: Problem, source: AllData, state: Any) 
     loss = FlatLoss(problem.svi, state.rng_key, *data)
     flat, unravel = ravel_pytree(problem.svi.optim.get_params(state.optim_state))
     values = loss.two_values(unravel(flat))
-    if not np.isfinite(values[0]):
+    if np.isnan(values[0]):
         args, kwargs = data
         problem.svi.evaluate(state, *args, **kwargs)  # not compiled: it names the cause
     check_deterministic(*values)
     objective = cached(loss.objective(flat, unravel))
-    start = np.asarray(flat, np.float64)
+    start = finite_vector(
+        objective,
+        np.asarray(flat, np.float64),
+        lambda factors: np.asarray(
+            ravel_pytree(multiplied_start(problem.svi, unravel(flat), factors))[0], np.float64
+        ),
+    )
     outcome = initial_outcome(objective, start, lambda: _explain(problem, source))
     objective.units(start)  # compiles before the steps are timed; so does the next call
     if options.method == "newton" and start.size <= MAX_DENSE_PARAMETERS:

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.infer import SVI
 
 from moment_calculus.numerics.private_apis import is_traced
+from moment_calculus.objectives.starts import Factors
 from moment_calculus.optimisation.rounds import DeterministicLoss
 from numpyro_moments._host import evaluate
 from numpyro_moments.evaluation.arguments import Fixed, Static, apart
@@ -206,6 +207,15 @@ class FlatLoss:
         for name, location in locations_by_scale(values).items():
             units |= {location: values[name], name: values[name] / rates[name]}
         return units
+
+
+def multiplied_start(svi: SVI, params: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    """Return unconstrained parameters with the scales of a guide and their locations multiplied."""
+    values = svi.constrain_fn(params)
+    for scale, location in locations_by_scale(values).items():
+        values[scale] = values[scale] * factors.scales
+        values[location] = values[location] * factors.locations
+    return {**params, **svi.constrain_fn(values, invert=True)}
 
 
 def _scale_mask(params: dict[str, Any]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from moment_calculus.objectives.starts import Factors, finite_start
 from moment_calculus.optimisation.batches import (
     AllData,
     Arguments,
@@ -24,8 +26,14 @@ from moment_calculus.optimisation.training import ProgressBar
 from moment_calculus.optimisation.weighting import WarmUp
 from numpyro_moments.evaluation.arguments import Static, apart
 from numpyro_moments.evaluation.programs import LOOKS_AT_NUMBERS, Programs
-from numpyro_moments.fitting.flat_loss import FlatLoss
+from numpyro_moments.fitting.flat_loss import FlatLoss, multiplied_start
 from numpyro_moments.fitting.problem import Problem
+
+
+def are_finite(state: Any) -> bool:
+    """Return whether the numbers of a state are finite: Adam keeps the slope and its square."""
+    leaves = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in leaves)
 
 
 class GradientTrainer:
@@ -65,13 +73,39 @@ class GradientTrainer:
             if course.losses:
                 bar.report(len(losses), course.loss)
 
+    def _with_smaller_start(self, start: Any) -> bool:
+        """Return whether a first step from smaller scales is finite, and begin with it."""
+        self._state, init = start, self.problem.svi.optim.init
+        params = self._trained()[0]
+
+        def begin(factors: Factors) -> None:
+            new = multiplied_start(self.problem.svi, params, factors)
+            optim_state = jax.vmap(init)(new) if self.several else init(new)
+            self._state = start._replace(optim_state=optim_state)
+
+        def loss_at(factors: Factors) -> float:
+            begin(factors)
+            state, losses = self._run(self._state, *self._inputs(0, 1), 1)
+            loss = float(np.max(np.asarray(losses[0])))
+            return loss if are_finite(state.optim_state) else math.nan
+
+        first = self._run(start, *self._inputs(0, 1), 1)[1][0]
+        factors = finite_start(float(np.max(np.asarray(first))), loss_at)
+        if factors is not None:
+            begin(factors)
+        return factors is not None
+
     def _advance(self, course: Course, count: int) -> np.ndarray:
         """Take steps; return losses [steps, restarts], fewer if the data end."""
         if isinstance(self.source, LoaderBatches):
             losses = self._load(course, count)
         else:
             first = course.steps
-            self._state, found = self._run(self._state, *self._inputs(first, count), count)
+            start = self._state
+            self._state, found = self._run(start, *self._inputs(first, count), count)
+            is_finite = np.isfinite(found[:count]).all() and are_finite(self._state.optim_state)
+            if first == 0 and not is_finite and self._with_smaller_start(start):
+                self._state, found = self._run(self._state, *self._inputs(first, count), count)
             losses = np.asarray(found, np.float64)[:count]
         return losses.reshape(len(losses), -1)
 

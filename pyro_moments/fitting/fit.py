@@ -20,6 +20,7 @@ from pyro.optim import PyroOptim
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.objectives.by_draws import warn_if_off
 from moment_calculus.objectives.observations import NOT_FINITE, expecting_observations
+from moment_calculus.objectives.starts import finite_vector, with_valid_start
 from moment_calculus.optimisation.batches import (
     AllData,
     Arguments,
@@ -285,10 +286,8 @@ def fit_with(
         )
         restart_if_fitted(guide)
         with random_state_restored(), new_parameters(guide):
-            pyro.set_rng_seed(options.seed)
-            train = task.train_guide if options.restarts == 1 else functools.partial(best_of, task)
             try:
-                result, parameters = train(guide)
+                result, parameters = trained_from_valid_start(task, guide)
             except UnsupportedMoments as error:
                 # A row is named by its number in all data, not in a mini-batch.
                 if NOT_FINITE in error.cause and source.size is not None:
@@ -307,6 +306,18 @@ def fit_with(
             write_below_bar(str(result.by_draws), options.progress_bar)
             warn_if_off(result.by_draws)
         return result
+
+
+def trained_from_valid_start(task: FitTask, guide: Callable) -> tuple[Fit, Parameters]:
+    """Train a guide, from a smaller start if the model fails at the usual initial locations."""
+    train = task.train_guide if task.options.restarts == 1 else functools.partial(best_of, task)
+
+    def seeded_training() -> tuple[Fit, Parameters]:
+        pyro.set_rng_seed(task.options.seed)
+        return train(guide)
+
+    is_set_up = lambda: getattr(guide, "_sites", None) is not None  # noqa: E731
+    return with_valid_start(guide, seeded_training, is_set_up)
 
 
 def _rows(data: Any, indices: Any) -> Any:
@@ -429,11 +440,12 @@ def _minimiser(options: Options, problem: Problem, source: AllData) -> tuple[Min
 
         return at
 
+    start = parameters.vector()
     trainer = Minimiser(
         objective,
         initial_outcome(
             objective,
-            parameters.vector(),
+            finite_vector(objective, start, loss.smaller_starts(start)),
             lambda: refuse_nonfinite_inputs(problem.model, *data),
         ),
         options.method,

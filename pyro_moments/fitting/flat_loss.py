@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch.autograd.graph import get_gradient_edge
 
+from moment_calculus.objectives.starts import Factors
 from moment_calculus.optimisation.rounds import DeterministicLoss
-from pyro_moments.fitting.parameters import Parameters, as_array
+from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_values
 
 Made = TypeVar("Made")
 BATCHABLE_SIZE = 1 << 15  # elements of a gradient above which batches are slower
@@ -175,15 +176,17 @@ class FlatLoss:
     @property
     def locations_by_scale(self) -> dict[str, str]:
         """Return the location parameter's name by scale parameter."""
-        names = self.parameters.leaves.keys()
-        pairs = {name: _location_of(name, names) for name in names}
-        return {
-            name: location
-            for name, location in pairs.items()
-            if name != location
-            and location in self.parameters.leaves
-            and self.parameters.leaves[location].shape == self.parameters.leaves[name].shape
-        }
+        return locations_by_scale(self.parameters)
+
+    def smaller_starts(self, vector: np.ndarray) -> Callable[[Factors], np.ndarray]:
+        """Return what multiplies the scales and the locations of a vector of parameters."""
+
+        def smaller(factors: Factors) -> np.ndarray:
+            self.parameters.set_vector(vector)
+            multiply_start(self.parameters, factors)
+            return self.parameters.vector()
+
+        return smaller
 
     def _units(self, vector: np.ndarray) -> np.ndarray:
         """Return each location's scale; of scales, what moves their log by one."""
@@ -195,6 +198,26 @@ class FlatLoss:
                 (rate,) = torch.autograd.grad(values[name].sum(), self.parameters.leaves[name])
                 units |= {location: values[name].detach(), name: values[name].detach() / rate}
         return np.concatenate([as_array(unit) for unit in units.values()])
+
+
+def locations_by_scale(parameters: Parameters) -> dict[str, str]:
+    """Return the location parameter's name by scale parameter, of the same shape."""
+    leaves = parameters.leaves
+    pairs = {name: _location_of(name, leaves.keys()) for name in leaves}
+    return {
+        name: location
+        for name, location in pairs.items()
+        if name != location and location in leaves and leaves[location].shape == leaves[name].shape
+    }
+
+
+def multiply_start(parameters: Parameters, factors: Factors) -> None:
+    """Multiply the scales of a guide and their locations, in place."""
+    pairs, values = locations_by_scale(parameters), parameters.constrained_copies()
+    for scale, location in pairs.items():
+        values[scale] *= factors.scales
+        values[location] *= factors.locations
+    parameters.load(unconstrained_values(parameters, values))
 
 
 def flat_loss(

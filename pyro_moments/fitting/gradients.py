@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from pyro import poutine
 from pyro.optim import PyroOptim
 from pyro.optim.lr_scheduler import PyroLRScheduler
 
+from moment_calculus.objectives.starts import Factors, finite_start, is_finite
 from moment_calculus.optimisation.batches import (
     AllData,
     Arguments,
@@ -23,8 +27,8 @@ from moment_calculus.optimisation.outcome import INVALID, Course
 from moment_calculus.optimisation.training import ProgressBar
 from moment_calculus.optimisation.weighting import WarmUp
 from pyro_moments._host import tree_map
-from pyro_moments.fitting.flat_loss import flat_loss
-from pyro_moments.fitting.parameters import Parameters, unconstrained_parameters
+from pyro_moments.fitting.flat_loss import flat_loss, multiply_start
+from pyro_moments.fitting.parameters import Parameters, as_array, unconstrained_parameters
 from pyro_moments.fitting.problem import GlobalRandomState, Problem
 
 
@@ -105,6 +109,35 @@ class PyroOptimiser(TorchOptimiser):
         self.optimiser.set_state(state)
 
 
+def first_loss(run: Callable[[], float]) -> float:
+    """Return a loss without the host's warning that it is infinite: another start may be taken."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Encountered")
+        return run()
+
+
+def has_finite_slope(loss: float, leaves: dict[str, torch.Tensor]) -> bool:
+    """Return whether a loss and its slope are finite."""
+    slopes = [as_array(leaf.grad) for leaf in leaves.values() if leaf.grad is not None]
+    return is_finite(loss, np.concatenate([np.zeros(0), *slopes]))
+
+
+def smaller_start(parameters: Parameters, loss: float, run: Callable[[], float]) -> float:
+    """Set parameters to a start with a finite loss, and return it with its gradients set."""
+    start, leaves = parameters.unconstrained_copies(), parameters.leaves
+
+    def loss_at(factors: Factors | None) -> float:
+        parameters.load(start)
+        if factors is not None:
+            multiply_start(parameters, factors)
+        for leaf in leaves.values():
+            leaf.grad = None
+        value = first_loss(run)
+        return value if factors is None or has_finite_slope(value, leaves) else math.nan
+
+    return loss_at(finite_start(loss, loss_at))
+
+
 class GradientTrainer:
     """Trains a problem by an optimiser."""
 
@@ -135,9 +168,12 @@ class GradientTrainer:
 
     def _step(self, data: Arguments, step: int) -> float:
         weight = None if self.warm_up is None else self.warm_up.weight(step)
+        run = partial(self.problem.loss_and_grads, data, self.source.size, weight)
         with poutine.trace(param_only=True) as capture:
-            loss = self.problem.loss_and_grads(data, self.source.size, weight)
+            loss = run() if step else first_loss(run)
         leaves = unconstrained_parameters(capture)
+        if step == 0 and not has_finite_slope(loss, leaves):
+            loss = smaller_start(Parameters.from_trace(capture), loss, run)
         if not leaves:
             raise ValueError("model and guide have no parameters: there is nothing to train")
         if any(self.parameters.leaves.get(name) is not leaf for name, leaf in leaves.items()):

@@ -11,7 +11,7 @@ import pytest
 from tests.project.test_readme import ROOT, python_blocks, run_in_order
 
 PAGE = ROOT / "docs" / "own_data.md"
-MAKING, CLEANING, PYRO, NUMPYRO, SAYING = python_blocks(PAGE)
+MAKING, CLEANING, PYRO, NUMPYRO, SAYING, NEW, GAPS = python_blocks(PAGE)
 
 
 @pytest.fixture(autouse=True)
@@ -57,11 +57,49 @@ def test_it_takes_fifteen_statements(lines):
     assert sum(not isinstance(one, ast.Import | ast.ImportFrom) for one in statements) == 15
 
 
-def test_text_and_gaps_become_numbers():
+def write_raw():
     lines = ["spending,city,age", "1,Oslo,20", "2,Bern,30", ",Bern,31", "4,Oslo,", "5,,33"]
     Path("raw.csv").write_text("\n".join(lines), encoding="utf-8")
+
+
+def test_text_and_gaps_become_numbers():
+    write_raw()
     run_in_order([CLEANING], str(PAGE), {})
-    assert Path("data.csv").read_text(encoding="utf-8").startswith("age,city_Oslo,spending")
+    assert Path("data.csv").read_text(encoding="utf-8").startswith("city_Oslo,age,spending")
     np.testing.assert_array_equal(
-        np.loadtxt("data.csv", delimiter=",", skiprows=1), [[20, 1, 1], [30, 0, 2]]
+        np.loadtxt("data.csv", delimiter=",", skiprows=1), [[1, 20, 1], [0, 30, 2]]
     )
+
+
+def coded(city, found):
+    """Inputs of the model for one new row, by the page's lines."""
+    Path("new.csv").write_text(f"city,age\n{city},30", encoding="utf-8")
+    found |= {"centre": np.zeros(3), "scale": np.ones(3), "network": None, "result": None}
+    found["predict"] = lambda network, result, x: {"obs": x}
+    run_in_order([NEW], str(PAGE), found)
+    return found["new_prediction"].tolist()
+
+
+def test_new_rows_are_coded_as_those_of_the_training():
+    write_raw()
+    found = {}
+    run_in_order([CLEANING], str(PAGE), found)
+    assert coded("Oslo", found) == [[1, 30]]  # one category alone has its column
+    assert coded("Bern", found) == [[0, 30]]
+    for city in ("Rome", ""):
+        with pytest.raises(ValueError, match="Found unknown categories"):
+            coded(city, found)
+
+
+@pytest.mark.parametrize("package", ["pyro_moments", "numpyro_moments"])
+def test_the_lines_for_gaps_run(package):
+    write(60)
+    lines = {"pyro_moments": PYRO, "numpyro_moments": NUMPYRO}[package].replace("20", "2")
+    gaps = {
+        "pyro_moments": "x[::5, 0] = np.nan",
+        "numpyro_moments": "x = x.at[::5, 0].set(np.nan)",
+    }[package]
+    found = {}
+    short = GAPS.replace("pyro_moments", package).replace('"lbfgs"', '"lbfgs", "steps": 5')
+    run_in_order([lines.replace('"lbfgs"', '"lbfgs", steps=2'), gaps, short], str(PAGE), found)
+    assert np.isfinite(np.asarray(found["prediction"].mean)).all()

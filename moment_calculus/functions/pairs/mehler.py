@@ -22,6 +22,10 @@ from moment_calculus.functions.base import (
     clipped_correlation,
     correlation,
 )
+from moment_calculus.functions.pairs.uncorrelated import (
+    correlated_rows,
+    covariance_without_correlations,
+)
 from moment_calculus.numerics.arrays import (
     Array,
     constants,
@@ -323,7 +327,17 @@ def truncated_covariance(
     xp, size = namespace(mean), mean.shape[-1]
     flat = xp.reshape(covariance, (-1, size, size))
     mean, spread = (xp.reshape(part, (-1, size)) for part in (mean, spread))
-    result = _of_batch(activation, (mean, diagonal(flat), spread), flat, order, fallback)
+    moments = mean, diagonal(flat), spread
+    rows = correlated_rows(flat)
+    if rows is None:
+        result = _of_batch(activation, moments, flat, order, fallback)
+    else:
+        chosen = tuple(part[rows] for part in moments)
+        result = _of_batch(activation, chosen, flat[rows], order, fallback)
+        if result is not None:
+            whole = covariance_without_correlations(activation, moments, flat)
+            whole[rows] = result
+            result = whole
     return None if result is None else xp.reshape(result, covariance.shape)
 
 
