@@ -90,7 +90,7 @@ def resumed() -> list[float]:
 
 def at_optimum() -> list[float]:
     x, y = rows()
-    result = fitted(line, method="newton", steps=100, float64=True)
+    result = fitted(line, method="newton", steps=100)
     corrected = package.linear_response(line, result, x, y)
     with redirect_stdout(io.StringIO()):
         package.diagnose(line, result, x, y)
@@ -147,7 +147,9 @@ def used(use: str, device: Any) -> list[float]:
     pyro.clear_param_store()
     pyro.set_rng_seed(0)
     torch.set_default_device(device)
+    torch.set_default_dtype(torch.double if use == "optimum" else torch.float)
     try:
         return USES[use]()
     finally:
         torch.set_default_device(None)
+        torch.set_default_dtype(torch.float)

@@ -111,7 +111,7 @@ def training(cell: str, device: Any) -> list[Any]:
 
 
 def fitted(x, y):
-    return package.fit(regression, package.DVIGuide(), x, y, method="newton", float64=True)
+    return package.fit(regression, package.DVIGuide(), x, y, method="newton")
 
 
 def diagnosis(x, y, result):
