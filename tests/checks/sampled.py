@@ -1,9 +1,9 @@
 """Examples, benchmarks and pages run slowly in one framework a commit, and where they changed.
 
-The hash of the commit chooses the framework, and what the commit changed chooses the files, so that
-every few commits have run everything. A tag, a changed working tree and a checkout without history
-run all of it, as do ``EVERYTHING=1`` and a file of tests that is named. ``CHANGED_SINCE`` names the
-commit that was tested last, if it is not the parent.
+The hash of the commit chooses the framework, and what the last fifty commits changed, more than are
+pushed at once, chooses the files, so that every few pushes have run everything. A tag, a changed
+working tree and a shorter history run all of it, as do ``EVERYTHING=1`` and a file of tests that is
+named. ``CHANGED_SINCE`` names another commit to compare with.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def git(*arguments: str) -> str | None:
 
 @functools.cache
 def sample() -> tuple[str, tuple[str, ...]] | None:
-    """The framework of the commit, and the files that it changed; none where all is to run."""
-    since = os.environ.get("CHANGED_SINCE", "HEAD^")
+    """The framework of the commit, and the files that changed; none where all is to run."""
+    since = os.environ.get("CHANGED_SINCE", "HEAD~50")
     commit, changed = git("rev-parse", "HEAD"), git("diff", "--name-only", since, "HEAD")
     if os.environ.get("EVERYTHING") or commit is None or changed is None:
         return None

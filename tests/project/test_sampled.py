@@ -12,8 +12,8 @@ from tests.checks import sampled
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     """A git repository of two commits, the second of which changed an example."""
-    for name in ("EVERYTHING", "CHANGED_SINCE"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("EVERYTHING", raising=False)
+    monkeypatch.setenv("CHANGED_SINCE", "HEAD^")
     monkeypatch.setattr(sampled, "ROOT", tmp_path)
     author = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
 
@@ -38,7 +38,7 @@ def test_the_hash_chooses_the_framework_and_the_difference_the_files(repository)
     assert anew() == (("pyro", "numpyro")[parity], ("examples/demo.py",))
 
 
-@pytest.mark.parametrize("what", ["tag", "change", "variable", "no parent", "no repository"])
+@pytest.mark.parametrize("what", ["tag", "change", "variable", "short history", "no repository"])
 def test_everything_runs(repository, monkeypatch, tmp_path, what):
     if what == "tag":
         repository("tag", "v1")
@@ -46,8 +46,8 @@ def test_everything_runs(repository, monkeypatch, tmp_path, what):
         (tmp_path / "examples" / "demo.py").write_text("three")
     elif what == "variable":
         monkeypatch.setenv("EVERYTHING", "1")
-    elif what == "no parent":
-        monkeypatch.setenv("CHANGED_SINCE", "HEAD^^")
+    elif what == "short history":
+        monkeypatch.delenv("CHANGED_SINCE")
     else:
         monkeypatch.setattr(sampled, "ROOT", tmp_path / "missing")
     assert anew() is None
