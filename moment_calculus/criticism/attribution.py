@@ -12,7 +12,7 @@ from moment_calculus.criticism.display import data_frame, new_axes, numeric_tabl
 from moment_calculus.numerics.arrays import Array, namespace, to_numpy
 from moment_calculus.operations.backward.settled import asked_value
 from moment_calculus.operations.backward.shares import Share, shares_of
-from moment_calculus.predictions.moments import Moments, moments_of_value
+from moment_calculus.predictions.moments import Moments, moments_of_value, refuse_attribution
 
 OBSERVATION = "observation"  # kind of the noise of the likelihood
 RULE = "rule of the likelihood"  # kind of what its rule adds to the sum of the shares
@@ -159,6 +159,8 @@ class Attribution:
 
 def attribution_of(prediction: Any, mean: Any) -> Attribution:
     """Return the attribution of a prediction, given the mean of its observation as a value."""
+    if prediction.is_restored:
+        refuse_attribution(prediction.name)
     shares = shares_of(mean)
     sources = [Source(*share) for share in shares]
     rest = prediction.epistemic_variance - _total(shares, prediction.epistemic_variance)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from moment_calculus.functions.base import Activation
@@ -252,6 +252,10 @@ class Composed(PreimagesFromParts, Integrated):
             policy,
         )
 
+    def __reduce__(self) -> tuple:
+        """Return how to compose the functions anew: pickle does not take closures."""
+        return Composed.of, (self.outer, self.inner, self.policy)
+
     @property
     def extent(self) -> Bounds:
         """Return the bounds of the composition."""
@@ -317,6 +321,11 @@ class Fused(Integrated):
             compute_bounds,
             policy,
         )
+
+    def __reduce__(self) -> tuple:
+        """Return how to combine the functions anew, with the bounds computed."""
+        known = partial(Bounds, **vars(self.compute_bounds()))
+        return Fused.of, (self.combine, self.parts, known, self.policy)
 
     @cached_property
     def recognised_function(self) -> Any:

@@ -220,7 +220,7 @@ def _as_function_of_drivers(
     base = wide.base if isinstance(wide, Deferred) else wide
     bends = wide.function.knots if isinstance(wide, Deferred) else ()
     for place, driver in enumerate(drivers):
-        if (relation := _affine_relation(driver, base)) is not None:
+        if (relation := affine_relation(driver, base)) is not None:
             scale, shift = relation[0], to_host(relation[1])
             knots[place] = merge_knots(knots[place], _knots_of_image(bends, scale, shift))
             return lambda points: value_at(wide, scale * points[place] + shift)
@@ -230,7 +230,7 @@ def _as_function_of_drivers(
     return lambda points: value_at(wide, points[last])
 
 
-def _affine_relation(driver: Gaussian, base: Gaussian) -> tuple[float, Any] | None:
+def affine_relation(driver: Gaussian, base: Gaussian) -> tuple[float, Any] | None:
     """Return a and b if the base is a · driver + b; None if that is not known."""
     if driver is base:
         return 1.0, 0.0

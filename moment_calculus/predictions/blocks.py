@@ -162,16 +162,21 @@ class _Collected:
         """Return the prediction of all rows."""
         if self.axis is None:
             return self.first
-        xp, count = namespace(self.arrays[0][0]), rows.count or 0
-        arrays = [
-            _first_rows(xp.concat(list(parts), axis=self.axis), count, self.axis)
-            for parts in zip(*self.arrays, strict=True)
-        ]
+        arrays = _joined_arrays(self.arrays, rows.count or 0, self.axis)
         if not isinstance(self.first, PredictedSite):
             kind = "covariance" if _has_covariance(self.first, self.axis) else "variance"
             given: Any = {kind: arrays[1]}
             return Moments(arrays[0], **given).attributed(lambda: _no_attribution(self.name))
         return BlockedSite(self.first, arrays, BlockPlan(rows, size, self.axis))
+
+
+def _joined_arrays(blocks: list[tuple[Array, ...]], count: int, axis: int) -> list[Array]:
+    """Return the arrays of all rows."""
+    xp = namespace(blocks[0][0])
+    return [
+        _first_rows(xp.concat(list(parts), axis=axis), count, axis)
+        for parts in zip(*blocks, strict=True)
+    ]
 
 
 def arrays_of(part: Any, axis: int | None) -> tuple[Array, ...]:
@@ -279,6 +284,13 @@ class BlockedSite(PredictedSite):
             )
         return found
 
+    def __reduce__(self) -> tuple:
+        """Return what to pickle: the prediction of every block."""
+        rows, size, axis = self._plan
+        parts = [self._again(block) for block in rows.blocks(size)]
+        options = {"count": rows.count, "context": rows.context, "split": rows.split}
+        return _of_stored_blocks, (parts, size, axis, options)
+
     def _joined(self, answers: list[Array], axes: int) -> Array:
         axis = answers[0].ndim - axes + self._plan.axis
         return _first_rows(namespace(answers[0]).concat(answers, axis=axis), self._count or 0, axis)
@@ -344,6 +356,15 @@ class BlockedSite(PredictedSite):
     def attribution(self) -> NoReturn:
         """Raise UnsupportedMoments: the sources of a block are not those of another one."""
         _no_attribution(self.name)
+
+
+def _of_stored_blocks(
+    parts: list[PredictedSite], size: int, axis: int, options: dict[str, Any]
+) -> BlockedSite:
+    """Return the prediction of all rows from that of every block."""
+    rows = Rows(lambda block: {parts[0].name: parts[block[0] // size]}, **options)
+    moments = _joined_arrays([arrays_of(part, axis) for part in parts], rows.count or 0, axis)
+    return BlockedSite(parts[0], moments, BlockPlan(rows, size, axis))
 
 
 def check_at_once(size: int | None, propagation: str) -> None:

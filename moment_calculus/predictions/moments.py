@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NoReturn
 
+from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import (
     Array,
     diagonal,
@@ -148,10 +150,38 @@ class Moments:
             )
         return self._attribute()
 
+    def __reduce__(self) -> tuple:
+        """Return what to pickle: the moments, without the steps that computed them."""
+        refuse = None if self._attribute is None else partial(refuse_attribution, "moments")
+        parts = self.mean, self.variance, self.covariance
+        return _restored, (type(self), *map(without_gradient, parts), refuse)
+
     def __repr__(self) -> str:
         """Return the shape, and whether variances or covariances were given."""
         kind = "variance" if self.covariance is None else "covariance"
         return f"Moments(shape={tuple(self.mean.shape)}, {kind})"
+
+
+def _restored(
+    kind: type[Moments], mean: Array, variance: Array, covariance: Array | None, attribute: Any
+) -> Moments:
+    moments = object.__new__(kind)
+    moments.mean, moments.variance, moments.covariance = mean, variance, covariance
+    moments._attribute = attribute
+    return moments
+
+
+def without_gradient(part: Any) -> Any:
+    """Return a copy of a tensor that has no gradient, and of a view no more than is seen."""
+    return part.detach().clone() if hasattr(part, "detach") else part
+
+
+def refuse_attribution(name: str) -> NoReturn:
+    """Raise UnsupportedMoments: what was pickled or copied has no steps to go back through."""
+    raise UnsupportedMoments(
+        f"'{name}': what was pickled or copied no longer knows the sources of its variance",
+        remedy="call attribution() on what predict returned, and pickle its table()",
+    )
 
 
 def _same_columns(frame: Any, columns_of: Any) -> Any:

@@ -41,6 +41,7 @@ class PredictedSite:
 
     # For what inverts a function by steps, through which no gradient goes.
     _inversion: Callable[[], AbstractContextManager] = staticmethod(nullcontext)
+    is_restored = False  # whether it was pickled, or copied, without the steps of the model
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,7 @@ from numpyro_moments.evaluation.wrappers import WRAPPERS
 from numpyro_moments.likelihoods.expected import draw_observations, marginal, moments_and_law
 from numpyro_moments.likelihoods.structure import distributions_in, has_moments, restored
 from numpyro_moments.prediction.means import mean_value
+from numpyro_moments.prediction.storing import stored
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
 from numpyro_moments.sites.traces import Traces, bind, is_factor, moment_traces
 
@@ -80,6 +82,12 @@ class Prediction(ClosedFormSite):
         parts = [part if hasattr(part, "shape") else jnp.asarray(part) for part in parts]
         rules = (*parts, law), marginal(name, base)
         super().__init__(name, fn, inner, *rules, has_classes, Precision.of(parts[0]))
+
+    def __reduce__(self) -> tuple:
+        """Return what to pickle: the distribution of the site, without the steps of the model."""
+        with self._context():
+            content = stored(self.name, self.distribution)
+        return restored_prediction, (type(self), self.name, content, self._context)
 
     def attribution(self) -> Attribution:
         """Attribute the predictive variance to its sources.
@@ -159,6 +167,12 @@ class SampledPrediction(SampledSite):
             raise not_of_particles(name, type(fn).__name__, fn.batch_shape)
         super().__init__(Prediction(name, fn))
 
+    def __reduce__(self) -> tuple:
+        """Return what to pickle: the distribution of the site, without the steps of the model."""
+        with self._context():
+            content = stored(self.name, self.distribution)
+        return restored_prediction, (type(self), self.name, content, self._context)
+
     def sample(self, n: int, key: jax.Array) -> jax.Array:
         """Draw from the predictive distribution.
 
@@ -184,6 +198,14 @@ class SampledPrediction(SampledSite):
             drawn = restored(self.distribution).sample(of_drawing, (rounds,))
             drawn = drawn.reshape(rounds * particles, *drawn.shape[2:])
             return drawn[jax.random.permutation(of_order, len(drawn))[:count]]
+
+
+def restored_prediction(kind: type, name: str, content: bytes, precision: Precision) -> Any:
+    """Return a prediction that was pickled."""
+    with precision():
+        prediction = kind(name, pickle.loads(content))
+    prediction.is_restored = True
+    return prediction
 
 
 def predict_by_particles(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
@@ -47,6 +48,7 @@ from pyro_moments.likelihoods.expected import draw_observations, marginal, momen
 from pyro_moments.likelihoods.structure import has_moments, tensors_of, with_particle_axis
 from pyro_moments.particles.noise import VmapRunner
 from pyro_moments.particles.undrawn import Particle, draw_all, without_rows
+from pyro_moments.prediction.storing import stored
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.messenger import MomentMessenger
 from pyro_moments.sites.random_watch import run_watched
@@ -91,6 +93,10 @@ class Prediction(ClosedFormSite):
         # What is computed later has gradients if the moments have.
         context = full_precision if torch.is_grad_enabled() else without_gradients
         super().__init__(name, fn, inner, *rules, has_classes, context)
+
+    def __reduce__(self) -> tuple:
+        """Return what to pickle: the distribution of the site, without the steps of the model."""
+        return restored_prediction, (type(self), self.name, stored(self.name, self.distribution))
 
     def attribution(self) -> Attribution:
         """Attribute the predictive variance to its sources.
@@ -171,6 +177,10 @@ class SampledPrediction(SampledSite):
         with full_precision():
             super().__init__(Prediction(name, fn))
 
+    def __reduce__(self) -> tuple:
+        """Return what to pickle: the distribution of the site, without the steps of the model."""
+        return restored_prediction, (type(self), self.name, stored(self.name, self.distribution))
+
     def sample(self, n: int) -> torch.Tensor:
         """Draw from the predictive distribution, with torch's global generator.
 
@@ -191,6 +201,14 @@ class SampledPrediction(SampledSite):
         with without_gradients():
             drawn = self.distribution.sample((-(-count // particles),)).flatten(0, 1)
             return drawn[torch.randperm(len(drawn), device=drawn.device)[:count]]
+
+
+def restored_prediction(kind: type, name: str, content: bytes) -> Any:
+    """Return a prediction that was pickled."""
+    with without_gradients():
+        prediction = kind(name, pickle.loads(content))
+    prediction.is_restored = True
+    return prediction
 
 
 def predict_by_particles(

@@ -1,0 +1,29 @@
+"""The distribution of a site as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from moment_calculus.criticism.stored_predictions import as_bytes
+from numpyro_moments.likelihoods.structure import constrained_values, random_leaves, stripped
+
+
+def stored(name: str, fn: Any) -> bytes:
+    """Return a site's distribution as bytes; raise UnsupportedMoments if it has no such form."""
+    fn = stripped(fn)
+    axes = {id(value): kind.event_dim for _, value, kind in constrained_values(fn)}
+    values = [(value, axes.get(id(value), 0) > 0) for value in random_leaves(fn)]
+    return as_bytes(name, fn, values, _reduce)
+
+
+def _reduce(part: Any) -> Any:
+    """Return what to pickle of an array, so that it keeps its precision when it is read."""
+    # JAX's class of literals, one of NumPy's arrays, pickles only once.
+    is_literal = isinstance(part, np.ndarray) and type(part) is not np.ndarray
+    if is_literal or isinstance(part, jax.Array):
+        return jnp.asarray, (np.array(part),)
+    return NotImplemented

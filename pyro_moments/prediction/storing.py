@@ -1,0 +1,35 @@
+"""The distribution of a site as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributions import constraints
+
+from moment_calculus.criticism.stored_predictions import as_bytes
+from moment_calculus.predictions.moments import without_gradient
+from pyro_moments.evaluation.precision import full_precision
+from pyro_moments.evaluation.tensor import MomentTensor, unwrap
+from pyro_moments.likelihoods.structure import constrained_tensors, random_tensors
+
+
+def stored(name: str, fn: Any) -> bytes:
+    """Return a site's distribution as bytes; raise UnsupportedMoments if it has no such form."""
+    axes = {id(tensor): _event_axes(fn, kind) for _, tensor, kind in constrained_tensors(fn)}
+    values = [(unwrap(tensor), axes.get(id(tensor), 0) > 0) for tensor in random_tensors(fn)]
+    with torch.no_grad(), full_precision():
+        return as_bytes(name, fn, values, _reduce)
+
+
+def _event_axes(fn: Any, constraint: Any) -> int:
+    return fn.event_dim if constraints.is_dependent(constraint) else constraint.event_dim
+
+
+def _reduce(part: Any) -> Any:
+    """Return what to pickle of a tensor: a random one by its value, others without gradient."""
+    if isinstance(part, MomentTensor):
+        return MomentTensor, (unwrap(part),)
+    if isinstance(part, torch.Tensor):
+        return without_gradient(part).__reduce_ex__(5)
+    return NotImplemented
