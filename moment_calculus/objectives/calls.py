@@ -21,7 +21,7 @@ from moment_calculus.objectives.arguments import (
     with_arrays,
 )
 from moment_calculus.optimisation.batches import Arguments, is_loader
-from moment_calculus.optimisation.outcome import Fit, check_dictionary
+from moment_calculus.optimisation.outcome import Fit, check_dictionary, knows_sites
 from moment_calculus.predictions.frames import is_frame
 from moment_calculus.predictions.moments import Moments
 
@@ -134,11 +134,15 @@ class Calls:
         model = arguments.get("model")
         if not options_name or model is None:
             return
-        given = dict(arguments.get(options_name, {}))
+        data, by_name = arguments.get(data_name, ()), arguments.get(options_name, {})
+        guide, params = arguments.get("guide"), arguments.get("params")
+        if verb == "save" and knows_sites(guide, params, data, by_name):
+            return
+        given = dict(by_name)
         passed = {name: given.pop(name) for name in [*given] if name in options}
         leading, parameters = _leading(arguments), self.parameters(model)
-        data = (*leading, *arguments.get(data_name, ()))
-        data, by_name = self._of_model(verb, model, (data, given), parameters, options)
+        own = (*leading, *data), given
+        data, by_name = self._of_model(verb, model, own, parameters, options)
         check_certain(verb, data, by_name)
         double = is_double(arguments) or self.draws_doubles(model, data, by_name)
         as_array = lambda array: self.convert(array, double)  # noqa: E731

@@ -147,6 +147,8 @@ class Fit(Course):
         model: the model; no file and no pickle has it.
         objective: what it was trained by, with its options; predictions, linear response and
             diagnoses go by it.
+        sites: what ``save`` writes of the model's sites, from the arguments of the training or
+            of their shapes; None if it is not known.
     """
 
     guide: Any
@@ -158,6 +160,7 @@ class Fit(Course):
     model: Any = field(repr=False, default=None)
     verbs: FitVerbs | None = field(repr=False, default=None)
     objective: Any = field(repr=False, default=None)
+    sites: Any = field(repr=False, default=None)
 
     def __repr__(self) -> str:
         """Return the loss, its check, the time and why the training ended."""
@@ -203,7 +206,7 @@ class Fit(Course):
 
         Args:
             path: the file.
-            *data: arguments of model and guide, as ``save`` takes them.
+            *data: arguments of model and guide, if not those of the training.
             **named: its keyword arguments.
 
         Raises:
@@ -297,6 +300,13 @@ def of_fit(guide: Any, params: Any, args: tuple = ()) -> tuple[Any, Any, tuple]:
     # ``predict(model, fit, x)``: the first argument stands where parameters would.
     is_argument = params is not None and params is not guide.params
     return guide.guide, guide.params, (params, *args) if is_argument else args
+
+
+def knows_sites(guide: Any, params: Any, data: tuple, named: Mapping[str, Any]) -> bool:
+    """Return whether a fit is saved by what it knows, without arguments of its model."""
+    if not isinstance(guide, Fit) or guide.sites is None or data or named:
+        return False
+    return params is None or params is guide.params
 
 
 def check_fit(fit: Any, method: str) -> None:

@@ -46,6 +46,7 @@ from numpyro_moments.fitting.problem import Problem, trained_loss_by_draws
 from numpyro_moments.fitting.storing import (
     OBJECTIVES,
     VERBS,
+    ArgumentShapes,
     PriorReplacement,
     arrays_in,
     density_text,
@@ -256,13 +257,14 @@ def fit_with(
         streamed_model = with_prior(model, options.prior, source)
         params = params if options.start is None else options.start.params
         objective = OBJECTIVES.resumed(options.checkpoint, objective, guide)
+        shapes = ArgumentShapes.of(source)
         problem, states = _begun(options, streamed_model, guide, objective, source, params)
         fits = [
             _fitted(options, problem, source, part, started)
             for part in ([states] if options.method == "adam" else [[state] for state in states])
         ]
         best = min(fits, key=lambda fit: fit.rank)
-        best.objective = problem.objective
+        best.objective, best.sites = problem.objective, shapes
         if not np.isfinite(best.losses).all():
             _explain(problem, source)
         if problem.held_out is not None and not np.isfinite([*best.held_out.values()]).all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
@@ -17,10 +18,12 @@ from numpyro.primitives import Messenger
 
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
+from moment_calculus.numerics.private_apis import restricted
 from moment_calculus.objectives.remembered import KnownObjectives
 from moment_calculus.optimisation.batches import AllData, first_arguments
-from moment_calculus.optimisation.outcome import Fit, FitVerbs, of_fit
+from moment_calculus.optimisation.outcome import Fit, FitVerbs, knows_sites, of_fit
 from moment_calculus.optimisation.storage.trainings import (
+    Sites,
     StoredTraining,
     check_parameters,
     constants_of,
@@ -32,7 +35,9 @@ from moment_calculus.optimisation.storage.trainings import (
 from moment_calculus.optimisation.weighting import priors_from_fit
 from moment_calculus.rulebooks import RULEBOOKS
 from moment_guides.numpyro.latent_sites import init_to_network, is_latent
-from numpyro_moments.evaluation.arguments import Precision, checked, is_array
+from numpyro_moments._host import evaluate
+from numpyro_moments.evaluation.arguments import Precision, apart, checked, is_array
+from numpyro_moments.evaluation.uncertain_inputs import at_means
 from numpyro_moments.objectives.alpha import BBAlphaELBO, RenyiELBO
 from numpyro_moments.objectives.elbo import DeterministicELBO
 from numpyro_moments.prediction.predict import predict
@@ -66,25 +71,30 @@ def save(
         model: the model.
         guide: the trained guide, or what ``fit`` returned.
         *data: arguments of model and guide, as in training; the model is run on them, to
-            know its sites.
+            know its sites. What ``fit`` or ``load`` returned knows them, and needs none.
         **named: its keyword arguments.
-        params: parameters by name, from ``svi.get_params``; ``save(path, model, result, x)``
+        params: parameters by name, from ``svi.get_params``; ``save(path, model, result)``
             takes those of the fit ``result``.
 
     Raises:
         TypeError: if these are not a dictionary.
 
     Example:
-        >>> save("network.safetensors", model, result, x, y)  # doctest: +SKIP
+        >>> save("network.safetensors", model, result)  # doctest: +SKIP
     """
     objective = guide.objective if isinstance(guide, Fit) else None
+    sites = guide.sites if knows_sites(guide, params, data, named) else None
     guide, params, data = of_fit(guide, params, data)
     if not isinstance(params, dict):
         raise TypeError(
             "save(path, model, guide, params, *data) takes the trained parameters before the "
             f"data, a dictionary, got {type(params).__name__}"
         )
-    training = stored_training(model, guide, data, named, objective)
+    if sites is None:
+        sites = _described(model, data, named)
+    elif isinstance(sites, ArgumentShapes):
+        sites = sites.described(model, params)
+    training = _stored(guide, sites, objective)
     training.write(path, {"parameters": arrays_in(params)}, {})
 
 
@@ -136,7 +146,7 @@ def load(
         with handlers.block():  # the guide learns its sites
             handlers.substitute(handlers.seed(guide, 0), data=params)(*data, **named)
     objective = objective or OBJECTIVES.objective(tree["objective"], path)
-    fit = Fit(guide=guide, params=params, seconds={}, objective=objective)
+    fit = Fit(guide=guide, params=params, seconds={}, objective=objective, sites=tree["sites"])
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
     return fit.with_model(model, VERBS)
@@ -170,23 +180,89 @@ def stored_training(
     model: Callable, guide: Callable, data: tuple, named: dict, objective: Any = None
 ) -> StoredTraining:
     """Return the reader and writer of a model and guide's files."""
+    return _stored(guide, _described(model, data, named), objective)
+
+
+def _stored(guide: Any, sites: Sites, objective: Any) -> StoredTraining:
+    record = OBJECTIVES.record(objective)
+    return StoredTraining("numpyro_moments", PACKAGES, guide, sites, _to_array, record)
+
+
+def _described(model: Callable, data: tuple, named: dict) -> Sites:
+    """Return what a file knows of a model's sites."""
     sites = sampled_sites(model, data, named)
     arrays = [np.asarray(leaf) for leaf in jax.tree.leaves((data, named)) if is_array(leaf)]
     constants = constants_of(sites, _certain_parameters(model, data, named), arrays)
-    signature, record = signature_of(sites, without_wrappers), OBJECTIVES.record(objective)
-    program = "numpyro_moments", PACKAGES, guide, signature, constants
-    return StoredTraining(*program, _to_array, record)
+    return signature_of(sites, without_wrappers), constants
+
+
+@dataclass(frozen=True)
+class ArgumentShapes:
+    """Shapes of the arguments of a training, without the data."""
+
+    data: tuple
+    named: dict[str, Any]
+
+    @classmethod
+    def of(cls, source: AllData) -> ArgumentShapes:
+        """Return those of the first step of a training."""
+        shape = lambda part: jax.ShapeDtypeStruct(part.shape, part.dtype)  # noqa: E731
+        return cls(
+            *jax.tree.map(
+                lambda part: shape(part) if is_array(part) else part,
+                at_means(*first_arguments(source)),
+            )
+        )
+
+    def described(self, model: Callable, params: dict[str, Any]) -> Sites:
+        """Return what a file knows of a model's sites; its constants depend on no argument."""
+        sites: dict[str, dict] = {}
+        arrays, static = apart((self.data, self.named))
+        model = _initialised(model)
+
+        def run(arrays: list, given: dict[str, Any]) -> tuple[dict, dict]:
+            data, named = static.joined(arrays)
+            trace = _initial_trace(handlers.substitute(model, data=given), data, named)
+            sites.update({name: site for name, site in trace.items() if site["type"] == "sample"})
+            free = {name: site["value"] for name, site in trace.items() if _is_free(site)}
+            return free, {name: _raw_parameters(site["fn"]) for name, site in sites.items()}
+
+        with Precision.of(params)():
+            try:
+                free = jax.eval_shape(lambda arrays: run(arrays, {})[0], arrays)
+                certain = certain_outputs(lambda *given: run(*given)[1], arrays, free)
+            except jax.errors.ConcretizationTypeError as error:
+                raise ValueError(
+                    "save cannot tell the model's sites from the shapes of its arguments, as the "
+                    "model looks at their values: pass the arguments of the training, "
+                    "save(path, model, result, *data)"
+                ) from error
+        return signature_of(sites, without_wrappers), constants_of(sites, certain, [])
+
+
+def certain_outputs(function: Callable, *shapes: Any) -> dict[str, dict[str, np.ndarray]]:
+    """Return the outputs of a function that depend on none of its inputs."""
+    program, outputs = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    result: dict[str, dict[str, np.ndarray]] = {name: {} for name in outputs}
+    places = jax.tree.leaves_with_path(outputs)
+    for index, (path, _) in enumerate(places):
+        wanted = [place == index for place in range(len(places))]
+        part, used = restricted(program.jaxpr, wanted)
+        if not any(used):
+            (value,) = evaluate(part, program.consts)
+            result[path[0].key][path[1].key] = np.asarray(value)
+    return result
+
+
+def _is_free(site: dict) -> bool:
+    return is_latent(site) or site["type"] in ("param", "mutable")
 
 
 def _certain_parameters(model: Callable, data: tuple, named: dict) -> dict[str, dict[str, Any]]:
     """Return the distributions' parameters that no latent value or parameter moves."""
     model = _initialised(model)
     trace = _initial_trace(model, data, named)
-    moved = {
-        name: _moved(site)
-        for name, site in trace.items()
-        if is_latent(site) or site["type"] in ("param", "mutable")
-    }
+    moved = {name: _moved(site) for name, site in trace.items() if _is_free(site)}
     values, others = (
         {
             name: _parameters_of(site["fn"])
@@ -216,10 +292,14 @@ def _moved(site: dict) -> Any:
 
 
 def _parameters_of(fn: Any) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in _raw_parameters(fn).items()}
+
+
+def _raw_parameters(fn: Any) -> dict[str, Any]:
     inner = without_wrappers(fn)
     values = {name: vars(inner).get(name) for name in getattr(inner, "arg_constraints", ())}
     return {
-        name: np.asarray(value)
+        name: value
         for name, value in values.items()
         if is_array(value) or isinstance(value, int | float)
     }

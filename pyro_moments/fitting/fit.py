@@ -7,7 +7,7 @@ import copy
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -61,6 +61,7 @@ from pyro_moments.fitting.storing import (
     VERBS,
     density_text,
     leave_in_single,
+    sites_of_training,
     stored_training,
     with_prior,
 )
@@ -399,12 +400,13 @@ class FitTask:
             )
 
         guide, started = problem.guide, self.started
-        return fitted(self.options, self.source, guide, trainer, course, checkpoint, started)
+        sites = sites_of_training(self.model, self.source)
+        fit = fitted(self.options, self.source, guide, trainer, course, checkpoint, started)
+        return replace(fit, sites=sites)
 
 
 def _digest(data: Any) -> str:
-    leaves = tree_leaves(data)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in tree_leaves(data) if isinstance(leaf, torch.Tensor)]
     return data_digest(tensor.detach().cpu().numpy() for tensor in tensors)
 
 

@@ -173,6 +173,10 @@ class ParameterSnapshot:
         ):
             yield
 
+    def unconstrained_copies(self) -> dict[str, torch.Tensor]:
+        """Return copies of the unconstrained parameters."""
+        return {name: leaf.detach().clone() for name, leaf in self._store["params"].items()}
+
     def cast(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Return arguments in the precision of the parameters."""
         return (to_float64(args), to_float64(kwargs)) if self._use_float64 else (args, kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any
@@ -20,8 +21,9 @@ from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.remembered import KnownObjectives
 from moment_calculus.optimisation.batches import AllData, first_arguments
-from moment_calculus.optimisation.outcome import Fit, FitVerbs
+from moment_calculus.optimisation.outcome import Fit, FitVerbs, knows_sites
 from moment_calculus.optimisation.storage.trainings import (
+    Sites,
     StoredTraining,
     check_parameters,
     constants_of,
@@ -73,12 +75,16 @@ def save(path: str | PathLike[str], model: Callable, guide: Any, *data: Any, **n
         model: the model.
         guide: the trained guide, or what ``fit`` returned.
         *data: arguments of model and guide, as in training; the model is run on them, to
-            know its sites.
+            know its sites. What ``fit`` or ``load`` returned knows them, and needs none.
         **named: its keyword arguments.
 
     Example:
-        >>> save("network.safetensors", model, result, x, y)  # doctest: +SKIP
+        >>> save("network.safetensors", model, result)  # doctest: +SKIP
     """
+    if isinstance(guide, Fit) and knows_sites(guide, None, data, named):
+        training = _stored(guide.guide, guide.sites, guide.objective)
+        training.write(path, {"parameters": guide.context.unconstrained_copies()}, {})
+        return
     context: Any = contextlib.nullcontext
     objective = None
     if isinstance(guide, Fit):
@@ -154,6 +160,7 @@ def load(
     params = parameters.constrained_copies()
     objective = objective or OBJECTIVES.objective(tree["objective"], path)
     fit = Fit(guide=guide, params=params, seconds={}, context=context, objective=objective)
+    fit.sites = tree["sites"]
     if "course" in tree:
         fill_course_from_dict(fit, tree["course"])
     remember_fit(fit)
@@ -185,13 +192,30 @@ def stored_training(
     model: Callable, guide: Callable, data: tuple, named: dict, objective: Any = None
 ) -> StoredTraining:
     """Return the reader and writer of a model and guide's files."""
+    return _stored(guide, _described(model, data, named), objective)
+
+
+def _stored(guide: Any, sites: Sites, objective: Any) -> StoredTraining:
+    record = OBJECTIVES.record(objective)
+    return StoredTraining("pyro_moments", PACKAGES, guide, sites, _to_array, record)
+
+
+def _described(model: Callable, data: tuple, named: dict) -> Sites:
+    """Return what a file knows of a model's sites."""
     sites = sampled_sites(model, data, named, tracked=True)
     arrays = [array for array in map(_to_array, tree_leaves((data, named))) if array is not None]
     parameters = {name: _certain_parameters(site["fn"]) for name, site in sites.items()}
-    constants = constants_of(sites, parameters, arrays)
-    signature, record = signature_of(sites, without_wrappers), OBJECTIVES.record(objective)
-    program = "pyro_moments", PACKAGES, guide, signature, constants
-    return StoredTraining(*program, _to_array, record)
+    return signature_of(sites, without_wrappers), constants_of(sites, parameters, arrays)
+
+
+def sites_of_training(model: Callable, source: AllData) -> Sites | None:
+    """Return what a file knows of a model's sites; None if it cannot start at its priors."""
+    args, named = at_means(*first_arguments(source))
+    # The training itself, which may begin elsewhere, raises and warns.
+    with warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")
+        return _described(model, args, named)
+    return None
 
 
 def _certain_parameters(fn: Any) -> dict[str, np.ndarray]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from tests.fitting.models import fresh
 
@@ -77,3 +80,48 @@ def test_numbers_of_the_data_and_starts_of_parameters_are_no_constants(host, cou
     model = counts(host, 2.0, learns_scale=True)
     guide = host.package.DVIGuide()
     host.package.load(tmp_path / "fit", model, guide, x[:1], trials[:1] + 1)
+
+
+def header_of(path):
+    with safe_open(path, "numpy") as file:
+        return json.loads(file.metadata()["pyro_moments"])["header"]
+
+
+def test_a_fit_is_saved_without_its_data(host, counted, tmp_path):
+    """By what it keeps of the training; the file, and one of the loaded fit, are the same."""
+    x, _, y = counted
+    model = counts(host, prior=1.5, trials=5)
+    fit = saved(host, tmp_path / "with", model, x, y)
+    host.package.save(tmp_path / "without", model, fit)
+    fresh(host.name)
+    loaded = host.package.load(tmp_path / "without", model, host.package.DVIGuide(), x[:5])
+    loaded.save(tmp_path / "again")
+    headers = [header_of(tmp_path / name) for name in ("with", "without", "again")]
+    assert headers[0] == headers[1] == headers[2]
+    assert headers[0]["constants"]["weight"] == {"loc": [0.0], "scale": [1.5]}
+    if host.name == "pyro":  # without compiling
+        found, expected = (f.predict(x[:7])["obs"].mean for f in (loaded, fit))
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+        host.package.linear_response(model, loaded, x, y, tolerance=np.inf)
+    with pytest.raises(host.package.StoredFileError, match=r"scale of site 'weight' is 1\.5 there"):
+        host.package.load(
+            tmp_path / "without", counts(host, trials=5), host.package.DVIGuide(), x[:5]
+        )
+
+
+def test_what_arguments_give_is_no_constant_of_a_file_without_data(host, tmp_path):
+    """The trials here are an argument; a mini-batch of a loader tells the sites, too."""
+    kind = np.float32 if host.name == "pyro" else np.int32
+    x = host.array(np.asarray(host.x)[:8])
+    batch = x, host.array(np.full(8, 5, kind)), host.array(np.full(8, 2, kind))
+    fit = host.fit(counts(host), [batch].__iter__(), steps=1, rows=8)
+    fit.save(tmp_path / "fit")
+    assert "total_count" not in header_of(tmp_path / "fit")["constants"]["obs"]
+    guide = host.package.DVIGuide()
+    host.package.load(tmp_path / "fit", counts(host), guide, x, batch[1] + 1)
+
+
+def test_a_fit_that_does_not_know_its_sites_asks_for_data(host, tmp_path):
+    fit = host.package.Fit(guide=host.package.DVIGuide(), params={"a": 1}, seconds={})
+    with pytest.raises(TypeError, match=r"save got 0 argument.*pass the model's own arguments"):
+        host.package.save(tmp_path / "fit", host.regression, fit)

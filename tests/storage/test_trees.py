@@ -128,7 +128,7 @@ def test_a_tree_that_contains_itself_is_refused():
 
 def test_containers_of_libraries_are_stored_as_plain_ones(tmp_path):
     """The states of optimisers are named tuples, with scalars of NumPy in them."""
-    training = StoredTraining("pyro_moments", ["numpy"], object(), {}, {}, to_array)
+    training = StoredTraining("pyro_moments", ["numpy"], object(), ({}, {}), to_array)
     state = Pair(np.float64(1.5), OrderedDict(a=[np.int64(2), Pair(None, ())]))
     training.write(tmp_path / "a", {"parameters": {}, "trainer": state}, {})
     found = training.read(tmp_path / "a", require_checkpoint=False)["trainer"]

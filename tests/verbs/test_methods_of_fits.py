@@ -81,7 +81,7 @@ def test_the_summary_has_a_line_for_each_element(host):
 
 def test_a_fit_saves_itself_and_knows_its_model_when_it_is_loaded(host, tmp_path):
     result = trained(host.name)
-    result.save(tmp_path / "file", host.x, host.y)
+    result.save(tmp_path / "file")
     loaded = host.package.load(tmp_path / "file", host.regression, host.package.DVIGuide(), host.x)
     expected, found = (fit.predict(host.x[:3])["obs"].mean for fit in (result, loaded))
     np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))

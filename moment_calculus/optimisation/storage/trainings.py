@@ -92,13 +92,12 @@ class StoredTraining:
         front_end: str,  # name of the front end
         packages: Iterable[str],  # whose versions are stored
         guide: Any,
-        model: Signature,
-        constants: Constants,
+        sites: Sites,  # of the model
         to_array: Callable[[Any], Any],  # to NumPy; None for what is no array
         objective: dict[str, Any] | None = None,  # the record of what it was trained by
     ) -> None:
         self.front_end, self.guide, self.to_array = front_end, guide_name(guide), to_array
-        self.model, self.constants, self.objective = model, constants, objective
+        (self.model, self.constants), self.objective = sites, objective
         self.posterior = settings_of(guide)
         versions = {name: importlib.metadata.version(name) for name in packages}
         self.versions = {"python": platform.python_version(), **versions}
@@ -127,7 +126,8 @@ class StoredTraining:
         """Return the tree of a file, with NumPy arrays; raise if front end, guide or model differ.
 
         Settings of None accept any; ``require_checkpoint`` raises unless it is a checkpoint.
-        The record of the objective is in the tree as ``"objective"``.
+        The record of the objective is in the tree as ``"objective"``, what the file knows of
+        the model's sites as ``"sites"``.
         """
         header, arrays = read(path)
         self._check(path, header)
@@ -135,7 +135,8 @@ class StoredTraining:
             _check_settings(path, header["settings"], settings)
         tree = unpack(header["tree"], arrays, path=path)
         _check_tree(path, tree, require_checkpoint)
-        return {**tree, "objective": header.get("objective")}
+        sites = header["model"], header.get("constants", {})
+        return {**tree, "objective": header.get("objective"), "sites": sites}
 
     def _check(self, path: Any, header: dict[str, Any]) -> None:
         kinds = {"host": str, "guide": str, "model": dict, "settings": dict}
@@ -256,6 +257,7 @@ Constants = dict[str, dict[str, list[float]]]
 MOST_CONSTANTS = 64  # of a vector that is stored
 
 Signature = dict[str, dict[str, Any]]  # by site: "family", "event" and "observed"
+Sites = tuple[Signature, Constants]
 
 
 def settings_of(guide: Any) -> dict[str, Any]:
