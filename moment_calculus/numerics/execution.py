@@ -348,3 +348,11 @@ def _masked_scatter(array: Array, part: Array, places: Array) -> Array:
         return array.masked_scatter(places, part)
     array[places] = part
     return array
+
+
+def to_jax(numbers: np.ndarray) -> Array:
+    """Return an array of JAX of the same precision, whatever precision JAX has now."""
+    import jax
+
+    with jax.enable_x64(True):
+        return jax.numpy.asarray(numbers)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NoReturn
 
+import array_api_compat
+
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import (
     Array,
@@ -15,7 +17,9 @@ from moment_calculus.numerics.arrays import (
     outer,
     positive_part,
     standard_deviation,
+    to_numpy,
 )
+from moment_calculus.numerics.execution import to_jax
 from moment_calculus.predictions.frames import is_frame, with_gaps
 from moment_calculus.values import Gaussian, Spread, Ties, Value, features_last
 from moment_calculus.values.propagation import Propagation
@@ -154,6 +158,9 @@ class Moments:
         """Return what to pickle: the moments, without the steps that computed them."""
         refuse = None if self._attribute is None else partial(refuse_attribution, "moments")
         parts = self.mean, self.variance, self.covariance
+        if array_api_compat.is_jax_array(self.mean):
+            parts = tuple(part if part is None else to_numpy(part) for part in parts)
+            return _restored_in_jax, (type(self), parts, refuse)
         return _restored, (type(self), *map(without_gradient, parts), refuse)
 
     def __repr__(self) -> str:
@@ -169,6 +176,10 @@ def _restored(
     moments.mean, moments.variance, moments.covariance = mean, variance, covariance
     moments._attribute = attribute
     return moments
+
+
+def _restored_in_jax(kind: type[Moments], parts: tuple, attribute: Any) -> Moments:
+    return _restored(kind, *(part if part is None else to_jax(part) for part in parts), attribute)
 
 
 def without_gradient(part: Any) -> Any:

@@ -79,7 +79,7 @@ _LOG_OF_GAP = Integrated(_log_of_gap)
 def _coordinates(cutpoints: Any) -> Gaussian:
     """Return the coordinates of random cut points; raise if they are no ordered vector."""
     image = image_of(cutpoints)
-    if image is None or image.support is not ORDERED:
+    if image is None or image.support != ORDERED:
         raise UnsupportedMoments(
             "random cut points that are no site with an ordered support: the gaps between them "
             "are not known to be positive",
