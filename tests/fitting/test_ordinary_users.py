@@ -148,7 +148,7 @@ def test_a_checkpoint_of_another_prior_or_objective_is_refused(host, tmp_path):
     for model, changes in ((narrow, {}), (host.regression, {"objective": diagonal})):
         fresh(host.name)
         with pytest.raises(
-            host.package.StoredFileError, match=r"another (model: scale|fit: objective)"
+            host.package.StoredFileError, match=r"another (model: scale|fit: its objective)"
         ):
             host.fit(model, *data, **options, **changes)
 

@@ -72,15 +72,16 @@ def test_silent_draws_are_refused(name, plate, guide):
 @pytest.mark.parametrize("plate", [{}, {"subsample_size": 4}])
 @pytest.mark.parametrize("name", SILENT)
 def test_silent_draws_are_refused_in_predictions(name, plate):
-    guide = DVIGuide()
-    predict(regression(lambda x: x, **plate), guide)
+    guide = DVIGuide(regression(lambda x: x, **plate))
+    guide()
     model = regression(SILENT[name], **plate)
     refusal(name, "its predictions would be random", predict, model, guide)
 
 
 def test_predictions_of_models_that_account_for_their_draws():
     for change in (nn.Dropout(0.3).eval(), nn.Dropout(0.3), with_parameters, with_module):
-        guide = DVIGuide()
+        guide = DVIGuide(regression(change))
+        guide()
         first, second = (predict(regression(change), guide)["obs"].mean for _ in range(2))
         assert torch.equal(first, second)
 

@@ -87,8 +87,10 @@ def test_no_predictive_moments_names_the_candidates():
 
     x, _ = models.data()
     candidates = r"'obs'.*MultivariateStudentT.*Normal, .*Categorical"
+    guide = DVIGuide(model)
+    guide(x, x)
     with pytest.raises(UnsupportedMoments, match=candidates) as refusal:
-        predict(model, DVIGuide(model), x, x)
+        predict(model, guide, x, x)
     assert "@pyro_moments.predictive_moments" in str(refusal.value)
 
 
@@ -124,6 +126,7 @@ def test_registered_predictive_moments_serve():
 
     x, _ = models.data()
     guide = DVIGuide(model)
+    guide(x, x)
     try:
         prediction = predict(model, guide, x, x)["obs"]
     finally:
