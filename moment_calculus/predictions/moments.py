@@ -159,9 +159,9 @@ class Moments:
         refuse = None if self._attribute is None else partial(refuse_attribution, "moments")
         parts = self.mean, self.variance, self.covariance
         if array_api_compat.is_jax_array(self.mean):
-            parts = tuple(part if part is None else to_numpy(part) for part in parts)
-            return _restored_in_jax, (type(self), parts, refuse)
-        return _restored, (type(self), *map(without_gradient, parts), refuse)
+            arrays = [part if part is None else to_numpy(part) for part in parts]
+            return _restored_in_jax, (type(self), arrays, refuse)
+        return _restored, (type(self), [*map(without_gradient, parts)], refuse)
 
     def __repr__(self) -> str:
         """Return the shape, and whether variances or covariances were given."""
@@ -169,17 +169,15 @@ class Moments:
         return f"Moments(shape={tuple(self.mean.shape)}, {kind})"
 
 
-def _restored(
-    kind: type[Moments], mean: Array, variance: Array, covariance: Array | None, attribute: Any
-) -> Moments:
+def _restored(kind: type[Moments], parts: list, attribute: Any) -> Moments:
     moments = object.__new__(kind)
-    moments.mean, moments.variance, moments.covariance = mean, variance, covariance
+    moments.mean, moments.variance, moments.covariance = parts
     moments._attribute = attribute
     return moments
 
 
-def _restored_in_jax(kind: type[Moments], parts: tuple, attribute: Any) -> Moments:
-    return _restored(kind, *(part if part is None else to_jax(part) for part in parts), attribute)
+def _restored_in_jax(kind: type[Moments], parts: list, attribute: Any) -> Moments:
+    return _restored(kind, [part if part is None else to_jax(part) for part in parts], attribute)
 
 
 def without_gradient(part: Any) -> Any:
