@@ -75,6 +75,8 @@ def finite_vector(
         loss, slope = objective.value_and_slope(at(factors))
         return loss if is_finite(loss, slope) else math.nan
 
+    if not start.size:  # the minimiser refuses it
+        return start
     loss, slope = objective.value_and_slope(start)
     if is_finite(loss, slope):
         return start

@@ -154,13 +154,7 @@ def check(host, likelihood):
         assert_equal(answers(host, again, y), expected)
 
 
-FAST = {"Normal", "Categorical", "MultivariateNormal"}
-
-
-@pytest.mark.parametrize(
-    "likelihood",
-    [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in LIKELIHOODS],
-)
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_a_prediction_answers_the_same_after_a_round_trip(host, likelihood):
     with doubles(host):
         check(host, likelihood)
@@ -211,7 +205,6 @@ def test_gradients_are_left_behind():
         again.attribution()
 
 
-@pytest.mark.slow
 def test_another_process_reads_predictions(host):
     """Which imports the packages on its own."""
     make, y = LIKELIHOODS["Normal"]
