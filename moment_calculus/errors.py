@@ -168,12 +168,13 @@ class ApproximationWarning(UserWarning):
 # ---------------------------------------------------------------------------------------------
 # The user's line: the one that called or raised, past the frames of libraries
 
+# What the library is imported as; every list of libraries takes the names from here.
+OWN_PACKAGES = frozenset("moment_calculus moment_guides numpyro_moments pyro_moments".split())
 # Packages whose frames are not the user's: this one, the frameworks, libraries for
 # networks.
-LIBRARIES = frozenset(
-    "beartype einops equinox flax functorch haiku jax jaxlib jaxtyping moment_calculus "
-    "moment_guides numpy numpyro numpyro_moments opt_einsum pyro pyro_moments torch "
-    "torchvision".split()
+LIBRARIES = OWN_PACKAGES | frozenset(
+    "beartype einops equinox flax functorch haiku jax jaxlib jaxtyping numpy numpyro opt_einsum "
+    "pyro torch torchvision".split()
 )
 
 

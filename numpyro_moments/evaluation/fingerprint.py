@@ -16,13 +16,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from moment_calculus.errors import OWN_PACKAGES
 from moment_calculus.numerics.private_apis import is_traced
 
 # Packages whose functions are the same as long as the process runs, and read nothing else.
-LIBRARIES = frozenset(
-    "jax jaxlib numpyro numpy scipy flax optax equinox numpyro_moments moment_calculus "
-    "moment_guides array_api_compat math cmath functools itertools operator collections "
-    "typing dataclasses abc contextlib numbers types enum warnings copy builtins".split()
+LIBRARIES = OWN_PACKAGES | frozenset(
+    "jax jaxlib numpyro numpy scipy flax optax equinox array_api_compat math cmath functools "
+    "itertools operator collections typing dataclasses abc contextlib numbers types enum "
+    "warnings copy builtins".split()
 )
 IMPURE = frozenset("open globals locals eval exec input __import__ id".split())  # builtins
 ATOMS = (int, float, complex, str, bytes, bool, type(None), type(...), np.dtype, range, slice)
