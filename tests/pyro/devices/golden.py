@@ -45,8 +45,8 @@ OTHERS = {
     "varying slopes": ["DVIGuide, BB-α diagonal"],
     "half centred": ["DVIGuide, BB-α backward"],
     "horseshoe": [FULL, "DVIGuide, ELBO backward", "DVIGuide, ELBO diagonal"],
-    **dict.fromkeys(("linear", "robust", "negative binomial", "ordinal"), [FULL, TILTED]),
-    **dict.fromkeys(("binomial", "Poisson", "waiting", "geometric"), [TILTED]),
+    **{model: [FULL, TILTED] for model in ("linear", "robust", "negative binomial", "ordinal")},
+    **{model: [TILTED] for model in ("binomial", "Poisson", "waiting", "geometric")},
 }
 
 
