@@ -47,19 +47,26 @@ def loss_at(
     return objective.differentiable_loss(model, guide, *data)
 
 
-def decrease(loss: torch.Tensor) -> float:
-    """The nats by which a step of natural gradient would lower a loss in Pyro: 0 at an optimum.
+def slopes(loss: torch.Tensor) -> dict[str, np.ndarray]:
+    """Derivatives of a loss in Pyro by the parameters, which may be constrained."""
+    store, found = pyro.get_param_store(), {}
+    for name, value in store.items():
+        free = value.unconstrained()
+        by_free = torch.autograd.grad(loss, free, retain_graph=True)[0]
+        found[name] = (by_free / torch.autograd.grad(value.sum(), free)[0]).numpy()
+    return found
+
+
+def decrease(params: Mapping[str, np.ndarray], slopes: Mapping[str, np.ndarray]) -> float:
+    """The nats by which a step of natural gradient would lower a loss: 0 at an optimum.
 
     It tells whether stored parameters are still where the present rules lead.
 
-    ½ gᵀ F⁻¹ g with F of a mean-field guide: 1/σ² for locations, 2 for the logarithms of the scales.
+    ½ gᵀ F⁻¹ g with F of a mean-field guide: 1/σ² for locations, 2/σ² for the scales. What has no
+    scale, as a guide by dropout, counts as as wide as it is large.
     """
-    store, total = pyro.get_param_store(), 0.0
-    scales = {name.replace(".scales.", ".locs."): store[name] for name in store if "scales" in name}
-    for name, scale in scales.items():
-        free = scale.unconstrained()
-        by_loc, by_free = torch.autograd.grad(loss, [store[name], free], retain_graph=True)
-        slope = torch.autograd.grad(scale.sum(), free, retain_graph=True)[0]
-        total += 0.5 * (by_loc * scale).square().sum().item()
-        total += 0.25 * (by_free / slope * scale).square().sum().item()
-    return total
+    total = 0.0
+    for name, slope in slopes.items():
+        scale = params.get(name.replace(".locs.", ".scales."), params[name])
+        total += (0.25 if ".scales." in name else 0.5) * np.square(slope * scale).sum()
+    return float(total)
