@@ -24,8 +24,8 @@ UNITS = {
     "rectifier": Unit(called("stochastic_rectifier")),
     "classes": Unit(called("gumbel_argmax")),
 }
-HOW = dict.fromkeys(UNITS, {"method": "lbfgs"})
-HOW["rectifier"] = {"steps": 600, "learning_rate": 0.02}
+LBFGS, ADAM = {"method": "lbfgs"}, {"steps": 600, "learning_rate": 0.02}
+HOW = {"bernoulli_logistic": LBFGS, "rectifier": ADAM, "classes": LBFGS}
 DRAWS = 16_000
 
 
@@ -54,7 +54,8 @@ def train():
     host, found = HOSTS["pyro"], {}
     for name in UNITS:
         fresh("pyro")
-        fit = host.fit(network(host, UNITS[name], 2), *arrays(host), progress_bar=False, **HOW[name])
+        model = network(host, UNITS[name], 2)
+        fit = host.fit(model, *arrays(host), progress_bar=False, **HOW[name])
         found |= {f"{name}: {parameter}": value for parameter, value in fit.params.items()}
     return found
 
