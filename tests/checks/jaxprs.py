@@ -11,41 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
-ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-
-
-def _threefry(first: Any, second: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """The hash of JAX's default keys: two words of a key, two of a count."""
-    keys = (first, second, first ^ second ^ np.uint32(0x1BD11BDA))
-    x, y = x + keys[0], y + keys[1]
-    for i in range(5):
-        for turn in ROTATIONS[i % 2]:
-            x = x + y
-            y = (y << np.uint32(turn) | y >> np.uint32(32 - turn)) ^ x
-        x, y = x + keys[(i + 1) % 3], y + keys[(i + 2) % 3] + np.uint32(i + 1)
-    return x, y
-
-
-def _hashed(keys: Any, shape: Sequence[int]) -> tuple[Any, Any]:
-    """Of every key with the numbers of every place of the shape."""
-    words = np.asarray(jax.random.key_data(keys))
-    words = words.reshape(*words.shape[:-1], *[1] * len(shape), 2)
-    count = np.arange(int(np.prod(shape)), dtype=np.uint32).reshape(shape)
-    return _threefry(words[..., 0], words[..., 1], np.uint32(0), count)
-
-
-def _bits(keys: Any, *, bit_width: int, shape: Sequence[int]) -> Any:
-    high, low = _hashed(keys, shape)
-    if bit_width == 64:
-        return high.astype(np.uint64) << np.uint64(32) | low
-    return (high ^ low).astype(f"uint{bit_width}")
-
-
-def _split(keys: Any, *, shape: Sequence[int]) -> Any:
-    return jax.random.wrap_key_data(np.stack(_hashed(keys, shape), -1))
-
-
-RANDOM: dict[str, Callable] = {"random_bits": _bits, "random_split": _split}
+from tests.checks.random_bits import RANDOM, threefry
 
 ELEMENTWISE: dict[str, Callable] = {
     "abs": np.abs,
@@ -98,7 +64,7 @@ ELEMENTWISE: dict[str, Callable] = {
     "sub": np.subtract,
     "tan": np.tan,
     "tanh": np.tanh,
-    "threefry2x32": _threefry,
+    "threefry2x32": threefry,
 }
 
 
@@ -146,6 +112,25 @@ def _iota(*, dtype: Any, shape: Sequence[int], dimension: int, **_: Any) -> Any:
     return _broadcast(row, shape=shape, broadcast_dimensions=[dimension])
 
 
+def _pad(x: Any, value: Any, *, padding_config: Sequence) -> Any:
+    """Rows of a value before, after and between those of an array; a negative number cuts."""
+    for axis, (low, high, between) in enumerate(padding_config):
+        step, size = between + 1, x.shape[axis]
+        shape = list(x.shape)
+        shape[axis] = max(low, 0) + size + between * max(size - 1, 0) + max(high, 0)
+        wide = np.full(shape, value, x.dtype)
+        places = [slice(None)] * x.ndim
+        places[axis] = slice(max(low, 0), max(low, 0) + step * size, step)
+        wide[tuple(places)] = x
+        places[axis] = slice(max(-low, 0), shape[axis] - max(-high, 0))
+        x = wide[tuple(places)]
+    return x
+
+
+def _parts(x: Any, *, sizes: Sequence[int], axis: int) -> list:
+    return np.split(x, np.cumsum(sizes)[:-1], axis)
+
+
 FUNCTIONS: dict[str, Callable] = {
     **{name: _elementwise(function) for name, function in ELEMENTWISE.items()},
     "bitcast_convert_type": lambda x, *, new_dtype: np.asarray(x, order="C").view(new_dtype),
@@ -159,6 +144,7 @@ FUNCTIONS: dict[str, Callable] = {
     "expand_dims": lambda x, *, dimensions: np.expand_dims(x, dimensions),
     "integer_pow": lambda x, *, y: np.power(x, y) if y >= 0 else 1 / np.power(x, -y),
     "iota": _iota,
+    "pad": _pad,
     "reduce_and": _reduction(np.all),
     "reduce_max": _reduction(np.max),
     "reduce_min": _reduction(np.min),
@@ -173,6 +159,7 @@ FUNCTIONS: dict[str, Callable] = {
     "shift_right_arithmetic": lambda x, by: x >> by,
     "shift_right_logical": lambda x, by: x >> by,
     "slice": _cut,
+    "split": _parts,
     "squeeze": lambda x, *, dimensions: np.squeeze(x, dimensions),
     "transpose": lambda x, *, permutation: np.transpose(x, permutation),
 }
@@ -185,8 +172,8 @@ def _as_aval(value: Any, aval: Any) -> Any:
     return np.asarray(value, dtype=aval.dtype)
 
 
-def evaluate(closed: Any, inputs: Sequence) -> list:
-    """The results of a jaxpr; what NumPy has not, such as random bits, is JAX's own."""
+def evaluate(closed: Any, inputs: Sequence, loops: bool = False) -> list:
+    """The results of a jaxpr; what NumPy has not, and its loops if not asked for, are JAX's own."""
     jaxpr = closed.jaxpr
     known = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     known |= dict(zip(jaxpr.invars, inputs, strict=True))
@@ -196,7 +183,7 @@ def evaluate(closed: Any, inputs: Sequence) -> list:
         return _as_aval(found, atom.aval)
 
     for equation in jaxpr.eqns:
-        results = _results(equation, [value(atom) for atom in equation.invars])
+        results = _results(equation, [value(atom) for atom in equation.invars], loops)
         for variable, result in zip(equation.outvars, results, strict=True):
             known[variable] = _as_aval(result, variable.aval)
     return [value(atom) for atom in jaxpr.outvars]
@@ -205,14 +192,64 @@ def evaluate(closed: Any, inputs: Sequence) -> list:
 INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
-def _results(equation: Any, given: list) -> Sequence:
-    """Of one primitive: JAX's own for loops, which are long, and for what NumPy has not."""
+def _while(
+    given: list, *, cond_jaxpr: Any, body_jaxpr: Any, cond_nconsts: int, body_nconsts: int
+) -> list:
+    """A loop of any length, such as the steps of a training."""
+    begin = cond_nconsts + body_nconsts
+    of_test, of_body, state = given[:cond_nconsts], given[cond_nconsts:begin], given[begin:]
+    while (goes_on := evaluate(cond_jaxpr, [*of_test, *state], loops=True)[0]).any():
+        new = evaluate(body_jaxpr, [*of_body, *state], loops=True)
+        # under jax.vmap each of several loops ends for itself
+        state = [_chosen(goes_on, *pair) for pair in zip(new, state, strict=True)]
+    return state
+
+
+def _chosen(which: Any, one: Any, other: Any) -> Any:
+    """Of two arrays the first where a condition holds, whose axes come first in them."""
+    if which.all():
+        return one
+    which = which.reshape(which.shape + (1,) * (np.ndim(one) - which.ndim))
+    return jnp.where(which, one, other) if _is_keys(one) else np.where(which, one, other)
+
+
+def _is_keys(value: Any) -> bool:
+    return jnp.issubdtype(value.dtype, jax.dtypes.extended)
+
+
+def _scan(
+    given: list,
+    *,
+    jaxpr: Any,
+    length: int,
+    reverse: bool,
+    num_consts: int,
+    num_carry: int,
+    **_: Any,
+) -> list:
+    """A loop over rows."""
+    begin = num_consts + num_carry
+    fixed, state, rows = given[:num_consts], given[num_consts:begin], given[begin:]
+    found: list = [None] * length
+    for step in reversed(range(length)) if reverse else range(length):
+        results = evaluate(jaxpr, [*fixed, *state, *(each[step] for each in rows)], loops=True)
+        state, found[step] = results[:num_carry], results[num_carry:]
+    return [*state, *map(np.stack, zip(*found, strict=True))]
+
+
+LOOPS: dict[str, Callable] = {"scan": _scan, "while": _while}
+
+
+def _results(equation: Any, given: list, loops: bool) -> Sequence:
+    """Of one primitive: JAX's own for what NumPy has not, and for loops, which are long."""
     primitive, params = equation.primitive, equation.params
     if primitive.name == "cond":
-        return evaluate(params["branches"][int(given[0])], given[1:])
+        return evaluate(params["branches"][int(given[0])], given[1:], loops)
+    if loops and primitive.name in LOOPS:
+        return LOOPS[primitive.name](given, **params)
     inner = next((params[name] for name in INNER if name in params), None)
     if inner is not None and primitive.name != "scan":
-        return evaluate(inner, given)
+        return evaluate(inner, given, loops)
     with_keys = any(not isinstance(one, np.ndarray) for one in given)
     table = RANDOM if with_keys else FUNCTIONS
     if primitive.name in table:

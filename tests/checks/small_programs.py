@@ -6,7 +6,7 @@ step of a training, are compiled as they are for users.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax._src import array, pjit
 
-from tests.checks.jaxprs import FUNCTIONS, INNER, RANDOM, evaluate
+from tests.checks.jaxprs import FUNCTIONS, INNER, LOOPS, RANDOM, evaluate
 
 LARGEST = 30  # operations
 NAME = "_pjit_call_impl_python"  # private; where JAX has none, everything is compiled
@@ -53,20 +53,80 @@ def _as_array(value: Any, aval: Any) -> jax.Array:
     return array.ArrayImpl(aval, found.sharding, found._arrays, committed=False)
 
 
+def _is_key(aval: Any) -> bool:
+    return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+
+
+def _evaluated(jaxpr: Any, arguments: Sequence, loops: bool) -> list:
+    """The results of a program as arrays of JAX; keys of random numbers stay as they are."""
+    known = [given if _is_key(jax.typeof(given)) else np.asarray(given) for given in arguments]
+    with np.errstate(all="ignore"):
+        results = evaluate(jaxpr, known, loops)
+    outputs = [variable.aval for variable in jaxpr.jaxpr.outvars]
+    return [
+        value if _is_key(aval) else _as_array(value, aval)
+        for value, aval in zip(results, outputs, strict=True)
+    ]
+
+
 def _by_numpy(*arguments: Any, jaxpr: Any, **options: Any) -> Any:
     """What JAX's own function returns; without a compiled program, it asks again for every call."""
-    outputs = [variable.aval for variable in jaxpr.jaxpr.outvars]
     plain = all(map(_is_plain, arguments)) and not any(options["donated_invars"])
-    keys = any(jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended) for aval in outputs)
+    keys = any(_is_key(variable.aval) for variable in jaxpr.jaxpr.outvars)
     if not plain or keys or jaxpr.effects or _operations(jaxpr) > LARGEST:
         return _compiled(*arguments, jaxpr=jaxpr, **options)
-    with np.errstate(all="ignore"):
-        results = evaluate(jaxpr, [np.asarray(argument) for argument in arguments])
-    return [_as_array(*pair) for pair in zip(results, outputs, strict=True)], None, None, []
+    return _evaluated(jaxpr, arguments, loops=False), None, None, []
 
 
 @contextmanager
 def by_numpy() -> Iterator[None]:
     """While it is entered, small programs are not compiled."""
     with patch.object(pjit, NAME, _by_numpy) if _compiled else nullcontext():
+        yield
+
+
+def _is_for_jax(jaxpr: Any) -> bool:
+    """Whether a program is one operation that NumPy does not have."""
+    if len(jaxpr.eqns) != 1:
+        return False
+    (equation,) = jaxpr.eqns
+    inner = any(name in equation.params for name in INNER)
+    table = RANDOM if any(_is_key(atom.aval) for atom in equation.invars) else FUNCTIONS
+    return not inner and equation.primitive.name not in {*table, *LOOPS, "cond"}
+
+
+def _large_by_numpy(*arguments: Any, jaxpr: Any, **options: Any) -> Any:
+    """As _by_numpy, for programs of any size with loops and keys."""
+    many = any(len(getattr(each, "devices", set)()) > 1 for each in arguments)
+    if many or jaxpr.effects or _is_for_jax(jaxpr.jaxpr):
+        return _compiled(*arguments, jaxpr=jaxpr, **options)
+    return _evaluated(jaxpr, arguments, loops=True), None, None, []
+
+
+class _Lowered:
+    """A traced program that is not compiled."""
+
+    def __init__(self, traced: Any) -> None:
+        self.traced = traced
+
+    def compile(self, *_: Any, **__: Any) -> Any:
+        """The function, with arrays of JAX."""
+        structure = jax.tree.structure(self.traced.out_info)
+        return lambda *given: jax.tree.unflatten(
+            structure, _evaluated(self.traced.jaxpr, jax.tree.leaves(given), loops=True)
+        )
+
+
+def _lower(traced: Any, **_: Any) -> _Lowered:
+    return _Lowered(traced)
+
+
+@contextmanager
+def large_by_numpy() -> Iterator[None]:
+    """While it is entered, no program is compiled: a few steps of a training take less than that.
+
+    For tests whose claim is what scripts say and write.
+    """
+    calls = patch.object(pjit, NAME, _large_by_numpy) if _compiled else nullcontext()
+    with calls, patch.object(jax.stages.Traced, "lower", _lower):
         yield

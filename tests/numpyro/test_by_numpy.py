@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from tests.checks import small_programs
 from tests.checks.jaxprs import by_numpy
 
 KEY, X = jax.random.key(3), np.linspace(-2.0, 3.0, 24).reshape(2, 3, 4)
@@ -59,6 +60,24 @@ def test_results_are_those_of_the_compiled_program(dtype):
         assert ours.dtype == theirs.dtype, path
         message = str(path)
         np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance, err_msg=message)
+
+
+def test_large_programs_with_loops_and_keys_are_not_compiled():
+    def several(x):
+        halved = jax.vmap(lambda row: lax.while_loop(lambda c: c.max() > 1, lambda c: c / 2, row))
+        padded = lax.pad(x, 7.0, ((1, 0, 0), (0, 2, 1), (-1, -1, 0)))
+        return halved(x), padded, jax.random.split(KEY), lax.split(x, (1, 3), 2)
+
+    both = jax.jit(lambda x: (loops(x), several(x)))
+    expected, x = both.lower(X.astype(np.float32)).compile()(X.astype(np.float32)), jnp.asarray(X)
+    with small_programs.large_by_numpy():
+        one, other = both.lower(x).compile()(x), jax.jit(lambda x: [*both(x)])(x)
+    for found in (one, tuple(other)):
+        for ours, theirs in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+            assert ours.dtype == theirs.dtype
+            if jnp.issubdtype(ours.dtype, jax.dtypes.extended):
+                ours, theirs = map(jax.random.key_data, (ours, theirs))
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_a_program_may_be_part_of_another():

@@ -105,3 +105,20 @@ def test_mnist_pruning(tmp_path, monkeypatch):
         assert chosen["accuracy_of_smaller_network"] == pytest.approx(chosen["accuracy"])
         assert levels == sorted(levels, key=lambda level: -level["off"])
         assert 1 <= chosen["hidden_units"] <= 100
+
+
+def test_calibration_and_intervals():
+    """Three predictions, two of them of one bin."""
+    import mnist_tridiagonal
+
+    probs = np.array([[0.95, 0.05], [0.97, 0.03], [0.4, 0.6]])
+    classes = np.array([0, 1, 1])
+    found = mnist_tridiagonal.scores(probs, classes)
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["log_likelihood"] == pytest.approx(np.log([0.95, 0.03, 0.6]).mean())
+    assert found["calibration_error"] == pytest.approx((2 * 0.46 + 0.4) / 3)
+    ends = np.stack([probs - 0.01, probs + np.array([[0.01], [0.03], [0.02]])])
+    found = mnist_tridiagonal.widths(probs, ends, classes)
+    assert found["width"]["right"]["mean"] == pytest.approx(0.025)
+    assert found["width"]["wrong"]["mean"] == pytest.approx(0.04)
+    assert found["wider_if_wrong"] == 1
