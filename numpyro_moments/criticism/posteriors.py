@@ -127,11 +127,12 @@ def posterior_of(
     """Return the posterior of a guide, a result of ``fit``, a linear response or chains."""
     if isinstance(posterior, Fit):
         posterior, params = posterior.guide, posterior.params
-    precision = Precision.of(params)
+    response = isinstance(posterior, LinearResponse)
+    precision = posterior.problem.precision if response else Precision.of(params)
     with precision():
         args, named = in_jax((args, dict(named)), precision.double)
     program = Program(model, posterior, args, dict(named), params or {})
-    if isinstance(posterior, LinearResponse):
+    if response:
         return _of_response(posterior, program, keys)
     if isinstance(posterior, MCMC):
         return _of_chains(posterior, program, keys)

@@ -89,7 +89,8 @@ def compare_with_nuts(
         numbers = {"num_warmup": num_warmup, "num_samples": num_samples, "num_chains": num_chains}
         trained = handlers.substitute(model, data=posterior.program.parameters)
         chains = MCMC(NUTS(Whole(trained), **(kernel or {})), **numbers, **options)
-        chains.run(of_chains, *data, extra_fields=[*STATISTICS], **named)
+        args, kwargs = posterior.program.args, posterior.program.kwargs
+        chains.run(of_chains, *args, extra_fields=[*STATISTICS], **kwargs)
         return chains
 
     with posterior.model_context():

@@ -72,9 +72,10 @@ def in_jax(data: Any, double: bool = False) -> Any:
     """Return arguments with JAX arrays for those of NumPy and torch, in doubles if asked."""
 
     def converted(part: Any) -> Any:
-        # JAX confuses traces of NumPy's arrays in single and in double precision.
+        # JAX confuses traces of NumPy's arrays in single and in double precision. Without the
+        # copy it may take the doubles that it has kept of the same array, in single precision too.
         if hasattr(part, "__array__") and not isinstance(part, jax.Array):
-            part = jnp.asarray(np.asarray(part))
+            part = jnp.array(np.asarray(part))
         if not double or not is_array(part) or not jnp.issubdtype(part.dtype, jnp.floating):
             return part
         return part.astype(jnp.float64)

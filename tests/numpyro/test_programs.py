@@ -16,6 +16,7 @@ import pytest
 
 import numpyro_moments
 from numpyro_moments.evaluation import programs
+from numpyro_moments.evaluation.arguments import in_jax
 from numpyro_moments.evaluation.fingerprint import Incomparable, fingerprint
 from numpyro_moments.evaluation.programs import Programs
 
@@ -289,3 +290,11 @@ def test_draws_of_other_data_are_not_compiled_for(compilations):
         law = dist.Normal(draws[..., None] * X, 0.3)
         np.testing.assert_allclose(found.log_likelihood["y"], law.log_prob(y), atol=1e-3)
     assert not compilations
+
+
+def test_arrays_of_numpy_are_in_the_current_precision():
+    """JAX keeps doubles of an array that a function of its closure had in double precision."""
+    doubles = np.arange(8.0)
+    with jax.enable_x64(True):
+        jax.closure_convert(lambda x: (x * doubles).sum(), 1.0)[0](1.0)
+    assert jax.jit(jnp.square).lower(in_jax(doubles)).compile()(in_jax(doubles))[3] == 9.0
