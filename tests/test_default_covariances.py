@@ -14,6 +14,7 @@ import torch
 
 import numpyro_moments
 import pyro_moments
+from tests.checks.jaxprs import by_numpy
 
 X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 NAMED = {"DVIGuide": "full", "TridiagonalGuide": "backward", "MCDropoutGuide": "backward"}
@@ -51,10 +52,11 @@ def by_numpyro(name, covariance):
     guide = getattr(numpyro_moments, name)(model, init_scale=0.5)
     elbo = numpyro_moments.DeterministicELBO(covariance=covariance)
     svi = numpyro_moments.SVI(model, guide, numpyro.optim.Adam(0.01), elbo)
-    params = svi.get_params(svi.init(jax.random.key(0), x, jnp.ones(5)))
+    begin = by_numpy(lambda key: svi.get_params(svi.init(key, x, jnp.ones(5))))
+    params = begin(jax.random.key(0))
     seeded = numpyro.handlers.seed(guide, 0)
 
-    @jax.jit
+    @by_numpy
     def run(params):
         found = numpyro_moments.predict(model, guide, params, x, covariance=covariance)
         loss = elbo.loss(jax.random.key(0), params, model, seeded, x, jnp.ones(5))

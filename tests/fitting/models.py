@@ -92,9 +92,9 @@ def fresh(name):
     return HOSTS[name]
 
 
-def started(host, model, guide, *data):
+def started(host, model, guide, *data, objective=None):
     """The guide's parameters after it met a model; an empty tuple where it keeps them."""
-    svi = host.package.SVI(model, guide, host.package.DeterministicELBO())
+    svi = host.package.SVI(model, guide, objective or host.package.DeterministicELBO())
     if host.name == "numpyro":
         begin = by_numpy(lambda key: svi.get_params(svi.init(key, *data)))
         return (jax.tree.map(jnp.asarray, begin(jax.random.key(0))),)

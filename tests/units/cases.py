@@ -122,8 +122,7 @@ def predicted(host: Any, unit: Unit, factor: float = 1.0, **options: Any) -> Any
         found = host.package.predict(model, guide, *given, x, **options)["obs"]
         return found.mean, found.epistemic_variance
 
-    is_moments = host.name == "numpyro" and "propagation" not in options
-    found = (by_numpy(run) if is_moments else run)(array(host, X))
+    found = (by_numpy(run) if host.name == "numpyro" else run)(array(host, X))
     return tuple(map(np.asarray, found))
 
 

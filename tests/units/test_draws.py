@@ -10,6 +10,7 @@ import torch
 
 from numpyro_moments import units as numpyro_units
 from pyro_moments import units as pyro_units
+from tests.checks.jaxprs import by_numpy
 from tests.response.models import doubles
 from tests.units.cases import (
     GUMBEL,
@@ -27,23 +28,23 @@ NAMED = {**UNITS, "classes": GUMBEL}
 Y = np.zeros((4, 7))
 
 
-def loss(host, unit, seed=0, **options):
-    given = (jax.random.key(seed), {}) if host.name == "numpyro" else ()
+def losses(host, unit, seeds=1, **options):
+    """One loss of each seed."""
     objective = host.package.DeterministicELBO(**options)
-    pyro.set_rng_seed(seed)
-    arrays = array(host, X), array(host, Y)
-    return float(objective.loss(*given, model_of(host, unit), guide_of(host), *arrays))
+    program = model_of(host, unit), guide_of(host), array(host, X), array(host, Y)
+    if host.name == "numpyro":
+        keys = jax.random.split(jax.random.key(0), seeds)
+        return by_numpy(jax.vmap(lambda key: objective.loss(key, {}, *program)))(keys)
+    pyro.set_rng_seed(0)
+    return np.array([float(objective.loss(*program)) for _ in range(seeds)])
 
 
 @pytest.mark.parametrize("name", ["bernoulli_logistic", "rectifier", "classes"])
 def test_the_loss_by_draws_is_that_by_moments(name, host):
     """Rows and particles have draws of their own; the mean of a softmax is off by 0.01."""
     with doubles(host):
-        stated = loss(host, NAMED[name], covariance="full")
-        drawn = [
-            loss(host, NAMED[name], seed, propagation="sampled", num_particles=2000)
-            for seed in range(8)
-        ]
+        (stated,) = losses(host, NAMED[name], covariance="full")
+        drawn = losses(host, NAMED[name], 8, propagation="sampled", num_particles=2000)
     error = np.std(drawn, ddof=1) / len(drawn) ** 0.5
     assert abs(stated - np.mean(drawn)) < 4 * error + 0.1 * (name == "classes")
 
