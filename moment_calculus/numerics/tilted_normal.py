@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import array_api_compat
@@ -46,7 +46,8 @@ def log_tilted_normal(moments: Moments, power: Any, link: Link = ("exp", 0.0)) -
     """Return (1/a) log E N(r; 0, s(h)²)ᵃ for arrays of one shape; E log N for a = 0.
 
     Measured error, in units of one plus the value: 2e-6 by evenly spaced nodes, which are
-    taken where they suffice for all elements; else that of the panels of `standard_nodes`.
+    taken for elements for which they suffice (under JAX if they suffice for all); else that of
+    the panels of `standard_nodes`.
     """
     if isinstance(power, int | float):
         function = _at_power(float(power), link)
@@ -69,9 +70,25 @@ def _at_power(power: float | None, link: Link) -> Callable[..., Array]:
         smooth = _is_smooth(arrays[:5], arrays[5] if power is None else power, link)
         if array_api_compat.is_jax_array(smooth):
             return cond(smooth.all(), *ways, *arrays)
+        if may_read(smooth) and smooth.any() and not smooth.all():
+            return _in_two_ways(ways, smooth, arrays)
         return ways[not (may_read(smooth) and smooth.all())](*arrays)
 
     return elementwise_of_statistics(in_cpu_chunks(statistics, JAX_PIECE), 1, piece=PIECE)
+
+
+def _in_two_ways(
+    ways: Sequence[Callable[..., tuple[Array, ...]]], first: Array, arrays: Sequence[Array]
+) -> tuple[Array, ...]:
+    """Compute the elements that a mask chooses in the first way, and the others in the second."""
+    # neither way sees the other's elements: the gradient of what it makes of them may be infinite
+    masks = first, ~first
+    parts = [way(*(array[mask] for array in arrays)) for way, mask in zip(ways, masks, strict=True)]
+    results = tuple(namespace(first).empty_like(arrays[0]) for _ in parts[0])
+    for mask, values in zip(masks, parts, strict=True):
+        for result, value in zip(results, values, strict=True):
+            result[mask] = value
+    return results
 
 
 def _is_smooth(moments: Moments, power: Any, link: Link) -> Array:

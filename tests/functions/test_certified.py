@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from moment_calculus.functions.families.logistic import Tanh
 from moment_calculus.functions.pairs import covariance as pairs
 from moment_calculus.functions.pairs import mehler
 from moment_calculus.functions.table import activation
@@ -151,6 +152,19 @@ def test_pieces(size):
     rows = slice(0, 40)
     expected = in_full(function, mean[:, rows], covariance[:, rows, rows])
     np.testing.assert_allclose(result[:, rows, rows], expected, atol=1e-8)
+
+
+def test_coefficients_are_computed_once_where_no_share_lets_few_terms_be_enough(monkeypatch):
+    mean, covariance = gaussian(0.95)
+    orders, whole = [], Tanh.hermite
+
+    def counted(self, mean, variance, order):
+        orders.append(order)
+        return whole(self, mean, variance, order)
+
+    monkeypatch.setattr(Tanh, "hermite", counted)
+    pairs.covariance(Tanh(), mean, covariance)
+    assert orders == [34]
 
 
 def test_numbers_that_are_none_stay_visible():

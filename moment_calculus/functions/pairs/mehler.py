@@ -249,7 +249,8 @@ def cheapest_truncation(
         return None
     tolerance, limit = TOLERANCE[rho.dtype.itemsize], CLOSED_FORM_COST if closed else order
     count = _terms_without_shares(largest, tolerance, limit)
-    for tried in sorted({min(first, count) for first in (*FIRST, count)}):
+    first_looks = {few for few in FIRST if few < count and _largest_bound(few, rho) >= largest}
+    for tried in (*sorted(first_looks), count):
         terms = xp.stack(list(activation.hermite(moments[0], moments[1], tried + 2)), axis=0)
         bounds = _bounds(terms[:-2], moments[2], tolerance)
         enough = next((n for n, bound in enumerate(bounds, start=1) if bound >= largest), None)
@@ -265,6 +266,12 @@ def _terms_without_shares(largest: float, tolerance: float, limit: int) -> int:
     if largest in (0.0, 1.0):
         return limit if largest else 1
     return min(limit, max(1, math.ceil(math.log(tolerance) / math.log(largest)) - 1))
+
+
+def _largest_bound(terms: int, rho: Array) -> float:
+    """Return the |ρ| beyond which no shares let so many terms be enough."""
+    size = rho.dtype.itemsize
+    return (TOLERANCE[size] / MEASURABLE[size]) ** (1 / (terms + 1))
 
 
 def largest_share_left(explained: Array, variance: Array, axis: int | tuple[int, ...]) -> Array:
