@@ -89,14 +89,23 @@ def host(request):
     return fresh(request.param)
 
 
-FOLDERS = {"criticism", "dropout", "optimisation", "response"}
+FOLDERS = {
+    "backward",
+    "criticism",
+    "dropout",
+    "optimisation",
+    "propagation",
+    "response",
+    "rulebooks",
+}
+HOSTS_IN_NAMES = ("numpyro", "jax", "hosts")
 
 
 @pytest.fixture(autouse=True)
 def _operations_by_numpy(request):
     """JAX's operations outside of jax.jit, for NumPyro's rows of what does not depend on XLA."""
     name = request.node.nodeid.lower()
-    if FOLDERS.intersection(request.path.parts) and ("numpyro" in name or "jax" in name):
+    if FOLDERS.intersection(request.path.parts) and any(host in name for host in HOSTS_IN_NAMES):
         with small_programs.by_numpy():
             yield
     else:

@@ -10,7 +10,7 @@ import numpy as np
 from tests.fuzzer.programs import Input
 
 rng = np.random.default_rng(11)
-IMAGES = np.round(rng.normal(size=(2, 1, 8, 8)), 2)
+IMAGES = np.round(rng.normal(size=(2, 1, 6, 6)), 2)
 SHAPES = {"K": (2, 1, 3, 3), "b": (2,), "L": (3, 2, 2, 2), "W": (3, 12)}
 WEIGHTS = [Input(rng.normal(size=s), 0.05 + 0.1 * rng.random(s)) for s in SHAPES.values()]
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
+from tests.checks.array_primitives import ARRAY_PRIMITIVES
 from tests.checks.random_bits import RANDOM, threefry
 
 ELEMENTWISE: dict[str, Callable] = {
@@ -112,26 +113,8 @@ def _iota(*, dtype: Any, shape: Sequence[int], dimension: int, **_: Any) -> Any:
     return _broadcast(row, shape=shape, broadcast_dimensions=[dimension])
 
 
-def _pad(x: Any, value: Any, *, padding_config: Sequence) -> Any:
-    """Rows of a value before, after and between those of an array; a negative number cuts."""
-    for axis, (low, high, between) in enumerate(padding_config):
-        step, size = between + 1, x.shape[axis]
-        shape = list(x.shape)
-        shape[axis] = max(low, 0) + size + between * max(size - 1, 0) + max(high, 0)
-        wide = np.full(shape, value, x.dtype)
-        places = [slice(None)] * x.ndim
-        places[axis] = slice(max(low, 0), max(low, 0) + step * size, step)
-        wide[tuple(places)] = x
-        places[axis] = slice(max(-low, 0), shape[axis] - max(-high, 0))
-        x = wide[tuple(places)]
-    return x
-
-
-def _parts(x: Any, *, sizes: Sequence[int], axis: int) -> list:
-    return np.split(x, np.cumsum(sizes)[:-1], axis)
-
-
 FUNCTIONS: dict[str, Callable] = {
+    **ARRAY_PRIMITIVES,
     **{name: _elementwise(function) for name, function in ELEMENTWISE.items()},
     "bitcast_convert_type": lambda x, *, new_dtype: np.asarray(x, order="C").view(new_dtype),
     "broadcast_in_dim": _broadcast,
@@ -144,7 +127,6 @@ FUNCTIONS: dict[str, Callable] = {
     "expand_dims": lambda x, *, dimensions: np.expand_dims(x, dimensions),
     "integer_pow": lambda x, *, y: np.power(x, y) if y >= 0 else 1 / np.power(x, -y),
     "iota": _iota,
-    "pad": _pad,
     "reduce_and": _reduction(np.all),
     "reduce_max": _reduction(np.max),
     "reduce_min": _reduction(np.min),
@@ -159,7 +141,6 @@ FUNCTIONS: dict[str, Callable] = {
     "shift_right_arithmetic": lambda x, by: x >> by,
     "shift_right_logical": lambda x, by: x >> by,
     "slice": _cut,
-    "split": _parts,
     "squeeze": lambda x, *, dimensions: np.squeeze(x, dimensions),
     "transpose": lambda x, *, permutation: np.transpose(x, permutation),
 }
@@ -237,15 +218,35 @@ def _scan(
     return [*state, *map(np.stack, zip(*found, strict=True))]
 
 
+LONGEST = 2000  # operations of a loop; more take longer than to compile them
+
+
+def _size(closed: Any) -> int:
+    """How many operations a program has, those of loops as often as they run."""
+    total = 0
+    for equation in closed.jaxpr.eqns:
+        inner = next((equation.params[name] for name in INNER if name in equation.params), None)
+        total += equation.params.get("length", 1) * (1 if inner is None else _size(inner))
+    return total
+
+
+def _is_short(equation: Any, given: list) -> bool:
+    """Whether a loop over rows of arrays has few operations."""
+    if equation.primitive.name != "scan" or any(map(_is_keys, given)):
+        return False
+    size = equation.params["length"] * _size(equation.params["jaxpr"])
+    return 0 < size <= LONGEST and not any(_is_keys(each.aval) for each in equation.outvars)
+
+
 LOOPS: dict[str, Callable] = {"scan": _scan, "while": _while}
 
 
 def _results(equation: Any, given: list, loops: bool) -> Sequence:
-    """Of one primitive: JAX's own for what NumPy has not, and for loops, which are long."""
+    """Of one primitive: JAX's own for what NumPy has not, and for loops that are long."""
     primitive, params = equation.primitive, equation.params
     if primitive.name == "cond":
         return evaluate(params["branches"][int(given[0])], given[1:], loops)
-    if loops and primitive.name in LOOPS:
+    if primitive.name in LOOPS and (loops or _is_short(equation, given)):
         return LOOPS[primitive.name](given, **params)
     inner = next((params[name] for name in INNER if name in params), None)
     if inner is not None and primitive.name != "scan":

@@ -1,6 +1,11 @@
-"""Means of powers of a normal density with a random log scale, beside ten thousand nodes."""
+"""Means of powers of a normal density with a random log scale, beside 1251 equidistant nodes.
+
+Ten thousand give the same numbers, to rounding.
+"""
 
 from __future__ import annotations
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +19,7 @@ from tests.checks.jaxprs import by_numpy
 
 POWERS = (0.0, 1e-3, 0.5, 1.0)
 LINKS = ("exp", 0.0), ("softplus", 0.0), ("exp", 0.2), ("softplus", 1e-3)
-PLACES = np.linspace(-13.0, 13.0, 10_001)[:, None]
+PLACES = np.linspace(-13.0, 13.0, 1_251)[:, None]
 
 
 def moments(count, seed, correlations, spreads):
@@ -64,6 +69,12 @@ def changes(arrays, *options):
         yield np.subtract(*(exact(*part, *options) for part in near)) / 2e-4
 
 
+@functools.cache
+def expected(power, link):
+    """Of the smooth ones; frameworks and precisions share them."""
+    return exact(*SMOOTH, power, link), [*changes(SMOOTH, power, link)]
+
+
 def in_torch(arrays, dtype, *options):
     tensors = [
         torch.tensor(part, dtype=getattr(torch, dtype), requires_grad=True) for part in arrays
@@ -92,9 +103,9 @@ def in_jax(arrays, dtype, *options):
 @pytest.mark.parametrize("link", LINKS)
 def test_values_and_gradients(link, power, dtype, run):
     value, found = run(SMOOTH, dtype, power, link)
-    np.testing.assert_allclose(value, exact(*SMOOTH, power, link), rtol=1e-5, atol=1e-5)
-    ours = zip(found, sizes(SMOOTH), changes(SMOOTH, power, link), strict=True)
-    for slope, size, change in ours:
+    values, slopes = expected(power, link)
+    np.testing.assert_allclose(value, values, rtol=1e-5, atol=1e-5)
+    for slope, size, change in zip(found, sizes(SMOOTH), slopes, strict=True):
         np.testing.assert_allclose(slope * size, change, rtol=1e-3, atol=1e-5)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,15 +29,53 @@ def shapes(x):
 
 
 def products(x):
-    return jnp.einsum("bij,bkj,jl->lbk", x, x, x[0].T @ x[0]), lax.conv(
-        x, x[:, :, :2], (1,), "SAME"
-    )
+    return jnp.einsum("bij,bkj,jl->lbk", x, x, x[0].T @ x[0])
+
+
+def convolutions(x):
+    """With their gradients, which dilate, group rows and take padding away."""
+    images, kernels = x.reshape(1, 4, 3, 2), x[:, :2].reshape(2, 4, 2, 1)
+    names = ("NHWC", "HWIO", "NHWC")
+    plain = partial(lax.conv_general_dilated, window_strides=(1, 2), padding=((1, 2), (-1, 3)))
+    turned = partial(plain, rhs_dilation=(2, 1), lhs_dilation=(1, 2), dimension_numbers=names)
+    groups = partial(plain, feature_group_count=2)
+    apart = partial(plain, batch_group_count=2)
+    cases = [
+        (plain, images, kernels),
+        (turned, images.swapaxes(1, 3), kernels.transpose(2, 3, 1, 0)),
+        (groups, images, kernels[:, :2]),
+        (apart, images.reshape(2, 2, 3, 2), kernels[:, :2]),
+    ]
+    slopes = [jax.grad(lambda *a, f=f: (f(*a) ** 2).sum(), (0, 1))(*a) for f, *a in cases]
+    return [f(*a) for f, *a in cases], slopes
+
+
+def windows(x):
+    padded = lax.pad(x, x.dtype.type(0.5), ((1, 2, 0), (-1, 0, 2), (2, -1, 1)))
+    options = {"window_dimensions": (1, 2, 2), "window_strides": (1, 1, 2)}
+    options |= {"padding": ((0, 0), (1, 0), (0, 1)), "window_dilation": (1, 2, 1)}
+    largest = lax.reduce_window(x, -jnp.inf, lax.max, **options)
+    total = lax.reduce_window(x, 0.0, lax.add, **options, base_dilation=(1, 1, 2))
+    return padded, largest, total, jnp.split(x, (1, 3), -1)
+
+
+def places(x):
+    """Of indices inside and outside, with windows and batches of them."""
+    rows, far = jnp.array([[1, 0], [-1, 1]]), jnp.array([0, -5, 7, 2])
+    cut = jax.vmap(lambda part, i: lax.dynamic_slice(part, (i, i), (2, 3)))(x, rows[:, 0])
+    found = [x[rows], x[:, far], x.at[:, far, 1].get(mode="fill"), x.at[far].get(mode="clip"), cut]
+    found += [jnp.take_along_axis(x, rows[:, :, None], 1), jnp.arange(3).at[far].get(mode="fill")]
+    totals = [x.at[rows].add(1 + x), x.at[:, far].add(2.0), x.at[far, :, 1].set(3.0, mode="clip")]
+    slopes = jax.grad(lambda x: (jnp.take_along_axis(x, rows[:, :, None], 1) ** 2).sum())(x)
+    return found, totals, slopes, jax.vmap(lambda part, i: part.at[i].add(part[i]))(x, rows)
 
 
 def loops(x):
     total, rows = lax.scan(lambda c, row: (c + row.sum(), c * row), 0.5, x)
+    backwards = lax.scan(lambda c, row: (c + row, (c, row[0])), x[0], x, reverse=True)
+    long = lax.scan(lambda c, _: (jnp.sin(c) + 0.1, None), x, None, length=1500)
     halved = lax.while_loop(lambda c: c.max() > 0.1, lambda c: c / 2, x)
-    return total, rows, halved, lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x)
+    return total, rows, backwards, long, halved, lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x)
 
 
 def slopes(x):
@@ -46,8 +86,13 @@ def slopes(x):
     return jax.value_and_grad(function)(x)
 
 
+PARTS = (draws, shapes, products, loops, slopes)
+EVERY = (*PARTS, convolutions, windows, places)
+
+
 def everything(x):
-    return {part.__name__: part(x) for part in (draws, shapes, products, loops, slopes)}
+    parts = EVERY if x.dtype == np.float64 else PARTS
+    return {part.__name__: part(x) for part in parts}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
