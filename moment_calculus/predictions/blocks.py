@@ -71,6 +71,11 @@ class Rows:
         return cls(predict_rows, None if any(map(is_traced, leaves)) else count, **options)
 
 
+def leading_lengths(leaves: Sequence[Any]) -> frozenset[int]:
+    """Return the lengths of the first axes of arguments."""
+    return frozenset(leaf.shape[0] for leaf in leaves if getattr(leaf, "shape", ()))
+
+
 def in_blocks(rows: Rows, size: int | None, limit: float) -> Predictions:
     """Return the predictions of all rows, in blocks where asked for or where memory asks for it."""
     if size is not None:

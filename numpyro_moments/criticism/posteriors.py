@@ -22,7 +22,7 @@ from moment_calculus.criticism.fitted_model import (
 from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.site import checked_count
-from numpyro_moments.draws.model import NumPyroModel, Whole, is_latent_draw, log_density
+from numpyro_moments.draws.model import NumPyroModel, is_latent_draw, log_density
 from numpyro_moments.evaluation.arguments import Precision, apart, in_jax
 from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.fitting.storing import sampled_sites
@@ -30,6 +30,7 @@ from numpyro_moments.objectives.alpha import check_density
 from numpyro_moments.objectives.base import Program
 from numpyro_moments.prediction.predict import predict_by
 from numpyro_moments.response.linear_response import LinearResponse, NumPyroProblem, problem_of
+from numpyro_moments.sites.subsamples import Whole
 from numpyro_moments.sites.traces import bind
 
 STATISTICS = {  # ArviZ's names of statistics by NumPyro's

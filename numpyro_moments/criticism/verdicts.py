@@ -15,8 +15,8 @@ from moment_calculus.criticism.diagnosis.checks import run_checks
 from moment_calculus.criticism.diagnosis.findings import Diagnosis
 from moment_calculus.criticism.fitted_model import FittedModel
 from numpyro_moments.criticism.posteriors import STATISTICS, Keys, posterior_of
-from numpyro_moments.draws.model import Whole
 from numpyro_moments.evaluation.arguments import checked, checked_key
+from numpyro_moments.sites.subsamples import Whole
 
 
 @checked

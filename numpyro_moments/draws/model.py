@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.distributions import ImproperUniform, biject_to
-from numpyro.primitives import Messenger
 
 from moment_calculus.criticism.draws import Arrays
 from moment_calculus.criticism.model_with_draws import (
@@ -30,6 +29,7 @@ from numpyro_moments.evaluation.failure_causes import observe
 from numpyro_moments.evaluation.programs import Programs
 from numpyro_moments.likelihoods.structure import restored
 from numpyro_moments.prediction.predict import SampledPrediction, of_particles
+from numpyro_moments.sites.subsamples import Whole
 from numpyro_moments.sites.terms import without_wrappers
 from numpyro_moments.sites.traces import is_factor, observing
 
@@ -55,22 +55,6 @@ def _partial_sums(site: dict) -> jax.Array:
     density = site["fn"].log_prob(site["value"], *known)
     flat = jnp.ravel(density if site["scale"] is None else site["scale"] * density)
     return jnp.pad(flat, (0, -len(flat) % TERMS)).reshape(-1, TERMS).sum(-1)
-
-
-class Whole(Messenger):
-    """Gives plates all their elements if the model takes a subsample; also a context."""
-
-    def __init__(self, fn: Callable | None = None) -> None:
-        super().__init__(fn)
-        self.enlarged: dict[str, tuple[int, int]] = {}  # sizes of subsample and plate
-
-    def process_message(self, msg: Any) -> None:
-        """Take all elements of a plate."""
-        if msg["type"] == "plate":
-            size, part = msg["args"]
-            if part is not None and part != size:
-                self.enlarged[msg["name"]] = part, size
-            msg["args"], msg["value"] = (size, size), jnp.arange(size)
 
 
 def whole_value(site: dict) -> jax.Array:

@@ -25,7 +25,7 @@ from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.objectives.remembered import kind_of, remembered_objective
 from moment_calculus.optimisation.outcome import check_dictionary, of_fit
-from moment_calculus.predictions.blocks import Rows, check_at_once, in_blocks
+from moment_calculus.predictions.blocks import Rows, check_at_once, in_blocks, leading_lengths
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws
 from moment_calculus.predictions.site import (
@@ -48,6 +48,7 @@ from numpyro_moments.likelihoods.structure import distributions_in, has_moments,
 from numpyro_moments.prediction.means import mean_value
 from numpyro_moments.prediction.storing import stored
 from numpyro_moments.sites.drawn_traces import Drawing, drawn_traces
+from numpyro_moments.sites.subsamples import Whole
 from numpyro_moments.sites.traces import Traces, bind, is_factor, moment_traces
 
 CLASSES = (dist.CategoricalLogits, dist.CategoricalProbs)
@@ -299,7 +300,8 @@ def predict(
         params: trained parameters of the guide (and the model), from ``svi.get_params``;
             ``predict(model, result, x)`` takes those of the fit ``result``.
         *args: the model's arguments, with new inputs and, usually, without observations;
-            ``Moments`` for inputs that are uncertain or missing.
+            ``Moments`` for inputs that are uncertain or missing. A plate that draws a
+            subsample of their rows takes all of them.
         covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default that of the
             objective of the fit, else what the guide names, such as ``"full"`` of a
             ``DVIGuide``, else ``"full"``.
@@ -385,12 +387,14 @@ def _predicted(
         if kind != "analytic":
             bind(guide, model, params)
             program = model, guide, args, kwargs, params
-            return predict_by_particles(program, kind == "mean", num_particles, key)
+            with Whole(sizes=leading_lengths(jax.tree.leaves((args, kwargs)))):
+                return predict_by_particles(program, kind == "mean", num_particles, key)
         leaves, structure = jax.tree.flatten((args, kwargs))
 
         def predict_rows(leaves: list[Any]) -> dict[str, Any]:
             args, kwargs = jax.tree.unflatten(structure, leaves)
-            sites = _predicted_sites(model, guide, params, args, kwargs, settings)
+            with Whole(sizes=leading_lengths(leaves)):
+                sites = _predicted_sites(model, guide, params, args, kwargs, settings)
             predictions = {name: prediction_at(name, site) for name, site in sites.items()}
             explain_predictions(predictions, model, args, kwargs)
             return predictions

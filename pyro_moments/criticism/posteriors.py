@@ -25,13 +25,14 @@ from moment_calculus.errors import UnsupportedMoments
 from moment_calculus.numerics.arrays import to_numpy
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.predictions.site import checked_count
-from pyro_moments.draws.model import PyroModel, log_density, map_over_draws, without_subsampling
+from pyro_moments.draws.model import PyroModel, log_density, map_over_draws
 from pyro_moments.fitting.parameters import has_float64, to_float64
 from pyro_moments.objectives.alpha import check_density
 from pyro_moments.objectives.base import Program
 from pyro_moments.prediction.predict import predict_by
 from pyro_moments.response.evaluation_context import SEED_LIMIT, EvaluationContext
 from pyro_moments.response.linear_response import LinearResponse, PyroProblem, problem_of
+from pyro_moments.sites.subsamples import without_subsampling
 from pyro_moments.sites.traces import bind, is_latent, is_sample
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pyro
@@ -18,7 +17,6 @@ from pyro import poutine
 from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.subsample_messenger import SubsampleMessenger
 from pyro.poutine.uncondition_messenger import UnconditionMessenger
 from pyro.poutine.util import prune_subsample_sites
 from torch.distributions import biject_to
@@ -41,6 +39,7 @@ from pyro_moments.evaluation.wrappers import WRAPPERS
 from pyro_moments.likelihoods.structure import tensors_of, with_particle_axis
 from pyro_moments.particles.noise import OutOfPlace, OwnArrays
 from pyro_moments.prediction.predict import LeaveUndrawn, SampledPrediction, is_deterministic
+from pyro_moments.sites.subsamples import SubsampledPlates, without_subsampling
 from pyro_moments.sites.terms import without_wrappers
 from pyro_moments.sites.traces import is_factor
 
@@ -94,37 +93,6 @@ def log_density(sites: Iterable[Any]) -> torch.Tensor:
 def log_prob_of(site: Any, scale: Any = 1.0) -> torch.Tensor:
     """Return the log density of each element of a site, scaled and masked."""
     return scale_and_mask(site["fn"].log_prob(prepared(site)), scale, site["mask"])
-
-
-SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name
-
-
-@contextlib.contextmanager
-def without_subsampling() -> Iterator[SubsampledPlates]:
-    """Give plates all their elements in a context, which yields those that took a subsample.
-
-    Pyro's handlers can choose the elements of a subsample but not their number, so the
-    method that decides both is replaced.
-    """
-    subsampled: SubsampledPlates = {}
-    subsample = SubsampleMessenger._subsample
-
-    def without_subsample(
-        name: str,
-        size: int | None = None,
-        subsample_size: int | None = None,
-        indices: Any = None,
-        *device: Any,
-    ) -> tuple:
-        if size is None:
-            return subsample(name, size, subsample_size, indices, *device)
-        count = subsample_size if indices is None else len(indices)
-        if count is not None and count != size:
-            subsampled[name] = int(count), int(size)
-        return subsample(name, size, None, None, *device)
-
-    with mock.patch.object(SubsampleMessenger, "_subsample", staticmethod(without_subsample)):
-        yield subsampled
 
 
 def check_observed_whole(subsampled: SubsampledPlates, sites: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from moment_calculus.numerics.one_thread import one_thread_at_a_time
 from moment_calculus.objectives.options import check_particles
 from moment_calculus.objectives.remembered import kind_of, remembered_objective
 from moment_calculus.optimisation.outcome import Fit
-from moment_calculus.predictions.blocks import Rows, check_at_once, in_blocks
+from moment_calculus.predictions.blocks import Rows, check_at_once, in_blocks, leading_lengths
 from moment_calculus.predictions.mixtures import SampledSite, not_of_particles
 from moment_calculus.predictions.moments import Moments, moments_of_draws
 from moment_calculus.predictions.site import (
@@ -52,6 +52,7 @@ from pyro_moments.prediction.storing import stored
 from pyro_moments.sites.drawn_traces import drawn_traces
 from pyro_moments.sites.messenger import MomentMessenger
 from pyro_moments.sites.random_watch import run_watched
+from pyro_moments.sites.subsamples import without_subsampling
 from pyro_moments.sites.traces import bind, check_masked_rows, is_factor, is_sample, settle
 
 CLASSES = torch.distributions.Categorical
@@ -297,7 +298,8 @@ def predict(
         model: Pyro model.
         guide: trained guide with Gaussian sites, or what ``fit`` returned.
         *args: the model's arguments, with new inputs and, usually, without observations;
-            ``Moments`` for inputs that are uncertain or missing.
+            ``Moments`` for inputs that are uncertain or missing. A plate that draws a
+            subsample of their rows takes all of them.
         covariance: ``"full"``, ``"backward"`` or ``"diagonal"``; by default that of the
             objective of the fit, else what the guide names, such as ``"full"`` of a
             ``DVIGuide``, else ``"full"``.
@@ -351,13 +353,13 @@ def predict(
 
         def predict_rows(leaves: list[Any]) -> dict[str, Any]:
             args, kwargs = tree_unflatten(leaves, structure)
-            with context():
+            with context(), without_subsampling(leading_lengths(leaves)):
                 return _predicted((model, guide, args, kwargs), settings, propagation)
 
         rows = Rows.of(leaves, predict_rows, context=without_gradients)
         return dict(in_blocks(rows, batch_size, settings.memory_limit))
     check_at_once(batch_size, propagation)
-    with context():
+    with context(), without_subsampling(leading_lengths(tree_leaves((args, kwargs)))):
         program = model, guide, args, kwargs
         return _predicted(program, settings, propagation, num_particles)
 

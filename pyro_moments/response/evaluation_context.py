@@ -12,7 +12,6 @@ import pyro
 import torch
 from pyro import poutine
 
-from pyro_moments.draws.model import without_subsampling
 from pyro_moments.fitting.parameters import (
     Parameters,
     as_array,
@@ -23,6 +22,7 @@ from pyro_moments.fitting.parameters import (
 )
 from pyro_moments.fitting.problem import random_state_restored
 from pyro_moments.sites.messenger import modules_of
+from pyro_moments.sites.subsamples import without_subsampling
 
 SEED_LIMIT = 2**31  # seeds of NumPy and torch are drawn from 0 to this
 

@@ -63,7 +63,7 @@ class SharedSubsamples(Messenger):
         fn = msg["fn"]
         if self.indices is None or msg["value"] is not None or not site_is_subsample(msg):
             return
-        if fn.subsample_size != fn.size:
+        if fn.subsample_size is not None and fn.subsample_size < fn.size:  # None: of all elements
             chosen = self.indices.permutation(fn.size)[: fn.subsample_size]
             msg["value"], msg["done"] = torch.from_numpy(chosen).to(fn.device), True
 

@@ -34,6 +34,34 @@ def numbered(host):
     return lambda x, y=None: host.regression(x + host.np.arange(len(x))[:, None], y)
 
 
+def by_parts(host, size=8):
+    """The regression, whose plate draws a subsample of the rows; None: all of them."""
+
+    def model(x, y=None):
+        weight = host.weight()
+        with host.language.plate("data", len(x), subsample_size=size) as rows:
+            obs = None if y is None else y[rows]
+            host.language.sample("obs", host.dist.Normal(x[rows] @ weight, 0.3), obs=obs)
+
+    return model
+
+
+@pytest.mark.parametrize(
+    ("host", "propagation", "size"),
+    [
+        ("pyro", "analytic", 8),
+        ("pyro", "mean", 8),
+        ("pyro", "mean", None),
+        ("numpyro", "analytic", 8),
+    ],
+    indirect=["host"],
+)
+def test_rows_that_a_plate_draws_in_training_are_all_predicted(host, propagation, size):
+    models = host.regression, by_parts(host, size)
+    whole, parts = (predicted(host, each, propagation=propagation).mean for each in models)
+    np.testing.assert_allclose(to_numpy(parts), to_numpy(whole), rtol=1e-5, atol=1e-6)
+
+
 def test_blocks_equal_all_rows_at_once(host):
     whole, cut = (predicted(host, host.regression, batch_size=size) for size in (40, 9))
     assert (type(whole), type(cut)) == (host.package.Prediction, blocks.BlockedSite)

@@ -1,0 +1,42 @@
+"""Run plates that a model subsamples with all their elements."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Any
+from unittest import mock
+
+from pyro.poutine.subsample_messenger import SubsampleMessenger
+
+SubsampledPlates = dict[str, tuple[int, int]]  # sizes of subsample and plate, by the plate's name
+
+
+@contextlib.contextmanager
+def without_subsampling(
+    sizes: Collection[int] | None = None,  # of plates that draw a subsample; None: of all
+) -> Iterator[SubsampledPlates]:
+    """Give plates all their elements in a context, which yields those that took a subsample.
+
+    Pyro's handlers can choose the elements of a subsample but not their number, so the
+    method that decides both is replaced.
+    """
+    subsampled: SubsampledPlates = {}
+    subsample = SubsampleMessenger._subsample
+
+    def without_subsample(
+        name: str,
+        size: int | None = None,
+        subsample_size: int | None = None,
+        indices: Any = None,
+        *device: Any,
+    ) -> tuple:
+        if size is None or (sizes is not None and (size not in sizes or indices is not None)):
+            return subsample(name, size, subsample_size, indices, *device)
+        count = subsample_size if indices is None else len(indices)
+        if count is not None and count != size:
+            subsampled[name] = int(count), int(size)
+        return subsample(name, size, None, None, *device)
+
+    with mock.patch.object(SubsampleMessenger, "_subsample", staticmethod(without_subsample)):
+        yield subsampled
