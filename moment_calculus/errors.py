@@ -29,15 +29,12 @@ BY_DRAWING = "naming them in sample_sites="
 _SAMPLE_REMEDY = "name it in sample_sites= to draw it by reparameterisation"
 
 
-INSTALL = 'pip install "pyro-moments[diagnostics]"'
-
-
-def optional_package(name: str, use: str) -> Any:
+def optional_package(name: str, use: str, extra: str = "diagnostics") -> Any:
     """Import a package; raise ImportError with the install command if it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"{use}: {INSTALL}") from error
+        raise ImportError(f'{use}: pip install "pyro-moments[{extra}]"') from error
 
 
 class UnsupportedMoments(TypeError):

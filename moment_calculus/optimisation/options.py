@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from moment_calculus.optimisation.batches import (
     batch_arguments,
     is_loader,
 )
+from moment_calculus.optimisation.compilation import compilation_shown
 from moment_calculus.optimisation.minimiser import METHODS
 from moment_calculus.optimisation.outcome import Fit
 from moment_calculus.optimisation.precision import MODES
@@ -214,6 +216,10 @@ class Options:
             self.callback,
             progress_bar=self.progress_bar,
         )
+
+    def compilation_shown(self) -> AbstractContextManager[None]:
+        """Return where it is told that a program is compiled, if a progress bar is shown."""
+        return compilation_shown(self.progress_bar)
 
 
 def _check_number(name: str, value: Any) -> None:

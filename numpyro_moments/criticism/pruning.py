@@ -20,6 +20,7 @@ from moment_calculus.criticism.smaller_network import (
     site_of,
     without_idle_units,
 )
+from moment_calculus.errors import optional_package
 from numpyro_moments.criticism.posteriors import Keys, posterior_of
 from numpyro_moments.evaluation.arguments import checked
 
@@ -103,6 +104,7 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
         Of nnx the network; of linen the network and its variables.
 
     Raises:
+        ImportError: if flax is missing.
         TypeError: if the network has other parts.
         ValueError: if none of its parameters is a site of the report, or has another
             shape; if one is neither a site nor among ``params``.
@@ -111,8 +113,8 @@ def smaller_network(net: Any, report: PruningReport, params: Any = None) -> Any:
         >>> rest = fit.params["net$params"]  # doctest: +SKIP
         >>> small, variables = smaller_network(net, report, rest)  # doctest: +SKIP
     """
-    from flax import linen, nnx
-
+    flax = optional_package("flax", "smaller_network takes networks of flax", "flax")
+    linen, nnx = flax.linen, flax.nnx
     if not isinstance(net, linen.Sequential | nnx.Sequential):
         raise no_chain(net, CHAIN)
     is_linen = isinstance(net, linen.Sequential)

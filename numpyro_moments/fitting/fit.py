@@ -25,6 +25,7 @@ from moment_calculus.optimisation.batches import (
     first_arguments,
     whole_arguments,
 )
+from moment_calculus.optimisation.compilation import compilation
 from moment_calculus.optimisation.minimiser import (
     MAX_DENSE_PARAMETERS,
     Minimiser,
@@ -249,7 +250,7 @@ def fit_with(
 ) -> Fit:
     """Train a guide as :func:`fit` does, with its options in one object."""
     double = jax.enable_x64(True) if options.float64 else contextlib.nullcontext()
-    with double, expecting_observations():
+    with double, expecting_observations(), options.compilation_shown():
         started = time.perf_counter()
         data, named = in_jax((data, named), options.float64)
         of_batch = partial(_of_batch, double=options.float64)
@@ -324,7 +325,8 @@ def _fitted(
         trainer.prepare()
         course, named = Course(), trainer.named
     else:
-        trainer = _minimiser(options, problem, source, states[0])
+        with compilation():
+            trainer = _minimiser(options, problem, source, states[0])
         course, named = trainer.outcome, trainer.values_at
     guide, model = problem.svi.guide, problem.svi.model
     model = model.fn if isinstance(model, HeldParameter) else model

@@ -20,6 +20,7 @@ from moment_calculus.optimisation.batches import (
     LoaderBatches,
     ShuffledBatches,
 )
+from moment_calculus.optimisation.compilation import compilation
 from moment_calculus.optimisation.minimiser import step_off_saddle
 from moment_calculus.optimisation.outcome import Course
 from moment_calculus.optimisation.training import ProgressBar
@@ -60,7 +61,8 @@ class GradientTrainer:
     def prepare(self) -> None:
         """Compile before the first step, unless a loader gives the data."""
         if not isinstance(self.source, LoaderBatches):
-            self._run  # noqa: B018
+            with compilation():
+                self._run  # noqa: B018
 
     def advance(self, course: Course, steps: int, bar: ProgressBar) -> None:
         """Train up to a number of steps."""

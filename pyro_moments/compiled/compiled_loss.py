@@ -10,6 +10,7 @@ from pyro.poutine.block_messenger import BlockMessenger
 from pyro.poutine.trace_messenger import TraceMessenger
 
 from moment_calculus.errors import CaptureWarning, warn_user
+from moment_calculus.optimisation.compilation import compilation
 from moment_calculus.predictions.moments import Moments
 from pyro_moments._host import handlers, tree_leaves
 from pyro_moments.compiled.compilers import Backend, inductor, replay
@@ -85,7 +86,10 @@ class CompiledLoss:
             if key in self.failed:
                 return None, []
             found = self._captured(key, tensors)
-            return found or self._capture(key, tensors, model, guide, args, kwargs)
+            if found is not None:
+                return found
+            with compilation():
+                return self._capture(key, tensors, model, guide, args, kwargs)
         except Uncapturable as reason:
             self._warn(f"the loss is evaluated eagerly, as without compiled=True: {reason}")
             return None, []

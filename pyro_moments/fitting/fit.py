@@ -271,7 +271,7 @@ def fit_with(
     """Train a guide as :func:`fit` does, with its options in one object."""
     started = time.perf_counter()
     double = double_precision() if options.float64 else contextlib.nullcontext()
-    with double, expecting_observations():
+    with double, expecting_observations(), options.compilation_shown():
         convert = to_float64 if options.float64 else lambda part: part
         source = options.source(convert(data), convert(named), _rows, convert, GlobalRandomState())
         objective = OBJECTIVES.resumed(options.checkpoint, objective, guide)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -182,3 +183,9 @@ def test_smaller_networks_of_nnx():
     small = numpyro_moments.smaller_network(net, report, rest)
     np.testing.assert_allclose(small(X[:, :3]), EXPECTED, rtol=1e-5)
     assert small.layers[0].kernel.shape == (3, 1)
+
+
+def test_without_flax_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flax", None)
+    with pytest.raises(ImportError, match=r'pip install "pyro-moments\[flax\]"'):
+        numpyro_moments.smaller_network(None, None)

@@ -204,6 +204,17 @@ def test_restarts_differ_and_the_store_keeps_one(host):
     assert len(set(losses)) == 3
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_the_wait_for_a_compiler_is_told_once_with_the_bar(host, capsys, shown):
+    options = {"steps": 2, "progress_bar": shown, "by_draws": False}
+    if host.name == "pyro":  # NumPyro compiles every loss
+        options["objective"] = host.package.DeterministicELBO(compiled=True)
+    fresh(host.name)
+    host.fit(host.regression, host.x, host.y, **options)
+    told = capsys.readouterr().err
+    assert told.count("compiling the loss ...") == told.count("compiled in") == shown
+
+
 @IN_PYRO
 def test_a_bar_shows_the_elbo_and_its_parts(host, capsys):
     host.fit(host.regression, host.x, host.y, steps=4, every=2, progress_bar=True)
