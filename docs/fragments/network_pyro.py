@@ -44,8 +44,8 @@ trained = {
     for name, value in net.named_parameters()
 }
 to_pyro_module_(net)
-for layer in net:
-    for name, value in list(layer.named_parameters()):
+for layer in list(net.modules()):
+    for name, value in list(layer.named_parameters(recurse=False)):
         prior = dist.Normal(0.0, 1.0)
         setattr(
             layer,

@@ -71,6 +71,16 @@ def test_text_and_gaps_become_numbers():
     )
 
 
+def test_a_file_keeps_gaps_of_numbers():
+    write_raw()
+    last = CLEANING.replace(".dropna()", '.dropna(subset=["city", "spending"])')
+    run_in_order([last], str(PAGE), {})
+    table = np.loadtxt("data.csv", delimiter=",", skiprows=1)
+    np.testing.assert_array_equal(table, [[1, 20, 1], [0, 30, 2], [1, np.nan, 4]])
+    centre = "centre, scale = np.nanmean(table[count:], 0), np.nanstd(table[count:], 0)"
+    assert PYRO.count(centre) == NUMPYRO.count(centre) == 1
+
+
 def coded(city, found):
     """Inputs of the model for one new row, by the page's lines."""
     Path("new.csv").write_text(f"city,age\n{city},30", encoding="utf-8")
