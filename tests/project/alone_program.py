@@ -1,7 +1,8 @@
-"""Run programs of one framework: ``python alone_program.py pyro < FILE``, beside ``alone.py``.
+"""Run programs of one framework beside ``alone.py``: ``alone_program.py pyro [ROOT] < FILE``.
 
 The file is JSON: by name, blocks of code that are run in order, in one namespace. The tracebacks
-of those that failed are printed as JSON on the last line, by name.
+of those that failed are printed as JSON on the last line, by name. With the folder of the
+repository, small programs of JAX are not compiled but evaluated by NumPy.
 """
 
 import contextlib
@@ -28,8 +29,24 @@ def failure(name, blocks):
     return None
 
 
-def main(framework):
+def by_numpy(root):
+    """A context in which little is compiled; the user's tests.py stays where it was."""
+    sys.path.insert(0, root)
+    from tests.checks import small_programs
+
+    sys.path.remove(root)
+    for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
+        del sys.modules[name]
+    return small_programs.by_numpy()
+
+
+def main(framework, *root):
     """Run all, what needs no further package first: Python keeps what is imported."""
+    with by_numpy(*root) if root else contextlib.nullcontext():
+        run_all(framework)
+
+
+def run_all(framework):
     programs = {name: (blocks, "".join(blocks)) for name, blocks in json.load(sys.stdin).items()}
     failures = {}
     for name in sorted(programs, key=lambda name: len(alone.named_extras(programs[name][1]))):
@@ -43,4 +60,4 @@ def main(framework):
     print(json.dumps(failures))
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])
