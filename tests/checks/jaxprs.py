@@ -155,8 +155,8 @@ def _as_aval(value: Any, aval: Any) -> Any:
 
 def evaluate(closed: Any, inputs: Sequence, loops: bool = False) -> list:
     """The results of a jaxpr; what NumPy has not, and its loops if not asked for, are JAX's own."""
-    jaxpr = closed.jaxpr
-    known = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    jaxpr = getattr(closed, "jaxpr", closed)  # those of jax.checkpoint are open, without constants
+    known = dict(zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=True))
     known |= dict(zip(jaxpr.invars, inputs, strict=True))
 
     def value(atom: Any) -> Any:
@@ -224,7 +224,7 @@ LONGEST = 2000  # operations of a loop; more take longer than to compile them
 def _size(closed: Any) -> int:
     """How many operations a program has, those of loops as often as they run."""
     total = 0
-    for equation in closed.jaxpr.eqns:
+    for equation in getattr(closed, "jaxpr", closed).eqns:  # those of jax.checkpoint are open
         inner = next((equation.params[name] for name in INNER if name in equation.params), None)
         total += equation.params.get("length", 1) * (1 if inner is None else _size(inner))
     return total
