@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import pyro.distributions as dist
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor import compile_fx, config
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pyro_moments import DVIGuide
@@ -30,11 +32,21 @@ def test_the_same_program_is_compiled_once(tmp_path, monkeypatch):
     assert found["fxgraph_cache_bypass"] == 0
 
 
-def test_an_option_that_the_compiler_does_not_have_is_left_out():
+def test_an_option_that_the_compiler_does_not_have_is_left_out(monkeypatch):
+    """The others hold while it compiles; what it compiles to is a matter of other tests."""
+    known = []
+
+    def compiler(graph, inputs, **_):
+        known.append(config.size_asserts)
+        return SimpleNamespace(current_callable=lambda tensors: graph(*tensors))
+
+    monkeypatch.setattr(compile_fx, "compile_fx_inner", compiler)
     x = torch.linspace(-1.0, 1.0, 5)
     graph = make_fx(lambda x: [x.cos() * 2.5])(x)
     run = compile_graph(graph, [x], {"size_asserts": False, "of_another_version": True})
     torch.testing.assert_close(run([x])[0], x.cos() * 2.5)
+    assert known == [False]
+    assert config.size_asserts
 
 
 def test_one_objective_serves_many_guides(monkeypatch):
